@@ -1,0 +1,62 @@
+"""Time and fresh identifiers, as things that are handed in.
+
+What this room is for: nothing else in taskgraph reads a clock or draws randomness, so that a simulator can drive the
+same coroutines under a virtual clock and one seed. It never sleeps on its own account.
+"""
+
+import asyncio
+import random
+import secrets
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+from taskgraph.model import slugid_from
+
+
+class Clock(Protocol):
+    """What the protocol may know of time, chance and identity."""
+
+    def now(self) -> datetime:
+        """The time of day, aware, in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only grow, for measuring."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Let others go on for so long."""
+        ...
+
+    def new_id(self) -> str:
+        """A fresh slugid."""
+        ...
+
+    def jitter(self) -> float:
+        """A random number in [0, 1)."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock and entropy."""
+
+    def now(self) -> datetime:
+        """See Clock."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """See Clock."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """See Clock."""
+        await asyncio.sleep(seconds)
+
+    def new_id(self) -> str:
+        """See Clock."""
+        return slugid_from(secrets.token_bytes(16))
+
+    def jitter(self) -> float:
+        """See Clock."""
+        return random.random()

@@ -1,0 +1,53 @@
+"""Every limit of taskgraph, with its unit and its reason, in one place.
+
+What this room is for: a number that bounds something is named here and checked where data enters. It never computes
+anything. Limits of the stores are those of Azure Table and Queue Storage (documented scalability targets); the
+embedded store keeps the same ones, so that what runs on one machine runs in the cloud.
+"""
+
+from typing import Final
+
+# --- the store -------------------------------------------------------------------------------------------------
+COMMIT_CHANGES_MAX: Final = 100  # rows in one entity group transaction
+COMMIT_BYTES_MAX: Final = 3_500_000  # the service refuses 4 MiB; the rest is the envelope around each row
+PROPERTY_CHARS_MAX: Final = 32_000  # UTF-16 units; the service takes 32 Ki
+ROW_CHARS_MAX: Final = 500_000  # UTF-16 units over all properties; the service takes 1 MiB = 524,288
+ROW_COLUMNS_MAX: Final = 250
+KEY_CHARS_MAX: Final = 512  # the emulator's bound; the service takes 1,024
+INT_MIN: Final = -(2**31)
+INT_MAX: Final = 2**31 - 1
+PAGE_ROWS_MAX: Final = 1_000
+MESSAGE_BYTES_MAX: Final = 48 * 1024  # of plain JSON: 64 KiB once base64 has been put around it
+RECEIVE_MAX: Final = 32
+DELAY_SECONDS_MAX: Final = 7 * 24 * 3600
+
+# --- names -----------------------------------------------------------------------------------------------------
+GRAPH_ID_PATTERN: Final = r"^[A-Za-z0-9_-]{1,64}$"
+TARGET_PATTERN: Final = r"^[a-z0-9](?:-?[a-z0-9]){0,39}$"  # the queue name taskgraph-work-<target> must be legal
+LABEL_CHARS_MAX: Final = 255
+ROUTING_CHARS_MAX: Final = 10
+
+# --- documents -------------------------------------------------------------------------------------------------
+DOCUMENT_DEPTH_MAX: Final = 64  # nested arrays and objects
+RERUNS_MAX: Final = 999
+INLINE_DEFINITION_CHARS_MAX: Final = 4_000  # a longer task definition gets a row of its own
+DEFINITION_CHARS_MAX: Final = 450_000  # UTF-16 units of one task's JSON
+NAME_MAPPING_CHARS_MAX: Final = 16_000  # of the graph row's own nameMapping; the rest is spread over rows
+
+# --- degree (D5) -----------------------------------------------------------------------------------------------
+REQUIRES_MAX: Final = 96  # requirements on one row; wider fan-in passes through joins
+DEPENDENTS_MAX: Final = 90  # dependents on one row; wider fan-out passes through forks
+GRAPH_REQUIRES_MAX: Final = 64  # on the graph row: leaves room for folding them into one join in a single commit
+
+# --- behaviour -------------------------------------------------------------------------------------------------
+LEASE_SECONDS: Final = 60.0  # a worker's claim, renewed at a third
+HANDLER_LEASE_SECONDS: Final = 60.0  # visibility of a message while a handler has it
+RETRIES_DEFAULT: Final = 5  # runs that may be lost to infrastructure
+COMMIT_ATTEMPTS_MAX: Final = 50  # conflicts in a row before the message is released
+POISON_FAILURES_MAX: Final = 5  # recorded failures of handling one message
+POISON_DELIVERIES_MAX: Final = 100  # deliveries that ended with neither an answer nor a recorded failure
+REDISPATCH_SECONDS: Final = 60.0  # a task pending and unclaimed for so long is sent again
+SWEEP_SECONDS: Final = 30.0
+RUNS_KEPT_MAX: Final = 20  # earlier runs listed on a task row; the event rows hold all
+BUNDLE_TASKS_MAX: Final = 32  # tasks in one work or result message
+REASON_CHARS_MAX: Final = 1_000

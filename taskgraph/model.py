@@ -1,0 +1,142 @@
+"""Frozen values: states, identifiers, references, documents.
+
+What this room is for: the words of the product as types. It never does I/O and knows nothing of tables or queues.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from taskgraph import limits
+
+GRAPH: Final = "task-graph"
+"""Row key of the graph row, and the reference by which a task names the graph as its dependent."""
+
+
+class TaskState(StrEnum):
+    """States of a task, with who moves it on."""
+
+    UNSCHEDULED = "unscheduled"  # waits for requirements; the commit that fulfils the last one moves it to pending
+    PENDING = "pending"  # ready; a worker's claim moves it to running
+    RUNNING = "running"  # claimed; its result, a hand-back, or the sweep (lease expired) moves it on
+    COMPLETED = "completed"  # succeeded; final in issue order, nothing moves it
+    FAILED = "failed"  # failed for good, the rerun budget is spent; a manual rerun moves it to pending
+    EXCEPTION = "exception"  # never got to an answer: lost leases, malformed; a manual rerun moves it to pending
+    SKIPPED = "skipped"  # will not run, because of a requirement
+
+
+class GraphState(StrEnum):
+    """States of a graph, with who moves it on."""
+
+    SUBMITTING = "submitting"  # rows are being written; the submitter flips it to running
+    RUNNING = "running"  # handlers move it to blocked or finished
+    BLOCKED = "blocked"  # a task failed for good; other branches go on; a manual rerun moves it back to running
+    FINISHED = "finished"  # every task completed; final
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+
+
+TASK_UNRESOLVED: Final = frozenset({TaskState.UNSCHEDULED, TaskState.PENDING, TaskState.RUNNING})
+GRAPH_ENDED: Final = frozenset({GraphState.FINISHED, GraphState.CANCELLED})
+
+_GRAPH_ID = re.compile(limits.GRAPH_ID_PATTERN)
+_SLUGID = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_-]{7}[Q-T][A-Za-z0-9_-][CGKOSWaeimquy26-][A-Za-z0-9_-]{10}[AQgw]$")
+
+
+def slugid_from(digest: bytes) -> str:
+    """A slugid (22 characters, v4-shaped, never beginning with `-`) stamped from 16 bytes."""
+    raw = bytearray(digest[:16])
+    raw[0] &= 0x7F  # the "nice" form: the first character is never `-`
+    raw[6] = (raw[6] & 0x0F) | 0x40
+    raw[8] = (raw[8] & 0x3F) | 0x80
+    return base64.urlsafe_b64encode(bytes(raw)).rstrip(b"=").decode("ascii")
+
+
+def task_id_of(graph_id: str, label: str) -> str:
+    """The taskId of a label in a graph: derived, so that every step of a submission can be repeated (D4)."""
+    return slugid_from(hashlib.sha256(f"{graph_id}\0{label}".encode("utf-8", "surrogatepass")).digest())
+
+
+def is_graph_id(text: str) -> bool:
+    """Whether text may be a taskGraphId."""
+    return _GRAPH_ID.fullmatch(text) is not None
+
+
+def is_task_id(text: str) -> bool:
+    """Whether text has the shape of a taskId."""
+    return _SLUGID.fullmatch(text) is not None
+
+
+# --- references: how rows name each other inside `requires` and `dependents` ------------------------------------
+# a task: its 22-character taskId; a relay: `join:<owner>:<n>` or `fork:<taskId>:<n>`; the graph row: `task-graph`.
+
+
+def row_key(reference: str) -> str:
+    """The row key that a reference points at."""
+    return reference if ":" in reference or reference == GRAPH else f"task:{reference}"
+
+
+def reference_of(key: str) -> str:
+    """The reference of a task, relay or graph row."""
+    return key.removeprefix("task:")
+
+
+def join_reference(owner: str, number: str) -> str:
+    """Reference of a join of `owner` (a taskId or `task-graph`)."""
+    return f"join:{owner}:{number}"
+
+
+def fork_reference(task_id: str, number: str) -> str:
+    """Reference of a fork of a task."""
+    return f"fork:{task_id}:{number}"
+
+
+def is_relay(reference: str) -> bool:
+    """Whether a reference names a join or a fork, which are never executed."""
+    return reference.startswith(("join:", "fork:"))
+
+
+def owner_of(reference: str) -> str:
+    """The task (or `task-graph`) that a relay works for; the reference itself otherwise."""
+    return reference.split(":", 2)[1] if is_relay(reference) else reference
+
+
+def told_as(reference: str) -> str:
+    """The name under which a node is counted down by its dependents: a fork speaks for its task."""
+    return owner_of(reference) if reference.startswith("fork:") else reference
+
+
+# --- documents -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaskNode:
+    """One task as submitted.
+
+    requires: labels; reruns: budget for failures of the task itself; task: the definition, as the worker gets it,
+    with `$subs` not yet replaced.
+    """
+
+    label: str
+    requires: tuple[str, ...] = ()
+    reruns: int = 0
+    task: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDocument:
+    """A validated submission, or extension (then only `tasks` counts). Order of tasks is that of the document."""
+
+    tasks: Mapping[str, TaskNode]
+    routing: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def edges(self) -> int:
+        """Number of requirements over all tasks."""
+        return sum(len(node.requires) for node in self.tasks.values())

@@ -1,0 +1,54 @@
+"""Port: at-least-once, unordered queues with leases.
+
+What this room is for: what Azure Queue Storage and SQLite both keep their word on. It never looks into a message.
+Queues come into being when first used, and again after somebody deleted them. Messages never expire (P21).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message in hand, until its lease ends or it is deleted.
+
+    receipt: proof of this lease; renewing gives a new delivery with a new receipt. dequeue_count: 1 at the first.
+    """
+
+    queue: str
+    id: str
+    receipt: str
+    body: str
+    dequeue_count: int
+
+
+class Queues(Protocol):
+    """All queues of a store. Raises StorageUnavailable from every call; see each for the rest."""
+
+    async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
+        """Put messages, in any number; hidden for delay_seconds (0..7 days). May put one twice.
+
+        Raises TooLarge for a body over limits.MESSAGE_BYTES_MAX (UTF-8), before anything is sent.
+        """
+        ...
+
+    async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
+        """Lease up to `count` (1..32) messages; an empty list when there is none now. Does not wait."""
+        ...
+
+    async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
+        """Lease it for so long from now (0 gives it back at once). Raises StaleDelivery."""
+        ...
+
+    async def delete(self, delivery: Delivery) -> None:
+        """Acknowledge. Raises StaleDelivery when somebody else has leased or deleted it since."""
+        ...
+
+    async def count(self, queue: str) -> int:
+        """About how many messages the queue holds, hidden ones included; 0 for a queue that does not exist."""
+        ...
+
+    async def close(self) -> None:
+        """Give connections back. Idempotent."""
+        ...

@@ -1,0 +1,121 @@
+"""Port: conditional rows in partitions.
+
+What this room is for: the smallest thing that both Azure Table Storage and SQLite keep their word on. It never knows
+what a row means. A `Tables` is bound to one table; a partition is named in every call.
+
+Promises of every adapter, checked by one behavioural suite (tests/contract):
+- `commit` is all or nothing, isolated, and durable once it returns; each change is conditional; each row at most once.
+- Every write of a row gives it a new etag; an etag never returns.
+- A merge changes the named columns and leaves the others, also those that the writer does not know (P23).
+- `query` gives rows in ascending ordinal order of their keys, and may give short or empty pages with a continuation:
+  only `continuation is None` ends a reading (P25). A reading of several pages or keys is no snapshot.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+Value = str | int | bool | float | datetime
+"""Columns hold text, Int32, booleans, doubles, or aware datetimes (returned in UTC, to the microsecond)."""
+
+Columns = Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row as it was read: key, etag, columns (without key and service columns)."""
+
+    key: str
+    etag: str
+    columns: Columns
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Create a row; a conflict if the key exists."""
+
+    key: str
+    columns: Columns
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Set the named columns of a row that still has this etag; a conflict if it changed or is gone."""
+
+    key: str
+    etag: str
+    columns: Columns
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a row that still has this etag; a conflict if it changed or is gone."""
+
+    key: str
+    etag: str
+
+
+Change = Insert | Merge | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of an answer. `continuation` is opaque; None means that there is no more."""
+
+    rows: Sequence[Row]
+    continuation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Row keys from `start` (inclusive) to `end` (exclusive, "" for no bound), with what to give of each row.
+
+    where: column -> texts, of which the column must equal one; all columns must agree. At most 12 texts in all.
+    select: names of columns to give, None for all. A column that a row lacks is simply missing.
+    """
+
+    start: str = ""
+    end: str = ""
+    where: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    select: Sequence[str] | None = None
+
+
+def prefix(text: str, **more: object) -> Range:
+    """The range of all keys that begin with text."""
+    return Range(text, text[:-1] + chr(ord(text[-1]) + 1), **more)  # type: ignore[arg-type]
+
+
+class Tables(Protocol):
+    """One table. Raises StorageUnavailable from every call; see each for the rest."""
+
+    async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
+        """The rows of these keys, in this order, None for one that does not exist. Any number of keys; no snapshot."""
+        ...
+
+    async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
+        """One page of a range, at most `limit` (1..1,000) rows."""
+        ...
+
+    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        """Apply 1..100 changes or none; gives the new etags (None for a delete), in order.
+
+        Raises Conflict (nothing written), TooLarge (nothing written), Unclear (perhaps written; never retried here).
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give connections back. Idempotent."""
+        ...
+
+
+async def query_all(tables: Tables, partition: str, rows: Range) -> list[Row]:
+    """All rows of a range, read to the last continuation token."""
+    found: list[Row] = []
+    continuation: str | None = None
+    while True:
+        page = await tables.query(partition, rows, continuation=continuation)
+        found.extend(page.rows)
+        continuation = page.continuation
+        if continuation is None:
+            return found
