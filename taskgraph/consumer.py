@@ -1,0 +1,194 @@
+"""Take messages off the events queue, hand them to the handlers, acknowledge last.
+
+What this room is for: the receiving half of `serve` and `run`. Deliveries of one graph are handled together and one
+batch after another, so what piles up while a commit is on its way goes into the next one (D12), and this process never
+races itself (D12a). It never looks into a graph.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from taskgraph import limits
+from taskgraph.clock import Clock
+from taskgraph.errors import Conflict, InvalidMessage, StaleDelivery, StorageError, StorageUnavailable, TaskgraphError
+from taskgraph.handlers import Handled, Handlers
+from taskgraph.messages import Message, RunTasks, UnknownVersion, parse
+from taskgraph.poison import Poison, release
+from taskgraph.storage.queues import Delivery, Queues
+from taskgraph.wakeup import Pacer, Wakeup
+
+log = logging.getLogger("taskgraph.consumer")
+
+_IN_HAND_MAX: Final = 512  # deliveries held by one process; more would wait for longer than their lease
+_NEWER_VERSION_SECONDS: Final = 30.0
+
+
+class Lease:
+    """Keeps the messages of one batch leased while they are being handled; the one owner of their receipts (P18)."""
+
+    def __init__(self, queues: Queues, clock: Clock, deliveries: Sequence[Delivery], lease_seconds: float) -> None:
+        self._queues = queues
+        self._clock = clock
+        self._lease_seconds = lease_seconds
+        self._renewed = clock.monotonic()
+        self.deliveries = {delivery.id: delivery for delivery in deliveries}
+
+    async def keep(self) -> None:
+        """Renew when a third of the lease has gone by."""
+        if self._clock.monotonic() - self._renewed < self._lease_seconds / 3:
+            return
+        self._renewed = self._clock.monotonic()
+        for key, delivery in list(self.deliveries.items()):
+            try:
+                self.deliveries[key] = await self._queues.renew(delivery, lease_seconds=self._lease_seconds)
+            except StaleDelivery:
+                log.info("message %s was taken over by somebody else; going on is harmless", key)
+
+    async def acknowledge(self, key: str) -> None:
+        """Delete a message: its effect is durable. One that somebody else has by now is left to them."""
+        try:
+            await self._queues.delete(self.deliveries[key])
+        except StaleDelivery:
+            log.info("message %s had been taken over when it was acknowledged", key)
+
+
+class Consumer:
+    """One receiver of the events queue."""
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        poison: Poison,
+        wakeup: Wakeup,
+        *,
+        lease_seconds: float = limits.HANDLER_LEASE_SECONDS,
+        idle_seconds_max: float = 1.0,
+    ) -> None:
+        self.handlers = handlers
+        self.poison = poison
+        self._wakeup = wakeup
+        self._lease_seconds = lease_seconds
+        self._idle_seconds_max = idle_seconds_max
+        self._waiting: dict[str, list[tuple[Delivery, Message]]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.received = 0
+        self.idle = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Receive until told to stop; then finish what is in hand."""
+        queue = self.handlers.names.events
+        pacer = Pacer(self.handlers.clock, seconds_max=self._idle_seconds_max)
+        try:
+            while not stop.is_set():
+                if sum(len(each) for each in self._waiting.values()) >= _IN_HAND_MAX:
+                    await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+                    continue
+                ticket = self._wakeup.ticket(queue)
+                try:
+                    deliveries = await self.handlers.queues.receive(
+                        queue, count=limits.RECEIVE_MAX, lease_seconds=self._lease_seconds
+                    )
+                    for delivery in deliveries:
+                        await self._sort(delivery)
+                except StorageUnavailable as error:
+                    log.warning("cannot receive messages: %s", error)
+                    await pacer.trouble(stop)
+                    continue
+                self.idle = not deliveries and not self._tasks
+                if deliveries:
+                    self.received += len(deliveries)
+                    pacer.reset()
+                    await asyncio.sleep(0)  # let the handling begin before more is taken
+                else:
+                    await pacer.idle(ticket, stop)
+        finally:
+            if self._tasks:
+                await asyncio.wait(self._tasks.values())
+
+    async def _sort(self, delivery: Delivery) -> None:
+        message = await self._parse(delivery)
+        if message is None:
+            return
+        self._waiting.setdefault(message.graph, []).append((delivery, message))
+        if message.graph not in self._tasks:
+            self._tasks[message.graph] = asyncio.create_task(self._drain(message.graph))
+
+    async def _parse(self, delivery: Delivery) -> Message | None:
+        """The message, or None when it has been set aside or left to a newer version."""
+        try:
+            message = parse(delivery.body)
+            if isinstance(message, RunTasks):
+                raise InvalidMessage("a run-tasks message belongs on a work queue, not on the events queue")
+        except InvalidMessage as error:
+            log.warning("message %s is set aside: %s", delivery.id, error)
+            await self.poison.set_aside(delivery, str(error))
+            return None
+        except UnknownVersion as error:
+            log.warning("message %s is left to a newer version: %s", delivery.id, error)
+            await release(self.handlers.queues, delivery, _NEWER_VERSION_SECONDS)
+            return None
+        if delivery.dequeue_count > limits.POISON_DELIVERIES_MAX:
+            reason = f"taken {delivery.dequeue_count} times and never handled to an end"
+            await self.poison.set_aside(delivery, reason)
+            return None
+        return message
+
+    async def _drain(self, graph_id: str) -> None:
+        """Handle what has come for a graph, batch after batch, until nothing is left."""
+        try:
+            while batch := self._waiting.pop(graph_id, []):
+                await self.take(graph_id, batch)
+        finally:
+            del self._tasks[graph_id]
+
+    async def take(self, graph_id: str, batch: Sequence[tuple[Delivery, Message]]) -> None:
+        """Handle deliveries of one graph and acknowledge those that are done. Raises nothing that one message caused.
+
+        A storage error leaves all of them to redelivery, uncounted (P20).
+        """
+        deliveries = [delivery for delivery, _ in batch]
+        lease = Lease(self.handlers.queues, self.handlers.clock, deliveries, self._lease_seconds)
+        try:
+            handled = await self.handlers.handle(graph_id, [message for _, message in batch], keep_alive=lease.keep)
+            outcomes = {id(each.message): each for each in handled}
+            for delivery, message in batch:
+                await self._settle(lease, delivery, outcomes[id(message)])
+        except StorageError as error:
+            log.warning("graph %s: %s; its messages come back", graph_id, error)
+            for delivery in lease.deliveries.values():
+                await self._let_go(delivery, 1.0 if isinstance(error, Conflict) else 5.0)
+        except Exception as error:
+            # A bug, or rows that nobody foresaw: it must cost neither this process nor the other messages.
+            log.exception("graph %s: handling failed", graph_id)
+            for delivery in lease.deliveries.values():
+                await self._count_failure(delivery, f"{type(error).__name__}: {error}")
+
+    async def _settle(self, lease: Lease, delivery: Delivery, handled: Handled) -> None:
+        error = handled.error
+        if error is None:
+            await lease.acknowledge(delivery.id)
+            if delivery.dequeue_count > 1:
+                await self.poison.recovered(delivery)
+            for answer in handled.answers:
+                log.debug("%s: %s %s", type(answer.item).__name__, answer.outcome, answer.reason)
+            return
+        await self._count_failure(lease.deliveries[delivery.id], _reason(error))
+
+    async def _count_failure(self, delivery: Delivery, reason: str) -> None:
+        try:
+            if await self.poison.failed(delivery, reason):
+                log.error("message %s is set aside: %s", delivery.id, reason)
+        except StorageError as error:
+            log.warning("message %s: the failure could not be written down: %s", delivery.id, error)
+
+    async def _let_go(self, delivery: Delivery, seconds: float) -> None:
+        try:
+            await release(self.handlers.queues, delivery, seconds)
+        except StorageError as error:
+            log.info("message %s stays leased until its lease ends: %s", delivery.id, error)
+
+
+def _reason(error: TaskgraphError) -> str:
+    return f"{type(error).__name__}: {error}"

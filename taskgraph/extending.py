@@ -1,0 +1,235 @@
+"""Plan an extension from its request rows, and hand out its next step.
+
+What this room is for: everything about an extension that needs reading: the document, which of its tasks exist
+already, which tasks outside it they require. The rules of each step are in `extension`; the loop is in `handlers`. It
+never writes.
+
+A plan is valid for one revision of the graph. Once the extension is accepted no other can be, so whoever plans it
+again, at whatever cursor, lays out the same rows in the same order.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from taskgraph import limits
+from taskgraph.documents import external_labels, node_digest, read_document
+from taskgraph.errors import IntegrityError
+from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension, request_key
+from taskgraph.layout import (
+    GRAPH_DIRECT_MAX,
+    SCHEMA,
+    Layout,
+    Link,
+    gathered,
+    lay_out,
+    name_mapping_rows,
+    split_text,
+    spread,
+    utf16_units,
+)
+from taskgraph.model import GraphDocument, GraphState, TaskNode, row_key, task_id_of
+from taskgraph.records import Records
+from taskgraph.storage.tables import Insert, Range, Row, Value, query_all
+
+POINT_READS_MAX: Final = 200
+"""More labels than this are looked up by reading the graph's tasks once, not one by one."""
+
+LINK_REFERENCES_MAX: Final = 80
+"""Dependents registered at one task in one step: with the task, a fork, the head and the event row they fit."""
+
+_STEP_ROWS_MAX: Final = 96
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionPlan:
+    """The steps of one extension. refusal: why it cannot be accepted, "" if it can."""
+
+    request: str
+    revision: int
+    layout: Layout
+    whole: bool
+    links: tuple[Link, ...]
+    tasks: int
+    edges: int
+    columns: Mapping[str, Value]
+    refusal: str = ""
+
+    def step(self, head: Row) -> AcceptExtension | RefuseExtension | InsertRows | LinkTasks | FinishExtension | None:
+        """The next step, seen from the head row; None when the request has been answered."""
+        state = head.columns.get("state")
+        if state == "staged":
+            if self.refusal:
+                return RefuseExtension(self.request, self.refusal)
+            return AcceptExtension(
+                request=self.request,
+                revision=self.revision,
+                tasks=self.tasks,
+                edges=self.edges,
+                leaves=self.layout.leaves,
+                top=self.layout.top,
+                whole=self.whole,
+                rows=self.layout.rows if self.whole else (),
+                links=self.links if self.whole else (),
+                columns=self.columns,
+            )
+        if state != "accepted":
+            return None
+        cursor = head.columns.get("cursor", 0)
+        if not isinstance(cursor, int) or cursor < 0:
+            raise IntegrityError(f"row {head.key}: the cursor is {cursor!r}")
+        if cursor < len(self.layout.rows):
+            return InsertRows(self.request, cursor, _chunk(self.layout.rows, cursor))
+        cursor_links = cursor - len(self.layout.rows)
+        if cursor_links < len(self.links):
+            return LinkTasks(self.request, cursor, _links_chunk(self.links, cursor_links))
+        return FinishExtension(self.request)
+
+
+def row_units(row: Insert) -> int:
+    """Size of a row in UTF-16 units, a little over."""
+    return 100 + sum(
+        len(name) + (utf16_units(value) if isinstance(value, str) else 10) for name, value in row.columns.items()
+    )
+
+
+def _chunk(rows: tuple[Insert, ...], start: int) -> tuple[Insert, ...]:
+    chunk: list[Insert] = []
+    units = 0
+    for row in rows[start : start + _STEP_ROWS_MAX]:
+        units += row_units(row)
+        if chunk and units * 2 > limits.COMMIT_BYTES_MAX:
+            break
+        chunk.append(row)
+    return tuple(chunk)
+
+
+def _links_chunk(links: tuple[Link, ...], start: int) -> tuple[Link, ...]:
+    chunk: list[Link] = []
+    rows = 0
+    for link in links[start:]:
+        rows += 2 + len(link.references)
+        if chunk and rows > _STEP_ROWS_MAX:
+            break
+        chunk.append(link)
+    return tuple(chunk)
+
+
+async def read_request(records: Records, graph_id: str, request: str) -> GraphDocument:
+    """The document of a request. Raises InvalidGraph if its rows hold none."""
+    key = request_key(request)
+    parts = await query_all(records.tables, graph_id, Range(f"{key}:", f"{key};"))
+    return read_document("".join(gathered(part.columns, "text") for part in parts), source=key, kind="extension")
+
+
+def request_rows(request: str, text: str, digest: str, tasks: int, now: datetime) -> tuple[list[Insert], Insert]:
+    """Rows that hold a request: its parts, and the head row that goes in last."""
+    key = request_key(request)
+    pieces = limits.ROW_CHARS_MAX // 2 // limits.PROPERTY_CHARS_MAX
+    size = pieces * limits.PROPERTY_CHARS_MAX
+    parts = [
+        Insert(f"{key}:{number:04}", {"schema": SCHEMA, **spread("text", piece)})
+        for number, piece in enumerate(split_text(text, size))
+    ]
+    head = Insert(
+        key,
+        {"schema": SCHEMA, "kind": "add-tasks", "state": "staged", "digest": digest, "tasks": tasks, "staged": now},
+    )
+    return parts, head
+
+
+async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row, *, now: datetime) -> ExtensionPlan:
+    """Plan an extension. Raises InvalidGraph if its rows hold no valid document."""
+    request = head.key.removeprefix("request:")
+    document = await read_request(records, graph_id, request)
+    existing = await _digests(records, graph_id, [*document.tasks, *external_labels(document)])
+    refusal = _refusal(graph, head, document, existing, request)
+    new: dict[str, TaskNode] = {}
+    for label, node in document.tasks.items():
+        found = existing.get(label)
+        if found is None or found[1] == request:
+            new[label] = node
+    requires = graph.columns.get("requires", "[]")
+    named = str(requires).count('"') // 2
+    accepted = head.columns.get("state") == "accepted"
+    edges = sum(len(node.requires) for node in new.values())
+    columns, mapping_rows = _mapping(graph, new, graph_id, request)
+
+    def plan(direct_leaves_max: int, *, whole: bool) -> ExtensionPlan:
+        layout = lay_out(graph_id, new, stamp=request, now=now, request=request, direct_leaves_max=direct_leaves_max)
+        layout = Layout(
+            (*layout.rows, *mapping_rows), layout.top, layout.leaves, layout.roots, layout.links, layout.mapping
+        )
+        links = tuple(_units(layout.links))
+        revision = graph.columns.get("revision", 0)
+        if not isinstance(revision, int):
+            raise IntegrityError(f"row {graph.key}: the revision is {revision!r}")
+        return ExtensionPlan(request, revision, layout, whole, links, len(new), edges, columns, refusal)
+
+    if refusal or (not accepted and len(new) <= limits.COMMIT_CHANGES_MAX):
+        small = plan(max(0, GRAPH_DIRECT_MAX - named), whole=True)
+        rows = len(small.layout.rows) + 2 + sum(2 + len(link.references) for link in small.links)
+        units = sum(row_units(row) for row in small.layout.rows)
+        if refusal or (rows <= _STEP_ROWS_MAX and units * 2 <= limits.COMMIT_BYTES_MAX):
+            return small
+    return plan(0, whole=False)
+
+
+def _units(links: Iterable[Link]) -> Iterable[Link]:
+    for link in links:
+        for start in range(0, len(link.references), LINK_REFERENCES_MAX):
+            yield Link(link.task_id, link.references[start : start + LINK_REFERENCES_MAX])
+
+
+def _refusal(
+    graph: Row, head: Row, document: GraphDocument, existing: Mapping[str, tuple[str, str]], request: str
+) -> str:
+    if head.columns.get("state") != "staged":
+        return ""
+    state = graph.columns.get("state")
+    if state != GraphState.RUNNING:
+        return f"the graph is {state}; only a running graph can be extended"
+    different = [
+        label
+        for label, node in document.tasks.items()
+        if label in existing and existing[label][1] != request and existing[label][0] != node_digest(node)
+    ]
+    if different:
+        return f"the graph already has a different task {_quoted(different)}"
+    unknown = [label for label in external_labels(document) if label not in existing]
+    if unknown:
+        return f"neither the request nor the graph has a task {_quoted(unknown)}"
+    return ""
+
+
+def _quoted(labels: list[str]) -> str:
+    shown = ", ".join(f"“{label}”" for label in sorted(labels)[:5])
+    return shown if len(labels) <= 5 else f"{shown} and {len(labels) - 5} more"
+
+
+async def _digests(records: Records, graph_id: str, labels: list[str]) -> dict[str, tuple[str, str]]:
+    """Label -> (digest, request that added it), of those tasks that exist."""
+    keys = {row_key(task_id_of(graph_id, label)): label for label in labels}
+    found: list[Row]
+    if len(keys) <= POINT_READS_MAX:
+        found = [row for row in await records.tables.get(graph_id, list(keys)) if row is not None]
+    else:
+        wanted = Range("task:", "task;", select=("digest", "request"))
+        found = [row for row in await query_all(records.tables, graph_id, wanted) if row.key in keys]
+    return {keys[row.key]: (str(row.columns.get("digest", "")), str(row.columns.get("request", ""))) for row in found}
+
+
+def _mapping(
+    graph: Row, new: Mapping[str, TaskNode], graph_id: str, request: str
+) -> tuple[dict[str, Value], list[Insert]]:
+    """The new labels for people: on the graph row while it is small, on rows of their own otherwise."""
+    mapping = {label: task_id_of(graph_id, label) for label in new}
+    if not mapping:
+        return {}, []
+    have = str(graph.columns.get("nameMapping", "") or "{}")
+    merged = json.dumps({**json.loads(have), **mapping}, ensure_ascii=False, separators=(",", ":"))
+    if utf16_units(merged) <= limits.NAME_MAPPING_CHARS_MAX:
+        return {"nameMapping": merged}, []
+    return {}, name_mapping_rows(mapping, request)

@@ -1,0 +1,235 @@
+"""Adding tasks to a graph that runs: the rules of each step (P8, P9).
+
+What this room is for: an extension is one request row with a state and a cursor, `staged → accepted → done`, or
+`refused`. A small one is a single commit. A larger one goes: *accept* (the graph row waits for a gathering join from
+now on, so the graph cannot finish before the new tasks), *insert* (dependents before what they require, so nobody who
+completes meets a missing row), *link* (register as dependent of tasks that were there before, and count down at once
+those that are completed: same commit, both rows under their etags), *finish*. The cursor moves in the same commit as
+each step's rows, so any number of handlers may push the same extension on. It never does I/O and never validates
+documents.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from taskgraph import limits
+from taskgraph.errors import IntegrityError
+from taskgraph.layout import Link, fork_row, ids_text
+from taskgraph.model import GRAPH, GraphState, TaskState, fork_reference, reference_of, row_key
+from taskgraph.propagation import Context, count_down, dispatch
+from taskgraph.rows import Draft
+from taskgraph.storage.tables import Insert, Value
+
+APPLIED = "applied"
+REPEATED = "repeated"
+STALE = "stale"
+REFUSED = "refused"
+
+
+def request_key(request: str) -> str:
+    """Row key of a request's head row."""
+    return f"request:{request}"
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptExtension:
+    """Take an extension on. whole: rows and links go into this very commit; otherwise later steps bring them.
+
+    revision: of the graph that it was planned for; with another one it must be planned again.
+    columns: further columns of the graph row to set (its nameMapping).
+    """
+
+    request: str
+    revision: int
+    tasks: int
+    edges: int
+    leaves: tuple[str, ...]
+    top: Insert | None
+    whole: bool
+    rows: tuple[Insert, ...]
+    links: tuple[Link, ...]
+    columns: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseExtension:
+    """The graph, or what it holds, forbids the extension."""
+
+    request: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class InsertRows:
+    """Insert the rows from `cursor` on."""
+
+    request: str
+    cursor: int
+    rows: tuple[Insert, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTasks:
+    """Register dependents of existing tasks; `cursor` counts on from the inserted rows."""
+
+    request: str
+    cursor: int
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishExtension:
+    """Every row is in and linked."""
+
+    request: str
+
+
+ExtensionItem = AcceptExtension | RefuseExtension | InsertRows | LinkTasks | FinishExtension
+
+
+def accept_extension(item: AcceptExtension, context: Context) -> str:
+    """Guard: from here on the graph waits for the new tasks. Refused unless the graph is running."""
+    view = context.view
+    view.require((GRAPH, request_key(item.request)))
+    graph, head = view.get(GRAPH), view.get(request_key(item.request))
+    if head.text("state") != "staged":
+        return REPEATED
+    if graph.text("state") != GraphState.RUNNING:
+        _refuse(head, context, f"the graph is {graph.text('state')}; only a running graph can be extended")
+        return REFUSED
+    if graph.integer("revision") != item.revision or graph.text("extending") not in ("", item.request):
+        return STALE
+    _await_leaves(item, graph, context)
+    graph.set("tasks", graph.integer("tasks") + item.tasks)
+    graph.set("edges", graph.integer("edges") + item.edges)
+    graph.set("revision", graph.integer("revision") + 1)
+    for name, value in item.columns.items():
+        graph.set(name, value)
+    if item.whole:
+        _insert(item.rows, context)
+        for number, link in enumerate(item.links):
+            _link(link, f"{item.request}-{number}", context)
+        _done(head, item.tasks, context)
+    else:
+        graph.set("extending", item.request)
+        head.set("state", "accepted")
+        head.set("cursor", 0)
+        head.set("tasks", item.tasks)
+    return APPLIED
+
+
+def refuse_extension(item: RefuseExtension, context: Context) -> str:
+    """Answer a request with no; nothing else has been written for it."""
+    head = context.view.get(request_key(item.request))
+    if head.text("state") != "staged":
+        return REPEATED
+    _refuse(head, context, item.reason)
+    return REFUSED
+
+
+def _refuse(head: Draft, context: Context, reason: str) -> None:
+    head.set("state", "refused")
+    head.set("reason", reason[: limits.REASON_CHARS_MAX])
+    head.set("answered", context.now)
+
+
+def _await_leaves(item: AcceptExtension, graph: Draft, context: Context) -> None:
+    requires, left = graph.ids("requires"), graph.ids("requiresLeft")
+    top = item.top
+    if top is None:
+        leaves = list(item.leaves)
+    else:
+        reference = reference_of(top.key)
+        leaves = [reference]
+        if len(requires) + 1 > limits.GRAPH_REQUIRES_MAX:
+            requires = left  # what is fulfilled need not be named any more
+        if len(requires) + 1 > limits.GRAPH_REQUIRES_MAX:
+            # The new join takes an old one under it, and its place on the graph row: a chain of joins, bounded degree.
+            old = next((each for each in left if each.startswith("join:")), None)
+            if old is None:
+                raise IntegrityError("the graph row names more tasks than it may")
+            row = context.view.named(old)
+            row.set_ids("dependents", [reference])
+            below = [*_ids(top, "requires"), old]
+            top = Insert(top.key, {**top.columns, "requires": ids_text(below), "requiresLeft": ids_text(below)})
+            requires = [each for each in requires if each != old]
+            left = [each for each in left if each != old]
+        context.view.insert(top)
+    graph.set_ids("requires", [*requires, *leaves])
+    graph.set_ids("requiresLeft", [*left, *leaves])
+
+
+def _ids(row: Insert, name: str) -> list[str]:
+    return Draft(row.key, row.columns, None).ids(name)
+
+
+def _step(request: str, cursor: int, context: Context) -> Draft | None:
+    """The head row, if this step is the next one."""
+    head = context.view.get(request_key(request))
+    if head.text("state") != "accepted" or head.integer("cursor") != cursor:
+        return None
+    return head
+
+
+def insert_rows(item: InsertRows, context: Context) -> str:
+    """Insert one chunk, and move the cursor in the same commit."""
+    head = _step(item.request, item.cursor, context)
+    if head is None:
+        return STALE
+    _insert(item.rows, context)
+    head.set("cursor", item.cursor + len(item.rows))
+    return APPLIED
+
+
+def _insert(rows: Sequence[Insert], context: Context) -> None:
+    for row in rows:
+        draft = context.view.insert(row)
+        if row.key.startswith("task:") and draft.text("state") == TaskState.PENDING:
+            dispatch(draft, context)
+
+
+def link_tasks(item: LinkTasks, context: Context) -> str:
+    """Register dependents of tasks that were there before, and move the cursor in the same commit."""
+    head = _step(item.request, item.cursor, context)
+    if head is None:
+        return STALE
+    context.view.require(row_key(link.task_id) for link in item.links)
+    for number, link in enumerate(item.links):
+        _link(link, f"{item.request}-{item.cursor + number}", context)
+    head.set("cursor", item.cursor + len(item.links))
+    return APPLIED
+
+
+def _link(link: Link, stamp: str, context: Context) -> None:
+    task = context.view.named(link.task_id)
+    completed = task.text("state") == TaskState.COMPLETED
+    have = task.ids("dependents")
+    new = [each for each in link.references if each not in have]
+    if len(have) + len(new) > limits.DEPENDENTS_MAX:
+        fork = fork_reference(link.task_id, stamp)
+        context.view.insert(fork_row(fork, link.task_id, have, completed=completed))
+        task.set_ids("dependents", [fork, *new])
+    elif new:
+        task.set_ids("dependents", [*have, *new])
+    if completed:
+        context.view.require(row_key(each) for each in link.references)
+        for each in link.references:
+            count_down(each, link.task_id, context)
+
+
+def finish_extension(item: FinishExtension, context: Context) -> str:
+    """Close the request and let the next extension begin."""
+    view = context.view
+    view.require((GRAPH, request_key(item.request)))
+    head, graph = view.get(request_key(item.request)), view.get(GRAPH)
+    if head.text("state") != "accepted":
+        return REPEATED
+    graph.set("extending", "")
+    _done(head, head.integer("tasks"), context)
+    return APPLIED
+
+
+def _done(head: Draft, tasks: int, context: Context) -> None:
+    head.set("state", "done")
+    head.set("answered", context.now)
+    context.event("graph-extended", request=head.key.removeprefix("request:"), tasks=tasks)

@@ -1,0 +1,183 @@
+"""Messages that cannot be handled: set aside with the reason, listed, replayed (P20).
+
+What this room is for: a message leaves its queue in only two ways, handled or set aside. Set aside means a row that
+says why, keyed by queue and message id, and the message itself in `<queue>-poison`; row first, original deleted last,
+so a crash in between repeats and loses nothing. Failures are counted on that row, because the queue's own count also
+grows when storage fails, which is nobody's fault. It never judges a graph: the sweep mends what a poisoned message
+leaves undone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from taskgraph import limits
+from taskgraph.clock import Clock
+from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, Unclear
+from taskgraph.handlers import QueueNames
+from taskgraph.layout import SCHEMA, gathered, spread
+from taskgraph.records import POISON
+from taskgraph.storage.queues import Delivery, Queues
+from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, Tables, Value, query_all
+
+_DRAIN_LEASE_SECONDS: Final = 30.0
+_RETRY_SECONDS_MAX: Final = 60.0
+
+
+class PoisonState(StrEnum):
+    """States of a poison row."""
+
+    FAILING = "failing"  # handling it failed, and it will be tried again
+    POISON = "poison"  # set aside
+    REPLAYED = "replayed"  # put back on its queue by hand
+
+
+@dataclass(frozen=True, slots=True)
+class PoisonMessage:
+    """One message that was set aside (or put back since)."""
+
+    key: str
+    queue: str
+    body: str
+    reason: str
+    failures: int
+    state: str
+    set_aside: datetime | None
+
+
+class Poison:
+    """The desk for messages that cannot be handled."""
+
+    def __init__(self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames) -> None:
+        self._tables = tables
+        self._queues = queues
+        self._clock = clock
+        self._names = names
+
+    async def set_aside(self, delivery: Delivery, reason: str) -> None:
+        """Write down why, put the message into the poison queue, take it from its own. Repeatable."""
+        await self._write(delivery, reason, PoisonState.POISON, add=0)
+        await self._queues.send(self._names.poison(delivery.queue), [delivery.body])
+        try:
+            await self._queues.delete(delivery)
+        except StaleDelivery:
+            return  # leased again meanwhile: whoever has it now comes here too
+
+    async def failed(self, delivery: Delivery, reason: str) -> bool:
+        """Count one failure of handling; set the message aside after too many. Gives whether it was.
+
+        Otherwise it comes back after a pause that doubles.
+        """
+        row = await self._write(delivery, reason, PoisonState.FAILING, add=1)
+        failures = row.columns.get("failures", 0) if row else 0
+        if isinstance(failures, int) and failures > limits.POISON_FAILURES_MAX:
+            await self.set_aside(delivery, reason)
+            return True
+        pause = min(2.0 ** min(delivery.dequeue_count, 10) / 2, _RETRY_SECONDS_MAX)
+        await release(self._queues, delivery, pause)
+        return False
+
+    async def recovered(self, delivery: Delivery) -> None:
+        """A message that had failed before was handled after all: its row goes."""
+        row = await self._row(_key(delivery))
+        if row is not None and row.columns.get("state") == PoisonState.FAILING:
+            try:
+                await self._tables.commit(POISON, [Delete(row.key, row.etag)])
+            except (Conflict, Unclear):
+                return  # it says "failing" a little longer; nobody decides on that
+
+    async def list(self) -> Sequence[PoisonMessage]:
+        """What is set aside now."""
+        rows = await query_all(self._tables, POISON, Range(where={"state": (str(PoisonState.POISON),)}))
+        return [_message(row) for row in rows]
+
+    async def replay(self, key: str) -> PoisonMessage:
+        """Put a message back on its queue, and take its copies off the poison queue.
+
+        Raises NotFound for an unknown key, Refused for one that is not set aside.
+        """
+        row = await self._row(key)
+        if row is None:
+            raise NotFound(f"no message {key} is set aside", [each.key for each in await self.list()][:3])
+        message = _message(row)
+        if message.state != PoisonState.POISON:
+            raise Refused(f"message {key} is {message.state}", "not-set-aside")
+        await self._queues.send(message.queue, [message.body])
+        columns: dict[str, Value] = {"state": str(PoisonState.REPLAYED), "replayed": self._clock.now(), "failures": 0}
+        try:
+            await self._tables.commit(POISON, [Merge(row.key, row.etag, columns)])
+        except Conflict as conflict:
+            raise Conflict(f"somebody else is handling message {key}; look again") from conflict
+        await self._drain(self._names.poison(message.queue), message.body)
+        return message
+
+    async def _drain(self, queue: str, body: str) -> None:
+        others: list[Delivery] = []
+        while True:
+            deliveries = await self._queues.receive(queue, count=limits.RECEIVE_MAX, lease_seconds=_DRAIN_LEASE_SECONDS)
+            if not deliveries:
+                break
+            for delivery in deliveries:
+                if delivery.body == body:
+                    await self._queues.delete(delivery)
+                else:
+                    others.append(delivery)
+        for delivery in others:
+            await release(self._queues, delivery, 0)
+
+    async def _row(self, key: str) -> Row | None:
+        (row,) = await self._tables.get(POISON, [key])
+        return row
+
+    async def _write(self, delivery: Delivery, reason: str, state: PoisonState, *, add: int) -> Row | None:
+        key = _key(delivery)
+        for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+            row = await self._row(key)
+            columns: dict[str, Value] = {"state": str(state), "reason": reason[: limits.REASON_CHARS_MAX]}
+            if state is PoisonState.POISON:
+                columns["setAside"] = self._clock.now()
+            try:
+                if row is None:
+                    columns |= {
+                        "schema": SCHEMA,
+                        "queue": delivery.queue,
+                        "failures": add,
+                        **spread("body", delivery.body),
+                    }
+                    await self._tables.commit(POISON, [Insert(key, columns)])
+                else:
+                    failures = row.columns.get("failures", 0)
+                    columns["failures"] = (failures if isinstance(failures, int) else 0) + add
+                    await self._tables.commit(POISON, [Merge(key, row.etag, columns)])
+            except (Conflict, Unclear):
+                continue  # counting one failure twice is harmless
+            return await self._row(key)
+        raise Conflict(f"message {key}: others kept writing its row")
+
+
+async def release(queues: Queues, delivery: Delivery, seconds: float) -> None:
+    """Let a message come back after so long."""
+    try:
+        await queues.renew(delivery, lease_seconds=seconds)
+    except StaleDelivery:
+        return  # it is back already
+
+
+def _key(delivery: Delivery) -> str:
+    return f"{delivery.queue}:{delivery.id}"
+
+
+def _message(row: Row) -> PoisonMessage:
+    columns = row.columns
+    failures, set_aside = columns.get("failures", 0), columns.get("setAside")
+    return PoisonMessage(
+        key=row.key,
+        queue=str(columns.get("queue", "")),
+        body=gathered(columns, "body"),
+        reason=str(columns.get("reason", "")),
+        failures=failures if isinstance(failures, int) else 0,
+        state=str(columns.get("state", "")),
+        set_aside=set_aside if isinstance(set_aside, datetime) else None,
+    )

@@ -1,0 +1,138 @@
+"""What follows from a fact: counting dependents down, making them ready, finishing and blocking the graph.
+
+What this room is for: the rules that several transitions share, over the working copies of one decision. All plain
+functions over values: time comes in, nothing goes out but what is set on rows, events and effects. It never reads
+storage and never sends anything.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from taskgraph.errors import IntegrityError
+from taskgraph.model import GRAPH, GraphState, TaskState, is_relay, told_as
+from taskgraph.rows import Draft, View
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Effect: tell the workers of a target that this run of a task is ready. A hint, repeated freely (D9)."""
+
+    task_id: str
+    run: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEnded:
+    """Effect: the graph needs no sweeping any more."""
+
+    state: GraphState
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRevived:
+    """Effect: the graph needs sweeping (again)."""
+
+
+Effect = Dispatch | GraphEnded | GraphRevived
+
+
+@dataclass(slots=True)
+class Context:
+    """One decision in the making.
+
+    events: facts that become the event row of the commit, in order. effects: what is sent after the commit.
+    follow: relays that have become ready to pass on, in this decision or a later one.
+    """
+
+    view: View
+    now: datetime
+    events: list[dict[str, Any]] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    follow: list[str] = field(default_factory=list)
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Record a fact that people and listeners are told (D9)."""
+        self.events.append({"event": kind, **{name: value for name, value in fields.items() if value is not None}})
+
+
+def dispatch(task: Draft, context: Context) -> None:
+    """Send the message of a task that stands pending."""
+    context.effects.append(Dispatch(task.key.removeprefix("task:"), task.integer("run"), task.text("target")))
+
+
+def make_pending(task: Draft, context: Context) -> None:
+    """Move a task to pending: it is its own dispatch record until a worker claims it (D9)."""
+    task.set("state", str(TaskState.PENDING))
+    task.set("pendingSince", context.now)
+    dispatch(task, context)
+
+
+def tell_dependents(node: Draft, reference: str, context: Context) -> None:
+    """Count down every dependent of a node that is fulfilled. Deciding it again changes nothing and says the same."""
+    dependents = node.ids("dependents")
+    context.view.require(f"task:{each}" if ":" not in each and each != GRAPH else each for each in dependents)
+    name = told_as(reference)
+    for each in dependents:
+        count_down(each, name, context)
+
+
+def count_down(reference: str, fulfilled: str, context: Context) -> None:
+    """Take one requirement off a dependent: set difference by id (P7), and whatever follows, in the same commit."""
+    row = context.view.named(reference)
+    left = row.ids("requiresLeft")
+    if fulfilled in left:
+        left = [each for each in left if each != fulfilled]
+        row.set_ids("requiresLeft", left)
+    if left:
+        return
+    # Level-triggered from here: told again, the row that stands ready is sent again (D9).
+    state = row.text("state")
+    if reference == GRAPH:
+        if state == GraphState.RUNNING:
+            finish(row, context)
+    elif is_relay(reference):
+        if state == TaskState.UNSCHEDULED:
+            row.set("state", str(TaskState.PENDING))
+        if state in (TaskState.UNSCHEDULED, TaskState.PENDING):
+            context.follow.append(reference)
+    elif state == TaskState.UNSCHEDULED:
+        make_pending(row, context)
+    elif state == TaskState.PENDING:
+        dispatch(row, context)
+
+
+def finish(graph: Draft, context: Context) -> None:
+    """Decide `finished`, in the commit that takes away the last outstanding requirement of the graph (P8)."""
+    if graph.integer("failedTasks"):
+        raise IntegrityError("the graph waits for nothing, and yet a task of it has failed for good")
+    graph.set("state", str(GraphState.FINISHED))
+    graph.set("finished", context.now)
+    context.event("graph-finished")
+    context.effects.append(GraphEnded(GraphState.FINISHED))
+
+
+def block(task: Draft, context: Context, reason: str) -> None:
+    """Count a task that failed for good, and move a running graph to blocked; other branches go on."""
+    graph = context.view.get(GRAPH)
+    graph.set("failedTasks", graph.integer("failedTasks") + 1)
+    if graph.text("state") == GraphState.RUNNING:
+        graph.set("state", str(GraphState.BLOCKED))
+        graph.set("blockedBy", task.text("label"))
+        graph.set("blocked", context.now)
+        context.event("graph-blocked", task=task.key.removeprefix("task:"), label=task.text("label"), reason=reason)
+
+
+def unblock(context: Context) -> None:
+    """Take one failed task off the count; with the last one, a blocked graph runs again."""
+    graph = context.view.get(GRAPH)
+    left = graph.integer("failedTasks") - 1
+    if left < 0:
+        raise IntegrityError("a failed task is rerun, and the graph counts none")
+    graph.set("failedTasks", left)
+    if left == 0 and graph.text("state") == GraphState.BLOCKED:
+        graph.set("state", str(GraphState.RUNNING))
+        graph.set("blockedBy", "")
+        context.event("graph-unblocked")
+        context.effects.append(GraphRevived())

@@ -1,0 +1,142 @@
+"""Graphs as rows: load what a decision asks for, commit what it decided, settle what is unclear.
+
+What this room is for: the only way in which transitions reach a store. `Records` knows the row kinds, numbers the
+event rows, and gives every commit an operation id by which a lost answer is settled (P17). It never decides anything
+about tasks and never sends a message.
+
+Row kinds of a graph's partition (PartitionKey = taskGraphId):
+
+    task-graph              the graph row
+    task:<taskId>           a task; definition:<taskId> when its definition is long
+    join:<owner>:<n>        gathers wide fan-in; fork:<taskId>:<n> spreads wide fan-out
+    event:<sequence>        journal, outbox and event stream in one; gapless from 1
+    request:<id>            an extension, with its document in request:<id>:<part>
+    name-mapping:<..>       label -> taskId, where the graph row is too small for it
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from taskgraph.clock import Clock
+from taskgraph.errors import Conflict, Unclear
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row, Tables
+from taskgraph.transitions import event_key
+
+LIVE: Final = "index:live"
+"""Partition that names every graph which the sweep must look at; `:` is in no graph id."""
+
+ALL: Final = "index:graphs"
+"""Partition that lists every graph, newest first."""
+
+POISON: Final = "index:poison"
+"""Partition of messages that were set aside."""
+
+_SEQUENCES_KEPT_MAX: Final = 10_000
+_PROBES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One commit that is about to be made: its id, and the number of the event row it may insert."""
+
+    id: str
+    sequence: int
+
+
+class Records:
+    """Rows of graphs in one table."""
+
+    def __init__(self, tables: Tables, clock: Clock) -> None:
+        self.tables = tables
+        self.clock = clock
+        self._next_sequence: dict[str, int] = {}
+
+    async def load(self, graph_id: str, keys: Iterable[str], rows: dict[str, Row | None]) -> None:
+        """Read these rows into `rows` (None for one that does not exist)."""
+        wanted = sorted(keys)
+        rows.update(zip(wanted, await self.tables.get(graph_id, wanted), strict=True))
+
+    async def operation(self, graph_id: str) -> Operation:
+        """Begin a commit."""
+        sequence = self._next_sequence.get(graph_id)
+        if sequence is None:
+            sequence = await self._find_sequence(graph_id, 1)
+        return Operation(self.clock.new_id(), sequence)
+
+    async def commit(
+        self, graph_id: str, changes: Sequence[Change], operation: Operation, rows: dict[str, Row | None]
+    ) -> None:
+        """Write all or nothing, and bring `rows` up to what was written.
+
+        Raises Conflict when nothing was written: read again and decide again. An answer that was lost is settled by
+        reading a row of the commit back: it is ours if it carries the operation's id.
+        """
+        try:
+            etags = await self.tables.commit(graph_id, changes)
+        except (Conflict, Unclear) as error:
+            self._next_sequence.pop(graph_id, None)
+            if not await self._is_mine(graph_id, changes, operation.id):
+                if changes_event(changes, operation.sequence):
+                    self._remember(graph_id, await self._find_sequence(graph_id, operation.sequence))
+                raise error if isinstance(error, Conflict) else Conflict("the commit was lost on its way") from error
+            etags = [None] * len(changes)
+        self._remember(graph_id, operation.sequence + changes_event(changes, operation.sequence))
+        for change, etag in zip(changes, etags, strict=True):
+            _bring_up(rows, change, etag)
+
+    async def _is_mine(self, graph_id: str, changes: Sequence[Change], operation_id: str) -> bool:
+        # An event row is never written again, so it answers for good; any other row may have moved on since, and then
+        # the decision is simply made again.
+        written = [change for change in changes if not isinstance(change, Delete)]
+        primary = next((c for c in written if isinstance(c, Insert) and c.key.startswith("event:")), written[0])
+        (row,) = await self.tables.get(graph_id, [primary.key])
+        return row is not None and row.columns.get("operation") == operation_id
+
+    def _remember(self, graph_id: str, sequence: int) -> None:
+        if len(self._next_sequence) >= _SEQUENCES_KEPT_MAX:
+            self._next_sequence.clear()
+        self._next_sequence[graph_id] = sequence
+
+    async def _find_sequence(self, graph_id: str, at_least: int) -> int:
+        """The first free number of the graph's event rows. They are gapless, so doubling steps and halves find it."""
+        low, high = at_least, 0  # every number below `low` is taken
+        while not high:
+            probes = [low + (1 << step) - 1 for step in range(_PROBES)]
+            found = await self.tables.get(graph_id, [event_key(number) for number in probes])
+            for number, row in zip(probes, found, strict=True):
+                if row is None:
+                    high = number
+                    break
+                low = number + 1
+        while low < high:  # `high` is free
+            step = max(1, (high - low) // _PROBES)
+            probes = list(range(low, high, step))
+            found = await self.tables.get(graph_id, [event_key(number) for number in probes])
+            for number, row in zip(probes, found, strict=True):
+                if row is None:
+                    high = number
+                    break
+                low = number + 1
+        return low
+
+
+def changes_event(changes: Sequence[Change], sequence: int) -> bool:
+    """Whether a commit inserts the event row of this number."""
+    key = event_key(sequence)
+    return any(isinstance(change, Insert) and change.key == key for change in changes)
+
+
+def _bring_up(rows: dict[str, Row | None], change: Change, etag: str | None) -> None:
+    if etag is None:
+        rows.pop(change.key, None)  # deleted, or written without a word of its etag: to be read again
+        return
+    match change:
+        case Insert(key, columns):
+            rows[key] = Row(key, etag, columns)
+        case Merge(key, _, columns):
+            before = rows.get(key)
+            merged: Mapping[str, object] = {**(before.columns if before else {}), **columns}
+            rows[key] = Row(key, etag, merged)  # type: ignore[arg-type]
+        case Delete(key):
+            rows[key] = None

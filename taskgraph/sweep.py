@@ -1,0 +1,156 @@
+"""The periodic repair: whatever stands ready and went unheard is said again (P22).
+
+What this room is for: making every lost message, dead worker and half-way step harmless. It is level-triggered (it
+looks at rows, not at what happened), idempotent, and safe at any time in any number of copies; every change goes
+through the same decisions as a handler's. It never waits and never keeps anything in memory between two rounds.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from taskgraph import limits
+from taskgraph.errors import Conflict, Unclear
+from taskgraph.handlers import Handlers
+from taskgraph.messages import AddTasks, to_text
+from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState, TaskState, reference_of
+from taskgraph.records import LIVE
+from taskgraph.storage.tables import Delete, Range, Row, query_all
+from taskgraph.transitions import Fire, Item, LeaseLost
+
+ORPHAN_SECONDS: Final = 3600.0
+"""A name in the live index without a graph row is dropped after so long."""
+
+QUEUE_FULL: Final = 1000
+"""A work queue with so many messages is not reminded of ever more, unless a task has waited very long."""
+
+_PATIENCE: Final = 10  # times limits.REDISPATCH_SECONDS, after which even a full queue is reminded
+_ITEMS_MAX: Final = 500  # items handed to one transition call; keeps its working set small
+
+
+@dataclass(slots=True)
+class Swept:
+    """What one round did."""
+
+    graphs: int = 0
+    reminded: int = 0
+    leases_lost: int = 0
+    relays_fired: int = 0
+    requests_resent: int = 0
+    index_mended: int = 0
+    failed: list[str] = field(default_factory=list)  # graphs that raised, with the reason
+
+
+async def sweep(handlers: Handlers, *, period_seconds: float = limits.SWEEP_SECONDS) -> Swept:
+    """Look at every live graph once."""
+    swept = Swept()
+    for row in await query_all(handlers.records.tables, LIVE, Range()):
+        try:
+            await sweep_graph(handlers, row.key, swept, live=row, period_seconds=period_seconds)
+        except Conflict as conflict:  # busy with others, who get it done
+            swept.failed.append(f"{row.key}: {conflict}")
+    return swept
+
+
+async def sweep_graph(
+    handlers: Handlers,
+    graph_id: str,
+    swept: Swept,
+    *,
+    live: Row | None = None,
+    period_seconds: float = limits.SWEEP_SECONDS,
+    at_once: bool = False,
+) -> None:
+    """Look at one graph. at_once: remind of everything pending, however fresh (someone resumes a graph alone)."""
+    tables = handlers.records.tables
+    swept.graphs += 1
+    now = handlers.clock.now()
+    (graph,) = await tables.get(graph_id, [GRAPH])
+    if graph is None:
+        since = live.columns.get("since") if live else None
+        if live and isinstance(since, datetime) and now - since > timedelta(seconds=ORPHAN_SECONDS):
+            swept.index_mended += await _drop(handlers, live)
+        return
+    state = graph.columns.get("state")
+    if state in GRAPH_ENDED:
+        await handlers.leave_live(graph_id)
+        swept.index_mended += 1
+        return
+    if state == GraphState.SUBMITTING:
+        return  # its submitter, or the next call with the same content, goes on
+    await _requests(handlers, graph_id, now, swept, period_seconds, at_once=at_once)
+    items: list[Item] = []
+    for prefix in ("join", "fork"):
+        ready = Range(f"{prefix}:", f"{prefix};", where={"state": (str(TaskState.PENDING),)}, select=("state",))
+        relays = await query_all(tables, graph_id, ready)
+        items.extend(Fire(reference_of(row.key)) for row in relays)
+        swept.relays_fired += len(relays)
+    unresolved = Range(
+        "task:",
+        "task;",
+        where={"state": (str(TaskState.PENDING), str(TaskState.RUNNING))},
+        select=("state", "run", "claim", "leaseUntil", "pendingSince", "target"),
+    )
+    remind: dict[str, list[tuple[str, int, float]]] = {}
+    for row in await query_all(tables, graph_id, unresolved):
+        task_id = reference_of(row.key)
+        run = row.columns.get("run", 0)
+        if not isinstance(run, int):
+            continue  # damaged; doctor names it
+        if row.columns.get("state") == TaskState.RUNNING:
+            lease_until = row.columns.get("leaseUntil")
+            if isinstance(lease_until, datetime) and lease_until < now:
+                items.append(LeaseLost(task_id, run, str(row.columns.get("claim", ""))))
+                swept.leases_lost += 1
+            continue
+        since = row.columns.get("pendingSince")
+        age = (now - since).total_seconds() if isinstance(since, datetime) else limits.REDISPATCH_SECONDS
+        if at_once or is_due(age, period_seconds):
+            remind.setdefault(str(row.columns.get("target", "default")), []).append((task_id, run, age))
+    for start in range(0, len(items), _ITEMS_MAX):
+        await handlers.transition(graph_id, items[start : start + _ITEMS_MAX])
+    for target, tasks in remind.items():
+        full = not at_once and await handlers.queues.count(handlers.names.work(target)) >= QUEUE_FULL
+        patience = _PATIENCE * limits.REDISPATCH_SECONDS
+        due = [(task_id, run) for task_id, run, age in tasks if not full or age >= patience]
+        if due:
+            await handlers.dispatch(graph_id, target, due)
+            swept.reminded += len(due)
+
+
+def is_due(age_seconds: float, period_seconds: float) -> bool:
+    """Whether a hint that has gone unheard for so long is given again in this round.
+
+    At T, 2T, 4T, 8T …: a long backlog is reminded a number of times that grows with the logarithm of its age, and a
+    round that comes every `period_seconds` misses none of these moments.
+    """
+    if age_seconds < limits.REDISPATCH_SECONDS:
+        return False
+    last = limits.REDISPATCH_SECONDS
+    while last * 2 <= age_seconds:
+        last *= 2
+    return age_seconds - last < max(period_seconds, 1.0) * 1.5
+
+
+async def _requests(
+    handlers: Handlers, graph_id: str, now: datetime, swept: Swept, period_seconds: float, *, at_once: bool
+) -> None:
+    """Send the message of extensions again that are neither done nor refused."""
+    open_requests = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=("state", "staged"))
+    due: list[str] = []
+    for row in await query_all(handlers.records.tables, graph_id, open_requests):
+        staged = row.columns.get("staged")
+        age = (now - staged).total_seconds() if isinstance(staged, datetime) else limits.REDISPATCH_SECONDS
+        if at_once or is_due(age, period_seconds):
+            due.append(to_text(AddTasks(graph_id, row.key.removeprefix("request:"))))
+    if due:
+        await handlers.queues.send(handlers.names.events, due)
+        swept.requests_resent += len(due)
+
+
+async def _drop(handlers: Handlers, live: Row) -> int:
+    try:
+        await handlers.records.tables.commit(LIVE, [Delete(live.key, live.etag)])
+    except (Conflict, Unclear):
+        return 0  # the next round sees
+    return 1

@@ -1,0 +1,574 @@
+"""The state machine: (rows, what happened) -> what to write and what to send.
+
+What this room is for: every rule by which a task, relay or graph moves. `decide` is a plain function over values: rows
+as they were read, items in the order they came, the time and the names for new things. It gives a `Decision`, whose
+changes fit one commit, or `Need`, the keys of rows that it could not do without. It does no I/O, reads no clock, draws
+no randomness and logs nothing.
+
+Two properties hold for every item, and the tests check them:
+- decided again after it was committed, it changes nothing and asks for the same effects (a message may come twice);
+- an item that names a run which is not the task's present one changes nothing (a message may come late).
+
+    task   unscheduled ── last requirement fulfilled ──▶ pending ── claim ──▶ running ── result ──▶ completed | failed
+           running ── failed, reruns left | lease lost | handed back ──▶ pending (run + 1)
+           running ── leases lost too often, malformed ──▶ exception
+           failed | exception ── manual rerun ──▶ pending (run + 1)
+    graph  running ── a task failed for good ──▶ blocked ── last such task rerun ──▶ running
+           running ── nothing outstanding ──▶ finished
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from taskgraph import limits
+from taskgraph.errors import IntegrityError, TaskgraphError
+from taskgraph.extension import (
+    AcceptExtension,
+    ExtensionItem,
+    FinishExtension,
+    InsertRows,
+    LinkTasks,
+    RefuseExtension,
+    accept_extension,
+    finish_extension,
+    insert_rows,
+    link_tasks,
+    refuse_extension,
+)
+from taskgraph.layout import SCHEMA, utf16_units
+from taskgraph.model import GRAPH, GraphState, TaskState, row_key
+from taskgraph.propagation import (
+    Context,
+    Effect,
+    block,
+    dispatch,
+    make_pending,
+    tell_dependents,
+    unblock,
+)
+from taskgraph.rows import Draft, NeedRows, View
+from taskgraph.storage.tables import Change, Insert, Row
+
+EVENT_CHARS_MAX: Final = 30_000
+"""JSON of one event row; more facts than that wait for the next commit."""
+
+
+# --- what can happen -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A run succeeded. Only the holder of (run, claim) is believed (P6)."""
+
+    task_id: str
+    run: int
+    claim: str
+    ended: str
+    resolution: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A run failed. exception: it never got to an answer, so it spends no rerun and is final."""
+
+    task_id: str
+    run: int
+    claim: str
+    ended: str
+    resolution: Mapping[str, Any]
+    exception: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ManualRerun:
+    """A person asks for another run of a task that failed for good. run: the one it replaces."""
+
+    task_id: str
+    run: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A worker takes a pending run. claim: fresh id, also the fencing token."""
+
+    task_id: str
+    run: int
+    claim: str
+    worker: str
+    lease_until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """A worker still has its run."""
+
+    task_id: str
+    run: int
+    claim: str
+    lease_until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """A worker gives its unfinished run back; spends neither a rerun nor a retry."""
+
+    task_id: str
+    run: int
+    claim: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """The lease of a run has ended without a word; spends a retry (D10).
+
+    certain: the worker is known to be dead, so the end of the lease need not be waited for.
+    """
+
+    task_id: str
+    run: int
+    claim: str
+    certain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CannotRun:
+    """A worker that was offered a run lacks what it takes; written down so that `why` can say it."""
+
+    task_id: str
+    run: int
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    """A relay whose requirements are all fulfilled passes that on."""
+
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remind:
+    """A task that stands pending and unclaimed is sent again (sweep)."""
+
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """All rows of a submission are written: submitting -> running, in one flip (P10)."""
+
+    digest: str
+
+
+Item = (
+    Completed
+    | Failed
+    | ManualRerun
+    | Claim
+    | Renew
+    | HandBack
+    | LeaseLost
+    | CannotRun
+    | Fire
+    | Remind
+    | Start
+    | ExtensionItem
+)
+
+
+class Outcome(StrEnum):
+    """What became of an item."""
+
+    APPLIED = "applied"
+    REPEATED = "repeated"  # it was applied before: nothing to write, effects are sent again
+    STALE = "stale"  # it speaks of a run, claim or state that is over
+    REFUSED = "refused"  # the state forbids it
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of one item, with a reason where there is one to give. error: the item could not be decided."""
+
+    item: Item
+    outcome: Outcome
+    reason: str = ""
+    error: TaskgraphError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one commit writes, what is sent after it, what became of the items, and what did not fit."""
+
+    changes: tuple[Change, ...]
+    effects: tuple[Effect, ...]
+    answers: tuple[Answer, ...]
+    left: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Rows that the decision could not do without."""
+
+    keys: frozenset[str]
+
+
+def decide(
+    rows: Mapping[str, Row | None], items: Sequence[Item], *, now: datetime, operation: str, sequence: int
+) -> Decision | Need:
+    """Decide as many items as fit one commit, in order.
+
+    rows: row key -> row, or None for one that does not exist. operation: id of this commit. sequence: number of the
+    event row that it may insert. An item that cannot be decided gets an answer with its error; the others go on.
+    """
+    view = View(rows)
+    context = Context(view, now)
+    answers: list[Answer] = []
+    needed: set[str] = set()
+    todo: list[Item] = list(items)
+    left: list[Item] = []
+    position = 0
+    while position < len(todo):
+        item = todo[position]
+        position += 1
+        mark, events, effects = view.mark(), len(context.events), len(context.effects)
+        context.follow.clear()
+
+        def undo(mark: Any = mark, events: int = events, effects: int = effects) -> None:
+            view.rollback(mark)
+            del context.events[events:]
+            del context.effects[effects:]
+
+        try:
+            outcome, reason = _apply(item, context)
+        except NeedRows as need:
+            needed |= need.keys
+            undo()
+            continue
+        except TaskgraphError as error:
+            undo()
+            answers.append(Answer(item, Outcome.REFUSED, str(error), error))
+            continue
+        if needed:
+            continue  # the whole decision will be made again; only collect what else it needs
+        if not _fits(view, context):
+            undo()
+            if not view.changed():
+                raise IntegrityError(f"{type(item).__name__} does not fit one commit")
+            left = [item, *todo[position:]]
+            break
+        if not isinstance(item, Fire):
+            answers.append(Answer(item, outcome, reason))
+        todo[position:position] = [Fire(reference) for reference in context.follow]
+    if needed:
+        return Need(frozenset(needed))
+    if context.events:
+        view.insert(_event_row(context, sequence))
+    return Decision(tuple(view.changes(operation)), tuple(context.effects), tuple(answers), tuple(left))
+
+
+def event_key(sequence: int) -> str:
+    """Row key of an event row; ascending keys read as a journal."""
+    return f"event:{sequence:010d}"
+
+
+def _event_row(context: Context, sequence: int) -> Insert:
+    kinds = dict.fromkeys(event["event"] for event in context.events)
+    return Insert(
+        event_key(sequence),
+        {
+            "schema": SCHEMA,
+            "sequence": sequence,
+            "time": context.now,
+            "kinds": " ".join(kinds),
+            "events": _events_text(context),
+        },
+    )
+
+
+def _events_text(context: Context) -> str:
+    return json.dumps(context.events, ensure_ascii=False, separators=(",", ":"))
+
+
+def _fits(view: View, context: Context) -> bool:
+    changed = view.changed()
+    if len(changed) + bool(context.events) > limits.COMMIT_CHANGES_MAX:
+        return False
+    size = sum(len(value) for draft in changed for value in draft.changed.values() if isinstance(value, str))
+    if size * 2 > limits.COMMIT_BYTES_MAX:  # two bytes a character is more than JSON of ids and labels takes
+        return False
+    return not context.events or utf16_units(_events_text(context)) <= EVENT_CHARS_MAX
+
+
+def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
+    match item:
+        case Completed():
+            return _completed(item, context)
+        case Failed():
+            return _failed(item, context)
+        case ManualRerun():
+            return _manual_rerun(item, context)
+        case Claim():
+            return _claim(item, context)
+        case Renew():
+            return _renew(item, context)
+        case HandBack():
+            return _hand_back(item, context)
+        case LeaseLost():
+            return _lease_lost(item, context)
+        case CannotRun():
+            return _cannot_run(item, context)
+        case Fire():
+            return _fire(item, context)
+        case Remind():
+            return _remind(item, context)
+        case Start():
+            return _start(item, context)
+        case AcceptExtension():
+            return Outcome(accept_extension(item, context)), ""
+        case RefuseExtension():
+            return Outcome(refuse_extension(item, context)), item.reason
+        case InsertRows():
+            return Outcome(insert_rows(item, context)), ""
+        case LinkTasks():
+            return Outcome(link_tasks(item, context)), ""
+        case FinishExtension():
+            return Outcome(finish_extension(item, context)), ""
+
+
+def _task(task_id: str, context: Context) -> Draft:
+    return context.view.get(row_key(task_id))
+
+
+def _resolution_text(resolution: Mapping[str, Any]) -> str:
+    return json.dumps(resolution, ensure_ascii=False, separators=(",", ":"))
+
+
+def _holds(task: Draft, run: int, claim: str) -> bool:
+    return task.text("state") == TaskState.RUNNING and task.integer("run") == run and task.text("claim") == claim
+
+
+def _completed(item: Completed, context: Context) -> tuple[Outcome, str]:
+    task = _task(item.task_id, context)
+    if _holds(task, item.run, item.claim):
+        task.set("state", str(TaskState.COMPLETED))
+        task.set("ended", item.ended)
+        task.set("resolved", context.now)
+        task.set("resolution", _resolution_text(item.resolution))
+        context.event("task-completed", task=item.task_id, label=task.text("label"), run=item.run)
+        tell_dependents(task, item.task_id, context)
+        return Outcome.APPLIED, ""
+    if (
+        task.text("state") == TaskState.COMPLETED
+        and task.integer("run") == item.run
+        and task.text("claim") == item.claim
+    ):
+        tell_dependents(task, item.task_id, context)
+        return Outcome.REPEATED, ""
+    return _stale_result(task, item.run, context)
+
+
+def _stale_result(task: Draft, run: int, context: Context) -> tuple[Outcome, str]:
+    if task.text("state") == TaskState.PENDING and task.integer("run") > run:
+        dispatch(task, context)  # it may be the very message whose first handling died before it sent this
+    return Outcome.STALE, f"run {run} is over: the task is {task.text('state')} in run {task.integer('run')}"
+
+
+def _failed(item: Failed, context: Context) -> tuple[Outcome, str]:
+    task = _task(item.task_id, context)
+    if not _holds(task, item.run, item.claim):
+        if (
+            task.text("state") in (TaskState.FAILED, TaskState.EXCEPTION)
+            and task.integer("run") == item.run
+            and task.text("claim") == item.claim
+        ):
+            return Outcome.REPEATED, ""
+        return _stale_result(task, item.run, context)
+    reason = str(item.resolution.get("reason", ""))
+    if not item.exception and task.integer("rerunsLeft") > 0:  # never `!= 0`: a negative budget must not run for ever
+        task.set("rerunsLeft", task.integer("rerunsLeft") - 1)
+        _next_run(task, context, "failed", item.ended, reason, item.resolution)
+        return Outcome.APPLIED, "rerun"
+    _resolve_unsuccessfully(
+        task,
+        context,
+        TaskState.EXCEPTION if item.exception else TaskState.FAILED,
+        item.ended,
+        reason,
+        item.resolution,
+    )
+    return Outcome.APPLIED, ""
+
+
+def _resolve_unsuccessfully(
+    task: Draft, context: Context, state: TaskState, ended: str, reason: str, resolution: Mapping[str, Any]
+) -> None:
+    task.set("state", str(state))
+    task.set("ended", ended)
+    task.set("resolved", context.now)
+    task.set("resolution", _resolution_text(resolution))
+    context.event(
+        f"task-{state}",
+        task=task.key.removeprefix("task:"),
+        label=task.text("label"),
+        run=task.integer("run"),
+        reason=reason or None,
+    )
+    block(task, context, reason)
+
+
+def _next_run(
+    task: Draft, context: Context, outcome: str, ended: str, reason: str, resolution: Mapping[str, Any] | None = None
+) -> None:
+    """Close the present run and stand pending for the next one."""
+    run = task.integer("run")
+    started = task.time("started")
+    record: dict[str, Any] = {
+        "run": run,
+        "outcome": outcome,
+        "worker": task.text("worker"),
+        "started": started.isoformat() if started else "",
+        "ended": ended,
+    }
+    if reason:
+        record["reason"] = reason[:200]
+    for name in ("exitCode", "logsUrl"):
+        if resolution and name in resolution:
+            record[name] = resolution[name]
+    earlier = json.loads(task.text("runs") or "[]")
+    task.set(
+        "runs",
+        json.dumps([*earlier, record][-limits.RUNS_KEPT_MAX :], ensure_ascii=False, separators=(",", ":")),
+    )
+    task.set("run", run + 1)
+    task.set("claim", "")
+    context.event(
+        "task-rerun",
+        task=task.key.removeprefix("task:"),
+        label=task.text("label"),
+        run=run + 1,
+        because=outcome,
+        reason=reason or None,
+    )
+    make_pending(task, context)
+
+
+def _manual_rerun(item: ManualRerun, context: Context) -> tuple[Outcome, str]:
+    task = _task(item.task_id, context)
+    state, run = task.text("state"), task.integer("run")
+    if run == item.run + 1 and state == TaskState.PENDING:
+        dispatch(task, context)
+        return Outcome.REPEATED, ""
+    if run != item.run:
+        return Outcome.STALE, f"run {item.run} is over: the task is {state} in run {run}"
+    if state not in (TaskState.FAILED, TaskState.EXCEPTION):
+        return Outcome.REFUSED, f"the task is {state}; only a task that failed for good can be rerun"
+    graph = context.view.get(GRAPH)
+    if graph.text("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
+        return Outcome.REFUSED, f"the graph is {graph.text('state')}"
+    resolution = json.loads(task.text("resolution") or "{}")
+    reason = item.reason or "asked for by hand"
+    task.set("manualReruns", task.integer("manualReruns") + 1)
+    _next_run(task, context, state, task.text("ended"), reason, resolution)
+    unblock(context)
+    return Outcome.APPLIED, ""
+
+
+def _claim(item: Claim, context: Context) -> tuple[Outcome, str]:
+    task = _task(item.task_id, context)
+    if _holds(task, item.run, item.claim):
+        return Outcome.REPEATED, ""
+    if task.text("state") != TaskState.PENDING or task.integer("run") != item.run:
+        return Outcome.STALE, f"the task is {task.text('state')} in run {task.integer('run')}"
+    task.set("state", str(TaskState.RUNNING))
+    task.set("claim", item.claim)
+    task.set("worker", item.worker)
+    task.set("leaseUntil", item.lease_until)
+    task.set("started", context.now)
+    return Outcome.APPLIED, ""
+
+
+def _renew(item: Renew, context: Context) -> tuple[Outcome, str]:
+    task = _task(item.task_id, context)
+    if not _holds(task, item.run, item.claim):
+        return Outcome.STALE, f"the task is {task.text('state')} in run {task.integer('run')}"
+    task.set("leaseUntil", item.lease_until)
+    return Outcome.APPLIED, ""
+
+
+def _hand_back(item: HandBack, context: Context) -> tuple[Outcome, str]:
+    task = _task(item.task_id, context)
+    if not _holds(task, item.run, item.claim):
+        return _stale_result(task, item.run, context)
+    task.set("handBacks", task.integer("handBacks") + 1)
+    _next_run(task, context, "handed-back", context.now.isoformat(), item.reason)
+    return Outcome.APPLIED, ""
+
+
+def _lease_lost(item: LeaseLost, context: Context) -> tuple[Outcome, str]:
+    task = _task(item.task_id, context)
+    if not _holds(task, item.run, item.claim):
+        return _stale_result(task, item.run, context)
+    lease_until = task.time("leaseUntil")
+    if not item.certain and lease_until is not None and lease_until >= context.now:
+        return Outcome.REFUSED, "the lease has not ended"
+    ended = context.now.isoformat()
+    reason = f"worker {task.text('worker')} was lost"
+    if task.integer("retriesLeft") > 0:
+        task.set("retriesLeft", task.integer("retriesLeft") - 1)
+        _next_run(task, context, "lost", ended, reason)
+        return Outcome.APPLIED, "retry"
+    _resolve_unsuccessfully(
+        task,
+        context,
+        TaskState.EXCEPTION,
+        ended,
+        f"{reason}, and all retries are spent",
+        {"failed": True, "reason": f"{reason}, and all retries are spent"},
+    )
+    return Outcome.APPLIED, ""
+
+
+def _cannot_run(item: CannotRun, context: Context) -> tuple[Outcome, str]:
+    task = _task(item.task_id, context)
+    if task.text("state") != TaskState.PENDING or task.integer("run") != item.run:
+        return Outcome.STALE, ""
+    task.set("refusal", f"{item.worker}: {item.reason}"[: limits.REASON_CHARS_MAX])
+    return Outcome.APPLIED, ""
+
+
+def _fire(item: Fire, context: Context) -> tuple[Outcome, str]:
+    relay = context.view.named(item.reference)
+    state = relay.text("state")
+    if relay.ids("requiresLeft") or state == TaskState.UNSCHEDULED:
+        return Outcome.STALE, "the relay still waits"
+    if state == TaskState.PENDING:
+        relay.set("state", str(TaskState.COMPLETED))
+    tell_dependents(relay, item.reference, context)
+    return (Outcome.APPLIED if state == TaskState.PENDING else Outcome.REPEATED), ""
+
+
+def _remind(item: Remind, context: Context) -> tuple[Outcome, str]:
+    task = _task(item.task_id, context)
+    if task.text("state") != TaskState.PENDING:
+        return Outcome.STALE, ""
+    dispatch(task, context)
+    return Outcome.REPEATED, ""
+
+
+def _start(item: Start, context: Context) -> tuple[Outcome, str]:
+    graph = context.view.get(GRAPH)
+    if graph.text("digest") != item.digest:
+        return Outcome.REFUSED, "another graph was submitted under this id"
+    if graph.text("state") != GraphState.SUBMITTING:
+        return Outcome.REPEATED, ""
+    graph.set("state", str(GraphState.RUNNING))
+    graph.set("started", context.now)
+    context.event("graph-running")
+    return Outcome.APPLIED, ""
