@@ -1,0 +1,293 @@
+"""Strict JSON text: reading that refuses to guess, one canonical way of writing, and finding a place by its pointer.
+
+What this room is for: the difference between what the json module lets pass (duplicate keys, NaN, numbers of a
+million digits, a nesting that exhausts the stack) and what documents and messages may hold. It never knows what the
+JSON means, and it never recurses deeper than the bound that it was given.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+Path = tuple[str | int, ...]
+"""A place in a JSON value: the tokens of its JSON pointer, with array positions as numbers."""
+
+INTEGER_MAX: Final = 2**63 - 1
+INTEGER_MIN: Final = -(2**63)
+_BEYOND: Final = 2**80  # stands for an integer whose digits are not worth converting: out of range as well
+
+# The quantifiers are possessive and an unterminated string reaches to the end, so that hostile text costs linear time.
+_STRING = r'"[^"\\]*+(?:\\(?s:.)[^"\\]*+)*+(?:"|\\?\Z)'
+_STRINGS = re.compile(_STRING)
+_NO_BRACKETS = re.compile(r"[^\[\]{}]+")
+_BRACKET_OR_STRING = re.compile(r"[\[\]{}]|" + _STRING)
+_TOKEN = re.compile(r"[\[\]{}:,]|" + _STRING + r'|[^\s\[\]{}:,"]++')
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class Repeated(dict[str, Any]):
+    """An object whose text named `keys` more than once; the last one won."""
+
+    __slots__ = ("keys_repeated",)
+    keys_repeated: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A parsed text. suspect: something in it may break the rules that `faults` checks."""
+
+    value: Any
+    suspect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A place that is JSON for the json module, and not for us. code: duplicate-key, number, surrogate."""
+
+    path: Path
+    code: str
+    message: str
+    remedy: str
+
+
+def too_deep_at(text: str, depth_max: int) -> int | None:
+    """Offset of the first bracket nested deeper than depth_max, None if there is none. Linear, without recursion."""
+    if text.count("{") + text.count("[") <= depth_max:
+        return None
+    depth = 0
+    for bracket in _NO_BRACKETS.sub("", _STRINGS.sub("", text)):
+        if bracket in "[{":
+            depth += 1
+            if depth > depth_max:
+                break
+        else:
+            depth -= 1
+    else:
+        return None
+    depth = 0
+    for match in _BRACKET_OR_STRING.finditer(text):
+        word = match.group()
+        if word in "[{":
+            depth += 1
+            if depth > depth_max:
+                return match.start()
+        elif word in "]}":
+            depth -= 1
+    return None
+
+
+def parse(text: str) -> Parsed:
+    """Parse JSON whose depth has been checked. Raises json.JSONDecodeError for a text that is no JSON."""
+    suspect = _SURROGATE_ESCAPE.search(text) is not None or _SURROGATE.search(text) is not None
+
+    def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal suspect
+        made = dict(members)
+        if len(made) == len(members):
+            return made
+        suspect = True
+        seen: set[str] = set()
+        again: dict[str, None] = {}
+        for key, _ in members:
+            if key in seen:
+                again[key] = None
+            seen.add(key)
+        repeated = Repeated(members)
+        repeated.keys_repeated = tuple(again)
+        return repeated
+
+    def integer(digits: str) -> int:
+        nonlocal suspect
+        if len(digits) < 19:
+            return int(digits)
+        value = int(digits) if len(digits) < 21 else _BEYOND
+        if not INTEGER_MIN <= value <= INTEGER_MAX:
+            suspect = True
+        return value
+
+    def number(digits: str) -> float:
+        nonlocal suspect
+        value = float(digits)
+        if math.isinf(value):
+            suspect = True
+        return value
+
+    def constant(name: str) -> float:
+        nonlocal suspect
+        suspect = True
+        return float(name)
+
+    value = json.loads(text, object_pairs_hook=pairs, parse_int=integer, parse_float=number, parse_constant=constant)
+    return Parsed(value, suspect)
+
+
+def faults(value: Any) -> Iterator[Fault]:
+    """Every duplicate key, number out of range and lone surrogate in a parsed value."""
+    stack: list[tuple[Path, Any]] = [((), value)]
+    while stack:
+        path, here = stack.pop()
+        match here:
+            case str():
+                if has_surrogate(here):
+                    yield Fault(path, "surrogate", *_surrogate_text("The text"))
+            case bool() | None:
+                pass
+            case int():
+                if not INTEGER_MIN <= here <= INTEGER_MAX:
+                    yield Fault(
+                        path,
+                        "number",
+                        "The integer does not fit into 64 bits.",
+                        "Write it as a string; other programs would read another number.",
+                    )
+            case float():
+                if not math.isfinite(here):
+                    yield Fault(
+                        path,
+                        "number",
+                        f"{_constant_name(here)} is no JSON number.",
+                        "Leave it out, or write null, a finite number or a string.",
+                    )
+            case dict():
+                if isinstance(here, Repeated):
+                    for key in here.keys_repeated:
+                        yield Fault(
+                            (*path, key),
+                            "duplicate-key",
+                            f"The key {show(key)} stands more than once in one object.",
+                            "Keep one of them; readers differ in which one they would take.",
+                        )
+                for key, member in reversed(here.items()):
+                    if has_surrogate(key):
+                        yield Fault((*path, key), "surrogate", *_surrogate_text("The key"))
+                    if member is not None and member is not True and member is not False:
+                        stack.append(((*path, key), member))
+            case list():
+                stack.extend(((*path, index), here[index]) for index in range(len(here) - 1, -1, -1))
+            case _:  # pragma: no cover - the json module makes nothing else
+                raise TypeError(f"{type(here).__name__} did not come from JSON")
+
+
+def _surrogate_text(what: str) -> tuple[str, str]:
+    return (
+        f"{what} holds half of a surrogate pair, which is no character.",
+        "Write the whole character, or both halves of its \\u escape.",
+    )
+
+
+def _constant_name(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def has_surrogate(text: str) -> bool:
+    """Whether text holds a lone surrogate, which no UTF-8 can carry."""
+    return not text.isascii() and _SURROGATE.search(text) is not None
+
+
+def canonical_json(value: Any) -> str:
+    """The one way in which equal values are written: compact, keys sorted, characters as they are.
+
+    Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold.
+    """
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def utf16_units(text: str) -> int:
+    """Length of text in UTF-16 units, which is what the table service counts."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def show(value: object, chars_max: int = 80) -> str:
+    """A value as a person may read it in a sentence: quoted, cut, and without anything that steers a terminal."""
+    if isinstance(value, str):
+        text = json.dumps(value[: chars_max + 1], ensure_ascii=False)
+    elif isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
+        return "a huge integer"
+    elif isinstance(value, bool | int | float) or value is None:
+        text = json.dumps(value)
+    else:
+        return "an object" if isinstance(value, dict) else "an array"
+    if len(text) > chars_max:
+        text = text[:chars_max] + "…"
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+
+
+def pointer(path: Sequence[str | int], token_chars_max: int = 300) -> str:
+    """The JSON pointer (RFC 6901) of a path. Very long tokens are cut, lone surrogates escaped, so that it prints."""
+    parts = []
+    for token in path:
+        text = str(token)
+        if len(text) > token_chars_max:
+            text = text[:token_chars_max] + "…"
+        parts.append("/" + text.replace("~", "~0").replace("/", "~1"))
+    return "".join(parts).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def line_of(text: str, offset: int) -> int:
+    """Line of an offset, counted from 1."""
+    return text.count("\n", 0, offset) + 1
+
+
+_LINE: Final = object()  # a key that no JSON member can have
+
+
+def lines(text: str, paths: Iterable[Path]) -> dict[Path, int]:
+    """The line on which each path stands (for a member: its key), or the nearest place above it that exists.
+
+    text is JSON that has been parsed. One pass over its tokens; a key written twice has the line of the last one.
+    """
+    trie: dict[Any, Any] = {_LINE: 1}
+    wanted = list(paths)
+    for path in wanted:
+        here = trie
+        for token in path:
+            here = here.setdefault(token, {})
+    # A frame: [is it an object, its part of the trie or None, position or key of the member that is being read].
+    frames: list[list[Any]] = []
+    offset, line = 0, 1
+    node: dict[Any, Any] | None = trie
+    key_next = False
+    for match in _TOKEN.finditer(text):
+        word = match.group()
+        if word in (",", ":"):
+            key_next = word == "," and frames[-1][0]
+            if word == "," and not frames[-1][0]:
+                frames[-1][2] += 1
+            continue
+        if word in ("}", "]"):
+            frames.pop()
+            key_next = False
+            continue
+        if frames:
+            frame = frames[-1]
+            if key_next:
+                frame[2] = json.loads(word)
+                key_next = False
+                place = None if frame[1] is None else frame[1].get(frame[2])
+                if place is not None:
+                    line += text.count("\n", offset, match.start())
+                    offset = match.start()
+                    place[_LINE] = line
+                continue
+            node = None if frame[1] is None else frame[1].get(frame[2])
+            if node is not None and not frame[0]:
+                line += text.count("\n", offset, match.start())
+                offset = match.start()
+                node[_LINE] = line
+        if word in ("{", "["):
+            frames.append([word == "{", node, 0])
+            key_next = word == "{"
+    found: dict[Path, int] = {}
+    for path in wanted:
+        here = trie
+        found[path] = here[_LINE]
+        for token in path:
+            here = here[token]
+            if _LINE not in here:
+                break
+            found[path] = here[_LINE]
+    return found

@@ -1,0 +1,146 @@
+"""The JSON schemas of every document and message, and validators for them.
+
+What this room is for: one function that finds a schema, whether it lies beside the package (source tree) or inside it
+(installed wheel), and one dialect in which all of them are checked. It never fetches anything: references between
+schemas are resolved among the files of that one folder.
+
+The dialect is JSON Schema 2020-12 with three clarifications, none of which changes what a schema says: a final `$` of
+a pattern means the end of the text (Python's own also matches before a last line break), `date-time` is asserted, and
+`uniqueItems` takes linear time.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from taskgraph.errors import IntegrityError, NotFound
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
+
+class Validator(Protocol):
+    """What is used of a compiled schema."""
+
+    def is_valid(self, instance: Any) -> bool:
+        """Whether the value obeys the schema."""
+        ...
+
+    def iter_errors(self, instance: Any) -> "Iterator[ValidationError]":
+        """Every finding, lazily."""
+        ...
+
+
+_DATE_TIME = re.compile(
+    r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:)(\d{2})(\.\d+)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
+)
+
+
+def parse_date_time(text: str) -> datetime:
+    """The moment that an RFC 3339 date-time names, aware, in UTC, to the microsecond. Raises ValueError.
+
+    A leap second is taken as the first moment after it.
+    """
+    match = _DATE_TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is no RFC 3339 date-time")
+    date, minutes, seconds, fraction, offset = match.groups()
+    leap = seconds == "60"
+    fraction = "" if leap or fraction is None else fraction[:7]
+    moment = datetime.fromisoformat(f"{date}T{minutes}{'59' if leap else seconds}{fraction}{offset.upper()}")
+    try:
+        return moment.astimezone(UTC) + timedelta(seconds=1 if leap else 0)
+    except OverflowError as error:
+        raise ValueError(f"{text[:40]!r} is outside the years 1 to 9999") from error
+
+
+def is_date_time(text: object) -> bool:
+    """Whether text is an RFC 3339 date-time; True for anything that is no text, which `type` deals with."""
+    if not isinstance(text, str):
+        return True
+    try:
+        parse_date_time(text)
+    except ValueError:
+        return False
+    return True
+
+
+@functools.cache
+def _folder() -> Traversable:
+    """The folder with the schemas: inside the package once installed, beside it in a source tree."""
+    inside = resources.files("taskgraph") / "schemas"
+    if inside.is_dir():
+        return inside
+    beside = Path(__file__).resolve().parent.parent / "schemas"
+    if beside.is_dir():
+        return beside
+    raise IntegrityError("The JSON schemas are missing from this installation of taskgraph.")
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """Names of all schemas, sorted, without `.json`."""
+    return tuple(sorted(file.name[:-5] for file in _folder().iterdir() if file.name.endswith(".json")))
+
+
+@functools.cache
+def schema(name: str) -> Mapping[str, Any]:
+    """The schema of this name, such as `task-graph`; shared, not to be changed. Raises NotFound."""
+    if name not in names():
+        raise NotFound(f"There is no schema {name!r}.", names())
+    loaded: dict[str, Any] = json.loads((_folder() / f"{name}.json").read_text("utf-8"))
+    return loaded
+
+
+@functools.cache
+def _dialect() -> Any:
+    # Imported here: the library takes a while, and a process that only passes good messages never needs it.
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.validators import extend
+
+    @functools.cache
+    def compiled(pattern: str) -> "re.Pattern[str]":
+        return re.compile(pattern[:-1] + r"\Z" if pattern.endswith("$") else pattern)
+
+    def pattern(_: Any, value: str, instance: Any, __: Any) -> Iterator[ValidationError]:
+        if isinstance(instance, str) and compiled(value).search(instance) is None:
+            yield ValidationError(f"{instance!r} does not match {value!r}")
+
+    def unique_items(_: Any, value: bool, instance: Any, __: Any) -> Iterator[ValidationError]:
+        if value and isinstance(instance, list):
+            seen = {json.dumps(item, sort_keys=True) for item in instance}
+            if len(seen) != len(instance):
+                yield ValidationError("the array has an item twice")
+
+    extended: Any = extend  # the stubs leave it untyped
+    return extended(Draft202012Validator, {"pattern": pattern, "uniqueItems": unique_items})
+
+
+@functools.cache
+def _registry() -> Any:
+    from referencing import Registry, Resource
+
+    return Registry().with_resources([(schema(name)["$id"], Resource.from_contents(schema(name))) for name in names()])
+
+
+def validator_of(contents: Mapping[str, Any]) -> Validator:
+    """A validator of a schema that may refer to the ones of `names()` by their $id."""
+    from jsonschema import FormatChecker
+
+    checker = FormatChecker(formats=())
+    checker.checks("date-time")(is_date_time)
+    made: Validator = _dialect()(contents, registry=_registry(), format_checker=checker)
+    return made
+
+
+@functools.cache
+def validator(name: str, part: str = "") -> Validator:
+    """The compiled validator of a schema, or of a part of it such as `#/$defs/node`. Raises NotFound."""
+    return validator_of({"$ref": schema(name)["$id"] + part} if part else schema(name))
