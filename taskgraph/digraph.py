@@ -1,0 +1,163 @@
+"""What can be said of directed graphs given as label -> labels that it requires.
+
+What this room is for: cycles and levels, by algorithms that take linear time, bounded where the exact answer would
+not be linear, and never recurse. It knows nothing of documents. Labels that are no key, and a label that requires
+itself, are passed over: whoever hands in a graph has said so before.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+CYCLE_EDGES_MAX: Final = 3_000_000  # edges looked at in search of a shorter cycle
+
+
+def cycles(requirements: Mapping[str, Sequence[str]]) -> Iterator[tuple[list[str], int, bool]]:
+    """For each strongly connected part: a cycle (each label requires the next), the part's size, is it the shortest.
+
+    Labels that are no key of requirements and requirements of a task on itself are passed over.
+    """
+    labels = list(requirements)
+    number = {label: index for index, label in enumerate(labels)}
+    edges: list[list[int]] = []
+    for label, requires in requirements.items():
+        here = number[label]
+        edges.append([number[other] for other in requires if other in number and number[other] != here])
+    waiters: list[list[int]] = [[] for _ in labels]
+    for here, requires_of_here in enumerate(edges):
+        for other in requires_of_here:
+            waiters[other].append(here)
+    left = [len(requires_of_here) for requires_of_here in edges]
+    ready = [here for here, count in enumerate(left) if not count]
+    done = len(ready)
+    while ready:
+        for waiter in waiters[ready.pop()]:
+            left[waiter] -= 1
+            if not left[waiter]:
+                ready.append(waiter)
+                done += 1
+    if done == len(labels):
+        return
+    knots = _knots(edges, [here for here, count in enumerate(left) if count])
+    budget = CYCLE_EDGES_MAX
+    for knot in sorted(knots, key=min):
+        cycle, exact, budget = _shortest_cycle(edges, knot, budget)
+        start = cycle.index(min(cycle))
+        yield [labels[here] for here in cycle[start:] + cycle[:start]], len(knot), exact
+
+
+def _knots(edges: Sequence[Sequence[int]], nodes: Sequence[int]) -> list[list[int]]:
+    """Strongly connected components of more than one node, among nodes (Tarjan's algorithm, without recursion)."""
+    unseen = -1
+    order = dict.fromkeys(nodes, unseen)
+    low: dict[int, int] = {}
+    on_path: set[int] = set()
+    path: list[int] = []
+    found: list[list[int]] = []
+    count = 0
+    for root in nodes:
+        if order[root] != unseen:
+            continue
+        work: list[tuple[int, Iterator[int]]] = [(root, iter(edges[root]))]
+        order[root] = low[root] = count
+        count += 1
+        path.append(root)
+        on_path.add(root)
+        while work:
+            here, others = work[-1]
+            for other in others:
+                if other not in order:
+                    continue  # not among nodes: it waits for nobody in a circle
+                if order[other] == unseen:
+                    order[other] = low[other] = count
+                    count += 1
+                    path.append(other)
+                    on_path.add(other)
+                    work.append((other, iter(edges[other])))
+                    break
+                if other in on_path:
+                    low[here] = min(low[here], order[other])
+            else:
+                work.pop()
+                if work:
+                    above = work[-1][0]
+                    low[above] = min(low[above], low[here])
+                if low[here] == order[here]:
+                    knot = [path.pop()]
+                    while knot[-1] != here:
+                        knot.append(path.pop())
+                    on_path.difference_update(knot)
+                    if len(knot) > 1:
+                        found.append(knot)
+    return found
+
+
+def _shortest_cycle(edges: Sequence[Sequence[int]], knot: Sequence[int], budget: int) -> tuple[list[int], bool, int]:
+    """A shortest cycle of a strongly connected part, whether it is surely the shortest, and what is left of budget.
+
+    A part with as many edges as nodes is one cycle. In any other, every cycle passes a node with several ways on, so a
+    breadth-first search from each of those, no deeper than the best cycle so far, finds the shortest one.
+    """
+    members = set(knot)
+    inside = {here: [other for other in edges[here] if other in members] for here in knot}
+    size = sum(map(len, inside.values()))
+    if size == len(knot):
+        cycle = [knot[0]]
+        while (following := inside[cycle[-1]][0]) != cycle[0]:
+            cycle.append(following)
+        return cycle, True, budget
+    for here in knot:
+        for other in inside[here]:
+            if len(inside[other]) <= 64 and here in inside[other]:
+                return [here, other], True, budget - size
+    best: list[int] = []
+    gone: set[int] = set()
+    for root in sorted(here for here in knot if len(inside[here]) > 1):
+        if best and (budget <= 0 or len(best) == 2):
+            return best, len(best) == 2, budget
+        came_from = {root: root}
+        wave = deque([(root, 1)])
+        while wave:
+            here, length = wave.popleft()
+            if best and length >= len(best):
+                break
+            budget -= len(inside[here])
+            if root in inside[here] if len(inside[here]) < 8 else any(other == root for other in inside[here]):
+                best = [here]
+                while best[-1] != root:
+                    best.append(came_from[best[-1]])
+                best.reverse()
+                break
+            for other in inside[here]:
+                if other not in came_from and other not in gone:
+                    came_from[other] = here
+                    wave.append((other, length + 1))
+        gone.add(root)
+    return best, True, budget
+
+
+def levels(requirements: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """For each label its longest distance in edges from a label that requires nothing, in an order that respects them.
+
+    Labels on a cycle, and those behind one, are missing from the answer.
+    """
+    left: dict[str, int] = {}
+    waiters: dict[str, list[str]] = {label: [] for label in requirements}
+    for label, requires in requirements.items():
+        known = [other for other in requires if other in waiters and other != label]
+        left[label] = len(known)
+        for other in known:
+            waiters[other].append(label)
+    level = {label: 0 for label, count in left.items() if not count}
+    wave = list(level)
+    while wave:
+        # A label enters the answer with its last requirement, which stands on the highest level of all of them.
+        following: list[str] = []
+        for label in wave:
+            for waiter in waiters[label]:
+                left[waiter] -= 1
+                if not left[waiter]:
+                    level[waiter] = level[label] + 1
+                    following.append(waiter)
+        wave = following
+    return level

@@ -1,0 +1,585 @@
+"""Submissions and extensions: from text to a validated GraphDocument, or to a list of everything that is wrong.
+
+What this room is for: the door through which every graph comes in. A GraphDocument that leaves it obeys
+`schemas/task-graph.json` and the rules that a schema cannot say: labels that exist, no cycle, no key twice, sizes.
+Everything here is a pure function, takes time linear in the document, and never recurses deeper than
+limits.DOCUMENT_DEPTH_MAX. It never reads a clock: whether a deadline has passed is no matter of the document.
+
+The stages, each on what the one before has left usable: encoding, depth, syntax (these three end the reading), numbers
+and duplicate keys, schema, requirements, references, sizes, cycles. At most PROBLEMS_MAX problems are listed, and the
+rest is counted, so that one mistake made fifty thousand times does not hide another.
+"""
+
+import difflib
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, Literal
+
+from taskgraph import digraph, jsontext, limits, schemas
+from taskgraph.errors import InvalidGraph, InvalidInput, Problem
+from taskgraph.findings import PROBLEMS_MAX, Report, nearest
+from taskgraph.form import COMMAND_KEYS, SUBS, SUBS_PREFIX, TASK_KEYS, explain, is_label, node_is_plain
+from taskgraph.jsontext import Path, canonical_json, pointer, show, utf16_units
+from taskgraph.model import GraphDocument, TaskNode
+
+__all__ = [
+    "BUILT_IN_EXECUTORS",
+    "DEFAULT_TARGET",
+    "PROBLEMS_MAX",
+    "Kind",
+    "canonical_json",
+    "content_hash",
+    "document_from_object",
+    "document_object",
+    "external_labels",
+    "nearest",
+    "node_digest",
+    "read_document",
+    "read_json",
+    "references",
+    "substitute",
+    "warnings",
+]
+
+Kind = Literal["graph", "extension"]
+
+DEFAULT_TARGET: Final = "default"
+BUILT_IN_EXECUTORS: Final = frozenset({"command", "sleep", "noop"})
+_STAND_IN: Final = "x" * 22  # as long as a taskId
+_CYCLE_LABELS_SHOWN: Final = 12
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def read_document(text: bytes | str, *, source: str = "document", kind: Kind = "graph") -> GraphDocument:
+    """Read a submission (`kind="graph"`) or an extension (only `tasks`, and labels may be those of the graph).
+
+    source: name of the text, for the error. Raises InvalidGraph with every problem, each with pointer and line.
+    """
+    report = Report(source)
+    obj = _parse(text, report)
+    return _document(obj, kind, report)
+
+
+def document_from_object(obj: object, *, source: str = "document", kind: Kind = "graph") -> GraphDocument:
+    """The same checks on Python values (mappings, sequences, text, numbers, booleans, None), which are copied.
+
+    Raises InvalidGraph.
+    """
+    report = Report(source)
+    copied = _copy(obj, report)
+    if report.count:
+        # A value that JSON does not have would be reported again, as a wrong type, by the schema.
+        report.raise_if_any()
+    for fault in jsontext.faults(copied):
+        report.add(fault.path, fault.code, fault.message, fault.remedy)
+    return _document(copied, kind, report)
+
+
+def read_json(text: bytes | str, *, source: str = "document") -> Any:
+    """The value of a strict JSON text, without any schema. Raises InvalidGraph with what keeps it from being one."""
+    report = Report(source)
+    obj = _parse(text, report)
+    report.raise_if_any()
+    return obj
+
+
+def _parse(text: bytes | str, report: Report) -> Any:
+    """From text to a value; raises InvalidGraph at once where there is nothing to go on with."""
+
+    def fatal(code: str, message: str, remedy: str, line: int | None = None) -> InvalidGraph:
+        report.add((), code, message, remedy, line)
+        return report.error()
+
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise fatal(
+                "encoding",
+                f"Byte {error.start:,} is not UTF-8.",
+                "Save the document as UTF-8.",
+                error.object.count(b"\n", 0, error.start) + 1,
+            ) from error
+    text = text.removeprefix("\ufeff")
+    if not text.strip(" \t\r\n"):
+        raise fatal("syntax", "The document is empty.", 'The smallest graph is {"tasks": {"a": {"task": {}}}}.')
+    offset = jsontext.too_deep_at(text, limits.DOCUMENT_DEPTH_MAX)
+    if offset is not None:
+        raise fatal(
+            "depth",
+            f"Arrays and objects are nested more than {limits.DOCUMENT_DEPTH_MAX} deep.",
+            "Flatten the value, or pass it as a string.",
+            jsontext.line_of(text, offset),
+        )
+    try:
+        parsed = jsontext.parse(text)
+    except json.JSONDecodeError as error:
+        at = f"line {error.lineno}, column {error.colno}"
+        raise fatal("syntax", f"This is not JSON: {error.msg} ({at}).", _syntax_remedy(error), error.lineno) from error
+    report.text = text
+    if parsed.suspect:
+        for fault in jsontext.faults(parsed.value):
+            report.add(fault.path, fault.code, fault.message, fault.remedy)
+    return parsed.value
+
+
+def _syntax_remedy(error: json.JSONDecodeError) -> str:
+    """What people mostly meant when they wrote this."""
+    here = error.doc[error.pos : error.pos + 2]
+    before = error.doc[: error.pos].rstrip()[-1:]
+    match here[:1], before:
+        case "'", _:
+            return "Strings and keys take double quotes."
+        case "/" | "#", _:
+            return "JSON has no comments."
+        case ("}" | "]", ",") | (",", _):
+            return "Remove the comma after the last member."
+        case "", _:
+            return "The text ends too early; a bracket or quote is not closed."
+        case _:
+            pass
+    if error.msg.startswith("Illegal trailing comma"):
+        return "Remove the comma after the last member."
+    if error.msg.startswith("Extra data"):
+        return "A document is one JSON value; remove what follows it."
+    if error.msg.startswith("Invalid control character"):
+        return "Write line breaks and tabs inside strings as \\n and \\t."
+    if error.msg.startswith("Unterminated string"):
+        return "Close the string with a double quote."
+    return "Correct the text at this place."
+
+
+def _copy(obj: object, report: Report, path: Path = ()) -> Any:
+    """A copy made of dicts, lists, str, int, float, bool and None. Recurses to the bound of depth, and no deeper."""
+    match obj:
+        case None | bool():
+            return obj
+        case str():
+            return str(obj)
+        case int():
+            return int(obj)
+        case float():
+            return float(obj)
+        case Mapping() | list() | tuple() if len(path) >= limits.DOCUMENT_DEPTH_MAX:
+            report.add(
+                path,
+                "depth",
+                f"Arrays and objects are nested more than {limits.DOCUMENT_DEPTH_MAX} deep.",
+                "Flatten the value, or pass it as a string.",
+            )
+        case Mapping():
+            copied = {}
+            for key, member in obj.items():
+                if isinstance(key, str):
+                    copied[str(key)] = _copy(member, report, (*path, str(key)))
+                else:
+                    report.add(path, "not-json", f"A key is {_article(type(key).__name__)}.", "Keys are strings.")
+            return copied
+        case list() | tuple():
+            return [_copy(member, report, (*path, index)) for index, member in enumerate(obj)]
+        case _:
+            report.add(
+                path,
+                "not-json",
+                f"The value is {_article(type(obj).__name__)}, which JSON does not have.",
+                "Pass text, numbers, booleans, None, mappings, lists or tuples; a time as RFC 3339 text.",
+            )
+    return None
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+# --- checking --------------------------------------------------------------------------------------------------
+
+
+def _document(obj: Any, kind: Kind, report: Report) -> GraphDocument:
+    """Schema, requirements, references, sizes and cycles of a value; raises InvalidGraph."""
+    _check_envelope(obj, kind, report)
+    tasks = obj.get("tasks") if isinstance(obj, dict) else None
+    nodes: dict[str, TaskNode] = {}
+    if isinstance(tasks, dict):
+        labels = frozenset(tasks)
+        known = _check_labels(tasks, report)
+        requirements: dict[str, Sequence[str]] = {}
+        for label, node in tasks.items():
+            if not node_is_plain(node, known):
+                _check_by_schema(node, label, report, kind)
+            if not isinstance(node, dict):
+                continue
+            requirements[label] = _check_requires(label, node.get("requires"), labels, kind, report)
+            task = node.get("task")
+            if isinstance(task, dict):
+                _check_definition(label, task, labels, kind, report)
+                if not report.count:
+                    nodes[label] = TaskNode(label, tuple(node.get("requires", ())), int(node.get("reruns", 0)), task)
+        _check_cycles(tasks, requirements, report)
+    report.raise_if_any()
+    if kind == "extension":
+        return GraphDocument(nodes)
+    return GraphDocument(nodes, obj.get("routing", ""), obj.get("metadata", {}), obj.get("tags", {}))
+
+
+@functools.cache
+def _envelope(kind: Kind) -> schemas.Validator:
+    """Validator of a document without the tasks themselves: they are checked one by one."""
+    whole = dict(schemas.schema("task-graph" if kind == "graph" else "extension"))
+    whole["properties"] = {**whole["properties"], "tasks": {"type": "object", "minProperties": 1}}
+    # The name goes as well, so that the local references of the rest are looked up in this reduced copy.
+    return schemas.validator_of({key: value for key, value in whole.items() if key != "$id"})
+
+
+def _check_envelope(obj: Any, kind: Kind, report: Report) -> None:
+    for error in itertools.islice(_envelope(kind).iter_errors(obj), 2 * PROBLEMS_MAX):
+        explain(error, (), report, kind == "extension")
+    if isinstance(obj, dict) and not report.count:
+        for key in ("metadata", "tags"):
+            units = utf16_units(canonical_json(obj.get(key, {})))
+            if units > limits.PROPERTY_CHARS_MAX:
+                report.add(
+                    (key,),
+                    "too-large",
+                    f"`{key}` has {units:,} UTF-16 units as JSON; {limits.PROPERTY_CHARS_MAX:,} fit.",
+                    "Shorten it; what tasks need belongs into their payloads.",
+                )
+
+
+def _check_labels(tasks: Mapping[str, Any], report: Report) -> frozenset[str]:
+    """Report labels of a wrong form; gives the others."""
+    wrong = [label for label in tasks if not is_label(label)]
+    for label in wrong:
+        path = ("tasks", label)
+        if not label:
+            report.add(path, "label", "A label is empty.", "Give the task a name.")
+        elif len(label) > limits.LABEL_CHARS_MAX:
+            report.add(
+                path,
+                "label",
+                f"The label {show(label)} has {len(label):,} characters; {limits.LABEL_CHARS_MAX} are allowed.",
+                "Shorten it, and put the rest into metadata.description of the task.",
+            )
+        else:
+            report.add(path, "label", f"The label {show(label)} holds a control character.", "Remove it.")
+    return frozenset(tasks).difference(wrong)
+
+
+def _check_requires(label: str, requires: Any, labels: AbstractSet[str], kind: Kind, report: Report) -> Sequence[str]:
+    """Duplicates, oneself and unknown labels; gives the labels that are usable. The form is the schema's matter."""
+    if not requires or not isinstance(requires, list):
+        return ()
+    try:
+        once = set(requires)
+    except TypeError:
+        once = set()
+    if len(once) == len(requires) and label not in once and labels >= once:
+        return requires
+    path: Path = ("tasks", label, "requires")
+    seen: dict[str, None] = {}
+    for index, required in enumerate(requires):
+        if not isinstance(required, str):
+            continue
+        if required in seen:
+            report.add(
+                (*path, index),
+                "duplicate-requirement",
+                f"{show(label)} requires {show(required)} more than once.",
+                "Name each label once.",
+            )
+        elif required == label:
+            report.add((*path, index), "self-requirement", f"{show(label)} requires itself.", "Remove it.")
+        elif required not in labels and kind == "graph":
+            near = report.near(required, labels) if report.takes("unknown-label") else ""
+            report.add(
+                (*path, index),
+                "unknown-label",
+                f"{show(label)} requires {show(required)}, which is not a task of this document.{near}",
+                "Correct the label, or add the task.",
+            )
+        seen[required] = None
+    return [required for required in seen if required in labels and required != label]
+
+
+def _check_definition(label: str, task: dict[str, Any], labels: AbstractSet[str], kind: Kind, report: Report) -> None:
+    """References inside the payload, and the size that the definition will have."""
+    try:
+        text = canonical_json(task)
+    except (ValueError, TypeError):
+        return  # a number that is none: reported already, and its size is of no interest
+    if '"$subs"' in text:
+        found = _check_references(label, task.get("payload"), labels, kind, report)
+        if found:
+            text = canonical_json(_replace(task, lambda _: _STAND_IN, lenient=True))
+    units = len(text) if len(text) <= limits.DEFINITION_CHARS_MAX // 2 else utf16_units(text)
+    if units > limits.DEFINITION_CHARS_MAX:
+        report.add(
+            ("tasks", label, "task"),
+            "too-large",
+            f"The definition of {show(label)} has {units:,} UTF-16 units as JSON; {limits.DEFINITION_CHARS_MAX:,} fit.",
+            "Put the data into a file or blob, and its address into the payload.",
+        )
+
+
+def _check_references(label: str, payload: Any, labels: AbstractSet[str], kind: Kind, report: Report) -> bool:
+    """Report every `$subs` object of a wrong form or with an unknown label; gives whether there is any `$subs`."""
+    found = False
+    for path, here in _subs_objects(payload):
+        found = True
+        place: Path = ("tasks", label, "task", "payload", *path)
+        name = here[SUBS]
+        if not path:
+            report.add(
+                place, "bad-subs", "The payload itself is a `$subs` object.", "Put the reference inside the payload."
+            )
+        elif len(here) != 1 or not isinstance(name, str) or not name.startswith(SUBS_PREFIX):
+            report.add(
+                place,
+                "bad-subs",
+                f"A `$subs` object of {show(label)} is not of the form "
+                '{"$subs": "taskId:<label>"}' + f" ({_what_is_wrong(here)}).",
+                'Write {"$subs": "taskId:<label>"}, with nothing beside it.',
+            )
+        elif (named := name.removeprefix(SUBS_PREFIX)) not in labels and not (kind == "extension" and is_label(named)):
+            near = report.near(named, labels) if report.takes("unknown-label") else ""
+            report.add(
+                (*place, SUBS),
+                "unknown-label",
+                f"{show(label)} refers to {show(named)}, which is not a task of this document.{near}",
+                "Correct the label after `taskId:`, or add the task.",
+            )
+    return found
+
+
+def _what_is_wrong(here: Mapping[str, Any]) -> str:
+    if len(here) != 1:
+        return f"it also has {show(next(key for key in here if key != SUBS))}"
+    return f"the value is {show(here[SUBS])}"
+
+
+def _subs_objects(payload: Any) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Every object with a key `$subs` inside, with its place; nothing below one is looked at."""
+    stack: list[tuple[Path, Any]] = [((), payload)]
+    while stack:
+        path, here = stack.pop()
+        if isinstance(here, Mapping):
+            if SUBS in here:
+                yield path, here
+            else:
+                stack.extend(
+                    ((*path, key), member)
+                    for key, member in reversed(list(here.items()))
+                    if isinstance(member, Mapping | list | tuple)
+                )
+        elif isinstance(here, list | tuple):
+            stack.extend(
+                ((*path, index), here[index])
+                for index in range(len(here) - 1, -1, -1)
+                if isinstance(here[index], Mapping | list | tuple)
+            )
+
+
+def _check_by_schema(node: Any, label: str, report: Report, kind: Kind) -> None:
+    """Report what the schema says of a node; once the list is full, only that there is something to say."""
+    validator = schemas.validator("task-graph", "#/$defs/node")
+    if not report.takes("schema"):
+        if not validator.is_valid(node):
+            report.more(1)
+        return
+    # A node may hold a million wrong values; nobody reads more than a hundred.
+    for error in itertools.islice(validator.iter_errors(node), PROBLEMS_MAX):
+        explain(error, ("tasks", label), report, kind == "extension")
+
+
+# --- cycles ----------------------------------------------------------------------------------------------------
+
+
+def _check_cycles(tasks: Mapping[str, Any], requirements: Mapping[str, Sequence[str]], report: Report) -> None:
+    """Report for every knot of tasks that wait for each other the shortest cycle in it."""
+    for cycle, size, exact in digraph.cycles(requirements):
+        if not report.takes("cycle"):
+            report.more(1)
+            continue
+        first, second = cycle[0], cycle[1]
+        index = tasks[first]["requires"].index(second)
+        shown = [show(label) for label in (*cycle, first)]
+        if len(shown) > _CYCLE_LABELS_SHOWN:
+            left = len(shown) - _CYCLE_LABELS_SHOWN
+            shown[_CYCLE_LABELS_SHOWN - 2 : -2] = [f"… ({left:,} more) …"]
+        more = f" {size:,} tasks wait for each other in this way." if size > len(cycle) else ""
+        report.add(
+            ("tasks", first, "requires", index),
+            "cycle",
+            f"The tasks require each other in a circle ({'the shortest' if exact else 'one'} of {len(cycle):,} tasks; "
+            f"→ means requires): {' → '.join(shown)}.{more}",
+            "Remove one of these requirements.",
+        )
+
+
+# --- what a document says --------------------------------------------------------------------------------------
+
+
+def references(node: TaskNode) -> frozenset[str]:
+    """Labels that the payload of a task refers to by `$subs`."""
+    return frozenset(
+        here[SUBS].removeprefix(SUBS_PREFIX)
+        for _, here in _subs_objects(node.task.get("payload"))
+        if isinstance(here[SUBS], str)
+    )
+
+
+def external_labels(document: GraphDocument) -> frozenset[str]:
+    """Labels that requirements or references name and the document does not hold; empty for a graph."""
+    named: set[str] = set()
+    for node in document.tasks.values():
+        named.update(node.requires)
+        named.update(references(node))
+    return frozenset(named.difference(document.tasks))
+
+
+def substitute(task: Mapping[str, Any], resolve: Callable[[str], str]) -> dict[str, Any]:
+    """A task definition in which every `$subs` object of the payload is the taskId that resolve gives for its label.
+
+    What resolve raises passes through. Raises InvalidInput for a payload that no validated document can hold.
+    """
+    return _replace(task, resolve)
+
+
+def _replace(task: Mapping[str, Any], resolve: Callable[[str], str], *, lenient: bool = False) -> dict[str, Any]:
+    if "payload" not in task:
+        return dict(task)
+    return {**task, "payload": _replaced(task["payload"], resolve, lenient, limits.DOCUMENT_DEPTH_MAX)}
+
+
+def _replaced(value: Any, resolve: Callable[[str], str], lenient: bool, depth_left: int) -> Any:
+    if isinstance(value, Mapping):
+        if depth_left <= 0:
+            raise InvalidInput(f"A payload is nested more than {limits.DOCUMENT_DEPTH_MAX} deep.")
+        if SUBS in value:
+            name = value[SUBS]
+            if len(value) == 1 and isinstance(name, str) and name.startswith(SUBS_PREFIX):
+                return resolve(name.removeprefix(SUBS_PREFIX))
+            if not lenient:
+                raise InvalidInput('A `$subs` object is not of the form {"$subs": "taskId:<label>"}.')
+        return {key: _replaced(member, resolve, lenient, depth_left - 1) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        if depth_left <= 0:
+            raise InvalidInput(f"A payload is nested more than {limits.DOCUMENT_DEPTH_MAX} deep.")
+        return [_replaced(member, resolve, lenient, depth_left - 1) for member in value]
+    return value
+
+
+def node_digest(node: TaskNode) -> str:
+    """32 hexadecimal digits, equal for nodes that mean the same: defaults filled in, order of requires aside."""
+    task = {"routing": "", "target": DEFAULT_TARGET, **node.task}
+    normal = {"label": node.label, "requires": sorted(set(node.requires)), "reruns": node.reruns, "task": task}
+    return hashlib.sha256(canonical_json(normal).encode()).hexdigest()[:32]
+
+
+def content_hash(document: GraphDocument) -> str:
+    """32 hexadecimal digits that are equal for documents that mean the same, whatever the order of their keys."""
+    digest = hashlib.sha256()
+    envelope = {"routing": document.routing, "metadata": dict(document.metadata), "tags": dict(document.tags)}
+    digest.update(canonical_json(envelope).encode())
+    for label in sorted(document.tasks):
+        digest.update(node_digest(document.tasks[label]).encode())
+    return digest.hexdigest()[:32]
+
+
+def document_object(document: GraphDocument) -> dict[str, Any]:
+    """The JSON form of a document; reading it gives an equal document. Values are shared, not copied."""
+    made: dict[str, Any] = {}
+    if document.routing:
+        made["routing"] = document.routing
+    if document.metadata:
+        made["metadata"] = dict(document.metadata)
+    if document.tags:
+        made["tags"] = dict(document.tags)
+    made["tasks"] = {
+        label: {"requires": list(node.requires), "reruns": node.reruns, "task": dict(node.task)}
+        for label, node in document.tasks.items()
+    }
+    return made
+
+
+# --- legal, and yet --------------------------------------------------------------------------------------------
+
+
+def warnings(document: GraphDocument) -> list[Problem]:
+    """What is legal and looks like a mistake: one problem for each kind, at the first place, with the number of tasks.
+
+    Codes: no-executor, own-executor, near-key, misplaced-key, subs-outside-payload.
+    """
+    found: dict[tuple[str, str], list[Any]] = {}  # (code, subject) -> [path, label, number of tasks]
+    near_keys: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    def near(key: str, known: tuple[str, ...]) -> str:
+        if (key, known) not in near_keys and len(near_keys) < 1_000:
+            close = difflib.get_close_matches(key[:64], known, 1, 0.75)
+            near_keys[key, known] = close[0] if close else ""
+        return near_keys.get((key, known), "")
+
+    def note(code: str, subject: str, path: Path, label: str) -> None:
+        entry = found.setdefault((code, subject), [path, label, 0])
+        entry[2] += 1
+
+    for label, node in document.tasks.items():
+        task = node.task
+        path: Path = ("tasks", label, "task")
+        payload = task.get("payload", {})
+        executor = task.get("executor")
+        if executor is None and "command" not in payload:
+            note("no-executor", "", path, label)
+        elif executor is not None and executor not in BUILT_IN_EXECUTORS:
+            note("own-executor", executor, (*path, "executor"), label)
+        for key, value in task.items():
+            if key not in TASK_KEYS:
+                if key in COMMAND_KEYS and key not in payload:
+                    note("misplaced-key", key, (*path, key), label)
+                elif (close := near(key, TASK_KEYS)) and close not in task:
+                    note("near-key", f"{key}\0{close}", (*path, key), label)
+            if key != "payload" and isinstance(value, dict | list):
+                for inner, _ in itertools.islice(_subs_objects(value), 1):
+                    note("subs-outside-payload", "", (*path, key, *inner), label)
+        if executor == "command" or (executor is None and "command" in payload):
+            for key in payload:
+                if key not in COMMAND_KEYS and (close := near(key, COMMAND_KEYS)) and close not in payload:
+                    note("near-key", f"{key}\0{close}", (*path, "payload", key), label)
+    return [
+        Problem(pointer(path), code, *_warning(code, subject, label, count))
+        for (code, subject), (path, label, count) in itertools.islice(found.items(), PROBLEMS_MAX)
+    ]
+
+
+def _warning(code: str, subject: str, label: str, count: int) -> tuple[str, str]:
+    """Message and remedy."""
+    others = f" and {count - 1:,} other{'s' if count > 2 else ''}" if count > 1 else ""
+    who = f"{show(label)}{others}"
+    match code:
+        case "no-executor":
+            message = (
+                f"{who}: no executor is named, and the payload has no `command`, so no built-in executor understands "
+                "it; unless the worker of its target brings one that does, the task ends as `exception`."
+            )
+            remedy = 'Name an executor ("noop" for a task that only joins others), or give the payload a `command`.'
+        case "own-executor":
+            message = f"{who}: the executor {show(subject)} is not built in; only a worker that brings it can run this."
+            remedy = f"Start such a worker for its target, or use one of {', '.join(sorted(BUILT_IN_EXECUTORS))}."
+        case "misplaced-key":
+            message = f"{who}: {show(subject)} stands beside the payload, where no built-in executor looks."
+            remedy = f"Move it to payload.{subject}."
+        case "near-key":
+            key, _, close = subject.partition("\0")
+            message = f"{who}: {show(key)} has no meaning here."
+            remedy = f"If you mean {show(close)}, correct the key."
+        case "subs-outside-payload":
+            message = f"{who}: a `$subs` object outside the payload stays as it is."
+            remedy = "References are replaced inside the payload alone; move it there."
+        case _:  # pragma: no cover
+            raise AssertionError(code)
+    return message, remedy

@@ -1,0 +1,100 @@
+"""Problems on their way to the person who wrote the document.
+
+What this room is for: collecting what is wrong, listing the first part of it and counting the rest, and looking up
+names that come near a misspelt one. It never judges anything itself.
+"""
+
+import difflib
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from taskgraph import jsontext, limits
+from taskgraph.errors import InvalidGraph, Problem
+from taskgraph.jsontext import Path, pointer, show
+
+PROBLEMS_MAX: Final = 100  # listed; the rest is counted
+_PROBLEMS_OF_ONE_CODE_MAX: Final = 50
+_PROBLEMS_KEPT_FREE: Final = 10  # for codes that have hardly been heard when the list is nearly full
+_NEAR_LOOKUPS_MAX: Final = 5  # comparing names is the one thing here that is not linear
+_NEAR_CANDIDATES_MAX: Final = 5_000
+
+
+class Report:
+    """Collects problems, lists the first ones and counts the rest."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.text: str | None = None
+        self.count = 0
+        self._listed: dict[tuple[Path, str, str], tuple[Path, str, str, str, int | None]] = {}
+        self._codes: Counter[str] = Counter()
+        self._near_left = _NEAR_LOOKUPS_MAX
+
+    def takes(self, code: str) -> bool:
+        """Whether one more problem of this code would be listed."""
+        total, same = len(self._listed), self._codes[code]
+        full = total >= PROBLEMS_MAX - _PROBLEMS_KEPT_FREE
+        return total < PROBLEMS_MAX and same < (3 if full else _PROBLEMS_OF_ONE_CODE_MAX)
+
+    def add(self, path: Path, code: str, message: str, remedy: str, line: int | None = None) -> None:
+        """One problem. The same one at the same place is heard once."""
+        key = (path, code, message)
+        if key in self._listed:
+            return
+        self.count += 1
+        if self.takes(code):
+            self._listed[key] = (path, code, message, remedy, line)
+            self._codes[code] += 1
+
+    def more(self, count: int) -> None:
+        """Count problems that nobody needs to read."""
+        self.count += count
+
+    def near(self, word: str, names: Collection[str]) -> str:
+        """A question whether a name that comes near was meant; for the first few, "" afterwards."""
+        if self._near_left <= 0:
+            return ""
+        self._near_left -= 1
+        found = nearest(word, names)
+        return f" Did you mean {' or '.join(show(name) for name in found)}?" if found else ""
+
+    def raise_if_any(self) -> None:
+        """Raise InvalidGraph if there was a problem."""
+        if self.count:
+            raise self.error()
+
+    def error(self) -> InvalidGraph:
+        """All problems as one error, with lines where the text is there."""
+        lines: Mapping[Path, int] = {}
+        if self.text is not None:
+            lines = jsontext.lines(self.text, [path for path, *_, line in self._listed.values() if line is None])
+        problems = [
+            Problem(pointer(path), code, message, remedy, line if line is not None else lines.get(path))
+            for path, code, message, remedy, line in self._listed.values()
+        ]
+        if self.count > len(problems):
+            left = self.count - len(problems)
+            problems.append(
+                Problem("", "more", f"… and at least {left:,} more.", "Correct these first, then check again.")
+            )
+        return InvalidGraph(problems, self.source)
+
+
+def nearest(word: str, names: Collection[str], count: int = 3) -> list[str]:
+    """Up to `count` names that look like word, the likest first. Bounded work, also for a great many long names."""
+    word = word[: limits.LABEL_CHARS_MAX]
+    folded = word.casefold()
+    same = [name for name in itertools.islice(names, 200_000) if name.casefold() == folded]
+    if same:
+        return same[:count]
+    likely: Iterator[str] | Collection[str] = names
+    if len(names) > _NEAR_CANDIDATES_MAX:
+        slack = max(2, len(word) // 4)
+        likely = (
+            name
+            for name in names
+            if abs(len(name) - len(word)) <= slack and (name[:2] == word[:2] or name[-2:] == word[-2:])
+        )
+    return difflib.get_close_matches(word, list(itertools.islice(likely, _NEAR_CANDIDATES_MAX)), count)

@@ -1,0 +1,258 @@
+"""The form of a task node: the schema in fast, and the schema's findings in words.
+
+What this room is for: `schemas/task-graph.json` is the authority, and asking it takes a fifth of a millisecond for
+each task. So `node_is_plain` gives the same yes or no in microseconds, tests hold it against the schema, and only what
+it refuses is handed to the validator, whose findings `explain` turns into problems. It never looks at more than one
+node: labels that must exist and cycles are not a matter of form.
+"""
+
+import re
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgraph import limits, schemas
+from taskgraph.findings import Report
+from taskgraph.jsontext import Path, show
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
+GRAPH_KEYS: Final = ("routing", "tasks", "metadata", "tags")
+TASK_KEYS: Final = ("routing", "deadline", "payload", "executor", "target", "metadata")
+COMMAND_KEYS: Final = ("command", "env", "cwd", "timeout")
+SUBS: Final = "$subs"
+SUBS_PREFIX: Final = "taskId:"
+
+_NODE_KEYS: Final = frozenset({"requires", "reruns", "task"})
+_METADATA_CHARS_MAX: Final = {"name": 255, "description": 32_768, "owner": 255, "source": 4_096}
+_LABEL = re.compile(rf"[^\x00-\x1f\x7f-\x9f]{{1,{limits.LABEL_CHARS_MAX}}}")
+_TARGET = re.compile(limits.TARGET_PATTERN)
+_EXECUTOR = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_ENV_NAME = re.compile(r"[^=\x00]+")
+
+
+def node_is_plain(node: Any, labels: AbstractSet[str]) -> bool:
+    """Whether a node obeys its schema: the same answer as the validator's, a hundred times faster.
+
+    labels: labels known to be of the right form. A test holds this function against the schema.
+    """
+    if type(node) is not dict or not _NODE_KEYS.issuperset(node):
+        return False
+    requires = node.get("requires", ())
+    if requires:
+        if not isinstance(requires, list):
+            return False
+        try:
+            if not labels.issuperset(requires) and not all(map(is_label, requires)):  # type: ignore[attr-defined]
+                return False
+        except TypeError:  # something in it cannot even be hashed
+            return False
+        if len(set(requires)) != len(requires):
+            return False
+    elif type(requires) is not list and "requires" in node:
+        return False
+    reruns = node.get("reruns", 0)
+    if type(reruns) is not int and not (type(reruns) is float and reruns.is_integer()):
+        return False
+    if not 0 <= reruns <= limits.RERUNS_MAX:
+        return False
+    task = node.get("task")
+    return type(task) is dict and _task_is_plain(task)
+
+
+def is_label(text: Any) -> bool:
+    """Whether text may be a label: 1 to 255 characters, none of them a control character."""
+    return isinstance(text, str) and _LABEL.fullmatch(text) is not None
+
+
+def _task_is_plain(task: dict[str, Any]) -> bool:
+    routing = task.get("routing", "")
+    if type(routing) is not str or len(routing) > limits.ROUTING_CHARS_MAX:
+        return False
+    if "deadline" in task and not (type(task["deadline"]) is str and schemas.is_date_time(task["deadline"])):
+        return False
+    if "target" in task and not (type(task["target"]) is str and _TARGET.fullmatch(task["target"])):
+        return False
+    if "metadata" in task and not _metadata_is_plain(task["metadata"]):
+        return False
+    payload = task.get("payload")
+    if type(payload) is not dict and "payload" in task:
+        return False
+    if "executor" not in task:
+        return payload is None or "command" not in payload or _command_is_plain(payload)
+    executor = task["executor"]
+    if type(executor) is not str or _EXECUTOR.fullmatch(executor) is None:
+        return False
+    if executor == "command":
+        return payload is not None and _command_is_plain(payload)
+    if executor == "sleep":
+        return payload is not None and _is_number(payload.get("seconds")) and payload["seconds"] >= 0
+    return True
+
+
+def _metadata_is_plain(metadata: Any) -> bool:
+    if type(metadata) is not dict:
+        return False
+    return all(
+        type(metadata[key]) is str and len(metadata[key]) <= chars_max
+        for key, chars_max in _METADATA_CHARS_MAX.items()
+        if key in metadata
+    )
+
+
+def _command_is_plain(payload: dict[str, Any]) -> bool:
+    command = payload.get("command")
+    if type(command) is not list or not command or not all(map(_is_text, command)):
+        return False
+    env = payload.get("env", {})
+    if type(env) is not dict or not all(_ENV_NAME.fullmatch(name) and _is_text(env[name]) for name in env):
+        return False
+    if "cwd" in payload and not _is_text(payload["cwd"]):
+        return False
+    return "timeout" not in payload or (_is_number(payload["timeout"]) and payload["timeout"] > 0)
+
+
+def _is_text(value: Any) -> bool:
+    """Text that may stand in a command line, or a reference that becomes such text."""
+    if type(value) is str:
+        return "\0" not in value
+    if type(value) is not dict or len(value) != 1 or SUBS not in value:
+        return False
+    return type(value[SUBS]) is str and value[SUBS].startswith(SUBS_PREFIX)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int or type(value) is float
+
+
+# --- findings of the schema in words ------------------------------------------------------------------------------
+
+_TYPE_NAMES: Final = {
+    "object": "an object",
+    "array": "an array",
+    "string": "a string",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+
+
+def _type_name(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case str():
+            return "a string"
+        case int() | float():
+            return "a number"
+        case list():
+            return "an array"
+        case _:
+            return "an object"
+
+
+def explain(error: "ValidationError", base: Path, report: Report, extension: bool) -> None:
+    """One finding of the schema validator as problems in our words."""
+    path: Path = (*base, *error.absolute_path)
+    value: Any = error.instance
+    bound: Any = error.validator_value
+    name = f"`{show(path[-1], 40).strip(chr(34))}`" if path else "The document"
+    if SUBS in path[-1:] or (isinstance(value, dict) and SUBS in value and error.validator != "required"):
+        return  # a reference of a wrong form: _check_references says it once, for every place in a payload
+    if "propertyNames" in error.absolute_schema_path:
+        if error.absolute_schema_path[-1] == "pattern":
+            report.add(
+                (*path, value),
+                "bad-name",
+                f"{show(value)} cannot be the name of an environment variable.",
+                "A name has at least one character, and neither = nor a NUL.",
+            )
+        return
+    match error.validator:
+        case "type":
+            expected = bound if isinstance(bound, str) else "string"
+            report.add(
+                path,
+                "wrong-type",
+                f"{name} must be {_TYPE_NAMES[expected]}, not {_type_name(value)}.",
+                f"Write {_TYPE_NAMES[expected]}.",
+            )
+        case "required":
+            for key in bound:
+                if key not in value:
+                    remedy = "Add it, at least as an empty object." if key in ("task", "payload") else f"Add `{key}`."
+                    report.add(path, "missing", f"{name} lacks the key `{key}`.", remedy)
+        case "additionalProperties":
+            allowed = list(error.schema["properties"]) if isinstance(error.schema, dict) else []
+            for key in value:
+                if key not in allowed:
+                    _explain_unknown_key(path, name, key, allowed, report, extension)
+        case "minimum" | "maximum" | "exclusiveMinimum":
+            words = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "more than"}[error.validator]
+            report.add(
+                path,
+                "out-of-range",
+                f"{name} must be {words} {bound:,}, and is {show(value)}.",
+                f"Write a number that is {words} {bound:,}.",
+            )
+        case "maxLength":
+            report.add(
+                path,
+                "too-long",
+                f"{name} has {len(value):,} characters; {bound:,} are allowed.",
+                f"Shorten it to {bound:,} characters.",
+            )
+        case "minLength" | "minItems" | "minProperties":
+            report.add(path, "empty", f"{name} must not be empty.", "Put at least one in, or leave the key out.")
+        case "format":
+            report.add(
+                path,
+                "bad-date-time",
+                f"{name} is {show(value)}, which is no RFC 3339 date-time.",
+                'Write it like "2030-01-31T12:00:00Z".',
+            )
+        case "pattern":
+            report.add(path, "bad-form", f"{name} is {show(value)}, which has the wrong form.", _form(path, bound))
+        case "uniqueItems":
+            pass  # _check_requires names the label and its place
+        case _:  # a keyword that the schema has and this function does not know: say it in the validator's words
+            report.add(path, "schema", f"{name}: {error.message[:300]}.", "See schemas/task-graph.json.")
+
+
+def _form(path: Path, pattern: str) -> str:
+    match path[-1:]:
+        case ("target",):
+            return "A target has 1 to 40 lower-case letters and digits, and single hyphens between them."
+        case ("executor",):
+            return "An executor is a lower-case letter followed by lower-case letters, digits and hyphens, 40 at most."
+        case _ if "requires" in path:
+            return "A label has no control characters."
+        case _ if "payload" in path:
+            return "A command line cannot carry NUL characters."
+        case _:
+            return f"It must match {pattern}."
+
+
+def _explain_unknown_key(
+    path: Path, name: str, key: str, allowed: Sequence[str], report: Report, extension: bool
+) -> None:
+    place = (*path, key)
+    if not path and extension and key in GRAPH_KEYS:
+        report.add(
+            place,
+            "unknown-key",
+            f"`{key}` cannot be changed by an extension.",
+            "An extension holds `tasks` and nothing else.",
+        )
+        return
+    near = report.near(key, allowed) if report.takes("unknown-key") else ""
+    remedy = f"Known keys here: {', '.join(allowed)}."
+    if len(path) == 2 and path[0] == "tasks" and key in (*TASK_KEYS, "command", "env", "cwd", "timeout"):
+        inside = f"{key}" if key in TASK_KEYS else f"payload.{key}"
+        remedy = f"It belongs one level deeper, at task.{inside}."
+    where = "the document" if not path else name
+    report.add(place, "unknown-key", f"{show(key)} is not a key of {where}.{near}", remedy)
