@@ -1,0 +1,362 @@
+"""Messages: what goes through queues, as frozen values and as JSON text.
+
+What this room is for: commands are named by what is to be done (`add-tasks`, `rerun`, `run-tasks`), facts in the past
+tense (`task-completed`, `task-failed`). A message is a hint and never the truth: it names rows, and whoever receives
+it reads them. Reading is strict about what is named here, passes over keys that it does not know, and leaves a higher
+version to a newer reader. It never touches a queue.
+
+The JSON of each message has a schema, `schemas/message-<type>.json`; the checks below are the same ones written out,
+because they run for every message, and a test holds the two against each other.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from taskgraph import jsontext, limits
+from taskgraph.errors import InvalidMessage, TaskgraphError, TooLarge
+from taskgraph.jsontext import show
+from taskgraph.model import is_graph_id, is_task_id
+from taskgraph.schemas import is_date_time
+
+VERSION: Final = 1
+RUN_MAX: Final = 1_000_000
+CLAIM_CHARS_MAX: Final = 128
+URL_CHARS_MAX: Final = 4_096
+BODY_CHARS_MAX: Final = limits.MESSAGE_BYTES_MAX * 4 // 3  # what a queue takes: 64 KiB, base64 included
+
+_TARGET = re.compile(limits.TARGET_PATTERN)
+_REQUEST = re.compile(limits.GRAPH_ID_PATTERN)
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+
+T = TypeVar("T")
+M = TypeVar("M", bound="Message")
+
+
+class UnknownVersion(TaskgraphError):
+    """A message of a higher version: well made, and not for this reader. It is left for a newer one (P23)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddTasks:
+    """Add the tasks that a stored request holds. request: name of the request in the graph's partition."""
+
+    graph: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """Run a resolved task again. run: the run that it replaces; a task that has moved on ignores it."""
+
+    graph: str
+    task: str
+    run: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """How one run ended.
+
+    claim: of the run, without which no result counts (D10). ended: RFC 3339. resolution: `failed` (bool), and where
+    known `resultUrl`, `logsUrl`, `reason`, `exitCode`; other keys are kept. exception: the run never got to an answer,
+    so no rerun will help.
+    """
+
+    task: str
+    run: int
+    claim: str
+    ended: str
+    resolution: Mapping[str, Any]
+    exception: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCompleted:
+    """Runs that succeeded: 1..32 tasks of one graph."""
+
+    graph: str
+    tasks: tuple[TaskResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """Runs that did not succeed: 1..32 tasks of one graph."""
+
+    graph: str
+    tasks: tuple[TaskResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunTasks:
+    """Work for one target: 1..32 tasks of one graph, each with the number of the run that is wanted."""
+
+    graph: str
+    target: str
+    tasks: tuple[tuple[str, int], ...]
+
+
+Message = AddTasks | Rerun | TaskCompleted | TaskFailed | RunTasks
+
+
+# --- writing ---------------------------------------------------------------------------------------------------
+
+
+def to_object(message: Message) -> dict[str, Any]:
+    """The JSON form of a message."""
+    match message:
+        case AddTasks(graph, request):
+            return {"version": VERSION, "type": "add-tasks", "graph": graph, "request": request}
+        case Rerun(graph, task, run, reason):
+            made: dict[str, Any] = {"version": VERSION, "type": "rerun", "graph": graph, "task": task, "run": run}
+            if reason:
+                made["reason"] = reason
+            return made
+        case TaskCompleted(graph, tasks):
+            results = [_result_object(result) for result in tasks]
+            return {"version": VERSION, "type": "task-completed", "graph": graph, "tasks": results}
+        case TaskFailed(graph, tasks):
+            results = [_result_object(result) for result in tasks]
+            return {"version": VERSION, "type": "task-failed", "graph": graph, "tasks": results}
+        case RunTasks(graph, target, wanted):
+            runs = [{"task": task, "run": run} for task, run in wanted]
+            return {"version": VERSION, "type": "run-tasks", "graph": graph, "target": target, "tasks": runs}
+
+
+def _result_object(result: TaskResult) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "task": result.task,
+        "run": result.run,
+        "claim": result.claim,
+        "ended": result.ended,
+        "resolution": dict(result.resolution),
+    }
+    if result.exception:
+        made["exception"] = True
+    return made
+
+
+def to_text(message: Message) -> str:
+    """Compact JSON in ASCII alone, so that no transport between here and the reader can stumble over a character.
+
+    A lone surrogate, which no store can carry, is written as U+FFFD. Raises InvalidMessage for a resolution that JSON
+    cannot hold. The size is not checked: see `bundles`, and the limit of the queues.
+    """
+    try:
+        text = json.dumps(to_object(message), separators=(",", ":"), allow_nan=False)
+        if "\\ud" in text:
+            whole = _HALF_CHARACTER.sub("\ufffd", json.dumps(to_object(message), ensure_ascii=False))
+            text = json.dumps(json.loads(whole), separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidMessage(f"A {_type_of(message)} message cannot be written as JSON: {error}.") from error
+    return text
+
+
+def _type_of(message: Message) -> str:
+    return str(to_object(message)["type"])
+
+
+def bundles(
+    make: Callable[[tuple[T, ...]], M],
+    items: Sequence[T],
+    size: int = limits.BUNDLE_TASKS_MAX,
+    *,
+    bytes_max: int = limits.MESSAGE_BYTES_MAX,
+) -> list[M]:
+    """Messages over all items in their order: each with at most `size` of them, and a text of at most bytes_max bytes.
+
+    make: builds the message over some of the items. Raises TooLarge for an item that is too large by itself.
+    """
+    made: list[M] = []
+    envelope = len(to_text(make(())))
+    part: list[T] = []
+    length = envelope
+    for item in items:
+        alone = len(to_text(make((item,))))
+        if alone > bytes_max:
+            raise TooLarge(f"One item of a message has {alone:,} bytes as JSON; {bytes_max:,} fit.")
+        cost = alone - envelope + 1  # and a comma
+        if part and (len(part) >= size or length + cost > bytes_max):
+            made.append(make(tuple(part)))
+            part = []
+            length = envelope
+        part.append(item)
+        length += cost
+    if part:
+        made.append(make(tuple(part)))
+    return made
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def parse(body: str | bytes) -> Message:
+    """The message in a body of plain JSON, or of JSON in base64 (D17).
+
+    Raises InvalidMessage, with a sentence that says why, and UnknownVersion for a message of a higher version.
+    """
+    obj = _object(_strict(_plain(body)), "The body")
+    version = _whole_number(obj, "version", "The message", 1, limits.INT_MAX)
+    if version > VERSION:
+        raise UnknownVersion(f"The message has version {version}; this program reads version {VERSION}.")
+    kind = obj.get("type")
+    if not isinstance(kind, str) or kind not in _READERS:
+        raise InvalidMessage(f"The type of the message is {show(kind)}, and none of {', '.join(_READERS)}.")
+    graph = obj.get("graph")
+    if not isinstance(graph, str) or not is_graph_id(graph):
+        raise InvalidMessage(f"`graph` of the {kind} message is {show(graph)}, which is no taskGraphId.")
+    return _READERS[kind](graph, obj)
+
+
+def _plain(body: str | bytes) -> str:
+    """The JSON text, without what has been put around it."""
+    if len(body) > BODY_CHARS_MAX:
+        raise InvalidMessage(f"The body has {len(body):,} characters; {BODY_CHARS_MAX:,} fit into a queue.")
+    try:
+        text = body.decode("utf-8") if isinstance(body, bytes) else body
+    except UnicodeDecodeError as error:
+        raise InvalidMessage(f"The body is not UTF-8: byte {error.start:,} is wrong.") from error
+    text = text.removeprefix("\ufeff").strip()
+    if text.startswith("{"):
+        return text
+    try:
+        decoded = base64.b64decode(text.encode("ascii"), validate=True).decode("utf-8")
+    except (binascii.Error, UnicodeError, ValueError) as error:
+        raise InvalidMessage("The body is neither a JSON object nor base64 of one.") from error
+    decoded = decoded.removeprefix("\ufeff").strip()
+    if not decoded.startswith("{"):
+        raise InvalidMessage("The body is base64, and what is inside is no JSON object.")
+    return decoded
+
+
+def _strict(text: str) -> Any:
+    if jsontext.too_deep_at(text, limits.DOCUMENT_DEPTH_MAX) is not None:
+        raise InvalidMessage(f"The message is nested more than {limits.DOCUMENT_DEPTH_MAX} deep.")
+    try:
+        parsed = jsontext.parse(text)
+    except json.JSONDecodeError as error:
+        raise InvalidMessage(f"The message is not JSON: {error.msg} (character {error.pos + 1:,}).") from error
+    if parsed.suspect:
+        for fault in jsontext.faults(parsed.value):
+            where = jsontext.pointer(fault.path, 60) or "the message"
+            raise InvalidMessage(f"{fault.message} (at {where})")
+    return parsed.value
+
+
+def _object(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidMessage(f"{name} is {show(value)}, and must be an object.")
+    return value
+
+
+def _whole_number(obj: Mapping[str, Any], key: str, name: str, least: int, most: int) -> int:
+    value = obj.get(key)
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidMessage(
+            f"`{key}` of {_lower(name)} is {show(value)}, and no whole number from {least} to {most:,}."
+        )
+    return value
+
+
+def _lower(name: str) -> str:
+    return name[:1].lower() + name[1:]
+
+
+def _text(obj: Mapping[str, Any], key: str, name: str, least: int, most: int, default: str | None = None) -> str:
+    value = obj.get(key, default)
+    if not isinstance(value, str) or not least <= len(value) <= most:
+        raise InvalidMessage(
+            f"`{key}` of {_lower(name)} is {show(value)}, and no text of {least} to {most:,} characters."
+        )
+    return value
+
+
+def _task_id(obj: Mapping[str, Any], name: str) -> str:
+    value = obj.get("task")
+    if not isinstance(value, str) or not is_task_id(value):
+        raise InvalidMessage(f"`task` of {_lower(name)} is {show(value)}, which is no taskId.")
+    return value
+
+
+def _entries(obj: Mapping[str, Any]) -> list[Any]:
+    tasks = obj.get("tasks")
+    if not isinstance(tasks, list) or not 1 <= len(tasks) <= limits.BUNDLE_TASKS_MAX:
+        raise InvalidMessage(f"`tasks` of the message must be an array of 1 to {limits.BUNDLE_TASKS_MAX} tasks.")
+    return tasks
+
+
+def _add_tasks(graph: str, obj: Mapping[str, Any]) -> AddTasks:
+    request = obj.get("request")
+    if not isinstance(request, str) or _REQUEST.fullmatch(request) is None:
+        raise InvalidMessage(f"`request` of the message is {show(request)}, which names no request.")
+    return AddTasks(graph, request)
+
+
+def _rerun(graph: str, obj: Mapping[str, Any]) -> Rerun:
+    task, run = _task_id(obj, "The message"), _whole_number(obj, "run", "The message", 0, RUN_MAX)
+    return Rerun(graph, task, run, _text(obj, "reason", "The message", 0, limits.REASON_CHARS_MAX, ""))
+
+
+def _task_completed(graph: str, obj: Mapping[str, Any]) -> TaskCompleted:
+    return TaskCompleted(graph, tuple([_result(entry, failed=False) for entry in _entries(obj)]))
+
+
+def _task_failed(graph: str, obj: Mapping[str, Any]) -> TaskFailed:
+    return TaskFailed(graph, tuple([_result(entry, failed=True) for entry in _entries(obj)]))
+
+
+def _result(entry: Any, *, failed: bool) -> TaskResult:
+    name = "An entry of `tasks`"
+    obj = _object(entry, name)
+    task = _task_id(obj, name)
+    run = _whole_number(obj, "run", name, 0, RUN_MAX)
+    claim = _text(obj, "claim", name, 1, CLAIM_CHARS_MAX)
+    ended = _text(obj, "ended", name, 1, 64)
+    if not is_date_time(ended):
+        raise InvalidMessage(f"`ended` of an entry of `tasks` is {show(ended)}, which is no RFC 3339 date-time.")
+    exception = obj.get("exception", False)
+    if not isinstance(exception, bool) or (exception and not failed):
+        raise InvalidMessage(f"`exception` of an entry of `tasks` is {show(exception)}, which cannot be here.")
+    return TaskResult(task, run, claim, ended, _resolution(obj.get("resolution"), failed), exception)
+
+
+def _resolution(value: Any, failed: bool) -> dict[str, Any]:
+    name = "A resolution"
+    resolution = _object(value, name)
+    if resolution.get("failed") is not failed:
+        found = show(resolution.get("failed"))
+        raise InvalidMessage(f"`failed` of a resolution is {found}, and must be {show(failed)} in this message.")
+    for key, most in (("resultUrl", URL_CHARS_MAX), ("logsUrl", URL_CHARS_MAX), ("reason", limits.REASON_CHARS_MAX)):
+        if key in resolution:
+            _text(resolution, key, name, 0, most)
+    if "exitCode" in resolution:
+        _whole_number(resolution, "exitCode", name, limits.INT_MIN, limits.INT_MAX)
+    return resolution
+
+
+def _run_tasks(graph: str, obj: Mapping[str, Any]) -> RunTasks:
+    target = obj.get("target")
+    if not isinstance(target, str) or _TARGET.fullmatch(target) is None:
+        raise InvalidMessage(f"`target` of the message is {show(target)}, which names no target.")
+    wanted = []
+    name = "An entry of `tasks`"
+    for entry in _entries(obj):
+        one = _object(entry, name)
+        wanted.append((_task_id(one, name), _whole_number(one, "run", name, 0, RUN_MAX)))
+    return RunTasks(graph, target, tuple(wanted))
+
+
+_READERS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Message]]] = {
+    "add-tasks": _add_tasks,
+    "rerun": _rerun,
+    "task-completed": _task_completed,
+    "task-failed": _task_failed,
+    "run-tasks": _run_tasks,
+}
