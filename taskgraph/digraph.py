@@ -95,44 +95,69 @@ def _knots(edges: Sequence[Sequence[int]], nodes: Sequence[int]) -> list[list[in
 def _shortest_cycle(edges: Sequence[Sequence[int]], knot: Sequence[int], budget: int) -> tuple[list[int], bool, int]:
     """A shortest cycle of a strongly connected part, whether it is surely the shortest, and what is left of budget.
 
-    A part with as many edges as nodes is one cycle. In any other, every cycle passes a node with several ways on, so a
-    breadth-first search from each of those, no deeper than the best cycle so far, finds the shortest one.
+    A part with as many edges as nodes is one cycle. In any other, every cycle passes a node with several ways on. A
+    breadth-first search from such a node finds the shortest cycle through it; then the node is taken out, with all
+    that is on no cycle any more, and the next search need go no deeper than the best cycle so far.
     """
     members = set(knot)
-    inside = {here: [other for other in edges[here] if other in members] for here in knot}
-    size = sum(map(len, inside.values()))
-    if size == len(knot):
+    ahead = {here: [other for other in edges[here] if other in members] for here in knot}
+    if sum(map(len, ahead.values())) == len(knot):
         cycle = [knot[0]]
-        while (following := inside[cycle[-1]][0]) != cycle[0]:
+        while (following := ahead[cycle[-1]][0]) != cycle[0]:
             cycle.append(following)
         return cycle, True, budget
+    pairs = {(here, other) for here in knot for other in ahead[here] if here < other}
     for here in knot:
-        for other in inside[here]:
-            if len(inside[other]) <= 64 and here in inside[other]:
-                return [here, other], True, budget - size
+        for other in ahead[here]:
+            if here > other and (other, here) in pairs:
+                return [other, here], True, budget
+    behind: dict[int, list[int]] = {here: [] for here in knot}
+    for here, others in ahead.items():
+        for other in others:
+            behind[other].append(here)
+    ways_on = {here: len(others) for here, others in ahead.items()}
+    ways_in = {here: len(others) for here, others in behind.items()}
+    alive = members
     best: list[int] = []
-    gone: set[int] = set()
-    for root in sorted(here for here in knot if len(inside[here]) > 1):
-        if best and (budget <= 0 or len(best) == 2):
-            return best, len(best) == 2, budget
+    for root in sorted(here for here in knot if ways_on[here] > 1):
+        if root not in alive:
+            continue
+        if best and budget <= 0:
+            return best, False, budget
         came_from = {root: root}
         wave = deque([(root, 1)])
-        while wave:
+        found = -1
+        while wave and found < 0:
             here, length = wave.popleft()
             if best and length >= len(best):
                 break
-            budget -= len(inside[here])
-            if root in inside[here] if len(inside[here]) < 8 else any(other == root for other in inside[here]):
-                best = [here]
-                while best[-1] != root:
-                    best.append(came_from[best[-1]])
-                best.reverse()
-                break
-            for other in inside[here]:
-                if other not in came_from and other not in gone:
+            budget -= len(ahead[here])
+            for other in ahead[here]:
+                if other == root:
+                    found = here
+                    break
+                if other in alive and other not in came_from:
                     came_from[other] = here
                     wave.append((other, length + 1))
-        gone.add(root)
+        if found >= 0:
+            best = [found]
+            while best[-1] != root:
+                best.append(came_from[best[-1]])
+            best.reverse()
+            if len(best) == 3:  # two have been looked for above
+                break
+        # Taking nodes out costs each edge once over all roots.
+        out = [root]
+        alive.discard(root)
+        while out:
+            here = out.pop()
+            for others, ways in ((behind[here], ways_on), (ahead[here], ways_in)):
+                for other in others:
+                    if other in alive:
+                        ways[other] -= 1
+                        if not ways[other]:
+                            alive.discard(other)
+                            out.append(other)
     return best, True, budget
 
 

@@ -48,9 +48,10 @@ __all__ = [
 Kind = Literal["graph", "extension"]
 
 DEFAULT_TARGET: Final = "default"
-BUILT_IN_EXECUTORS: Final = frozenset({"command", "sleep", "noop"})
+BUILT_IN_EXECUTORS: Final = frozenset({"command", "noop", "python", "sleep"})
 _STAND_IN: Final = "x" * 22  # as long as a taskId
 _CYCLE_LABELS_SHOWN: Final = 12
+_NODES_EXPLAINED_MAX: Final = 2 * PROBLEMS_MAX  # nodes handed to the schema validator, which is slow
 
 
 # --- reading ---------------------------------------------------------------------------------------------------
@@ -209,9 +210,14 @@ def _document(obj: Any, kind: Kind, report: Report) -> GraphDocument:
         labels = frozenset(tasks)
         known = _check_labels(tasks, report)
         requirements: dict[str, Sequence[str]] = {}
+        wrong = 0
         for label, node in tasks.items():
             if not node_is_plain(node, known):
-                _check_by_schema(node, label, report, kind)
+                wrong += 1
+                if wrong <= _NODES_EXPLAINED_MAX:
+                    _check_by_schema(node, label, report, kind)
+                else:
+                    report.more(1)
             if not isinstance(node, dict):
                 continue
             requirements[label] = _check_requires(label, node.get("requires"), labels, kind, report)
@@ -256,7 +262,9 @@ def _check_labels(tasks: Mapping[str, Any], report: Report) -> frozenset[str]:
     wrong = [label for label in tasks if not is_label(label)]
     for label in wrong:
         path = ("tasks", label)
-        if not label:
+        if not report.takes("label"):
+            report.more(1)
+        elif not label:
             report.add(path, "label", "A label is empty.", "Give the task a name.")
         elif len(label) > limits.LABEL_CHARS_MAX:
             report.add(
@@ -286,21 +294,24 @@ def _check_requires(label: str, requires: Any, labels: AbstractSet[str], kind: K
         if not isinstance(required, str):
             continue
         if required in seen:
-            report.add(
-                (*path, index),
-                "duplicate-requirement",
-                f"{show(label)} requires {show(required)} more than once.",
-                "Name each label once.",
-            )
+            code = "duplicate-requirement"
         elif required == label:
-            report.add((*path, index), "self-requirement", f"{show(label)} requires itself.", "Remove it.")
+            code = "self-requirement"
         elif required not in labels and kind == "graph":
-            near = report.near(required, labels) if report.takes("unknown-label") else ""
+            code = "unknown-label"
+        else:
+            code = ""
+        if code and not report.takes(code):
+            report.more(1)
+        elif code == "duplicate-requirement":
+            message = f"{show(label)} requires {show(required)} more than once."
+            report.add((*path, index), code, message, "Name each label once.")
+        elif code == "self-requirement":
+            report.add((*path, index), code, f"{show(label)} requires itself.", "Remove it.")
+        elif code == "unknown-label":
+            message = f"{show(label)} requires {show(required)}, which is not a task of this document."
             report.add(
-                (*path, index),
-                "unknown-label",
-                f"{show(label)} requires {show(required)}, which is not a task of this document.{near}",
-                "Correct the label, or add the task.",
+                (*path, index), code, message + report.near(required, labels), "Correct the label, or add the task."
             )
         seen[required] = None
     return [required for required in seen if required in labels and required != label]
@@ -346,7 +357,10 @@ def _check_references(label: str, payload: Any, labels: AbstractSet[str], kind: 
                 'Write {"$subs": "taskId:<label>"}, with nothing beside it.',
             )
         elif (named := name.removeprefix(SUBS_PREFIX)) not in labels and not (kind == "extension" and is_label(named)):
-            near = report.near(named, labels) if report.takes("unknown-label") else ""
+            if not report.takes("unknown-label"):
+                report.more(1)
+                continue
+            near = report.near(named, labels)
             report.add(
                 (*place, SUBS),
                 "unknown-label",
@@ -385,12 +399,8 @@ def _subs_objects(payload: Any) -> Iterator[tuple[Path, Mapping[str, Any]]]:
 
 
 def _check_by_schema(node: Any, label: str, report: Report, kind: Kind) -> None:
-    """Report what the schema says of a node; once the list is full, only that there is something to say."""
+    """Report what the schema says of a node that is not plain."""
     validator = schemas.validator("task-graph", "#/$defs/node")
-    if not report.takes("schema"):
-        if not validator.is_valid(node):
-            report.more(1)
-        return
     # A node may hold a million wrong values; nobody reads more than a hundred.
     for error in itertools.islice(validator.iter_errors(node), PROBLEMS_MAX):
         explain(error, ("tasks", label), report, kind == "extension")
@@ -533,7 +543,7 @@ def warnings(document: GraphDocument) -> list[Problem]:
         path: Path = ("tasks", label, "task")
         payload = task.get("payload", {})
         executor = task.get("executor")
-        if executor is None and "command" not in payload:
+        if executor is None and payload and "command" not in payload and "call" not in payload:
             note("no-executor", "", path, label)
         elif executor is not None and executor not in BUILT_IN_EXECUTORS:
             note("own-executor", executor, (*path, "executor"), label)
@@ -563,12 +573,14 @@ def _warning(code: str, subject: str, label: str, count: int) -> tuple[str, str]
     match code:
         case "no-executor":
             message = (
-                f"{who}: no executor is named, and the payload has no `command`, so no built-in executor understands "
-                "it; unless the worker of its target brings one that does, the task ends as `exception`."
+                f"{who}: no executor is named, and no built-in one understands the payload; workers hand such a task "
+                "back, and it waits until a worker comes that can run it."
             )
-            remedy = 'Name an executor ("noop" for a task that only joins others), or give the payload a `command`.'
+            remedy = 'Name an executor ("noop" for a task that does nothing), or give the payload a `command`.'
         case "own-executor":
-            message = f"{who}: the executor {show(subject)} is not built in; only a worker that brings it can run this."
+            message = (
+                f"{who}: the executor {show(subject)} is not built in; the task waits for a worker that brings it."
+            )
             remedy = f"Start such a worker for its target, or use one of {', '.join(sorted(BUILT_IN_EXECUTORS))}."
         case "misplaced-key":
             message = f"{who}: {show(subject)} stands beside the payload, where no built-in executor looks."

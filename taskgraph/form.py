@@ -155,12 +155,25 @@ def _type_name(value: Any) -> str:
             return "an object"
 
 
+def _name_of(path: Path) -> str:
+    """What a sentence about a place begins with."""
+    match path:
+        case ():
+            return "The document"
+        case ("tasks", label):
+            return f"The task {show(label)}"
+        case (*above, int(index)):
+            return f"Item {index} of `{above[-1]}`"
+        case _:
+            return f"`{show(path[-1], 40)[1:-1]}`"
+
+
 def explain(error: "ValidationError", base: Path, report: Report, extension: bool) -> None:
     """One finding of the schema validator as problems in our words."""
     path: Path = (*base, *error.absolute_path)
     value: Any = error.instance
     bound: Any = error.validator_value
-    name = f"`{show(path[-1], 40).strip(chr(34))}`" if path else "The document"
+    name = _name_of(path)
     if SUBS in path[-1:] or (isinstance(value, dict) and SUBS in value and error.validator != "required"):
         return  # a reference of a wrong form: _check_references says it once, for every place in a payload
     if "propertyNames" in error.absolute_schema_path:
@@ -249,10 +262,13 @@ def _explain_unknown_key(
             "An extension holds `tasks` and nothing else.",
         )
         return
-    near = report.near(key, allowed) if report.takes("unknown-key") else ""
+    if not report.takes("unknown-key"):
+        report.more(1)
+        return
+    near = report.near(key, allowed)
     remedy = f"Known keys here: {', '.join(allowed)}."
     if len(path) == 2 and path[0] == "tasks" and key in (*TASK_KEYS, "command", "env", "cwd", "timeout"):
         inside = f"{key}" if key in TASK_KEYS else f"payload.{key}"
         remedy = f"It belongs one level deeper, at task.{inside}."
-    where = "the document" if not path else name
+    where = name[0].lower() + name[1:]
     report.add(place, "unknown-key", f"{show(key)} is not a key of {where}.{near}", remedy)
