@@ -1,0 +1,109 @@
+"""Executors: the ways in which a worker can run a task.
+
+What this room is for: choosing, from a task's definition, what runs it, and running it. It never touches a table or a
+queue: a worker claims, renews and reports; an executor only turns `Work` into an `Outcome`.
+
+`command` starts a child process, `python` calls a registered callable, `sleep` lets time pass, `noop` does nothing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from taskgraph.clock import Clock
+from taskgraph.errors import InvalidSettings
+from taskgraph.executors.callables import PythonExecutor, Registry, load_callables
+from taskgraph.executors.command import CommandExecutor
+from taskgraph.executors.contract import RESULT_BYTES_MAX, Executor, Outcome, Work, WriteLog
+from taskgraph.executors.idle import NoopExecutor, SleepExecutor
+
+__all__ = [
+    "RESULT_BYTES_MAX",
+    "CommandExecutor",
+    "Executor",
+    "Executors",
+    "NoopExecutor",
+    "Outcome",
+    "PythonExecutor",
+    "Registry",
+    "SleepExecutor",
+    "Work",
+    "WriteLog",
+    "built_in",
+    "executor_name_of",
+    "load_callables",
+]
+
+
+def executor_name_of(definition: Mapping[str, Any]) -> str:
+    """The executor that a task asks for, or that its payload fits; "" when no built-in executor understands it."""
+    name = definition.get("executor")
+    if name is not None:
+        return name if isinstance(name, str) else ""
+    payload = definition.get("payload")
+    if payload is None or payload == {}:
+        return "noop"
+    if not isinstance(payload, Mapping):
+        return ""
+    if "command" in payload:
+        return "command"
+    return "python" if "call" in payload else ""
+
+
+class Executors(Mapping[str, Executor]):
+    """The executors of one worker, by name.
+
+    override: the name of the one that runs every task, whatever the task asks for. Raises InvalidSettings when two
+    have one name, or none has that of the override.
+    """
+
+    def __init__(self, executors: Iterable[Executor], override: str | None = None) -> None:
+        self._executors: dict[str, Executor] = {}
+        for executor in executors:
+            if self._executors.setdefault(executor.name, executor) is not executor:
+                raise InvalidSettings(f"two executors are named {executor.name}")
+        if override is not None and override not in self._executors:
+            raise InvalidSettings(f"no executor is named {override!r}; there are {', '.join(sorted(self._executors))}")
+        self.override = override
+
+    def __getitem__(self, name: str) -> Executor:
+        return self._executors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._executors)
+
+    def __len__(self) -> int:
+        return len(self._executors)
+
+    def why_not(self, definition: Mapping[str, Any]) -> str | None:
+        """Why this worker cannot run the task, one sentence; None if it can. Asked before the task is claimed."""
+        name = self.override or executor_name_of(definition)
+        if not name:
+            return "no executor understands this payload; name one under executor"
+        if name not in self._executors:
+            near = get_close_matches(name, self._executors, n=1)
+            return f"this worker has no executor {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        return self._executors[name].can_run(definition)
+
+    def choose(self, definition: Mapping[str, Any]) -> Executor:
+        """The executor that runs the task. Raises KeyError where `why_not` would have given a reason of ours."""
+        return self._executors[self.override or executor_name_of(definition)]
+
+
+def built_in(
+    clock: Clock,
+    *,
+    callables: Mapping[str, Callable[..., Any]] | None = None,
+    override: str | None = None,
+    time_scale: float = 1.0,
+    grace_seconds: float | None = None,
+) -> Executors:
+    """All built-in executors; `python` only with callables. See the executors for their settings and errors."""
+    executors: list[Executor] = [
+        CommandExecutor() if grace_seconds is None else CommandExecutor(grace_seconds=grace_seconds),
+        NoopExecutor(),
+        SleepExecutor(clock, time_scale=time_scale),
+    ]
+    if callables is not None:
+        executors.append(PythonExecutor(callables))
+    return Executors(executors, override)

@@ -1,0 +1,129 @@
+"""What a worker hands to an executor, what it gets back, and what every executor promises.
+
+What this room is for: the words between a worker and the ways of running a task. It knows no table and no queue: an
+executor never learns what became of its answer, and the worker never learns how the answer came about.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from taskgraph import limits
+from taskgraph.errors import InvalidInput
+
+RESULT_BYTES_MAX: Final = 1 << 20
+"""Length of a result's JSON text; a larger one belongs into a store of the task's own, and its address here."""
+
+WriteLog = Callable[[bytes], Awaitable[None]]
+"""Adds bytes to the log of a run. It settles its own failures, as a lost log fails no task: what it raises all the
+same ends the run and goes on to the caller of `run`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One run of a task, as an executor gets it.
+
+    run: number of the run, from 0. claim: the fencing token, unique for this run's claim, by which an outside system
+    can tell this run from one that lost its lease. definition: the task's definition, its payload under "payload".
+    store_url: the store, so that a command can call `taskgraph extend $TASKGRAPH_GRAPH_ID`; may be "".
+    """
+
+    graph_id: str
+    task_id: str
+    run: int
+    label: str
+    claim: str
+    definition: Mapping[str, Any]
+    store_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    reason: one sentence, at most limits.REASON_CHARS_MAX characters, "" for a success. exit_code: of a command that
+    ended by itself. exception: the run never got to an answer (a malformed payload): running it again would not help,
+    so no rerun is spent. result: JSON text in UTF-8 of a run that succeeded, at most RESULT_BYTES_MAX.
+    """
+
+    failed: bool
+    reason: str = ""
+    exit_code: int | None = None
+    exception: bool = False
+    result: bytes | None = None
+
+
+class Executor(Protocol):
+    """One way of running a task."""
+
+    @property
+    def name(self) -> str:
+        """What a definition calls it, under "executor"."""
+        ...
+
+    def can_run(self, definition: Mapping[str, Any]) -> str | None:
+        """None if this worker is able to run the task; else the reason why it is not, one sentence.
+
+        Asked before the task is claimed, so that a worker that is able may have it. A malformed payload is no reason:
+        no worker would do better, so it is claimed, and its run says what is wrong.
+        """
+        ...
+
+    async def run(self, work: Work, write_log: WriteLog) -> Outcome:
+        """Run it to its end. Whatever the task does wrong is an outcome.
+
+        Cancelled when the worker loses its lease or shuts down: then it ends what it started, and the cancellation
+        goes on. Raises OSError when this machine is out of processes, memory or disk: no answer of the task's.
+        """
+        ...
+
+
+def succeeded(result: bytes | None = None) -> Outcome:
+    """The outcome of a run that did what it should."""
+    return Outcome(failed=False, result=result)
+
+
+def failed(reason: str, *, exit_code: int | None = None) -> Outcome:
+    """The outcome of a run that failed; the reason is cut to one line of legal length."""
+    return Outcome(failed=True, reason=one_line(reason), exit_code=exit_code)
+
+
+def malformed(reason: str) -> Outcome:
+    """The outcome of a task whose payload no run can make sense of."""
+    return Outcome(failed=True, reason=one_line(reason), exception=True)
+
+
+def one_line(text: str) -> str:
+    """A text as a reason: white space folded, encodable in UTF-8, cut at limits.REASON_CHARS_MAX."""
+    line = " ".join(text.split()).encode("utf-8", "replace").decode("utf-8")
+    return line if len(line) <= limits.REASON_CHARS_MAX else line[: limits.REASON_CHARS_MAX - 1] + "…"
+
+
+def payload_of(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The payload of a task. Raises InvalidInput when it is no object."""
+    payload = definition.get("payload")
+    if payload is None:
+        return {}
+    if not isinstance(payload, Mapping):
+        raise InvalidInput("payload must be an object")
+    return payload
+
+
+def checked_result(data: bytes) -> bytes:
+    """The JSON text of a result, as it was given. Raises InvalidInput with the reason why it is none."""
+    if len(data) > RESULT_BYTES_MAX:
+        raise InvalidInput(
+            f"the result is longer than {RESULT_BYTES_MAX:,} bytes; store it elsewhere and give its address"
+        )
+    try:
+        json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise InvalidInput("the result is nested too deeply") from error
+    except ValueError as error:
+        raise InvalidInput(f"the result is not JSON: {error}") from error
+    return data
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON number")

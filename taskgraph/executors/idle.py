@@ -1,0 +1,68 @@
+"""Executors that start nothing: `noop` and `sleep`.
+
+What this room is for: tasks that only stand for an order of things, rehearsals of a graph, and simulations. It never
+reads a clock of its own: sleeping is the injected clock's, so that a simulator can let an hour pass at once.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from taskgraph.clock import Clock
+from taskgraph.errors import InvalidInput, InvalidSettings
+from taskgraph.executors.contract import Outcome, Work, WriteLog, malformed, payload_of, succeeded
+
+
+class NoopExecutor:
+    """Completes at once, whatever the task says."""
+
+    name = "noop"
+
+    def can_run(self, definition: Mapping[str, Any]) -> str | None:
+        """See Executor."""
+        return None
+
+    async def run(self, work: Work, write_log: WriteLog) -> Outcome:
+        """See Executor."""
+        return succeeded()
+
+
+class SleepExecutor:
+    """Sleeps for `payload.seconds` times the time scale, then completes.
+
+    time_scale: 1 for real time, 0.001 to rehearse an hour in 3.6 seconds. Raises InvalidSettings unless finite and ≥ 0.
+    """
+
+    name = "sleep"
+
+    def __init__(self, clock: Clock, *, time_scale: float = 1.0) -> None:
+        if not (math.isfinite(time_scale) and time_scale >= 0):
+            raise InvalidSettings(f"the time scale must be a number of at least 0, not {time_scale}")
+        self._clock = clock
+        self._time_scale = time_scale
+
+    def can_run(self, definition: Mapping[str, Any]) -> str | None:
+        """See Executor."""
+        return None
+
+    async def run(self, work: Work, write_log: WriteLog) -> Outcome:
+        """See Executor."""
+        try:
+            seconds = _seconds_of(work.definition)
+        except InvalidInput as error:
+            return malformed(str(error))
+        await self._clock.sleep(seconds * self._time_scale)
+        return succeeded()
+
+
+def _seconds_of(definition: Mapping[str, Any]) -> float:
+    seconds = payload_of(definition).get("seconds")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise InvalidInput("payload.seconds must be a number")
+    try:
+        seconds = float(seconds)
+    except OverflowError:
+        seconds = math.inf
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise InvalidInput("payload.seconds must be a finite number of at least 0")
+    return seconds
