@@ -37,6 +37,7 @@ KeepAlive = Callable[[], Awaitable[None]]
 
 _BACKOFF_SECONDS: Final = 0.02
 _BACKOFF_SECONDS_MAX: Final = 2.0
+_SUSPICIONS_MAX: Final = 5
 
 
 async def no_keep_alive() -> None:
@@ -92,6 +93,8 @@ class Handlers:
     clock: Clock
     names: QueueNames = field(default_factory=QueueNames)
     counters: Counters = field(default_factory=Counters)
+    on_ended: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """Graph id -> called when this process sees the graph end; a hint for whoever waits here."""
 
     async def handle(
         self, graph_id: str, messages: Sequence[Message], *, keep_alive: KeepAlive = no_keep_alive
@@ -140,7 +143,7 @@ class Handlers:
         left: Sequence[Item] = list(items)
         known: dict[str, Row | None] = rows if rows is not None else {}
         answers: list[Answer] = []
-        conflicts = 0
+        conflicts = suspicions = 0
         while left:
             await self._load_own(graph_id, left, known)
             left, absent = _present(left, known)
@@ -153,6 +156,12 @@ class Handlers:
             decision = decide(known, left, now=self.clock.now(), operation=operation.id, sequence=operation.sequence)
             if isinstance(decision, Need):
                 await self.records.load(graph_id, decision.keys, known)
+                continue
+            if suspicions < _SUSPICIONS_MAX and any(isinstance(a.error, IntegrityError) for a in decision.answers):
+                # Rows read one after the other may contradict each other while others write: look again first.
+                suspicions += 1
+                known.clear()
+                await self._back_off(suspicions)
                 continue
             if decision.changes:
                 try:
@@ -195,6 +204,8 @@ class Handlers:
                 case Dispatch(task_id, run, target):
                     ready.setdefault(target, []).append((task_id, run))
                 case GraphEnded():
+                    if tell := self.on_ended.get(graph_id):
+                        tell()
                     await self.leave_live(graph_id)
                 case GraphRevived():
                     await self.enter_live(graph_id)

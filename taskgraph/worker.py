@@ -30,6 +30,7 @@ from taskgraph.executors import Executor, Executors, Outcome, Work
 from taskgraph.handlers import Handlers
 from taskgraph.layout import gathered
 from taskgraph.messages import (
+    Message,
     RunTasks,
     TaskCompleted,
     TaskFailed,
@@ -263,7 +264,7 @@ class Worker:
             definition = await self._definition(message.graph, task_id, rows)
             reason = self.executors.why_not(definition)
             if reason is None:
-                able.append((task_id, run, self.executors.executor_for(definition), definition))
+                able.append((task_id, run, self.executors.choose(definition), definition))
             else:
                 unable.append((task_id, run, reason))
         if unable:
@@ -388,6 +389,11 @@ class Worker:
                 hand_back.append(HandBack(work.task_id, work.run, work.claim, reason))
                 continue
             error = handle.exception()
+            if isinstance(error, OSError | StorageError):
+                # This machine is out of something, or the result could not be stored: infrastructure, a retry.
+                log.error("graph %s: task %s could not be run here: %s", graph_id, work.task_id, error)
+                hand_back.append(LeaseLost(work.task_id, work.run, work.claim, certain=True))
+                continue
             if error is not None:
                 log.error("graph %s: task %s: the executor broke", graph_id, work.task_id, exc_info=error)
                 reason = f"the executor broke: {type(error).__name__}: {error}"
@@ -398,13 +404,11 @@ class Worker:
             (failed if outcome.failed else completed).append(result)
         self.counters.completed += len(completed)
         self.counters.failed += len(failed)
-        bodies = [
-            to_text(message)
-            for message in (
-                *bundles(lambda part: TaskCompleted(graph_id, part), completed, limits.BUNDLE_TASKS_MAX),
-                *bundles(lambda part: TaskFailed(graph_id, part), failed, limits.BUNDLE_TASKS_MAX),
-            )
+        messages: list[Message] = [
+            *bundles(lambda part: TaskCompleted(graph_id, part), completed),
+            *bundles(lambda part: TaskFailed(graph_id, part), failed),
         ]
+        bodies = [to_text(message) for message in messages]
         if bodies:
             await self._insist(lambda: self.handlers.queues.send(self.handlers.names.events, bodies))
         if hand_back:

@@ -1,0 +1,142 @@
+"""The composition root: settings in, a working installation out.
+
+What this room is for: the only file that names concrete adapters. It builds each part once and hands it what it
+needs. It never holds logic of its own.
+"""
+
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from taskgraph import limits
+from taskgraph.clock import Clock, SystemClock
+from taskgraph.consumer import Consumer
+from taskgraph.executors import Executors
+from taskgraph.handlers import Handlers, QueueNames
+from taskgraph.liveness import WorkerLocks
+from taskgraph.poison import Poison
+from taskgraph.queries import Queries
+from taskgraph.records import Records
+from taskgraph.settings import StoreSettings
+from taskgraph.storage.logs import Logs
+from taskgraph.storage.queues import Queues
+from taskgraph.storage.tables import Tables
+from taskgraph.wakeup import Wakeup
+from taskgraph.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """The parts of one installation, over one store."""
+
+    settings: StoreSettings
+    clock: Clock
+    tables: Tables
+    queues: Queues
+    logs: Logs
+    wakeup: Wakeup
+    handlers: Handlers
+    poison: Poison
+    queries: Queries
+    locks: WorkerLocks | None
+    """Lock files of workers; only where the store is a file of this machine."""
+
+    @property
+    def idle_seconds_max(self) -> float:
+        """The longest pause between two empty receives: polling costs on Azure, and hardly on a file."""
+        return 0.5 if self.settings.embedded else 2.0
+
+    def consumer(self, *, lease_seconds: float = limits.HANDLER_LEASE_SECONDS) -> Consumer:
+        """A receiver of the events queue."""
+        return Consumer(
+            self.handlers,
+            self.poison,
+            self.wakeup,
+            lease_seconds=lease_seconds,
+            idle_seconds_max=self.idle_seconds_max,
+        )
+
+    def worker(
+        self,
+        executors: Executors,
+        *,
+        name: str = "",
+        targets: Sequence[str] = ("default",),
+        slots: int = 1,
+        lease_seconds: float = limits.LEASE_SECONDS,
+    ) -> Worker:
+        """A worker over some targets."""
+        return Worker(
+            self.handlers,
+            self.poison,
+            executors,
+            self.logs,
+            self.wakeup,
+            name=name or worker_name(self.clock),
+            targets=targets,
+            slots=slots,
+            lease_seconds=lease_seconds,
+            idle_seconds_max=self.idle_seconds_max,
+            store_url=store_url(self.settings),
+        )
+
+
+def worker_name(clock: Clock) -> str:
+    """A name that no other worker has: host, process, and a few random characters."""
+    host = "".join(c if c.isalnum() or c in "-_." else "-" for c in socket.gethostname())[:60]
+    return f"{host}-{os.getpid()}-{clock.new_id()[:6]}"
+
+
+def store_url(settings: StoreSettings) -> str:
+    """What a command that a task runs may set TASKGRAPH_STORE to; it inherits a connection string only by its own."""
+    return settings.display if settings.embedded else settings.connection_string or settings.table_endpoint
+
+
+@contextlib.asynccontextmanager
+async def open_app(settings: StoreSettings, *, clock: Clock | None = None) -> AsyncIterator[App]:
+    """Open a store; closes it on leaving. Nothing is written or asked until it is used."""
+    clock = clock or SystemClock()
+    wakeup = Wakeup()
+    locks: WorkerLocks | None = None
+    if settings.path is not None:
+        from taskgraph.storage.embedded import EmbeddedStore  # noqa: PLC0415 - each adapter only where it is used
+
+        embedded = EmbeddedStore(settings.path, clock, synchronous=settings.synchronous)
+        tables, logs = embedded.tables(settings.prefix), embedded.logs()
+        queues: Queues = embedded.queues(on_send=wakeup.ring)
+        close = embedded.close
+        locks = WorkerLocks(settings.path.parent / "workers")
+    else:
+        from taskgraph.storage.azure import AzureStore  # noqa: PLC0415 - importing the SDK takes a second
+
+        if settings.connection_string:
+            azure = AzureStore.from_connection_string(settings.connection_string, clock)
+        else:
+            azure = AzureStore.from_endpoints(
+                clock,
+                table_endpoint=settings.table_endpoint,
+                queue_endpoint=settings.queue_endpoint,
+                blob_endpoint=settings.blob_endpoint,
+                client_id=settings.client_id,
+            )
+        tables, logs = azure.tables(settings.prefix), azure.logs()
+        queues = azure.queues(on_send=wakeup.ring)
+        close = azure.close
+    names = QueueNames(settings.prefix)
+    try:
+        yield App(
+            settings=settings,
+            clock=clock,
+            tables=tables,
+            queues=queues,
+            logs=logs,
+            wakeup=wakeup,
+            handlers=Handlers(Records(tables, clock), queues, clock, names),
+            poison=Poison(tables, queues, clock, names),
+            queries=Queries(tables, queues, clock, names),
+            locks=locks,
+        )
+    finally:
+        await close()

@@ -1,0 +1,181 @@
+"""Long-running loops: serve, work, and run one graph to its end.
+
+What this room is for: putting consumer, sweep and workers side by side in one process, and knowing when a graph has
+ended. It never decides anything about tasks and never formats for a terminal.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from taskgraph import limits
+from taskgraph.app import App
+from taskgraph.consumer import Consumer
+from taskgraph.errors import StorageError
+from taskgraph.model import GRAPH_ENDED, GraphState, TaskState, reference_of
+from taskgraph.storage.tables import Range, query_all
+from taskgraph.sweep import Swept, sweep, sweep_graph
+from taskgraph.transitions import Item, LeaseLost
+from taskgraph.wakeup import wait_any
+from taskgraph.worker import Worker
+
+log = logging.getLogger("taskgraph.service")
+
+RUN_HANDLER_LEASE_SECONDS: Final = 15.0
+"""In `run` a message is handled in milliseconds; a short lease lets the next `run` go on soon after a crash."""
+
+_LOOK_SECONDS_MIN: Final = 0.05
+_LOOK_SECONDS_MAX: Final = 1.0
+
+Watcher = Callable[[GraphState], Awaitable[None]]
+"""Told the state of the graph now and then, while it runs."""
+
+
+async def sweep_forever(app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS) -> None:
+    """Sweep now, and then every so often (with jitter, so that copies do not keep step)."""
+    while not stop.is_set():
+        try:
+            swept = await sweep(app.handlers, period_seconds=period_seconds)
+            if swept.reminded or swept.leases_lost or swept.relays_fired or swept.requests_resent or swept.failed:
+                log.info("sweep: %s", swept)
+        except StorageError as error:
+            log.warning("the sweep could not finish: %s", error)
+        await wait_any((stop,), period_seconds * (0.75 + app.clock.jitter() / 2))
+
+
+@contextlib.asynccontextmanager
+async def running(*loops: Coroutine[Any, Any, None], stop: asyncio.Event) -> AsyncIterator[None]:
+    """Run loops beside the body; on leaving, tell them to stop and wait for them. The first error of one is raised."""
+    tasks = [asyncio.create_task(loop) for loop in loops]
+
+    def stop_all(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            stop.set()
+
+    for task in tasks:
+        task.add_done_callback(stop_all)
+    try:
+        yield
+    finally:
+        stop.set()
+        if tasks:
+            await asyncio.wait(tasks)
+    for task in tasks:
+        task.result()
+
+
+async def serve(app: App, stop: asyncio.Event, *, workers: Sequence[Worker] = ()) -> None:
+    """Handle events and sweep (and work, if workers are given) until told to stop."""
+    loops = [app.consumer().run(stop), sweep_forever(app, stop)]
+    with contextlib.ExitStack() as stack:
+        for worker in workers:
+            if app.locks is not None:
+                stack.enter_context(app.locks.hold(worker.name))
+            loops.append(worker.run(stop))
+        async with running(*loops, stop=stop):
+            await stop.wait()
+
+
+async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
+    """Work until told to stop."""
+    with app.locks.hold(worker.name) if app.locks is not None else contextlib.nullcontext():
+        await worker.run(stop)
+
+
+async def run_graph(
+    app: App, graph_id: str, stop: asyncio.Event, *, workers: Sequence[Worker], watcher: Watcher | None = None
+) -> GraphState:
+    """Handle and work on this store until the graph has ended or nothing of it can move; gives its state.
+
+    Ended means finished or cancelled, or blocked with nothing pending, running or still to be handled. Everything else
+    that is in the queues is handled too: there is one set of queues for all graphs of a store.
+    """
+    consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
+    loops = [consumer.run(stop), sweep_forever(app, stop)]
+    with contextlib.ExitStack() as stack:
+        for worker in workers:
+            if app.locks is not None:
+                stack.enter_context(app.locks.hold(worker.name))
+            loops.append(worker.run(stop))
+        await sweep_graph(app.handlers, graph_id, Swept(), at_once=True)
+        async with running(*loops, stop=stop):
+            return await _until_ended(app, graph_id, consumer, stop, watcher)
+
+
+async def _until_ended(
+    app: App, graph_id: str, consumer: Consumer, stop: asyncio.Event, watcher: Watcher | None
+) -> GraphState:
+    ended = asyncio.Event()
+    app.handlers.on_ended[graph_id] = ended.set
+    pause = _LOOK_SECONDS_MIN
+    try:
+        while True:
+            state = await app.queries.state(graph_id)
+            if watcher is not None:
+                await watcher(state)
+            if state in GRAPH_ENDED or stop.is_set():
+                return state
+            if state == GraphState.BLOCKED and consumer.idle and await _at_rest(app, graph_id):
+                return state
+            await give_up_the_dead(app, graph_id)
+            await wait_any((ended, stop), pause)
+            pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
+    finally:
+        del app.handlers.on_ended[graph_id]
+
+
+async def _at_rest(app: App, graph_id: str) -> bool:
+    """Whether nothing of a blocked graph moves by itself: no open work, and no message that could change that."""
+    if await app.queries.busy(graph_id):
+        return False
+    return await app.queues.count(app.handlers.names.events) == 0
+
+
+async def give_up_the_dead(app: App, graph_id: str) -> int:
+    """Give up runs whose worker's process is certainly gone, without waiting for their leases.
+
+    Only once the events queue is empty: the last word of a dead worker may be in it. Gives how many were given up.
+    """
+    if app.locks is None:
+        return 0
+    held = Range(
+        "task:", "task;", where={"state": (str(TaskState.RUNNING),)}, select=("run", "claim", "worker", "leaseUntil")
+    )
+    items: list[Item] = []
+    dead: dict[str, bool] = {}
+    for row in await query_all(app.tables, graph_id, held):
+        worker, run = str(row.columns.get("worker", "")), row.columns.get("run", 0)
+        if worker not in dead:
+            dead[worker] = app.locks.is_dead(worker)
+        if dead[worker] and isinstance(run, int):
+            claim = str(row.columns.get("claim", ""))
+            items.append(LeaseLost(reference_of(row.key), run, claim, certain=True))
+    if not items or await app.queues.count(app.handlers.names.events):
+        return 0
+    await app.handlers.transition(graph_id, items)
+    for worker, gone in dead.items():
+        if gone:
+            app.locks.forget(worker)
+    return len(items)
+
+
+async def wait_for_end(
+    app: App, graph_id: str, *, until: datetime | None = None, watcher: Watcher | None = None
+) -> GraphState | None:
+    """Look at a graph until it has ended, or is blocked with nothing moving; None when `until` comes first."""
+    pause = _LOOK_SECONDS_MIN
+    while True:
+        state = await app.queries.state(graph_id)
+        if watcher is not None:
+            await watcher(state)
+        if state in GRAPH_ENDED:
+            return state
+        if state == GraphState.BLOCKED and not await app.queries.busy(graph_id):
+            return state
+        if until is not None and app.clock.now() >= until:
+            return None
+        await app.clock.sleep(pause)
+        pause = min(pause * 1.5, 2.0)
