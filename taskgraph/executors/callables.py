@@ -81,6 +81,7 @@ class PythonExecutor:
     """
 
     name = "python"
+    instant = False
 
     def __init__(self, callables: Mapping[str, Callable[..., Any]]) -> None:
         self._callables = dict(callables)

@@ -103,6 +103,7 @@ class CommandExecutor:
     """
 
     name = "command"
+    instant = False
 
     def __init__(self, *, grace_seconds: float = GRACE_SECONDS, drain_seconds: float = DRAIN_SECONDS) -> None:
         self._grace_seconds = grace_seconds

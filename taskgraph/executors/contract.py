@@ -62,6 +62,11 @@ class Executor(Protocol):
         """What a definition calls it, under "executor"."""
         ...
 
+    @property
+    def instant(self) -> bool:
+        """Whether a run takes no time and writes no log: many are then claimed and reported together."""
+        ...
+
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         """None if this worker is able to run the task; else the reason why it is not, one sentence.
 

@@ -17,6 +17,7 @@ class NoopExecutor:
     """Completes at once, whatever the task says."""
 
     name = "noop"
+    instant = True
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         """See Executor."""
@@ -34,6 +35,7 @@ class SleepExecutor:
     """
 
     name = "sleep"
+    instant = False
 
     def __init__(self, clock: Clock, *, time_scale: float = 1.0) -> None:
         if not (math.isfinite(time_scale) and time_scale >= 0):
