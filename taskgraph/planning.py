@@ -1,0 +1,216 @@
+"""What a graph will be like, before anything is written: size, shape, critical path, and pictures of it.
+
+What this room is for: pure analysis of a GraphDocument in linear time, without recursion. It never knows how a graph
+went: states and times of a graph that runs are the business of others. In an extension only the edges between its own
+tasks count; labels of the graph that it extends are left out.
+
+Weights: a task's seconds are `payload.seconds` where the document has them (the executor `sleep`, and the importers,
+put them there), or what the caller knows. Where no task has any, every task counts as one step.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from taskgraph import digraph
+from taskgraph.errors import InvalidGraph, Problem
+from taskgraph.model import GraphDocument, TaskNode
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """A line of the table. ndeps: number of tasks that it requires; waiters: labels of the tasks that require it.
+
+    level: longest distance in edges from a root. seconds: None where nobody knows.
+    """
+
+    label: str
+    ndeps: int
+    waiters: tuple[str, ...]
+    level: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The shape of a graph.
+
+    tasks, edges: how many. depth: tasks on the longest path. width: the most tasks on one level, which is what can run
+    side by side when all take equally long. fan_in_max, fan_out_max: the most requirements and the most waiters of one
+    task, with its label ("" for a graph without edges). roots, leaves: labels that require nothing, that nobody
+    requires. critical_path: labels in order of execution, the heaviest path by seconds if any are known, else the
+    longest. critical_seconds, total_seconds: None when no seconds are known. rows: in the order of the document.
+    levels: labels by level.
+    """
+
+    tasks: int
+    edges: int
+    depth: int
+    width: int
+    fan_in_max: int
+    fan_in_label: str
+    fan_out_max: int
+    fan_out_label: str
+    roots: tuple[str, ...]
+    leaves: tuple[str, ...]
+    critical_path: tuple[str, ...]
+    critical_seconds: float | None
+    total_seconds: float | None
+    rows: tuple[PlanRow, ...]
+    levels: tuple[tuple[str, ...], ...]
+
+
+def known_seconds(node: TaskNode) -> float | None:
+    """`payload.seconds` of a task, where it is a number that is not negative."""
+    payload = node.task.get("payload")
+    seconds = payload.get("seconds") if isinstance(payload, Mapping) else None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds < 0:
+        return None
+    return float(seconds)
+
+
+def plan(document: GraphDocument, *, seconds: Callable[[TaskNode], float] | None = None) -> Plan:
+    """The plan of a document; seconds: how long a task takes, if the caller knows better than the document.
+
+    Raises InvalidGraph for a document that was never validated and has a cycle.
+    """
+    inner = _inner(document)
+    level = digraph.levels(inner)
+    if len(level) != len(inner):
+        raise InvalidGraph([Problem("/tasks", "cycle", "The graph has a cycle.", "Validate the document first.")])
+    waiters: dict[str, list[str]] = {label: [] for label in inner}
+    for label, requires in inner.items():
+        for other in requires:
+            waiters[other].append(label)
+    times = {
+        label: known_seconds(node) if seconds is None else float(seconds(node))
+        for label, node in document.tasks.items()
+    }
+    known = [value for value in times.values() if value is not None]
+    weighted = bool(known)
+    weights = {label: (times[label] or 0.0) if weighted else 1.0 for label in inner}
+    path = _critical_path(inner, level, weights)
+    by_level: list[list[str]] = [[] for _ in range(1 + max(level.values(), default=-1))]
+    for label in inner:
+        by_level[level[label]].append(label)
+    fan_in_label = max(inner, key=lambda label: len(inner[label]), default="")
+    fan_out_label = max(waiters, key=lambda label: len(waiters[label]), default="")
+    edges = sum(map(len, inner.values()))
+    return Plan(
+        tasks=len(inner),
+        edges=edges,
+        depth=len(by_level),
+        width=max(map(len, by_level), default=0),
+        fan_in_max=len(inner[fan_in_label]) if edges else 0,
+        fan_in_label=fan_in_label if edges else "",
+        fan_out_max=len(waiters[fan_out_label]) if edges else 0,
+        fan_out_label=fan_out_label if edges else "",
+        roots=tuple(label for label, requires in inner.items() if not requires),
+        leaves=tuple(label for label, waiting in waiters.items() if not waiting),
+        critical_path=path,
+        critical_seconds=math.fsum(weights[label] for label in path) if weighted else None,
+        total_seconds=math.fsum(known) if weighted else None,
+        rows=tuple(
+            PlanRow(label, len(requires), tuple(waiters[label]), level[label], times[label])
+            for label, requires in inner.items()
+        ),
+        levels=tuple(map(tuple, by_level)),
+    )
+
+
+def _inner(document: GraphDocument) -> dict[str, Sequence[str]]:
+    """The requirements between tasks of the document itself."""
+    tasks = document.tasks
+    return {
+        label: node.requires
+        if all(map(tasks.__contains__, node.requires))
+        else [r for r in node.requires if r in tasks]
+        for label, node in tasks.items()
+    }
+
+
+def _critical_path(
+    inner: Mapping[str, Sequence[str]], level: Mapping[str, int], weights: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Labels of the heaviest path, first to run first; among equally heavy ones the one with more tasks.
+
+    level: in an order that respects the requirements.
+    """
+    weight: dict[str, float] = {}
+    before: dict[str, str] = {}
+    for label in level:
+        heaviest = max(inner[label], key=lambda other: (weight[other], level[other]), default=None)
+        weight[label] = weights[label]
+        if heaviest is not None:
+            weight[label] += weight[heaviest]
+            before[label] = heaviest
+    last = max(level, key=lambda label: (weight[label], level[label]), default=None)
+    path = []
+    while last is not None:
+        path.append(last)
+        last = before.get(last)
+    return tuple(reversed(path))
+
+
+def to_json(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON values, keys in camelCase; what is not known is null."""
+    return {
+        "tasks": plan.tasks,
+        "edges": plan.edges,
+        "depth": plan.depth,
+        "width": plan.width,
+        "fanIn": {"max": plan.fan_in_max, "label": plan.fan_in_label},
+        "fanOut": {"max": plan.fan_out_max, "label": plan.fan_out_label},
+        "roots": list(plan.roots),
+        "leaves": list(plan.leaves),
+        "criticalPath": {"labels": list(plan.critical_path), "seconds": plan.critical_seconds},
+        "totalSeconds": plan.total_seconds,
+        "table": [
+            {
+                "label": row.label,
+                "ndeps": row.ndeps,
+                "waiters": list(row.waiters),
+                "level": row.level,
+                "seconds": row.seconds,
+            }
+            for row in plan.rows
+        ],
+        "levels": [list(labels) for labels in plan.levels],
+    }
+
+
+# --- pictures --------------------------------------------------------------------------------------------------
+
+_MERMAID_PLAIN = frozenset(" -_.,:/@()+=")
+
+
+def _mermaid_label(label: str) -> str:
+    """A label inside double quotes: everything that the language could read as its own is written as a number."""
+    return "".join(char if char.isalnum() or char in _MERMAID_PLAIN else f"#{ord(char)};" for char in label)
+
+
+def to_mermaid(document: GraphDocument) -> str:
+    """The graph as a Mermaid flowchart; an arrow goes from a requirement to the task that waits for it."""
+    inner = _inner(document)
+    number = {label: index for index, label in enumerate(inner)}
+    lines = ["flowchart TD"]
+    lines += [f'    n{index}["{_mermaid_label(label)}"]' for label, index in number.items()]
+    lines += [f"    n{number[other]} --> n{number[label]}" for label, requires in inner.items() for other in requires]
+    return "\n".join(lines) + "\n"
+
+
+def _dot_label(label: str) -> str:
+    """A label inside double quotes, without escapes, entities or line breaks of the language."""
+    escaped = label.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
+    return "".join(char if char.isprintable() else f"&#{ord(char)};" for char in escaped)
+
+
+def to_dot(document: GraphDocument) -> str:
+    """The graph in the DOT language of Graphviz; an arrow goes from a requirement to the task that waits for it."""
+    inner = _inner(document)
+    number = {label: index for index, label in enumerate(inner)}
+    lines = ["digraph taskgraph {", "    rankdir=LR;", "    node [shape=box];"]
+    lines += [f'    n{index} [label="{_dot_label(label)}"];' for label, index in number.items()]
+    lines += [f"    n{number[other]} -> n{number[label]};" for label, requires in inner.items() for other in requires]
+    return "\n".join([*lines, "}"]) + "\n"
