@@ -34,7 +34,6 @@ _REQUEST = re.compile(limits.GRAPH_ID_PATTERN)
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 T = TypeVar("T")
-M = TypeVar("M", bound="Message")
 
 
 class UnknownVersion(TaskgraphError):
@@ -162,17 +161,17 @@ def _type_of(message: Message) -> str:
 
 
 def bundles(
-    make: Callable[[tuple[T, ...]], M],
+    make: Callable[[tuple[T, ...]], Message],
     items: Sequence[T],
     size: int = limits.BUNDLE_TASKS_MAX,
     *,
     bytes_max: int = limits.MESSAGE_BYTES_MAX,
-) -> list[M]:
+) -> list[Message]:
     """Messages over all items in their order: each with at most `size` of them, and a text of at most bytes_max bytes.
 
     make: builds the message over some of the items. Raises TooLarge for an item that is too large by itself.
     """
-    made: list[M] = []
+    made: list[Message] = []
     envelope = len(to_text(make(())))
     part: list[T] = []
     length = envelope

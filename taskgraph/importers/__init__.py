@@ -1,0 +1,66 @@
+"""Graphs of other programs as documents of ours.
+
+What this room is for: one door, `import_graph`, and one module for each format. An importer keeps the shape of a graph
+and what is known of its tasks; it never keeps the right to execute them. A command line that somebody else wrote is
+kept as information (`payload.commandLine`, or the whole definition beside the payload), and the task is a `sleep` of
+its known runtime or a `noop`. What is left out or changed on the way is said in notes.
+
+The result has passed the same checks as any submission. A problem points at the place in the file that was read.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal
+
+from taskgraph.documents import read_json
+from taskgraph.errors import InvalidGraph, Problem
+from taskgraph.importers import neutral, taskcluster, wfformat
+from taskgraph.importers.shaping import Imported, unpacked
+
+__all__ = ["FORMATS", "Format", "Imported", "Options", "import_graph"]
+
+Format = Literal["neutral", "wfformat", "taskgraph"]
+
+FORMATS: Mapping[str, str] = {
+    "neutral": "tasks by label with requires, runtimeSeconds and command",
+    "wfformat": "WfCommons WfFormat 1.4 and 1.5",
+    "taskgraph": "full-task-graph.json or task-graph.json of Mozilla's taskgraph",
+}
+"""Every format, with a line for people."""
+
+Options = taskcluster.Options
+
+
+def import_graph(
+    text: bytes,
+    format: Format,  # noqa: A002 - the word that everybody uses
+    *,
+    source: str = "document",
+    external: Literal["satisfied", "reject"] = "satisfied",
+    executor: str = "noop",
+    now: datetime | None = None,
+    graph_id: str | None = None,
+) -> Imported:
+    """Read a graph in a foreign format, gzipped or not.
+
+    The keyword arguments matter for `taskgraph` alone. external: what to do with a dependency on a task that the file
+    does not hold. executor: who runs the imported payloads; "noop" runs none of them. now: the moment from which
+    relative dates count; without it they stay as they are, and no task gets a deadline. graph_id: the graph's future
+    id, with which references inside longer strings can be resolved; without it those stay as they are.
+
+    Raises InvalidGraph with every problem.
+    """
+    if format not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise InvalidGraph(
+            [Problem("", "format", f"There is no format {format!r}.", f"Name one of {known}.")], source=source
+        )
+    obj = read_json(unpacked(text, source), source=source)
+    match format:
+        case "neutral":
+            return neutral.convert(obj, source=source)
+        case "wfformat":
+            return wfformat.convert(obj, source=source)
+        case "taskgraph":
+            options = Options(external=external, executor=executor, now=now, graph_id=graph_id)
+            return taskcluster.convert(obj, source=source, options=options)

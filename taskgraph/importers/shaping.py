@@ -1,0 +1,220 @@
+"""What all importers share: unpacking, looking at foreign values with care, and the last step into a document.
+
+What this room is for: an importer reads through a `Reader`, which notes every wrong shape with its place and goes on,
+and hands its result to `Reader.document`, which runs the checks of any submission and points its problems at the
+places of the foreign file. It never guesses a value that is not there.
+"""
+
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgraph.documents import document_from_object
+from taskgraph.errors import InvalidGraph, Problem
+from taskgraph.findings import Report
+from taskgraph.jsontext import Path, pointer, show
+from taskgraph.model import GraphDocument
+
+UNPACKED_BYTES_MAX: Final = 512 * 1024 * 1024
+_CHUNK_BYTES: Final = 1 << 20
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_TEXT_LIMITS: Final = {"name": 255, "description": 30_000, "owner": 255, "source": 4_096}
+_TAG_CHARS_MAX: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A graph that was read, and what was left out or changed: sentences for people."""
+
+    document: GraphDocument
+    notes: tuple[str, ...] = ()
+
+
+def unpacked(data: bytes, source: str = "document", *, bytes_max: int = UNPACKED_BYTES_MAX) -> bytes:
+    """The data, unpacked if it is gzip. Raises InvalidGraph for damaged data, and for more than bytes_max bytes."""
+    if not data.startswith(_GZIP_MAGIC):
+        return data
+    parts: list[bytes] = []
+    size = 0
+    rest = data
+    while rest.startswith(_GZIP_MAGIC):  # a file may be several gzip members, one after the other
+        unpacker = zlib.decompressobj(wbits=31)
+        while not unpacker.eof:
+            try:
+                part = unpacker.decompress(rest, _CHUNK_BYTES)
+            except zlib.error as error:
+                raise _bad_gzip(source, f"The gzip data is damaged: {error}.") from error
+            rest = unpacker.unconsumed_tail
+            if not part and not rest and not unpacker.eof:
+                raise _bad_gzip(source, "The gzip data ends too early.")
+            size += len(part)
+            if size > bytes_max:
+                raise _bad_gzip(source, f"Unpacked, the data has more than {bytes_max:,} bytes.")
+            parts.append(part)
+        rest = unpacker.unused_data
+    if rest.strip(b"\0"):
+        raise _bad_gzip(source, "Something that is not gzip follows the gzip data.")
+    return b"".join(parts)
+
+
+def _bad_gzip(source: str, message: str) -> InvalidGraph:
+    return InvalidGraph([Problem("", "gzip", message, "Fetch or pack the file again.")], source=source)
+
+
+class Reader:
+    """Looks at foreign values, notes wrong shapes, and collects notes."""
+
+    def __init__(self, source: str) -> None:
+        self._report = Report(source)
+        self._source = source
+        self._notes: dict[str, None] = {}
+
+    def problem(self, path: Path, code: str, message: str, remedy: str) -> None:
+        """Note something that keeps the file from being imported."""
+        if self._report.takes(code):
+            self._report.add(path, code, message, remedy)
+        else:
+            self._report.more(1)
+
+    def note(self, sentence: str) -> None:
+        """Say what was left out or changed."""
+        self._notes[sentence] = None
+
+    def note_count(self, count: int, one: str, many: str) -> None:
+        """A note about so many things, none about nothing. `many` holds a place for the number: {}."""
+        if count:
+            self.note(one if count == 1 else many.format(f"{count:,}"))
+
+    def mapping(self, value: Any, path: Path, what: str) -> dict[str, Any]:
+        """An object; {} and a problem for anything else."""
+        if isinstance(value, dict):
+            return value
+        self._wrong_type(value, path, what, "an object")
+        return {}
+
+    def array(self, value: Any, path: Path, what: str) -> list[Any]:
+        """An array; [] and a problem for anything else."""
+        if isinstance(value, list):
+            return value
+        self._wrong_type(value, path, what, "an array")
+        return []
+
+    def text(self, value: Any, path: Path, what: str) -> str:
+        """A string; "" and a problem for anything else."""
+        if isinstance(value, str):
+            return value
+        self._wrong_type(value, path, what, "a string")
+        return ""
+
+    def optional_text(self, value: Any, path: Path, what: str) -> str | None:
+        """A string, or None for null; None and a problem for anything else."""
+        if value is None or isinstance(value, str):
+            return value
+        self._wrong_type(value, path, what, "a string or null")
+        return None
+
+    def seconds(self, value: Any, path: Path, what: str) -> float | None:
+        """A number of seconds, not negative, or None for null; None and a problem for anything else."""
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or not math.isfinite(value):
+            self.problem(
+                path,
+                "out-of-range",
+                f"{what} is {show(value)}, and must be a number of seconds or null.",
+                "Write a number that is not negative.",
+            )
+            return None
+        return value
+
+    def texts(self, value: Any, path: Path, what: str) -> list[str]:
+        """An array of strings; what is none is left out, with a problem."""
+        items = self.array(value, path, what)
+        found = []
+        for index, item in enumerate(items):
+            if isinstance(item, str):
+                found.append(item)
+            else:
+                self.text(item, (*path, index), f"Item {index} of {what}")
+        return found
+
+    def _wrong_type(self, value: Any, path: Path, what: str, noun: str) -> None:
+        self.problem(path, "wrong-type", f"{what} is {show(value)}, and must be {noun}.", f"Write {noun}.")
+
+    def metadata(self, **texts: Any) -> dict[str, str]:
+        """Metadata of the graph from whatever of it is text, cut to what fits."""
+        return {
+            key: self._cut(value, _TEXT_LIMITS[key], f"metadata.{key}")
+            for key, value in texts.items()
+            if isinstance(value, str) and value
+        }
+
+    def tags(self, texts: Mapping[str, Any]) -> dict[str, str]:
+        """Tags of the graph from whatever of it is text, cut to what fits."""
+        return {
+            key: self._cut(value, _TAG_CHARS_MAX, f"the tag {key}")
+            for key, value in texts.items()
+            if isinstance(value, str) and value
+        }
+
+    def _cut(self, text: str, chars_max: int, what: str) -> str:
+        if len(text) <= chars_max:
+            return text
+        self.note(f"The text for {what} was cut to {chars_max:,} characters.")
+        return text[:chars_max]
+
+    def document(
+        self,
+        tasks: Mapping[str, Any],
+        places: Mapping[str, Path],
+        *,
+        metadata: Mapping[str, str],
+        tags: Mapping[str, str] | None = None,
+        inner: Callable[[Path], Path] | None = None,
+    ) -> Imported:
+        """The checked document with the notes. places: where in the file each label stands.
+
+        inner: where below the task's place a place below its converted node stands; without it, nowhere: the problem
+        points at the task. Raises InvalidGraph.
+        """
+        if not tasks:
+            self.problem((), "empty", "The file holds no tasks.", "Choose a file with at least one task.")
+        self._report.raise_if_any()
+        made: dict[str, Any] = {"tasks": tasks}
+        if metadata:
+            made["metadata"] = metadata
+        if tags:
+            made["tags"] = tags
+        try:
+            document = document_from_object(made, source=self._source)
+        except InvalidGraph as error:
+            raise InvalidGraph(_moved(error.problems, places, inner), source=self._source) from error
+        return Imported(document, tuple(self._notes))
+
+
+def _moved(
+    problems: tuple[Problem, ...], places: Mapping[str, Path], inner: Callable[[Path], Path] | None
+) -> list[Problem]:
+    """The problems of a converted document, at the places of the file that it came from."""
+    by_token = {pointer((label,)): place for label, place in places.items()}
+    moved = []
+    for problem in problems:
+        tokens = problem.pointer.split("/")
+        place = by_token.get(f"/{tokens[2]}") if len(tokens) > 2 and tokens[1] == "tasks" else None
+        if place is not None:
+            below: Path = inner(tuple(tokens[3:])) if inner is not None else ()
+            problem = Problem(pointer((*place, *below)), problem.code, problem.message, problem.remedy)
+        moved.append(problem)
+    return moved
+
+
+def stand_in(seconds: float | None, command: str | None, **more: Any) -> dict[str, Any]:
+    """The definition of a foreign task: a sleep of its known runtime, else a noop; its command is information only."""
+    payload: dict[str, Any] = {}
+    if seconds is not None:
+        payload["seconds"] = seconds
+    if command:
+        payload["commandLine"] = command
+    return {"executor": "noop" if seconds is None else "sleep", "payload": payload, **more}

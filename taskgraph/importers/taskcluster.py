@@ -1,0 +1,339 @@
+"""The two graphs of Mozilla's taskgraph: full-task-graph.json (keyed by label) and task-graph.json (keyed by taskId).
+
+What this room is for: the same tasks under either key. Edges are `dependencies`; what else a decision task would do
+(optimize tasks away, add soft dependencies whose target survived) has been done or not when the file was written, and
+is not done again. What becomes of a definition:
+
+- `payload` stays the payload, and the executor is the one that the caller names: `noop` unless told otherwise,
+  because the payload of a foreign worker is not to be executed by chance.
+- `metadata` stays; `deadline` becomes the task's deadline if it is a date-time, or relative and the present is given.
+- everything else of the definition stays under the key `taskcluster`, with the kind and the attributes of the task.
+- {"task-reference": "<edge>"} inside the payload becomes a `$subs` reference; inside a longer string it is resolved if
+  the future id of the graph is given, else it stays, as artifact references do.
+- `attributes.task_duplicates` = n makes n tasks of one; nobody depends on the copies.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+from taskgraph.importers.shaping import Imported, Reader
+from taskgraph.jsontext import Path, show
+from taskgraph.model import is_task_id, task_id_of
+from taskgraph.schemas import is_date_time
+
+_DUPLICATES_MAX: Final = 1_000
+_UNIT_SECONDS: Final = {
+    "second": 1,
+    "minute": 60,
+    "hour": 3_600,
+    "day": 86_400,
+    "week": 7 * 86_400,
+    "month": 30 * 86_400,
+    "year": 365 * 86_400,
+}
+_DATESTAMP_PART = re.compile(r"\s*([+-]?\s*\d{1,9})\s*(second|minute|hour|day|week|month|year)s?\b", re.ASCII)
+_SHORT_UNITS: Final = {
+    "s": "second",
+    "sec": "second",
+    "m": "minute",
+    "min": "minute",
+    "h": "hour",
+    "d": "day",
+    "w": "week",
+    "mo": "month",
+    "y": "year",
+}
+_SHORT_PART = re.compile(r"\s*([+-]?\s*\d{1,9})\s*(sec|min|mo|s|m|h|d|w|y)\b", re.ASCII)
+_REFERENCE = re.compile(r"<([^<>]*)>|<<>")
+_KEPT_APART: Final = frozenset({"payload", "metadata", "deadline"})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """See import_graph."""
+
+    external: Literal["satisfied", "reject"] = "satisfied"
+    executor: str = "noop"
+    now: datetime | None = None
+    graph_id: str | None = None
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What is told in notes at the end."""
+
+    external: int = 0
+    soft: int = 0
+    conditional: int = 0
+    optimizable: int = 0
+    any_resolution: int = 0
+    copies: int = 0
+    references_kept: int = 0
+    dates_kept: int = 0
+
+
+def convert(obj: Any, *, source: str = "document", options: Options | None = None) -> Imported:
+    """The graph of a parsed file. Raises InvalidGraph."""
+    options = options or Options()
+    reader = Reader(source)
+    nodes = {
+        key: reader.mapping(node, (key,), f"The task {show(key)}")
+        for key, node in reader.mapping(obj, (), "The document").items()
+    }
+    counts = _Counts()
+    labels = _labels(nodes, reader)
+    keys = {label: key for key, label in labels.items()}
+    tasks: dict[str, Any] = {}
+    places: dict[str, Path] = {}
+    for key, node in nodes.items():
+        label, place = labels[key], (key,)
+        edges = _dependencies(node, place, nodes, keys, labels, options, reader, counts)
+        task = _Definition(label, place, edges, options, reader, counts).convert(node)
+        made = {"requires": list(dict.fromkeys(edges.values())), "task": task}
+        tasks[label], places[label] = made, place
+        for copy in range(2, _duplicates(node, place, reader) + 1):
+            name = f"{label} (copy {copy})"
+            if name in keys or name in tasks:
+                reader.problem(
+                    place, "duplicate-label", f"There is a task {show(name)} already.", "Rename one of the tasks."
+                )
+            tasks[name], places[name] = made, place
+            counts.copies += 1
+    _tell(counts, options, reader)
+    return reader.document(tasks, places, metadata={})
+
+
+def _labels(nodes: Mapping[str, Mapping[str, Any]], reader: Reader) -> dict[str, str]:
+    """The label of each key; keys that share one get their key behind it."""
+    stated = {}
+    for key, node in nodes.items():
+        label = node.get("label", key)
+        stated[key] = reader.text(label, (key, "label"), "`label`") or key
+    often = Counter(stated.values())
+    shared = [key for key, label in stated.items() if often[label] > 1]
+    reader.note_count(
+        len(shared),
+        "One task shares its label.",
+        "{} tasks share a label with another one; their taskId was put behind it.",
+    )
+    return stated | {key: f"{stated[key]} [{key}]" for key in shared}
+
+
+def _dependencies(
+    node: Mapping[str, Any],
+    place: Path,
+    nodes: Mapping[str, Any],
+    keys: Mapping[str, str],
+    labels: Mapping[str, str],
+    options: Options,
+    reader: Reader,
+    counts: _Counts,
+) -> dict[str, str]:
+    """Edge name -> label that it leads to, for the tasks of this file."""
+    task = node.get("task")
+    stated: Any = node.get("dependencies")
+    path: Path = (*place, "dependencies")
+    if stated is None:
+        listed = task.get("dependencies", []) if isinstance(task, dict) else []
+        path = (*place, "task", "dependencies")
+        stated = {str(index): name for index, name in enumerate(reader.texts(listed, path, "`task.dependencies`"))}
+    found: dict[str, str] = {}
+    for edge, name in reader.mapping(stated, path, "`dependencies`").items():
+        if not isinstance(name, str):
+            reader.text(name, (*path, edge), f"The dependency {show(edge)}")
+        elif name in nodes:
+            found[edge] = labels[name]
+        elif name in keys:
+            found[edge] = name
+        elif options.external == "reject":
+            what = "taskId" if is_task_id(name) else "label"
+            reader.problem(
+                (*path, edge),
+                "external",
+                f"The dependency {show(edge)} leads to the {what} {show(name)}, which the file does not hold.",
+                "Add the task, or count such dependencies as satisfied.",
+            )
+        else:
+            counts.external += 1
+    counts.soft += len(node.get("soft_dependencies") or ())
+    counts.conditional += bool(node.get("if_dependencies"))
+    counts.optimizable += bool(node.get("optimization"))
+    counts.any_resolution += isinstance(task, dict) and task.get("requires") == "all-resolved"
+    return found
+
+
+def _duplicates(node: Mapping[str, Any], place: Path, reader: Reader) -> int:
+    attributes = node.get("attributes")
+    number = attributes.get("task_duplicates", 1) if isinstance(attributes, dict) else 1
+    if type(number) is int and 1 <= number <= _DUPLICATES_MAX:
+        return number
+    reader.problem(
+        (*place, "attributes", "task_duplicates"),
+        "out-of-range",
+        f"`task_duplicates` is {show(number)}.",
+        f"Write a whole number from 1 to {_DUPLICATES_MAX:,}.",
+    )
+    return 1
+
+
+class _Definition:
+    """Converts the definition of one task. edges: edge name -> label."""
+
+    def __init__(
+        self, label: str, place: Path, edges: Mapping[str, str], options: Options, reader: Reader, counts: _Counts
+    ) -> None:
+        self._label = label
+        self._place = place
+        self._edges = edges
+        self._options = options
+        self._reader = reader
+        self._counts = counts
+
+    def convert(self, node: Mapping[str, Any]) -> dict[str, Any]:
+        """Our definition of the task."""
+        place = (*self._place, "task")
+        foreign = self._reader.mapping(node.get("task", {}), place, "`task`")
+        payload = self._reader.mapping(foreign.get("payload", {}), (*place, "payload"), "`task.payload`")
+        made: dict[str, Any] = {"executor": self._options.executor, "payload": self._value(payload)}
+        if isinstance(foreign.get("metadata"), dict):
+            made["metadata"] = self._value(foreign["metadata"])
+        rest = {key: self._dates(value) for key, value in foreign.items() if key not in _KEPT_APART}
+        deadline = self._dates(foreign.get("deadline"))
+        if isinstance(deadline, str) and is_date_time(deadline):
+            made["deadline"] = deadline
+        elif deadline is not None:
+            rest["deadline"] = deadline
+        for key in ("kind", "description", "attributes"):
+            if node.get(key):
+                rest.setdefault(key, node[key])
+        if rest:
+            made["taskcluster"] = rest
+        return made
+
+    def _dates(self, value: Any) -> Any:
+        """The value, with relative dates resolved if the present is known. As deep as the reading let it be."""
+        match value:
+            case {"relative-datestamp": span} if len(value) == 1:
+                now = self._options.now
+                moment = _moment(span, now) if now is not None and isinstance(span, str) else None
+                if moment is not None:
+                    return moment
+                self._counts.dates_kept += 1
+                return value
+            case dict():
+                return {key: self._dates(member) for key, member in value.items()}
+            case list():
+                return [self._dates(member) for member in value]
+            case _:
+                return value
+
+    def _value(self, value: Any) -> Any:
+        """A value of the payload, with its references to tasks. As deep as the reading let it be."""
+        match value:
+            case {"task-reference": str(text)} if len(value) == 1:
+                return self._reference(text, value)
+            case {"artifact-reference": _} if len(value) == 1:
+                self._counts.references_kept += 1
+                return value
+            case {"relative-datestamp": _} if len(value) == 1:
+                return self._dates(value)
+            case dict():
+                return {key: self._value(member) for key, member in value.items()}
+            case list():
+                return [self._value(member) for member in value]
+            case _:
+                return value
+
+    def _reference(self, text: str, whole: Any) -> Any:
+        """A taskId, or text with taskIds, or the reference as it was if they cannot be known."""
+        only = _REFERENCE.fullmatch(text)
+        if self._options.graph_id is None:
+            label = self._target(only.group(1)) if only is not None and only.group(1) is not None else None
+            if label is not None:
+                return {"$subs": f"taskId:{label}"}
+            self._counts.references_kept += 1
+            return whole
+        graph_id = self._options.graph_id
+        unknown = False
+
+        def resolved(match: re.Match[str]) -> str:
+            nonlocal unknown
+            if match.group(1) is None:
+                return "<"  # the escape for it
+            label = self._target(match.group(1))
+            if label is None:
+                unknown = True
+                return match.group()
+            return task_id_of(graph_id, label)
+
+        made = _REFERENCE.sub(resolved, text)
+        if unknown:
+            self._counts.references_kept += 1
+            return whole
+        return made
+
+    def _target(self, edge: str) -> str | None:
+        """The label that an edge name of a reference leads to."""
+        return self._label if edge == "self" else self._edges.get(edge)
+
+
+def _moment(text: str, now: datetime) -> str | None:
+    """The date-time that lies so far from now, None for a text that is no span of time."""
+    seconds = 0
+    position = 0
+    while position < len(text):
+        match = _DATESTAMP_PART.match(text, position) or _SHORT_PART.match(text, position)
+        if match is None:
+            return None if text[position:].strip() else _later(now, seconds) if position else None
+        unit = _SHORT_UNITS.get(match.group(2), match.group(2))
+        seconds += int(match.group(1).replace(" ", "")) * _UNIT_SECONDS[unit]
+        position = match.end()
+    return _later(now, seconds) if position else None
+
+
+def _later(now: datetime, seconds: int) -> str | None:
+    try:
+        moment = now.astimezone(UTC) + timedelta(seconds=seconds)
+    except OverflowError:
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _tell(counts: _Counts, options: Options, reader: Reader) -> None:
+    """The notes."""
+    if options.executor == "noop":
+        reader.note("The tasks are noops: their payloads are kept, and nothing executes them.")
+    reader.note_count(
+        counts.external,
+        "One dependency on a task outside the file counts as satisfied.",
+        "{} dependencies on tasks outside the file count as satisfied.",
+    )
+    reader.note_count(counts.soft, "One soft dependency was left out.", "{} soft dependencies were left out.")
+    reader.note_count(
+        counts.conditional,
+        "One task would be dropped if none of its if_dependencies remained; it was kept.",
+        "{} tasks would be dropped if none of their if_dependencies remained; they were kept.",
+    )
+    reader.note_count(
+        counts.optimizable,
+        "One task could have been optimized away; it was kept.",
+        "{} tasks could have been optimized away; they were kept.",
+    )
+    reader.note_count(
+        counts.any_resolution,
+        "One task would also run after failed dependencies (all-resolved); here it requires their success.",
+        "{} tasks would also run after failed dependencies (all-resolved); here they require their success.",
+    )
+    reader.note_count(counts.copies, "One copy was made of a task.", "{} copies were made of tasks.")
+    reader.note_count(
+        counts.references_kept,
+        "One reference inside a payload was kept as it is.",
+        "{} references inside payloads were kept as they are.",
+    )
+    reader.note_count(
+        counts.dates_kept, "One relative date was kept as it is.", "{} relative dates were kept as they are."
+    )
