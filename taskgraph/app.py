@@ -101,7 +101,7 @@ async def open_app(settings: StoreSettings, *, clock: Clock | None = None) -> As
     wakeup = Wakeup()
     locks: WorkerLocks | None = None
     if settings.path is not None:
-        from taskgraph.storage.embedded import EmbeddedStore  # noqa: PLC0415 - each adapter only where it is used
+        from taskgraph.storage.embedded import EmbeddedStore
 
         embedded = EmbeddedStore(settings.path, clock, synchronous=settings.synchronous)
         tables, logs = embedded.tables(settings.prefix), embedded.logs()
@@ -109,7 +109,7 @@ async def open_app(settings: StoreSettings, *, clock: Clock | None = None) -> As
         close = embedded.close
         locks = WorkerLocks(settings.path.parent / "workers")
     else:
-        from taskgraph.storage.azure import AzureStore  # noqa: PLC0415 - importing the SDK takes a second
+        from taskgraph.storage.azure import AzureStore  # importing the SDK takes a second: only here
 
         if settings.connection_string:
             azure = AzureStore.from_connection_string(settings.connection_string, clock)

@@ -12,10 +12,19 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
-from taskgraph.errors import Conflict, InvalidMessage, StaleDelivery, StorageError, StorageUnavailable, TaskgraphError
+from taskgraph.errors import (
+    Conflict,
+    InvalidMessage,
+    StaleDelivery,
+    StorageError,
+    StorageUnavailable,
+    TaskgraphError,
+    Unclear,
+)
 from taskgraph.handlers import Handled, Handlers
 from taskgraph.messages import Message, RunTasks, UnknownVersion, parse
 from taskgraph.poison import Poison, release
+from taskgraph.rows import NewerSchema
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.wakeup import Pacer, Wakeup
 
@@ -155,7 +164,7 @@ class Consumer:
             outcomes = {id(each.message): each for each in handled}
             for delivery, message in batch:
                 await self._settle(lease, delivery, outcomes[id(message)])
-        except StorageError as error:
+        except (Conflict, StaleDelivery, StorageUnavailable, Unclear) as error:
             log.warning("graph %s: %s; its messages come back", graph_id, error)
             for delivery in lease.deliveries.values():
                 await self._let_go(delivery, 1.0 if isinstance(error, Conflict) else 5.0)
@@ -173,6 +182,10 @@ class Consumer:
                 await self.poison.recovered(delivery)
             for answer in handled.answers:
                 log.debug("%s: %s %s", type(answer.item).__name__, answer.outcome, answer.reason)
+            return
+        if isinstance(error, NewerSchema):
+            log.warning("message %s is left to a newer version: %s", delivery.id, error)
+            await self._let_go(lease.deliveries[delivery.id], _NEWER_VERSION_SECONDS)
             return
         await self._count_failure(lease.deliveries[delivery.id], _reason(error))
 

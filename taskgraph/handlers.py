@@ -11,7 +11,7 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
-from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, TaskgraphError
+from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, StorageError, TaskgraphError
 from taskgraph.extending import ExtensionPlan, plan_extension
 from taskgraph.extension import request_key
 from taskgraph.messages import AddTasks, Message, Rerun, RunTasks, TaskCompleted, TaskFailed, bundles, to_text
@@ -113,7 +113,9 @@ class Handlers:
                     try:
                         await self.add_tasks(message.graph, message.request, keep_alive=keep_alive)
                         handled.append(Handled(message))
-                    except (NotFound, IntegrityError) as error:
+                    except StorageError:
+                        raise
+                    except TaskgraphError as error:
                         handled.append(Handled(message, error=error))
                 case RunTasks():
                     raise TypeError("work messages are for workers")

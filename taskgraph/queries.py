@@ -327,7 +327,8 @@ class Queries:
                     remedy = "run `taskgraph serve`, which sweeps"
             case TaskState.FAILED | TaskState.EXCEPTION:
                 reason = (status.resolution or {}).get("reason", "")
-                text = f"{'failed' if status.state == TaskState.FAILED else 'could not be run'} for good in run {status.run}"
+                verb = "failed for good" if status.state == TaskState.FAILED else "could not be run"
+                text = f"{verb} in run {status.run}"
                 text += f": {reason}" if reason else ""
                 remedy = f"mend it, then: taskgraph rerun {graph_id} {json.dumps(status.label, ensure_ascii=False)}"
             case TaskState.COMPLETED:

@@ -101,8 +101,10 @@ class Records:
     async def _find_sequence(self, graph_id: str, at_least: int) -> int:
         """The first free number of the graph's event rows. They are gapless, so doubling steps and halves find it."""
         low, high = at_least, 0  # every number below `low` is taken
+        steps = 4  # others are mostly a few numbers ahead; only a cold start looks further
         while not high:
-            probes = [low + (1 << step) - 1 for step in range(_PROBES)]
+            probes = [low + (1 << step) - 1 for step in range(steps)]
+            steps = _PROBES
             found = await self.tables.get(graph_id, [event_key(number) for number in probes])
             for number, row in zip(probes, found, strict=True):
                 if row is None:

@@ -347,7 +347,13 @@ def _task(task_id: str, context: Context) -> Draft:
 
 
 def _resolution_text(resolution: Mapping[str, Any]) -> str:
-    return json.dumps(resolution, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(resolution, ensure_ascii=False, separators=(",", ":"))
+    if utf16_units(text) <= limits.PROPERTY_CHARS_MAX:
+        return text
+    # What a worker adds on its own account must not keep its result from being written down.
+    known = {name: resolution[name] for name in ("failed", "exitCode", "resultUrl", "logsUrl") if name in resolution}
+    known["reason"] = str(resolution.get("reason", ""))[: limits.REASON_CHARS_MAX]
+    return json.dumps(known, ensure_ascii=False, separators=(",", ":"))
 
 
 def _holds(task: Draft, run: int, claim: str) -> bool:

@@ -25,6 +25,7 @@ from taskgraph.errors import (
     StorageError,
     StorageUnavailable,
     TaskgraphError,
+    Unclear,
 )
 from taskgraph.executors import Executor, Executors, Outcome, Work
 from taskgraph.handlers import Handlers
@@ -42,6 +43,7 @@ from taskgraph.messages import (
 )
 from taskgraph.model import TaskState, row_key
 from taskgraph.poison import Poison, release
+from taskgraph.rows import NewerSchema
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
@@ -114,6 +116,7 @@ class Worker:
         self._store_url = store_url
         self._taking: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self._turn = 0
         self._running: set[asyncio.Task[Outcome]] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -146,7 +149,9 @@ class Worker:
 
     async def _receive(self, queues: Sequence[str]) -> bool:
         found = False
-        for queue in queues:
+        self._turn += 1  # each target is first in turn: a full queue must not starve the others
+        turn = self._turn % len(queues)
+        for queue in (*queues[turn:], *queues[:turn]):
             if self._free <= 0:
                 break
             count = min(self._free, limits.RECEIVE_MAX)
@@ -170,9 +175,13 @@ class Worker:
         """Take one delivery; whatever goes wrong with it must not cost the worker."""
         try:
             await self._take(delivery)
-        except StorageError as error:
+        except (Conflict, StaleDelivery, StorageUnavailable, Unclear) as error:
             # The lease on the rows decides from here; the message comes back by itself.
             log.warning("work message %s: %s", delivery.id, error)
+        except NewerSchema as error:
+            log.warning("work message %s is left to a newer version: %s", delivery.id, error)
+            with contextlib.suppress(StorageError):  # then it stays leased, and comes back
+                await release(self.handlers.queues, delivery, _NEWER_VERSION_SECONDS)
         except Exception as error:
             log.exception("work message %s: failed", delivery.id)
             with contextlib.suppress(StorageError):  # then it stays leased, and comes back
