@@ -75,6 +75,7 @@ def test_the_executor_of_a_definition(definition: dict[str, Any], name: str) -> 
 def test_a_worker_says_why_it_cannot_run_a_task() -> None:
     executors = built_in(ManualClock())
     assert sorted(executors) == ["command", "noop", "sleep"]
+    assert [name for name, executor in executors.items() if executor.instant] == ["noop"]
     assert executors.why_not({}) is None
     assert executors.why_not({"payload": {"command": ["true"]}}) is None
     assert "no executor understands" in (executors.why_not({"payload": {"image": "debian"}}) or "")

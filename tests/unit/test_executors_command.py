@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import functools
 import json
 import os
 import signal
@@ -77,6 +78,10 @@ def alive(pid: int) -> bool:
         return False
     answer = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return not answer.stdout.strip().startswith("Z") if answer.stdout.strip() else False
+
+
+def gone(pid: int) -> bool:
+    return not alive(pid)
 
 
 # --- what a command is given ------------------------------------------------------------------------------------
@@ -507,7 +512,7 @@ async def test_cancelling_ends_the_whole_group(log: Log, scratch: Path) -> None:
     assert all(alive(pid) for pid in pids)
     await cancel(running)
     for pid in pids:
-        await until(lambda pid=pid: not alive(pid))
+        await until(functools.partial(gone, pid))
     assert list(scratch.iterdir()) == []
 
 

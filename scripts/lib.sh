@@ -1,0 +1,104 @@
+# What the other scripts share: finding Python, and setting up .venv and node_modules once. To be sourced.
+# The caller has set `root`, the folder of the repository. Words go to stderr: stdout is the caller's.
+
+venv="$root/.venv"
+
+say() {
+    printf 'taskgraph: %s\n' "$*" >&2
+}
+
+die() {
+    say "$*"
+    exit 69 # the machine lacks something; none of taskgraph's own exit codes
+}
+
+# A stamp NAME-CHECKSUM says: all that FILE asks for is installed. Any change of the file asks again.
+checksum() {
+    local sum
+    sum=$(cksum <"$1") || die "cannot read $1"
+    printf '%s' "${sum%% *}"
+}
+
+recent_enough() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:+"$PYTHON"} python3 python3.14 python3.13 python3.12 python3.11 python; do
+        if command -v "$candidate" >/dev/null && recent_enough "$candidate"; then
+            printf '%s' "$candidate"
+            return
+        fi
+    done
+    candidate=$(python3 --version 2>/dev/null || echo 'no python3')
+    die "needs Python 3.11 or later, and found $candidate. Install one, or name it: PYTHON=/path/to/python $0"
+}
+
+# Hold this file's lock until `unlock`, so that two scripts that start at once do not install into each other. By
+# Python, as not every system has flock(1); the lock belongs to descriptor 9, which outlives the process that takes it.
+lock() {
+    exec 9<"$root/pyproject.toml"
+    "$1" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)' || die "cannot lock $root/pyproject.toml"
+}
+
+unlock() {
+    exec 9<&-
+}
+
+# install WHAT STAMP ARGUMENT…: bring .venv about, and pip's ARGUMENTs into it, unless the stamp says that it is so.
+install() {
+    local what=$1 done_stamp=$2 python
+    shift 2
+    [[ -e $done_stamp && -x $venv/bin/python ]] && return
+    python=$(find_python)
+    lock "$python"
+    if [[ ! -e $done_stamp || ! -x $venv/bin/python ]]; then # nobody else has done it meanwhile
+        say "installing $what into $venv (once; a minute or two)"
+        if ! recent_enough "$venv/bin/python"; then
+            rm -rf "$venv"
+            "$python" -m venv "$venv" >&2 || {
+                rm -rf "$venv"
+                die "cannot make $venv with $python. On Debian and Ubuntu: apt-get install python3-venv"
+            }
+        fi
+        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" >&2 9<&- ||
+            die "pip could not install $what, for the reason above. Running this again goes on from here"
+        rm -f "${done_stamp%-*}"-[0-9]*
+        : >"$done_stamp"
+    fi
+    unlock
+}
+
+install_package() {
+    local sum
+    sum=$(checksum "$root/pyproject.toml")
+    [[ -e $venv/.taskgraph-dev-$sum && -x $venv/bin/python ]] && return # the tools come with it
+    install taskgraph "$venv/.taskgraph-$sum" --editable "$root"
+}
+
+install_tools() {
+    local sum
+    sum=$(checksum "$root/pyproject.toml")
+    # Two steps: an older pip cannot read dependency groups.
+    install 'a recent pip' "$venv/.taskgraph-pip-1" 'pip>=25.1'
+    install 'taskgraph and its development tools' "$venv/.taskgraph-dev-$sum" \
+        --editable "$root" --group "$root/pyproject.toml:dev"
+}
+
+# The storage emulator, at exactly the locked versions.
+install_emulator() {
+    local done_stamp
+    [[ -e $root/package-lock.json ]] || die "package-lock.json is missing: the emulator's version is locked there"
+    done_stamp=$root/node_modules/.taskgraph-$(checksum "$root/package-lock.json")
+    [[ -e $done_stamp ]] && return
+    command -v npm >/dev/null || die "needs Node.js with npm, for the storage emulator that the tests run against"
+    lock "$venv/bin/python"
+    if [[ ! -e $done_stamp ]]; then
+        say "installing the storage emulator into $root/node_modules (once; a minute)"
+        (cd "$root" && npm ci --no-audit --no-fund --loglevel=error >&2 9<&-) ||
+            die "npm could not install the storage emulator, for the reason above"
+        : >"$done_stamp"
+    fi
+    unlock
+}

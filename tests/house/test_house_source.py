@@ -1,0 +1,172 @@
+"""Rules for the source that no linter knows. Who imports whom inside is for import-linter (scripts/check)."""
+
+import ast
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import pytest
+
+import taskgraph
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+MODULES: Final = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "taskgraph").rglob("*.py"))
+}
+
+# Libraries, and the rooms that may use them: a name stands for the module, and all that begin with it. What stands
+# under another room's contract here is not repeated there.
+LIBRARIES: Final = MappingProxyType(
+    {
+        "azure": ("taskgraph.storage.azure",),
+        "aiohttp": ("taskgraph.storage.azure",),
+        "sqlite3": ("taskgraph.storage.embedded",),
+        "typer": ("taskgraph.cli",),
+        "click": ("taskgraph.cli",),
+        "rich": ("taskgraph.cli",),
+        "random": ("taskgraph.clock",),
+        "secrets": ("taskgraph.clock",),
+        "uuid": (),
+        "time": ("taskgraph.clock",),
+        "requests": (),
+    }
+)
+ADAPTERS: Final = ("taskgraph.storage.azure", "taskgraph.storage.embedded")
+NAMERS_OF_ADAPTERS: Final = ("taskgraph.app", *ADAPTERS)
+
+# Ways to read a clock or draw chance through modules that are otherwise welcome.
+READS_OF_CHANCE: Final = frozenset(
+    {
+        "datetime.now",
+        "datetime.utcnow",
+        "datetime.today",
+        "date.today",
+        "datetime.datetime.now",
+        "datetime.datetime.utcnow",
+        "datetime.datetime.today",
+        "datetime.date.today",
+        "os.urandom",
+        "os.getrandom",
+    }
+)
+
+
+def within(module: str, rooms: tuple[str, ...]) -> bool:
+    """Whether a module is one of the rooms, lies in one, or stands beside one under its name (`azure_tables`)."""
+    return module.startswith(rooms)
+
+
+def imports(module: str, source: str) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything that a module imports, wherever it does."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno}: a relative import"
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+
+
+def foreign_imports(module: str, source: str) -> list[str]:
+    """What a module imports, and may not."""
+    found = []
+    for line, name in imports(module, source):
+        rooms = LIBRARIES.get(name.partition(".")[0])
+        if rooms is not None and not within(module, rooms):
+            found.append(f"{module}:{line}: {name}")
+        if within(name, ADAPTERS) and not within(module, NAMERS_OF_ADAPTERS):
+            found.append(f"{module}:{line}: {name}, which is the composition root's to name")
+    return found
+
+
+def reads_of_chance(module: str, source: str) -> list[str]:
+    """Where a module asks the machine for the time or for a random number, instead of its Clock."""
+    return [
+        f"{module}:{node.lineno}: {ast.unparse(node)}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in READS_OF_CHANCE and module != "taskgraph.clock"
+    ]
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert {"taskgraph", "taskgraph.clock", "taskgraph.storage.tables", "taskgraph.executors"} <= MODULES.keys()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_libraries_stay_in_their_rooms(module: str) -> None:
+    assert foreign_imports(module, MODULES[module].read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_time_and_chance_come_from_the_clock(module: str) -> None:
+    assert reads_of_chance(module, MODULES[module].read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_says_what_it_is_for(module: str) -> None:
+    text = ast.get_docstring(ast.parse(MODULES[module].read_text("utf-8")))
+    assert text is not None
+    assert len(text.split()) >= 5, f"{module}: {text!r} says little"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time",
+        "from time import monotonic",
+        "def f():\n    import random",
+        "import uuid",
+        "import azure.data.tables.aio",
+        "from azure.core import exceptions",
+        "from taskgraph.storage import azure",
+        "from taskgraph.storage.azure_tables import AzureTables",
+        "import taskgraph.storage.embedded",
+        "import rich.table",
+    ],
+)
+def test_a_foreign_import_is_seen(source: str) -> None:
+    assert len(foreign_imports("taskgraph.records", source)) == 1
+
+
+def test_an_import_at_home_is_none() -> None:
+    assert foreign_imports("taskgraph.clock", "import time") == []
+    assert foreign_imports("taskgraph.storage.azure_tables", "import azure.data.tables") == []
+    assert foreign_imports("taskgraph.app", "from taskgraph.storage.embedded import open_store") == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = datetime.now(UTC)",
+        "import datetime\nx = datetime.datetime.now()",
+        "f(clock=datetime.now)",
+        "os.urandom(16)",
+    ],
+)
+def test_a_read_of_chance_is_seen(source: str) -> None:
+    assert len(reads_of_chance("taskgraph.records", source)) == 1
+    assert reads_of_chance("taskgraph.records", "now = clock.now()") == []
+
+
+def test_public_names_are_documented() -> None:
+    pages = [path.read_text("utf-8") for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))]
+    silent = []
+    for name in getattr(taskgraph, "__all__", ()):
+        value = getattr(taskgraph, name)
+        if (inspect.isclass(value) or inspect.isroutine(value)) and not inspect.getdoc(value):
+            silent.append(f"taskgraph.{name} has no docstring")
+        if name != "__version__" and not any(name in page for page in pages):
+            silent.append(f"no page names taskgraph.{name}")
+    assert silent == []
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not name.endswith("__main__")])
+def test_all_names_what_exists(module: str) -> None:
+    loaded = importlib.import_module(module)
+    missing = [name for name in getattr(loaded, "__all__", ()) if not hasattr(loaded, name)]
+    assert missing == []
