@@ -1,0 +1,247 @@
+"""The limits of the stores, checked at the door of every adapter before anything is sent (P24, D6).
+
+What this room is for: the service is no validator, the emulator even less, and SQLite not at all; both adapters ask
+here, so that what one store takes the other takes too. It never does I/O and never changes what it was given.
+
+A size past a limit is `TooLarge`; anything else that no store would keep as it is given is a `ValueError`, for it is a
+mistake of the program, not of a user. Each sentence names the row, the column and the limit.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from json.encoder import encode_basestring_ascii
+from typing import Final
+
+from taskgraph import limits
+from taskgraph.errors import TooLarge
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Range
+
+_KEY_FORBIDDEN: Final = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
+# The service compares keys by UTF-16 units, SQLite by code points: they agree as long as no key leaves the basic plane.
+_KEY_UNORDERED: Final = re.compile(r"[\ud800-\udfff\ufffe\uffff\U00010000-\U0010ffff]")
+_COLUMN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_RESERVED_COLUMNS: Final = frozenset({"PartitionKey", "RowKey", "Timestamp"})
+_TABLE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{2,62}")
+_QUEUE_NAME: Final = re.compile(r"(?=.{3,63}$)[a-z0-9](?:-?[a-z0-9])+")
+_ETAG: Final = re.compile(r"[\x21-\x7e]+")
+_LOG_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LOG_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# XML 1.0 has no such characters, and every XML reader turns a carriage return into a line feed.
+_BODY_FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
+_YEAR_MIN: Final = 1601  # Edm.DateTime begins there
+_WHERE_TEXTS_MAX: Final = 12  # a filter may hold 15 comparisons; the partition and the two bounds take three
+_ESCAPED_BYTES_MAX: Final = 6  # per UTF-16 unit in ASCII JSON: \uXXXX
+_VALUE_CHARS: Final = 8  # of a number, boolean or time in a row, generously
+_SHOWN_CHARS: Final = 100
+
+_good_names: set[str] = set()  # names of columns seen and found right: there are a few dozen in a process
+_GOOD_NAMES_MAX: Final = 4_096
+
+
+def utf16_units(text: str) -> int:
+    """Length of a text as the service counts it. Raises ValueError for a lone surrogate, which no store can keep."""
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode("utf-16-le")) // 2
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a lone surrogate at {error.start} is not text") from error
+
+
+def check_table_name(name: str) -> None:
+    """Raise ValueError unless every store takes this as the name of a table."""
+    if not _TABLE_NAME.fullmatch(name):
+        raise ValueError(f"table name {_shown(name)}: 3 to 63 letters and digits, a letter first")
+
+
+def check_key(key: str, what: str = "row key") -> None:
+    """Raise ValueError or TooLarge unless every store takes this as a partition or row key."""
+    if len(key) > limits.KEY_CHARS_MAX:
+        raise TooLarge(f"{what} {_shown(key)} has {len(key)} characters; the limit is {limits.KEY_CHARS_MAX}")
+    if not key:
+        raise ValueError(f"an empty {what}")
+    if found := _KEY_FORBIDDEN.search(key) or _KEY_UNORDERED.search(key):
+        raise ValueError(f"{what} {_shown(key)}: the character U+{ord(found[0]):04X} may not be in a key")
+
+
+def check_get(partition: str, keys: Sequence[str]) -> None:
+    """Raise unless these keys can be read."""
+    check_key(partition, "partition key")
+    for key in keys:
+        check_key(key)
+
+
+def check_query(partition: str, rows: Range, limit: int) -> None:
+    """Raise unless this range can be read."""
+    check_key(partition, "partition key")
+    for bound in (rows.start, rows.end):
+        if bound:
+            check_key(bound, "bound of a range")
+    if not 1 <= limit <= limits.PAGE_ROWS_MAX:
+        raise ValueError(f"a page of {limit} rows: 1 to {limits.PAGE_ROWS_MAX}")
+    texts = 0
+    for name, wanted in rows.where.items():
+        _check_column_name(name, "the condition of a range")
+        texts += len(wanted)
+        for text in wanted:
+            utf16_units(text)
+    if texts > _WHERE_TEXTS_MAX:
+        raise ValueError(f"the condition of a range names {texts} texts; the limit is {_WHERE_TEXTS_MAX}")
+    for name in rows.select or ():
+        _check_column_name(name, "the selection of a range")
+
+
+def check_commit(partition: str, changes: Sequence[Change]) -> None:
+    """Raise unless every store takes these changes as one commit."""
+    check_key(partition, "partition key")
+    if not changes:
+        raise ValueError("a commit of no changes")
+    if len(changes) > limits.COMMIT_CHANGES_MAX:
+        raise TooLarge(f"a commit of {len(changes)} changes; the limit is {limits.COMMIT_CHANGES_MAX}")
+    seen: set[str] = set()
+    units = 0
+    for change in changes:
+        check_key(change.key)
+        if change.key in seen:
+            raise ValueError(f"row {_shown(change.key)} stands twice in one commit")
+        seen.add(change.key)
+        if not isinstance(change, Insert):
+            _check_etag(change.key, change.etag)
+        if not isinstance(change, Delete):
+            units += check_columns(change.key, change.columns)
+    # Only a commit that might be too long is measured: the bound is exact, and measuring is not free.
+    if units * _ESCAPED_BYTES_MAX > limits.COMMIT_BYTES_MAX:
+        size = sum(_sent_bytes(change.columns) for change in changes if not isinstance(change, Delete))
+        if size > limits.COMMIT_BYTES_MAX:
+            raise TooLarge(
+                f"a commit of {len(changes)} rows, from {_shown(changes[0].key)} on, has {size} bytes; "
+                f"the limit is {limits.COMMIT_BYTES_MAX}"
+            )
+
+
+def check_columns(key: str, columns: Columns) -> int:
+    """Raise unless every store takes these columns as one row; gives their size in UTF-16 units."""
+    if len(columns) > limits.ROW_COLUMNS_MAX:
+        raise TooLarge(f"row {_shown(key)} has {len(columns)} columns; the limit is {limits.ROW_COLUMNS_MAX}")
+    total = 0
+    for name, value in columns.items():
+        if name not in _good_names:
+            _check_column_name(name, f"row {_shown(key)}")
+        total += len(name)
+        if isinstance(value, str):
+            try:
+                units = utf16_units(value)
+            except ValueError as error:
+                raise ValueError(f"row {_shown(key)}, column {name}: {error}") from error
+            if units > limits.PROPERTY_CHARS_MAX:
+                raise TooLarge(
+                    f"row {_shown(key)}, column {name} has {units} characters; the limit is {limits.PROPERTY_CHARS_MAX}"
+                )
+            total += units
+        else:
+            _check_value(key, name, value)
+            total += _VALUE_CHARS
+    check_row_size(key, total)
+    return total
+
+
+def check_row_size(key: str, units: int) -> None:
+    """Raise TooLarge for a row of more UTF-16 units than a row may have."""
+    if units > limits.ROW_CHARS_MAX:
+        raise TooLarge(f"row {_shown(key)} has {units} characters; the limit is {limits.ROW_CHARS_MAX}")
+
+
+def check_queue_name(name: str) -> None:
+    """Raise ValueError unless every store takes this as the name of a queue."""
+    if not _QUEUE_NAME.fullmatch(name):
+        raise ValueError(f"queue name {_shown(name)}: 3 to 63 lower-case letters, digits and single dashes")
+
+
+def check_send(queue: str, bodies: Sequence[str], delay_seconds: float) -> None:
+    """Raise unless every store takes these messages."""
+    check_queue_name(queue)
+    if not 0 <= delay_seconds <= limits.DELAY_SECONDS_MAX:
+        raise ValueError(f"a delay of {delay_seconds} seconds: 0 to {limits.DELAY_SECONDS_MAX}")
+    for body in bodies:
+        if not body:
+            raise ValueError(f"an empty message for queue {queue}")
+        if not body.isascii() or not body.isprintable():
+            if found := _BODY_FORBIDDEN.search(body):
+                raise ValueError(f"a message for queue {queue}: the character U+{ord(found[0]):04X} may not be in it")
+            size = len(body.encode("utf-8"))
+        else:
+            size = len(body)
+        if size > limits.MESSAGE_BYTES_MAX:
+            raise TooLarge(f"a message for queue {queue} has {size} bytes; the limit is {limits.MESSAGE_BYTES_MAX}")
+
+
+def check_receive(queue: str, count: int, lease_seconds: float) -> None:
+    """Raise unless so many messages can be leased for so long."""
+    check_queue_name(queue)
+    if not 1 <= count <= limits.RECEIVE_MAX:
+        raise ValueError(f"receiving {count} messages at once: 1 to {limits.RECEIVE_MAX}")
+    if not 0 < lease_seconds <= limits.DELAY_SECONDS_MAX:
+        raise ValueError(f"a lease of {lease_seconds} seconds: more than 0, at most {limits.DELAY_SECONDS_MAX}")
+
+
+def check_renew(lease_seconds: float) -> None:
+    """Raise unless a lease can be renewed for so long."""
+    if not 0 <= lease_seconds <= limits.DELAY_SECONDS_MAX:
+        raise ValueError(f"a lease of {lease_seconds} seconds: 0 to {limits.DELAY_SECONDS_MAX}")
+
+
+def check_log(graph_id: str, task_id: str, run: int, name: str) -> None:
+    """Raise ValueError unless this names one file below the place of the logs: no separator, no leading dot."""
+    for what, text in (("graph", graph_id), ("task", task_id)):
+        if not _LOG_ID.fullmatch(text):
+            raise ValueError(f"the log of {what} {_shown(text)}: 1 to 64 letters, digits, dashes and underscores")
+    if run < 0:
+        raise ValueError(f"the log of run {run}: runs count from 0")
+    if not _LOG_NAME.fullmatch(name):
+        raise ValueError(f"log name {_shown(name)}: letters, digits, dots, dashes and underscores, at most 100")
+
+
+def _check_column_name(name: str, where: str) -> None:
+    if not _COLUMN_NAME.fullmatch(name) or name in _RESERVED_COLUMNS:
+        raise ValueError(f"{where}: {_shown(name)} is no name of a column (letters, digits, underscore; at most 255)")
+    if len(_good_names) < _GOOD_NAMES_MAX:
+        _good_names.add(name)
+
+
+def _check_value(key: str, name: str, value: object) -> None:
+    if isinstance(value, bool):
+        return
+    if isinstance(value, int):
+        if not limits.INT_MIN <= value <= limits.INT_MAX:
+            raise ValueError(
+                f"row {_shown(key)}, column {name}: {value} is outside {limits.INT_MIN} to {limits.INT_MAX}"
+            )
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"row {_shown(key)}, column {name}: {value} is not a finite number")
+    elif isinstance(value, datetime):
+        if value.utcoffset() is None:
+            raise ValueError(f"row {_shown(key)}, column {name}: a time without a time zone")
+        if value.year <= _YEAR_MIN:
+            raise ValueError(f"row {_shown(key)}, column {name}: times begin after the year {_YEAR_MIN}")
+    else:
+        raise ValueError(f"row {_shown(key)}, column {name}: no store keeps a {type(value).__name__}")
+
+
+def _check_etag(key: str, etag: str) -> None:
+    # `*` would mean "whatever is there", and that is the one thing a commit must never say (P2).
+    if etag == "*" or not _ETAG.fullmatch(etag):
+        raise ValueError(f"row {_shown(key)}: {_shown(etag)} is no etag")
+
+
+def _sent_bytes(columns: Columns) -> int:
+    total = 0
+    for name, value in columns.items():
+        total += len(name) + (len(encode_basestring_ascii(value)) if isinstance(value, str) else 4 * _VALUE_CHARS)
+    return total
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…")
