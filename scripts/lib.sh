@@ -62,7 +62,7 @@ install() {
                 die "cannot make $venv with $python. On Debian and Ubuntu: apt-get install python3-venv"
             }
         fi
-        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" >&2 9<&- ||
+        "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check "$@" >&2 9<&- ||
             die "pip could not install $what, for the reason above. Running this again goes on from here"
         rm -f "${done_stamp%-*}"-[0-9]*
         : >"$done_stamp"
