@@ -1,3 +1,71 @@
-"""taskgraph: a task-graph scheduler that needs nothing but a storage account."""
+"""taskgraph: a task-graph scheduler that needs nothing but a storage account.
+
+What this room is for: the public names and the version. Importing it imports nothing else: each name comes from its
+module when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taskgraph.client import Client, Graph, SyncClient, Task
+    from taskgraph.errors import (
+        InvalidGraph,
+        InvalidInput,
+        NotFound,
+        Problem,
+        Refused,
+        StorageUnavailable,
+        TaskgraphError,
+    )
+    from taskgraph.executors import Registry
+    from taskgraph.model import GraphState, TaskState
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Client",
+    "Graph",
+    "GraphState",
+    "InvalidGraph",
+    "InvalidInput",
+    "NotFound",
+    "Problem",
+    "Refused",
+    "Registry",
+    "StorageUnavailable",
+    "SyncClient",
+    "Task",
+    "TaskState",
+    "TaskgraphError",
+    "__version__",
+]
+
+_MODULES = {
+    "Client": "client",
+    "Graph": "client",
+    "GraphState": "model",
+    "InvalidGraph": "errors",
+    "InvalidInput": "errors",
+    "NotFound": "errors",
+    "Problem": "errors",
+    "Refused": "errors",
+    "Registry": "executors",
+    "StorageUnavailable": "errors",
+    "SyncClient": "client",
+    "Task": "client",
+    "TaskState": "model",
+    "TaskgraphError": "errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

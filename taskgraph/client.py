@@ -1,0 +1,630 @@
+"""The Python API: build a graph, submit it, look at it, run it in this process.
+
+What this room is for: what other Python programs import. `Graph` and `Task` make the same documents that files hold and
+are judged by the same checks; `Client` is an asynchronous face over one store, `SyncClient` the same face for programs
+without an event loop. It never moves a task by rules of its own: it submits, puts messages on queues and asks questions
+(D16), and `Client.run` starts the loops that `taskgraph run` starts.
+"""
+
+import asyncio
+import contextlib
+import copy
+import functools
+import json
+import os
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from taskgraph import service, submission
+from taskgraph.app import App, open_app
+from taskgraph.clock import Clock, SystemClock
+from taskgraph.documents import DEFAULT_TARGET, Kind, document_from_object, read_document
+from taskgraph.errors import InvalidInput, NotFound, Refused
+from taskgraph.executors import built_in
+from taskgraph.messages import Rerun, to_text
+from taskgraph.model import GRAPH_ENDED, GraphDocument, GraphState, TaskState, is_graph_id, row_key
+from taskgraph.planning import Plan, plan, to_mermaid
+from taskgraph.queries import Event, GraphListed, GraphStatus, Reason, TaskDetail, TaskStatus
+from taskgraph.service import Watcher
+from taskgraph.settings import StoreSettings, read_settings
+from taskgraph.storage.tables import Value
+from taskgraph.submission import Extension, Submission
+
+__all__ = ["Client", "Graph", "SyncClient", "Task"]
+
+SLOTS_DEFAULT: Final = 4
+"""Tasks that `Client.run` runs side by side."""
+
+_FAILED_FOR_GOOD: Final = (TaskState.FAILED, TaskState.EXCEPTION)
+_LOOK_SECONDS: Final = 0.1
+_LOG_PIECE_BYTES: Final = 1 << 20
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+# --- building --------------------------------------------------------------------------------------------------
+
+
+class Task:
+    """One task of a graph in the making.
+
+    requires: tasks, or labels of tasks, that must complete before this one. reruns: how often it may run again because
+    it failed itself. command, env, cwd, timeout (seconds): of the executor `command`. call, arguments: of the executor
+    `python`. payload: anything else that the executor reads; executor: its name, where the payload does not tell it
+    ("sleep", "noop", one of your own). target: the queue of workers that it goes to. deadline: aware, or RFC 3339 text.
+    definition: a task definition as it stands in a document; the other arguments are added to it.
+
+    Raises InvalidInput when two arguments set the same thing. What a document must not hold is found by
+    `Graph.validate`, with all other problems.
+    """
+
+    __slots__ = ("_definition", "_requires", "label", "reruns")
+
+    def __init__(
+        self,
+        label: str,
+        *,
+        requires: "Task | str | Iterable[Task | str]" = (),
+        reruns: int = 0,
+        command: Sequence[str | Mapping[str, str]] | None = None,
+        env: Mapping[str, str | Mapping[str, str]] | None = None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
+        executor: str | None = None,
+        target: str | None = None,
+        deadline: datetime | str | None = None,
+        routing: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        definition: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.label = label
+        self.reruns = reruns
+        self._requires: dict[str, None] = {}
+        self.after(requires)
+        if isinstance(command, str):
+            raise InvalidInput(f'task “{label}”: command is a list of texts, such as ["sh", "-c", "make"]')
+        if isinstance(deadline, datetime):
+            if deadline.tzinfo is None:
+                raise InvalidInput(f"task “{label}”: the deadline has no time zone")
+            deadline = deadline.isoformat()
+        own: dict[str, Any] = {
+            "command": None if command is None else list(command),
+            "env": None if env is None else dict(env),
+            "cwd": cwd,
+            "timeout": timeout,
+            "call": call,
+            "arguments": None if arguments is None else dict(arguments),
+        }
+        beside: dict[str, Any] = {
+            "executor": executor,
+            "target": target,
+            "deadline": deadline,
+            "routing": routing,
+            "metadata": None if metadata is None else dict(metadata),
+        }
+        merged = _merged(label, "payload", payload or {}, own)
+        if merged or payload is not None:
+            beside["payload"] = merged
+        self._definition = copy.deepcopy(_merged(label, "definition", definition or {}, beside))
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Labels that it requires, in the order in which they were named."""
+        return tuple(self._requires)
+
+    @property
+    def definition(self) -> Mapping[str, Any]:
+        """The definition, as a document holds it under `task`."""
+        return MappingProxyType(self._definition)
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """What stands for this task's id inside the payload of any task of the graph."""
+        return {"$subs": f"taskId:{self.label}"}
+
+    def after(self, *required: "Task | str | Iterable[Task | str]") -> None:
+        """Require further tasks. One that is required already changes nothing."""
+        for each in required:
+            if isinstance(each, Task | str):
+                self._requires[_label(each)] = None
+            else:
+                self._requires.update(dict.fromkeys(map(_label, each)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The task as a document holds it; what has its default value is left out."""
+        made: dict[str, Any] = {}
+        if self._requires:
+            made["requires"] = list(self._requires)
+        if self.reruns:
+            made["reruns"] = self.reruns
+        made["task"] = copy.deepcopy(self._definition)
+        return made
+
+    def __rshift__(self, other: "Task | Iterable[Task]") -> "Task | Iterable[Task]":
+        """`a >> b` and `a >> [b, c]`: b (and c) require a. Gives the right side, so that chains can be written."""
+        if isinstance(other, Task):
+            other.after(self)
+            return other
+        others = list(other)
+        for each in others:
+            each.after(self)
+        return others
+
+    def __rrshift__(self, other: "str | Iterable[Task | str]") -> "Task":
+        """`[a, b] >> c`: c requires a and b."""
+        self.after(other)
+        return self
+
+    def __repr__(self) -> str:
+        return f"Task({self.label!r}, requires={list(self._requires)!r})"
+
+
+def _label(task: Task | str) -> str:
+    return task.label if isinstance(task, Task) else task
+
+
+def _merged(label: str, name: str, given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """given, and what of more is not None. Raises InvalidInput for a key in both."""
+    added = {key: value for key, value in more.items() if value is not None}
+    twice = next((key for key in added if key in given), None)
+    if twice is not None:
+        raise InvalidInput(f"task “{label}”: {twice} is given twice, by itself and in {name}")
+    return {**given, **added}
+
+
+class Graph:
+    """A graph in the making: the same content as a file, in Python.
+
+    graph = Graph(name="nightly")
+    build = graph.task("build", command=["make"], reruns=1)
+    test = graph.task("test", requires=[build], command=["make", "test"])
+
+    name, description, owner, source: about the graph, for people. routing: at most 10 characters. tags: free words.
+    As an extension of a graph that runs it has only tasks, which may require labels of that graph.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        description: str = "",
+        owner: str = "",
+        source: str = "",
+        routing: str = "",
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        metadata = {"name": name, "description": description, "owner": owner, "source": source}
+        self.metadata: dict[str, str] = {key: text for key, text in metadata.items() if text}
+        self.routing = routing
+        self.tags: dict[str, str] = dict(tags or {})
+        self._tasks: dict[str, Task] = {}
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """The tasks by label, in the order in which they were added."""
+        return MappingProxyType(self._tasks)
+
+    def task(
+        self,
+        label: str,
+        *,
+        requires: Task | str | Iterable[Task | str] = (),
+        reruns: int = 0,
+        command: Sequence[str | Mapping[str, str]] | None = None,
+        env: Mapping[str, str | Mapping[str, str]] | None = None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
+        executor: str | None = None,
+        target: str | None = None,
+        deadline: datetime | str | None = None,
+        routing: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        definition: Mapping[str, Any] | None = None,
+    ) -> Task:
+        """Make a task and add it. The arguments are those of `Task`. Raises InvalidInput for a label that is taken."""
+        made = Task(
+            label,
+            requires=requires,
+            reruns=reruns,
+            command=command,
+            env=env,
+            cwd=cwd,
+            timeout=timeout,
+            call=call,
+            arguments=arguments,
+            payload=payload,
+            executor=executor,
+            target=target,
+            deadline=deadline,
+            routing=routing,
+            metadata=metadata,
+            definition=definition,
+        )
+        self.add(made)
+        return made
+
+    def add(self, *tasks: Task) -> None:
+        """Add tasks that were made before. Raises InvalidInput for a label that another task has."""
+        for task in tasks:
+            if self._tasks.setdefault(task.label, task) is not task:
+                raise InvalidInput(f"the graph already has a task “{task.label}”")
+
+    @classmethod
+    def from_document(cls, document: GraphDocument | Mapping[str, Any]) -> "Graph":
+        """A graph from a validated document, or from the value of its JSON. Raises InvalidGraph with all problems."""
+        if not isinstance(document, GraphDocument):
+            document = document_from_object(document)
+        graph = cls(routing=document.routing, tags=document.tags)
+        graph.metadata = dict(document.metadata)
+        for label, node in document.tasks.items():
+            graph.task(label, requires=node.requires, reruns=node.reruns, definition=node.task)
+        return graph
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> "Graph":
+        """A graph from a JSON file. Raises InvalidGraph with all problems, each with its line; OSError."""
+        return cls.from_document(read_document(Path(path).read_bytes(), source=os.fspath(path)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document as JSON values; what has its default value is left out. Nothing is checked."""
+        made: dict[str, Any] = {}
+        if self.routing:
+            made["routing"] = self.routing
+        if self.metadata:
+            made["metadata"] = dict(self.metadata)
+        if self.tags:
+            made["tags"] = dict(self.tags)
+        made["tasks"] = {label: task.to_dict() for label, task in self._tasks.items()}
+        return made
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """The document as JSON text. Raises InvalidGraph: what is written can be submitted."""
+        self.validate()
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
+
+    def validate(self, kind: Kind = "graph") -> GraphDocument:
+        """The validated document. kind: "extension" where labels of another graph may be required.
+
+        Raises InvalidGraph with every problem at once.
+        """
+        return document_from_object(self.to_dict(), source=self.metadata.get("name", "graph"), kind=kind)
+
+    def plan(self) -> Plan:
+        """Size, shape and critical path, before anything is written. Raises InvalidGraph."""
+        return plan(self.validate())
+
+    def to_mermaid(self) -> str:
+        """A Mermaid flowchart of the graph. Raises InvalidGraph."""
+        return to_mermaid(self.validate())
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._tasks.values())
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._tasks
+
+    def __getitem__(self, label: str) -> Task:
+        return self._tasks[label]
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.metadata.get('name', '')!r}: {len(self._tasks)} tasks>"
+
+
+GraphLike = Graph | GraphDocument | Mapping[str, Any]
+"""What can be submitted: a graph in the making, a validated document, or the value of a document's JSON."""
+
+
+def _document(graph: GraphLike, kind: Kind = "graph") -> GraphDocument:
+    match graph:
+        case Graph():
+            return graph.validate(kind)
+        case GraphDocument():
+            return graph
+        case _:
+            return document_from_object(graph, kind=kind)
+
+
+# --- the asynchronous face -------------------------------------------------------------------------------------
+
+
+class Client:
+    """One store, as an asynchronous context manager.
+
+    async with Client("sqlite:///graphs.db") as client:
+        submitted = await client.submit(graph)
+        state = await client.wait(submitted.graph_id)
+
+    store: `sqlite:///path`, a connection string, `https://ACCOUNT.table.core.windows.net`, settings, or None for what
+    the environment says (TASKGRAPH_STORE …). Raises InvalidSettings. Every call may raise StorageUnavailable; those
+    that name a graph or task raise NotFound, with the nearest names. A task is named by its label or taskId.
+    """
+
+    def __init__(self, store: str | StoreSettings | None = None, *, clock: Clock | None = None) -> None:
+        if isinstance(store, StoreSettings):
+            self.settings = store
+        else:
+            self.settings = read_settings(store, os.environ, cwd=Path.cwd())
+        self._clock = clock or SystemClock()
+        self._app: App | None = None
+        self._stack = contextlib.AsyncExitStack()
+        self._rerun: dict[str, dict[str, int]] = {}  # graph id -> taskId -> the run that is to be replaced
+
+    @classmethod
+    def sync(cls, store: str | StoreSettings | None = None) -> "SyncClient":
+        """The same face for programs without an event loop."""
+        return SyncClient(store)
+
+    async def __aenter__(self) -> "Client":
+        if self._app is not None:
+            raise RuntimeError("this client is open already")
+        self._app = await self._stack.enter_async_context(open_app(self.settings, clock=self._clock))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._app = None
+        await self._stack.aclose()
+
+    @property
+    def app(self) -> App:
+        """The parts behind this face, for what it does not offer. Raises RuntimeError while the client is closed."""
+        if self._app is None:
+            raise RuntimeError("this client is not open: use `async with Client(…) as client`")
+        return self._app
+
+    async def submit(self, graph: GraphLike, graph_id: str | None = None) -> Submission:
+        """Validate a graph, write it, start it. Somebody else (or `run`) handles and works on it.
+
+        graph_id: 1 to 64 letters, digits, `-` and `_`; a fresh one if None. The same content under the same id again
+        gives the same answer, with another `outcome`. Raises InvalidGraph, InvalidInput for the id, Refused when
+        another graph was submitted under it.
+        """
+        document = _document(graph)
+        if graph_id is None:
+            graph_id = self._clock.new_id()
+        if not is_graph_id(graph_id):
+            raise InvalidInput(f"{graph_id!r} is no graph id: 1 to 64 letters, digits, `-` and `_`")
+        return await submission.submit(self.app.handlers, graph_id, document)
+
+    async def extend(self, graph_id: str, graph: GraphLike, *, request: str | None = None) -> Extension:
+        """Ask for tasks to be added to a graph that runs; they may require tasks that it has.
+
+        request: id of this request; derived from the content if None, so that asking twice adds once. The answer says
+        that the request is put down; `request` tells what became of it. Raises InvalidGraph, Refused.
+        """
+        if request is not None and not is_graph_id(request):
+            raise InvalidInput(f"{request!r} is no request id: 1 to 64 letters, digits, `-` and `_`")
+        return await submission.extend(self.app.handlers, graph_id, _document(graph, "extension"), request=request)
+
+    async def request(self, graph_id: str, request: str) -> Mapping[str, Value]:
+        """What became of an extension: `state` (staged, accepted, done, refused), and `reason` if it was refused."""
+        return await self.app.queries.request(graph_id, request)
+
+    async def graphs(self, *, limit: int = 50, state: str = "") -> list[GraphListed]:
+        """The newest graphs first."""
+        return await self.app.queries.graphs(limit=limit, state=state)
+
+    async def status(self, graph_id: str) -> GraphStatus:
+        """A graph, with its tasks counted by state."""
+        return await self.app.queries.status(graph_id)
+
+    async def tasks(self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000) -> list[TaskStatus]:
+        """Tasks of a graph by label; only those in a state, or with a text in their label, where that is given."""
+        return await self.app.queries.tasks(graph_id, state=state, match=match, limit=limit)
+
+    async def task(self, graph_id: str, label: str) -> TaskDetail:
+        """A task with its requirements, dependents and definition."""
+        return await self.app.queries.task(graph_id, label)
+
+    async def why(self, graph_id: str, label: str) -> list[Reason]:
+        """Why a task does not run: what it waits for, down to the first causes, each with a remedy."""
+        return await self.app.queries.why(graph_id, label)
+
+    async def events(self, graph_id: str, *, since: int = 0, limit: int = 1000) -> list[Event]:
+        """The journal of a graph after event number `since`, in order."""
+        return await self.app.queries.events(graph_id, since=since, limit=limit)
+
+    async def rerun(self, graph_id: str, *labels: str, reason: str = "") -> list[str]:
+        """Ask for another run of tasks that failed for good: of these, or of all of them. Gives their labels.
+
+        Raises Refused, before anything is asked for, when one of them has not failed for good.
+        """
+        app = self.app
+        if labels:
+            wanted = [(await app.queries.task(graph_id, label)).status for label in labels]
+        else:
+            wanted = [each for state in _FAILED_FOR_GOOD for each in await app.queries.tasks(graph_id, state=state)]
+        for each in wanted:
+            if each.state not in _FAILED_FOR_GOOD:
+                raise Refused(
+                    f"task “{each.label}” is {each.state}; only a task that failed for good can be rerun", "not-failed"
+                )
+        messages = [Rerun(graph_id, each.task_id, each.run, reason) for each in wanted]
+        await app.queues.send(app.handlers.names.events, [to_text(message) for message in messages])
+        self._rerun.setdefault(graph_id, {}).update({each.task_id: each.run for each in wanted})
+        return [each.label for each in wanted]
+
+    async def wait(
+        self, graph_id: str, *, timeout_seconds: float | None = None, watcher: Watcher | None = None
+    ) -> GraphState:
+        """Wait until a graph is finished or cancelled, or is blocked with nothing moving; gives its state.
+
+        watcher: told the state now and then. Raises TimeoutError when it takes longer than timeout_seconds.
+        """
+        app = self.app
+        until = None if timeout_seconds is None else app.clock.now() + timedelta(seconds=timeout_seconds)
+        await self._reruns_heard(graph_id, until)
+        state = await service.wait_for_end(app, graph_id, until=until, watcher=watcher)
+        if state is None:
+            raise TimeoutError(f"graph {graph_id} has not ended within {timeout_seconds:g} s")
+        return state
+
+    async def _reruns_heard(self, graph_id: str, until: datetime | None) -> None:
+        """Wait until the reruns that this client asked for have begun: up to then the graph still looks blocked."""
+        app = self.app
+        asked = self._rerun.pop(graph_id, {})
+        while asked:
+            if await app.queries.state(graph_id) in GRAPH_ENDED or (until is not None and app.clock.now() >= until):
+                return
+            rows = await app.tables.get(graph_id, [row_key(task_id) for task_id in asked])
+            asked = {
+                task_id: run
+                for (task_id, run), row in zip(asked.items(), rows, strict=True)
+                if row is not None and row.columns.get("run") == run
+            }
+            if asked:
+                await app.clock.sleep(_LOOK_SECONDS)
+
+    async def logs(self, graph_id: str, label: str, *, run: int | None = None) -> str:
+        """What a run of a task has written so far; run: its number, the present one if None. "" for no output.
+
+        Raises NotFound for a run that has not begun.
+        """
+        return (await self._file(graph_id, label, run, "run.log") or b"").decode("utf-8", "replace")
+
+    async def result(self, graph_id: str, label: str, *, run: int | None = None) -> Any:
+        """The JSON value that a run left as its result; None if it left none. Raises NotFound as `logs` does."""
+        data = await self._file(graph_id, label, run, "result.json")
+        return None if data is None else json.loads(data)
+
+    async def _file(self, graph_id: str, label: str, run: int | None, name: str) -> bytes | None:
+        app = self.app
+        status = (await app.queries.task(graph_id, label)).status
+        if run is None:
+            run = status.run
+        if not 0 <= run <= status.run:
+            raise NotFound(f"task “{status.label}” has no run {run}; its present one is {status.run}")
+        data = b""
+        while True:
+            piece = await app.logs.read(
+                graph_id, status.task_id, run, offset=len(data), limit=_LOG_PIECE_BYTES, name=name
+            )
+            if not piece:
+                return None if piece is None and not data else data
+            data += piece
+
+    async def run(
+        self,
+        graph: GraphLike,
+        graph_id: str | None = None,
+        *,
+        callables: Mapping[str, Callable[..., Any]] | None = None,
+        slots: int = SLOTS_DEFAULT,
+        targets: Sequence[str] | None = None,
+        timeout_seconds: float | None = None,
+        watcher: Watcher | None = None,
+    ) -> GraphStatus:
+        """Submit a graph, then handle and work on this store until it ends; gives its status then.
+
+        callables: what tasks with a `call` may call, by name. slots: tasks run side by side. targets: whose work is
+        done here; those of the graph's tasks if None. The same graph under the same id goes on where it stopped.
+        Raises what `submit` raises, and TimeoutError; unfinished runs are handed back first.
+        """
+        app = self.app
+        document = _document(graph)
+        submitted = await self.submit(document, graph_id)
+        if targets is None:
+            targets = sorted({str(node.task.get("target", DEFAULT_TARGET)) for node in document.tasks.values()})
+        worker = app.worker(built_in(app.clock, callables=callables), targets=targets, slots=slots)
+        stop = asyncio.Event()
+        late = False
+
+        def end() -> None:
+            nonlocal late
+            late = True
+            stop.set()
+
+        timer = None if timeout_seconds is None else asyncio.get_running_loop().call_later(timeout_seconds, end)
+        try:
+            state = await service.run_graph(app, submitted.graph_id, stop, workers=[worker], watcher=watcher)
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if late and state not in GRAPH_ENDED and await app.queries.busy(submitted.graph_id):
+            raise TimeoutError(f"graph {submitted.graph_id} has not ended within {timeout_seconds:g} s")
+        return await self.status(submitted.graph_id)
+
+
+# --- the synchronous face --------------------------------------------------------------------------------------
+
+
+def _sync(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate["SyncClient", P], R]:
+    """The method of Client, run to its end on the loop of a SyncClient."""
+
+    @functools.wraps(method)
+    def call(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._run(method(self._client, *args, **kwargs))
+
+    return call
+
+
+class SyncClient:
+    """`Client` for programs without an event loop: a context manager whose methods wait for their answers.
+
+    with Client.sync("sqlite:///graphs.db") as client:
+        status = client.run(graph)
+
+    It has an event loop of its own, which runs while a method does. Inside a running event loop (a notebook) use
+    `Client`. Not to be shared between threads.
+    """
+
+    def __init__(self, store: str | StoreSettings | None = None) -> None:
+        self._client = Client(store)
+        self._runner: asyncio.Runner | None = None
+
+    def __enter__(self) -> "SyncClient":
+        if self._runner is not None:
+            raise RuntimeError("this client is open already")
+        runner = asyncio.Runner()
+        try:
+            runner.run(self._client.__aenter__())
+        except BaseException:
+            runner.close()
+            raise
+        self._runner = runner
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            with runner:
+                runner.run(self._client.__aexit__(kind, error, trace))
+
+    def _run(self, call: Coroutine[Any, Any, R]) -> R:
+        if self._runner is None:
+            call.close()
+            raise RuntimeError("this client is not open: use `with Client.sync(…) as client`")
+        return self._runner.run(call)
+
+    submit = _sync(Client.submit)
+    extend = _sync(Client.extend)
+    request = _sync(Client.request)
+    graphs = _sync(Client.graphs)
+    status = _sync(Client.status)
+    tasks = _sync(Client.tasks)
+    task = _sync(Client.task)
+    why = _sync(Client.why)
+    events = _sync(Client.events)
+    rerun = _sync(Client.rerun)
+    wait = _sync(Client.wait)
+    logs = _sync(Client.logs)
+    result = _sync(Client.result)
+    run = _sync(Client.run)
