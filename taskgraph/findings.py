@@ -5,9 +5,10 @@ names that come near a misspelt one. It never judges anything itself.
 """
 
 import difflib
+import heapq
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from taskgraph import jsontext, limits
@@ -18,7 +19,8 @@ PROBLEMS_MAX: Final = 100  # listed; the rest is counted
 _PROBLEMS_OF_ONE_CODE_MAX: Final = 50
 _PROBLEMS_KEPT_FREE: Final = 10  # for codes that have hardly been heard when the list is nearly full
 _NEAR_LOOKUPS_MAX: Final = 5  # comparing names is the one thing here that is not linear
-_NEAR_CANDIDATES_MAX: Final = 5_000
+_NEAR_NAMES_MAX: Final = 200_000
+_NEAR_CANDIDATES_MAX: Final = 500  # compared letter by letter
 
 
 class Report:
@@ -86,15 +88,22 @@ def nearest(word: str, names: Collection[str], count: int = 3) -> list[str]:
     """Up to `count` names that look like word, the likest first. Bounded work, also for a great many long names."""
     word = word[: limits.LABEL_CHARS_MAX]
     folded = word.casefold()
-    same = [name for name in itertools.islice(names, 200_000) if name.casefold() == folded]
+    looked_at = list(itertools.islice(names, _NEAR_NAMES_MAX))
+    same = [name for name in looked_at if name.casefold() == folded]
     if same:
         return same[:count]
-    likely: Iterator[str] | Collection[str] = names
-    if len(names) > _NEAR_CANDIDATES_MAX:
-        slack = max(2, len(word) // 4)
-        likely = (
-            name
-            for name in names
-            if abs(len(name) - len(word)) <= slack and (name[:2] == word[:2] or name[-2:] == word[-2:])
-        )
-    return difflib.get_close_matches(word, list(itertools.islice(likely, _NEAR_CANDIDATES_MAX)), count)
+    if len(looked_at) > _NEAR_CANDIDATES_MAX:
+        looked_at = heapq.nlargest(_NEAR_CANDIDATES_MAX, looked_at, key=lambda name: _shared_ends(word, name))
+    return difflib.get_close_matches(word, looked_at, count)
+
+
+def _shared_ends(word: str, name: str) -> int:
+    """How many characters two names share at their beginning and at their end, less the difference in length."""
+    shorter = min(len(word), len(name))
+    start = 0
+    while start < shorter and word[start] == name[start]:
+        start += 1
+    end = 1
+    while end <= shorter - start and word[-end] == name[-end]:
+        end += 1
+    return start + end - abs(len(word) - len(name))

@@ -8,8 +8,9 @@ is not done again. What becomes of a definition:
   because the payload of a foreign worker is not to be executed by chance.
 - `metadata` stays; `deadline` becomes the task's deadline if it is a date-time, or relative and the present is given.
 - everything else of the definition stays under the key `taskcluster`, with the kind and the attributes of the task.
-- {"task-reference": "<edge>"} inside the payload becomes a `$subs` reference; inside a longer string it is resolved if
-  the future id of the graph is given, else it stays, as artifact references do.
+- {"task-reference": "<edge>"} inside the payload becomes a `$subs` reference. Anywhere else, and in longer text, such
+  references are resolved if the future id of the graph is given, and stay as they are without it; artifact references
+  always stay, because they are addresses of another system.
 - `attributes.task_duplicates` = n makes n tasks of one; nobody depends on the copies.
 """
 
@@ -159,7 +160,8 @@ def _dependencies(
             )
         else:
             counts.external += 1
-    counts.soft += len(node.get("soft_dependencies") or ())
+    soft = node.get("soft_dependencies")
+    counts.soft += len(soft) if isinstance(soft, list) else 0
     counts.conditional += bool(node.get("if_dependencies"))
     counts.optimizable += bool(node.get("optimization"))
     counts.any_resolution += isinstance(task, dict) and task.get("requires") == "all-resolved"
@@ -198,11 +200,11 @@ class _Definition:
         place = (*self._place, "task")
         foreign = self._reader.mapping(node.get("task", {}), place, "`task`")
         payload = self._reader.mapping(foreign.get("payload", {}), (*place, "payload"), "`task.payload`")
-        made: dict[str, Any] = {"executor": self._options.executor, "payload": self._value(payload)}
+        made: dict[str, Any] = {"executor": self._options.executor, "payload": self._value(payload, in_payload=True)}
         if isinstance(foreign.get("metadata"), dict):
-            made["metadata"] = self._value(foreign["metadata"])
-        rest = {key: self._dates(value) for key, value in foreign.items() if key not in _KEPT_APART}
-        deadline = self._dates(foreign.get("deadline"))
+            made["metadata"] = self._value(foreign["metadata"], in_payload=False)
+        rest = {key: self._value(value, in_payload=False) for key, value in foreign.items() if key not in _KEPT_APART}
+        deadline = self._value(foreign.get("deadline"), in_payload=False)
         if isinstance(deadline, str) and is_date_time(deadline):
             made["deadline"] = deadline
         elif deadline is not None:
@@ -214,8 +216,8 @@ class _Definition:
             made["taskcluster"] = rest
         return made
 
-    def _dates(self, value: Any) -> Any:
-        """The value, with relative dates resolved if the present is known. As deep as the reading let it be."""
+    def _value(self, value: Any, *, in_payload: bool) -> Any:
+        """A value with its dates and references resolved as far as possible. As deep as the reading let it be."""
         match value:
             case {"relative-datestamp": span} if len(value) == 1:
                 now = self._options.now
@@ -224,57 +226,48 @@ class _Definition:
                     return moment
                 self._counts.dates_kept += 1
                 return value
-            case dict():
-                return {key: self._dates(member) for key, member in value.items()}
-            case list():
-                return [self._dates(member) for member in value]
-            case _:
-                return value
-
-    def _value(self, value: Any) -> Any:
-        """A value of the payload, with its references to tasks. As deep as the reading let it be."""
-        match value:
-            case {"task-reference": str(text)} if len(value) == 1:
-                return self._reference(text, value)
+            case {"task-reference": inner} if len(value) == 1:
+                only = _REFERENCE.fullmatch(inner) if isinstance(inner, str) else None
+                label = self._target(only.group(1)) if only is not None and only.group(1) is not None else None
+                if label is not None and in_payload and self._options.graph_id is None:
+                    return {"$subs": f"taskId:{label}"}
+                try:
+                    return self._filled(inner)
+                except LookupError:
+                    self._counts.references_kept += 1
+                    return value
             case {"artifact-reference": _} if len(value) == 1:
                 self._counts.references_kept += 1
                 return value
-            case {"relative-datestamp": _} if len(value) == 1:
-                return self._dates(value)
             case dict():
-                return {key: self._value(member) for key, member in value.items()}
+                return {key: self._value(member, in_payload=in_payload) for key, member in value.items()}
             case list():
-                return [self._value(member) for member in value]
+                return [self._value(member, in_payload=in_payload) for member in value]
             case _:
                 return value
 
-    def _reference(self, text: str, whole: Any) -> Any:
-        """A taskId, or text with taskIds, or the reference as it was if they cannot be known."""
-        only = _REFERENCE.fullmatch(text)
-        if self._options.graph_id is None:
-            label = self._target(only.group(1)) if only is not None and only.group(1) is not None else None
-            if label is not None:
-                return {"$subs": f"taskId:{label}"}
-            self._counts.references_kept += 1
-            return whole
-        graph_id = self._options.graph_id
-        unknown = False
+    def _filled(self, value: Any) -> Any:
+        """What stands in a task-reference (text, or objects and arrays of it) with taskIds put in.
 
-        def resolved(match: re.Match[str]) -> str:
-            nonlocal unknown
-            if match.group(1) is None:
-                return "<"  # the escape for it
-            label = self._target(match.group(1))
-            if label is None:
-                unknown = True
-                return match.group()
-            return task_id_of(graph_id, label)
+        Raises LookupError for a reference that cannot be resolved.
+        """
+        match value:
+            case str():
+                return _REFERENCE.sub(self._task_id, value)
+            case dict():
+                return {self._filled(key): self._filled(member) for key, member in value.items()}
+            case list():
+                return [self._filled(member) for member in value]
+            case _:
+                return value
 
-        made = _REFERENCE.sub(resolved, text)
-        if unknown:
-            self._counts.references_kept += 1
-            return whole
-        return made
+    def _task_id(self, match: re.Match[str]) -> str:
+        if match.group(1) is None:
+            return "<"  # what <<> stands for
+        label = self._target(match.group(1))
+        if label is None or self._options.graph_id is None:
+            raise LookupError(match.group())
+        return task_id_of(self._options.graph_id, label)
 
     def _target(self, edge: str) -> str | None:
         """The label that an edge name of a reference leads to."""

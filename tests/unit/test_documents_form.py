@@ -1,0 +1,248 @@
+"""The fast check of a node says what the schema says; the schemas are whole; lines and cycles are found exactly."""
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskgraph import digraph, jsontext, limits, schemas
+from taskgraph.errors import NotFound
+from taskgraph.form import node_is_plain
+from taskgraph.jsontext import Path
+
+# --- schemas ---------------------------------------------------------------------------------------------------
+
+
+def test_every_schema_is_one_and_its_examples_obey_it():
+    assert {"task-graph", "extension"} <= set(schemas.names())
+    for name in schemas.names():
+        schema = schemas.schema(name)
+        jsonschema.Draft202012Validator.check_schema(dict(schema))
+        assert schema["$id"] == f"urn:taskgraph:schema:{name}"
+        assert schema["title"]
+        assert schema["description"]
+        for example in schema["examples"]:
+            assert schemas.validator(name).is_valid(example), name
+    with pytest.raises(NotFound):
+        schemas.schema("task_graph")
+
+
+def test_the_schema_holds_the_limits_of_the_code():
+    definitions = schemas.schema("task-graph")["$defs"]
+    assert definitions["label"]["maxLength"] == limits.LABEL_CHARS_MAX
+    assert definitions["routing"]["maxLength"] == limits.ROUTING_CHARS_MAX
+    assert definitions["node"]["properties"]["reruns"]["maximum"] == limits.RERUNS_MAX
+    assert definitions["task"]["properties"]["target"]["pattern"] == limits.TARGET_PATTERN
+    assert f"{limits.DEFINITION_CHARS_MAX:,}" in schemas.schema("task-graph")["description"]
+    assert f"most {limits.DOCUMENT_DEPTH_MAX} deep" in schemas.schema("task-graph")["description"]
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2030-01-31T12:00:00Z", datetime(2030, 1, 31, 12, tzinfo=UTC)),
+        ("2030-01-31t12:00:00.1234567z", datetime(2030, 1, 31, 12, 0, 0, 123456, UTC)),
+        ("2030-01-31T12:00:00.5+01:30", datetime(2030, 1, 31, 10, 30, 0, 500000, UTC)),
+        ("2016-12-31T23:59:60Z", datetime(2017, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_date_times(text: str, moment: datetime):
+    assert schemas.parse_date_time(text) == moment
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "2030-01-31", "2030-01-31T12:00:00", "2030-01-31 12:00:00Z", "2030-13-01T00:00:00Z", "2030-01-31T24:00:00Z",
+     "2030-01-31T12:00:00+24:00", "0001-01-01T00:00:00+01:00", "2030-01-31T12:00:00Z\n", "٢٠٣٠-01-31T12:00:00Z"],
+)  # fmt: skip
+def test_what_is_no_date_time(text: str):
+    with pytest.raises(ValueError):  # noqa: PT011 - any ValueError is right
+        schemas.parse_date_time(text)
+
+
+# --- the fast check --------------------------------------------------------------------------------------------
+
+TEXTS = st.sampled_from(["", "a", "x" * 10, "x" * 11, "x" * 255, "x" * 256, "\0", "\n", "\x7f", "a\n", "é", "default"])
+SCALARS = st.none() | st.booleans() | st.sampled_from([0, 1, -1, 999, 1000, 0.0, 0.5, 1.0, 1e3, -0.5]) | TEXTS
+REFERENCES = st.sampled_from(
+    [{"$subs": "taskId:a"}, {"$subs": "a"}, {"$subs": 1}, {"$subs": "taskId:a", "x": 1}, {}, {"x": "y"}]
+)
+WORDS = TEXTS | REFERENCES | SCALARS
+PAYLOADS = st.fixed_dictionaries(
+    {},
+    optional={
+        "command": st.lists(WORDS, max_size=3) | SCALARS,
+        "env": st.dictionaries(st.sampled_from(["A", "", "A=", "B\0", "c\n"]), WORDS, max_size=2) | SCALARS,
+        "cwd": WORDS,
+        "timeout": SCALARS,
+        "seconds": SCALARS,
+        "other": WORDS,
+    },
+)
+TASKS = st.fixed_dictionaries(
+    {},
+    optional={
+        "routing": SCALARS,
+        "deadline": SCALARS
+        | st.sampled_from(["2030-01-31T12:00:00Z", "2030-02-31T12:00:00Z", "2030-01-31T12:00:00z\n"]),
+        "payload": PAYLOADS | SCALARS | st.just([]),
+        "executor": st.sampled_from(["command", "sleep", "noop", "own-1", "", "Own", "1a", "a" * 40, "a" * 41, "a\n"])
+        | SCALARS,
+        "target": st.sampled_from(["default", "a", "a-b", "a--b", "-a", "a-", "a" * 40, "a" * 41, "A", "a\n"])
+        | SCALARS,
+        "metadata": st.dictionaries(st.sampled_from(["name", "description", "owner", "more"]), SCALARS, max_size=3)
+        | SCALARS,
+        "other": WORDS,
+    },
+)
+NODES = (
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "requires": st.lists(SCALARS | st.sampled_from(["a", "b"]), max_size=4) | SCALARS | st.just({}),
+            "reruns": SCALARS,
+            "task": TASKS | SCALARS | st.just([]),
+            "taks": st.just({}),
+        },
+    )
+    | SCALARS
+    | st.just([])
+)
+
+
+@given(NODES)
+@settings(deadline=None, max_examples=1_500)
+def test_the_fast_check_and_the_schema_agree(node: Any):
+    slow = schemas.validator("task-graph", "#/$defs/node").is_valid(node)
+    assert node_is_plain(node, frozenset({"a", "b"})) is slow
+    assert node_is_plain(node, frozenset()) is slow
+
+
+@given(TASKS)
+@settings(deadline=None, max_examples=1_500)
+def test_the_fast_check_and_the_schema_agree_on_definitions(task: dict[str, Any]):
+    node = {"task": task}
+    assert node_is_plain(node, frozenset()) is schemas.validator("task-graph", "#/$defs/node").is_valid(node)
+
+
+# --- strict JSON -----------------------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text('a"\\[{}],:\n', max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('a"\\/[{:,\n', max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def places(value: Any, path: Path = (), line: int = 1) -> tuple[dict[Path, int], int]:
+    """Where each place stands in json.dumps(value, indent=1), and the last line of the value."""
+    found = {path: line}
+    members: list[tuple[str | int, Any]] = []
+    if isinstance(value, dict):
+        members = list(value.items())
+    elif isinstance(value, list):
+        members = list(enumerate(value))
+    for token, member in members:
+        inner, line = places(member, (*path, token), line + 1)
+        found.update(inner)
+    return found, line + 1 if members else line
+
+
+@given(JSON)
+@settings(deadline=None)
+def test_every_place_has_its_line(value: Any):
+    expected, _ = places(value)
+    assert jsontext.lines(json.dumps(value, indent=1), list(expected)) == expected
+
+
+def test_a_place_that_is_missing_has_the_line_above_it():
+    assert jsontext.lines('{\n"a":\n[1]}', [("a", 5, "x"), ("b",)]) == {("a", 5, "x"): 2, ("b",): 1}
+
+
+def depth_of(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(depth_of, inner), default=0)
+
+
+@given(JSON, st.integers(0, 6))
+@settings(deadline=None)
+def test_depth_is_counted_outside_strings_alone(value: Any, bound: int):
+    text = json.dumps(value)
+    at = jsontext.too_deep_at(text, bound)
+    assert (at is not None) is (depth_of(value) > bound)
+    assert at is None or text[at] in "[{"
+
+
+def test_show_steers_no_terminal():
+    assert jsontext.show("\x1b[31m\x9b\u202e") == '"\\u001b[31m\\u009b\\u202e"'
+    assert jsontext.show("x" * 100_000, 10) == '"xxxxxxxxx…'
+
+
+# --- cycles and levels -----------------------------------------------------------------------------------------
+
+
+def graphs(labels: str) -> st.SearchStrategy[dict[str, list[str]]]:
+    inner = st.lists(st.sampled_from(labels), unique=True, max_size=3)
+    return st.fixed_dictionaries(dict.fromkeys(labels, inner))
+
+
+def shortest_by_trying(requirements: Mapping[str, Sequence[str]]) -> dict[frozenset[str], int]:
+    """Strongly connected parts of more than one label, with the length of their shortest cycle, by brute force."""
+    reach = {label: {label} for label in requirements}
+    for _ in requirements:
+        for label, requires in requirements.items():
+            for other in requires:
+                reach[label] |= reach[other]
+    parts = {frozenset(other for other in reach[label] if label in reach[other]) for label in requirements}
+    found = {}
+    for part in parts:
+        for length in range(2, len(part) + 1):
+            if any(
+                all(path[(i + 1) % length] in requirements[path[i]] for i in range(length))
+                for path in itertools.permutations(part, length)
+            ):
+                found[part] = length
+                break
+    return found
+
+
+@given(graphs("abcdefg"))
+@settings(deadline=None, max_examples=300)
+def test_the_shortest_cycle_of_every_part_is_found(requirements: dict[str, list[str]]):
+    expected = shortest_by_trying(requirements)
+    found = list(digraph.cycles(requirements))
+    assert len(found) == len(expected)
+    for cycle, size, exact in found:
+        assert exact
+        assert all(cycle[(i + 1) % len(cycle)] in requirements[cycle[i]] for i in range(len(cycle)))
+        (part,) = (part for part in expected if set(cycle) <= part)
+        assert (len(cycle), size) == (expected[part], len(part))
+        assert cycle[0] == min(cycle, key=list(requirements).index)
+
+
+@given(graphs("abcdefgh"))
+@settings(deadline=None, max_examples=200)
+def test_levels_are_longest_distances(requirements: dict[str, list[str]]):
+    level = digraph.levels(requirements)
+    assert set(level) == set(requirements) or list(digraph.cycles(requirements))
+    seen: set[str] = set()
+    for label, distance in level.items():
+        others = [other for other in requirements[label] if other != label]
+        assert seen.issuperset(others)
+        assert distance == max((level[other] + 1 for other in others), default=0)
+        seen.add(label)
+
+
+def test_a_search_without_end_is_cut_short(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(digraph, "CYCLE_EDGES_MAX", 100)
+    size = 400
+    requirements = {str(i): [str((i - 1) % size), str((i - 2) % size)] for i in range(size)}
+    ((cycle, knot, exact),) = digraph.cycles(requirements)
+    assert (knot, exact) == (size, False)
+    assert all(cycle[(i + 1) % len(cycle)] in requirements[cycle[i]] for i in range(len(cycle)))
