@@ -88,6 +88,8 @@ def gone(pid: int) -> bool:
 
 
 async def test_the_environment_of_a_run(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("TASKGRAPH_")]:
+        monkeypatch.delenv(name)  # settings of whoever runs the tests
     monkeypatch.setenv("FROM_WORKER", "worker")
     monkeypatch.setenv("OVERRIDDEN", "worker")
     monkeypatch.setenv("TASKGRAPH_STORE", "the worker's own")
