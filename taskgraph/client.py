@@ -22,7 +22,7 @@ from taskgraph import service, submission
 from taskgraph.app import App, open_app
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.documents import DEFAULT_TARGET, Kind, document_from_object, read_document
-from taskgraph.errors import InvalidInput, NotFound, Refused
+from taskgraph.errors import InvalidGraph, InvalidInput, NotFound, Refused
 from taskgraph.executors import built_in
 from taskgraph.messages import Rerun, to_text
 from taskgraph.model import GRAPH_ENDED, GraphDocument, GraphState, TaskState, is_graph_id, row_key
@@ -262,8 +262,7 @@ class Graph:
     @classmethod
     def from_document(cls, document: GraphDocument | Mapping[str, Any]) -> "Graph":
         """A graph from a validated document, or from the value of its JSON. Raises InvalidGraph with all problems."""
-        if not isinstance(document, GraphDocument):
-            document = document_from_object(document)
+        document = _document(document)
         graph = cls(routing=document.routing, tags=document.tags)
         graph.metadata = dict(document.metadata)
         for label, node in document.tasks.items():
@@ -273,7 +272,8 @@ class Graph:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "Graph":
         """A graph from a JSON file. Raises InvalidGraph with all problems, each with its line; OSError."""
-        return cls.from_document(read_document(Path(path).read_bytes(), source=os.fspath(path)))
+        with _explained():
+            return cls.from_document(read_document(Path(path).read_bytes(), source=os.fspath(path)))
 
     def to_dict(self) -> dict[str, Any]:
         """The document as JSON values; what has its default value is left out. Nothing is checked."""
@@ -297,7 +297,8 @@ class Graph:
 
         Raises InvalidGraph with every problem at once.
         """
-        return document_from_object(self.to_dict(), source=self.metadata.get("name", "graph"), kind=kind)
+        with _explained():
+            return document_from_object(self.to_dict(), source=self.metadata.get("name", "graph"), kind=kind)
 
     def plan(self) -> Plan:
         """Size, shape and critical path, before anything is written. Raises InvalidGraph."""
@@ -334,7 +335,19 @@ def _document(graph: GraphLike, kind: Kind = "graph") -> GraphDocument:
         case GraphDocument():
             return graph
         case _:
-            return document_from_object(graph, kind=kind)
+            with _explained():
+                return document_from_object(graph, kind=kind)
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Let a traceback show what is wrong with a document; the text of InvalidGraph only counts the problems."""
+    try:
+        yield
+    except InvalidGraph as error:
+        for problem in error.problems:
+            error.add_note(f"  {problem.pointer or '(document)'}: {problem.message} {problem.remedy}")
+        raise
 
 
 # --- the asynchronous face -------------------------------------------------------------------------------------
@@ -467,27 +480,33 @@ class Client:
         """
         app = self.app
         until = None if timeout_seconds is None else app.clock.now() + timedelta(seconds=timeout_seconds)
-        await self._reruns_heard(graph_id, until)
-        state = await service.wait_for_end(app, graph_id, until=until, watcher=watcher)
+        heard = await self._reruns_heard(graph_id, until)
+        state = await service.wait_for_end(app, graph_id, until=until, watcher=watcher) if heard else None
         if state is None:
             raise TimeoutError(f"graph {graph_id} has not ended within {timeout_seconds:g} s")
         return state
 
-    async def _reruns_heard(self, graph_id: str, until: datetime | None) -> None:
-        """Wait until the reruns that this client asked for have begun: up to then the graph still looks blocked."""
+    async def _reruns_heard(self, graph_id: str, until: datetime | None) -> bool:
+        """Wait until the reruns that this client asked for have begun: up to then the graph still looks blocked.
+
+        Gives whether they have before `until`.
+        """
         app = self.app
-        asked = self._rerun.pop(graph_id, {})
-        while asked:
-            if await app.queries.state(graph_id) in GRAPH_ENDED or (until is not None and app.clock.now() >= until):
-                return
+        while asked := self._rerun.get(graph_id):
             rows = await app.tables.get(graph_id, [row_key(task_id) for task_id in asked])
-            asked = {
+            left = {
                 task_id: run
                 for (task_id, run), row in zip(asked.items(), rows, strict=True)
                 if row is not None and row.columns.get("run") == run
             }
-            if asked:
-                await app.clock.sleep(_LOOK_SECONDS)
+            if not left or await app.queries.state(graph_id) in GRAPH_ENDED:
+                del self._rerun[graph_id]
+                return True
+            if until is not None and app.clock.now() >= until:
+                return False
+            self._rerun[graph_id] = left
+            await app.clock.sleep(_LOOK_SECONDS)
+        return True
 
     async def logs(self, graph_id: str, label: str, *, run: int | None = None) -> str:
         """What a run of a task has written so far; run: its number, the present one if None. "" for no output.

@@ -1,0 +1,236 @@
+"""The client over a real store (a file): submit, run, look, rerun, extend, wait; and its synchronous face."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from taskgraph import Client, Graph, InvalidGraph, InvalidInput, NotFound, Refused, SyncClient
+from taskgraph.executors import built_in
+from taskgraph.service import serve
+from taskgraph.submission import Submitted
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/store.db"
+
+
+@pytest.fixture
+async def client(store: str) -> AsyncIterator[Client]:
+    async with Client(store) as opened:
+        yield opened
+
+
+def diamond() -> Graph:
+    graph = Graph(name="diamond")
+    graph.task("a") >> [graph.task("b"), graph.task("c")] >> graph.task("d")
+    return graph
+
+
+async def test_a_graph_of_callables_runs_to_its_end(client: Client) -> None:
+    seen: list[str] = []
+
+    def square(number: int) -> int:
+        seen.append("square")
+        return number * number
+
+    async def boast(context: object) -> None:
+        seen.append("boast")
+
+    graph = Graph(name="numbers")
+    graph.task("square", call="square", arguments={"number": 7}) >> graph.task("boast", call="boast")
+    status = await client.run(graph, "numbers-1", callables={"square": square, "boast": boast})
+    assert (status.state, dict(status.counts), status.graph_id) == ("finished", {"completed": 2}, "numbers-1")
+    assert seen == ["square", "boast"]
+    assert await client.result("numbers-1", "square") == 49
+    assert await client.result("numbers-1", "boast") is None
+    assert [each.graph_id for each in await client.graphs()] == ["numbers-1"]
+    kinds = [event.kind for event in await client.events("numbers-1")]
+    assert kinds == ["graph-running", "task-completed", "task-completed", "graph-finished"]
+
+
+async def test_commands_run_and_their_output_is_kept_by_run(client: Client) -> None:
+    graph = Graph()
+    script = 'echo "run $TASKGRAPH_RUN_ID of $TASKGRAPH_LABEL"; test "$TASKGRAPH_RUN_ID" = 1'
+    graph.task("shaky", command=["sh", "-c", script], reruns=1)
+    graph.task("silent", command=["true"])
+    status = await client.run(graph, "g")
+    assert status.state == "finished"
+    assert await client.logs("g", "shaky", run=0) == "run 0 of shaky\n"
+    assert await client.logs("g", "shaky") == "run 1 of shaky\n"
+    assert await client.logs("g", "silent") == ""
+    with pytest.raises(NotFound, match="no run 2"):
+        await client.logs("g", "shaky", run=2)
+    with pytest.raises(NotFound) as error:
+        await client.logs("g", "shakey")
+    assert error.value.near == ("shaky",)
+
+
+async def test_submitting_the_same_again_is_one_graph(client: Client) -> None:
+    first = await client.submit(diamond(), "g")
+    again = await client.submit(diamond().to_dict(), "g")
+    assert (first.outcome, again.outcome) == (Submitted.CREATED, Submitted.EXISTING)
+    assert (first.tasks, first.edges) == (4, 4)
+    other = Graph()
+    other.task("x")
+    with pytest.raises(Refused):
+        await client.submit(other, "g")
+    fresh = await client.submit(other)
+    assert fresh.graph_id != (await client.submit(other)).graph_id
+    assert {each.graph_id for each in await client.graphs(limit=2)} <= {each.graph_id for each in await client.graphs()}
+
+
+async def test_nothing_is_written_for_a_wrong_graph_or_id(client: Client) -> None:
+    graph = Graph()
+    graph.task("a", requires=["b"])
+    with pytest.raises(InvalidGraph):
+        await client.submit(graph, "g")
+    with pytest.raises(InvalidInput, match="no graph id"):
+        await client.submit(diamond(), "not an id")
+    with pytest.raises(InvalidInput, match="no request id"):
+        await client.extend("g", diamond(), request="not an id")
+    assert await client.graphs() == []
+
+
+async def test_a_submitted_graph_can_be_looked_at(client: Client) -> None:
+    await client.submit(diamond(), "g")
+    status = await client.status("g")
+    assert (status.state, dict(status.counts)) == ("running", {"unscheduled": 3, "pending": 1})
+    assert [task.label for task in await client.tasks("g", state="unscheduled")] == ["b", "c", "d"]
+    detail = await client.task("g", "d")
+    assert (detail.requires, detail.status.state) == (["b", "c"], "unscheduled")
+    reasons = await client.why("g", "d")
+    assert [reason.label for reason in reasons if reason.cause] == ["a"]
+    with pytest.raises(NotFound):
+        await client.status("h")
+
+
+async def test_a_blocked_graph_goes_on_after_a_rerun(client: Client, tmp_path: Path) -> None:
+    graph = Graph()
+    gate = tmp_path / "gate"
+    graph.task("gate", command=["test", "-e", str(gate)]) >> graph.task("after")
+    graph.task("aside")
+    status = await client.run(graph, "g")
+    assert (status.state, status.blocked_by) == ("blocked", "gate")
+    assert dict(status.counts) == {"unscheduled": 1, "completed": 1, "failed": 1}
+    assert await client.wait("g", timeout_seconds=10) == "blocked"
+    with pytest.raises(Refused, match="“aside” is completed"):
+        await client.rerun("g", "gate", "aside")
+    gate.touch()
+    assert await client.rerun("g", reason="the gate is open") == ["gate"]
+    # Nobody handles it yet, so the graph still looks blocked: waiting must not take that for an answer.
+    with pytest.raises(TimeoutError):
+        await client.wait("g", timeout_seconds=0.3)
+    await client.rerun("g")
+    stop = asyncio.Event()
+    serving = asyncio.create_task(serve(client.app, stop, workers=[client.app.worker(built_in(client.app.clock))]))
+    try:
+        assert await client.wait("g", timeout_seconds=20) == "finished"
+    finally:
+        stop.set()
+        await serving
+    assert (await client.task("g", "gate")).status.run == 1, "asking twice for one rerun is one rerun"
+
+
+async def test_running_the_same_graph_again_goes_on_where_it_stopped(client: Client) -> None:
+    await client.submit(diamond(), "g")
+    assert (await client.run(diamond(), "g")).state == "finished"
+    assert (await client.run(diamond(), "g")).state == "finished"
+    assert all(task.run == 0 for task in await client.tasks("g"))
+
+
+async def test_a_task_extends_its_own_graph(client: Client) -> None:
+    async def discover(context: object) -> str:
+        found = Graph()
+        found.task("found", requires=["discover"])
+        asked = await client.extend("g", found)
+        while (await client.request("g", asked.request))["state"] in ("staged", "accepted"):
+            await asyncio.sleep(0.01)
+        return asked.request
+
+    graph = Graph()
+    graph.task("discover", call="discover")
+    status = await client.run(graph, "g", callables={"discover": discover})
+    assert (status.state, status.tasks) == ("finished", 2)
+    assert (await client.task("g", "found")).requires == ["discover"]
+    request = await client.result("g", "discover")
+    assert (await client.request("g", request))["state"] == "done"
+    with pytest.raises(Refused, match="only a running graph"):
+        await client.extend("g", found_later())
+
+
+def found_later() -> Graph:
+    graph = Graph()
+    graph.task("later", requires=["discover"])
+    return graph
+
+
+async def test_work_of_every_target_of_the_graph_is_done(client: Client) -> None:
+    graph = Graph()
+    graph.task("here", target="small") >> graph.task("there", target="large")
+    assert (await client.run(graph)).state == "finished"
+
+
+async def test_time_out_hands_back_what_runs(client: Client) -> None:
+    graph = Graph()
+    graph.task("long", executor="sleep", payload={"seconds": 3600})
+    with pytest.raises(TimeoutError, match=r"within 0\.5 s"):
+        await client.run(graph, "g", timeout_seconds=0.5)
+    status = (await client.task("g", "long")).status
+    assert status.state == "pending"
+    assert [run["outcome"] for run in status.runs] == ["handed-back"]
+    with pytest.raises(TimeoutError):
+        await client.wait("g", timeout_seconds=0.1)
+
+
+async def test_a_client_is_open_once(store: str) -> None:
+    client = Client(store)
+    with pytest.raises(RuntimeError, match="not open"):
+        await client.graphs()
+    async with client:
+        with pytest.raises(RuntimeError, match="open already"):
+            await client.__aenter__()
+        assert await client.graphs() == []
+    with pytest.raises(RuntimeError, match="not open"):
+        await client.graphs()
+    async with client:
+        assert await client.graphs() == []
+
+
+def test_the_store_comes_from_the_environment(store: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TASKGRAPH_STORE", store)
+    assert Client().settings.path == tmp_path / "store.db"
+    assert Client("sqlite:///other.db").settings.path == Path.cwd() / "other.db"
+
+
+def test_the_synchronous_face_does_the_same(store: str) -> None:
+    threads: list[threading.Thread] = []
+    with Client.sync(store) as client:
+        graph = Graph()
+        graph.task("note", call="note")
+        status = client.run(graph, "g", callables={"note": lambda: threads.append(threading.current_thread())})
+        assert status.state == "finished"
+        assert client.wait("g") == "finished"
+        assert [task.label for task in client.tasks("g")] == ["note"]
+        with pytest.raises(NotFound):
+            client.task("g", "other")
+        with pytest.raises(RuntimeError, match="open already"):
+            client.__enter__()
+    assert len(threads) == 1
+    with pytest.raises(RuntimeError, match="not open"):
+        client.graphs()
+
+
+def test_the_synchronous_face_has_every_method() -> None:
+    def public(owner: type) -> set[str]:
+        return {name for name, member in inspect.getmembers(owner, inspect.isfunction) if not name.startswith("_")}
+
+    assert public(SyncClient) == public(Client)
+    for name in public(Client):
+        method = getattr(SyncClient, name)
+        assert method.__doc__ == getattr(Client, name).__doc__
+        assert not inspect.iscoroutinefunction(method)
