@@ -75,13 +75,13 @@ class Records:
         try:
             etags = await self.tables.commit(graph_id, changes)
         except (Conflict, Unclear) as error:
-            self._next_sequence.pop(graph_id, None)
             if not await self._is_mine(graph_id, changes, operation.id):
                 if changes_event(changes, operation.sequence):
                     self._remember(graph_id, await self._find_sequence(graph_id, operation.sequence))
                 raise error if isinstance(error, Conflict) else Conflict("the commit was lost on its way") from error
             etags = [None] * len(changes)
-        self._remember(graph_id, operation.sequence + changes_event(changes, operation.sequence))
+        if changes_event(changes, operation.sequence):
+            self._remember(graph_id, operation.sequence + 1)
         for change, etag in zip(changes, etags, strict=True):
             _bring_up(rows, change, etag)
 
@@ -96,7 +96,8 @@ class Records:
     def _remember(self, graph_id: str, sequence: int) -> None:
         if len(self._next_sequence) >= _SEQUENCES_KEPT_MAX:
             self._next_sequence.clear()
-        self._next_sequence[graph_id] = sequence
+        # Commits of this process overlap: the number only grows.
+        self._next_sequence[graph_id] = max(sequence, self._next_sequence.get(graph_id, 1))
 
     async def _find_sequence(self, graph_id: str, at_least: int) -> int:
         """The first free number of the graph's event rows. They are gapless, so doubling steps and halves find it."""
