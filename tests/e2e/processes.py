@@ -1,0 +1,78 @@
+"""Real processes of the command line, for tests: start, wait for a condition, end by id."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment(store: str, **more: str) -> dict[str, str]:
+    """The environment of a child: this one's, without settings that would reach in from outside."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TASKGRAPH_", "AzureWebJobs"))}
+    return {**kept, "TASKGRAPH_STORE": store, **more}
+
+
+def taskgraph(*words: str, store: str, cwd: Path, timeout_seconds: float = 120, **more: str) -> Any:
+    """Run a command to its end; gives the completed process, with text output."""
+    return subprocess.run(
+        [sys.executable, "-m", "taskgraph", *words],
+        cwd=cwd,
+        env=environment(store, **more),
+        capture_output=True,
+        text=True,
+        timeout=timeout_seconds,
+        check=False,
+    )
+
+
+@contextlib.contextmanager
+def started(*words: str, store: str, cwd: Path, name: str = "", **more: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A command in the background; ended on leaving. Its output goes to `<name>.log` in cwd."""
+    with Path(cwd, f"{name or words[0]}.log").open("ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "taskgraph", *words],
+            cwd=cwd,
+            env=environment(store, **more),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield child
+        finally:
+            if child.poll() is None:
+                child.send_signal(signal.SIGTERM)
+                try:
+                    child.wait(timeout=20)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()
+
+
+def until(condition: Callable[[], Any], *, seconds: float = 30.0, what: str = "") -> Any:
+    """Look until something is so; fails with `what` when it takes too long."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what or condition}"
+        time.sleep(0.05)
+
+
+def write_graph(path: Path, tasks: Mapping[str, Any]) -> Path:
+    """A document with these tasks."""
+    path.write_text(json.dumps({"tasks": tasks}))
+    return path
+
+
+def command(*argv: str, requires: tuple[str, ...] = (), reruns: int = 0, **more: Any) -> dict[str, Any]:
+    """A task that runs a command."""
+    return {"requires": list(requires), "reruns": reruns, "task": {"payload": {"command": list(argv)}, **more}}
