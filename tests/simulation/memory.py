@@ -40,9 +40,7 @@ class MemoryTables:
         rows = self.partitions.get(partition, {})
         return [rows.get(key) for key in keys]
 
-    async def query(
-        self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None
-    ) -> Page:
+    async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
         start = continuation or rows.start
         found: list[Row] = []
         for key in sorted(self.partitions.get(partition, {})):

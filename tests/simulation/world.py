@@ -245,7 +245,9 @@ class World:
                 done = self.failed_runs.get(label, 0)
                 ended = self.clock.now().isoformat()
                 if done < self.fails.get(label, 0):
-                    failed.append(TaskResult(item.task_id, item.run, item.claim, ended, {"failed": True, "reason": "x"}))
+                    failed.append(
+                        TaskResult(item.task_id, item.run, item.claim, ended, {"failed": True, "reason": "x"})
+                    )
                 else:
                     completed.append(TaskResult(item.task_id, item.run, item.claim, ended, {"failed": False}))
             bodies = []
