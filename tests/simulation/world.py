@@ -5,6 +5,7 @@ or after the call, answer a commit that was applied with a conflict or with sile
 faults stop, time goes on until the graph is at rest; then the rows must say what the graph and the outcomes alone say.
 """
 
+import contextlib
 import json
 import random
 import types
@@ -215,10 +216,8 @@ class World:
                 if not isinstance(handled[id(message)].error, NotFound):
                     raise AssertionError(f"{message}: {handled[id(message)].error!r}")
                 continue
-            try:
+            with contextlib.suppress(StaleDelivery):
                 await queues.delete(delivery)
-            except StaleDelivery:
-                pass
 
     async def _worker(self, handlers: Handlers, name: str) -> None:
         queues = handlers.queues
@@ -257,10 +256,8 @@ class World:
                 bodies.append(to_text(TaskFailed(self.graph_id, tuple(failed))))
             if bodies:
                 await queues.send(handlers.names.events, bodies)
-            try:
+            with contextlib.suppress(StaleDelivery):
                 await queues.delete(delivery)
-            except StaleDelivery:
-                pass
 
     def _executed(self, item: Claim) -> None:
         key = (item.task_id, item.run)
