@@ -109,33 +109,32 @@ class CrashError(BaseException):
 class Trap:
     """What happens at storage call number `at` (from 1), counted over tables and queues; later calls are spared.
 
-    kinds: `before` and `after` kill the process; `unclear` loses the answer of a commit that was applied, `conflict`
-    answers it with a conflict; `unavailable` refuses the call.
+    kind: `before` and `after` kill the process; `unclear` loses the answer of a commit that was applied, `conflict`
+    answers it with a conflict; `unavailable` refuses the call. only: count the calls of this name alone.
     """
 
     at: int = 0
     kind: str = "before"
+    only: str = ""
     calls: list[str] = field(default_factory=list)
-    sprung: bool = False
 
-    def _hits(self, *kinds: str) -> bool:
-        if len(self.calls) == self.at and self.kind in kinds:
-            self.sprung = True
-        return len(self.calls) == self.at and self.kind in kinds
+    def _hits(self, call: str, kind: str) -> bool:
+        counted = len(self.calls) if not self.only else self.calls.count(self.only)
+        return counted == self.at and self.kind == kind and self.only in ("", call)
 
     def before(self, call: str) -> None:
         self.calls.append(call)
-        if self._hits("before"):
+        if self._hits(call, "before"):
             raise CrashError(call)
-        if self._hits("unavailable"):
+        if self._hits(call, "unavailable"):
             raise StorageUnavailable(f"503 at {call}")
 
     def after(self, call: str) -> None:
-        if self._hits("after"):
+        if self._hits(call, "after"):
             raise CrashError(call)
-        if call == "commit" and self._hits("unclear"):
+        if call == "commit" and self._hits(call, "unclear"):
             raise Unclear("the answer was lost")
-        if call == "commit" and self._hits("conflict"):
+        if call == "commit" and self._hits(call, "conflict"):
             raise Conflict("412 on the own write")
 
 

@@ -1,7 +1,7 @@
 """The scenarios of the scheduler that this one descends from, each under its id.
 
 What they said of things that are not here is translated, and the docstring says how: a scope, scheduler id or task
-group id is a key that the schema does not know; "a message was published" is a fact in the journal, in order and exactly
+group id is a key that the schema does not know; "a message was published" is a fact in the journal, in order and just
 once; "a task was scheduled on the queue" is its row in `pending` and a work message that offers it.
 """
 # ruff: noqa: N802 - the ids are names
