@@ -1,0 +1,119 @@
+"""Logs over Azure Blob Storage: one append blob for each file of a run.
+
+What this room is for: the port Logs in the words of azure-storage-blob. It never makes a link that carries a signature:
+who may read a log is decided by the account.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from azure.core import MatchConditions
+from azure.core.exceptions import HttpResponseError
+from azure.storage.blob.aio import BlobClient, ContainerClient
+
+from taskgraph.errors import StorageError, TooLarge
+from taskgraph.storage import checks
+from taskgraph.storage.azure_calls import Caller, Repeat, code_of
+
+CONTAINER: Final = "taskgraph-logs"
+_BLOCK_BYTES_MAX: Final = 4 * 1024 * 1024
+_READ_BYTES_MAX: Final = 4 * 1024 * 1024  # one request; the SDK would cut a longer one into several
+
+
+class AzureLogs:
+    """Port Logs; see taskgraph/storage/logs.py for the promises."""
+
+    def __init__(
+        self, caller: Caller, make_blob: Callable[[str], BlobClient], make_container: Callable[[], ContainerClient]
+    ) -> None:
+        self._caller = caller
+        self._make_blob = make_blob
+        self._make_container = make_container
+
+    def url(self, graph_id: str, task_id: str, run: int, name: str = "run.log") -> str:
+        """See Logs; without a signature."""
+        return f"{self._caller.endpoint}/{CONTAINER}/{_blob_name(graph_id, task_id, run, name)}"
+
+    async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
+        """See Logs. Raises TooLarge past the 50,000 blocks of an append blob.
+
+        Not repeated when the answer is lost: the bytes may be there already.
+        """
+        blob = self._make_blob(_blob_name(graph_id, task_id, run, name))
+        try:
+            for start in range(0, len(data), _BLOCK_BYTES_MAX):
+                await self._append_block(blob, data[start : start + _BLOCK_BYTES_MAX])
+            if not data:
+                await self._create(blob)
+        except HttpResponseError as error:
+            raise self._told(error, blob) from error
+
+    async def read(
+        self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
+    ) -> bytes | None:
+        """See Logs. At most 4 MiB at a time."""
+        if offset < 0 or limit < 1:
+            raise ValueError(f"reading {limit} bytes from {offset}: at least 1, from 0 on")
+        blob = self._make_blob(_blob_name(graph_id, task_id, run, name))
+
+        async def part() -> bytes:
+            stream = await blob.download_blob(offset=offset, length=min(limit, _READ_BYTES_MAX))
+            return await stream.readall()
+
+        try:
+            return await self._caller.call(part, Repeat.ALWAYS)
+        except HttpResponseError as error:
+            if error.status_code == 416:
+                return b""
+            if code_of(error) in ("BlobNotFound", "ContainerNotFound"):
+                return None
+            raise self._told(error, blob) from error
+
+    async def close(self) -> None:
+        """Nothing: the connections belong to the store."""
+
+    async def _append_block(self, blob: BlobClient, block: bytes) -> None:
+        try:
+            await self._caller.call(lambda: blob.append_block(block), Repeat.UNSENT)
+        except HttpResponseError as error:
+            if code_of(error) not in ("BlobNotFound", "ContainerNotFound"):
+                raise
+            await self._create(blob)
+            await self._caller.call(lambda: blob.append_block(block), Repeat.UNSENT)
+
+    async def _create(self, blob: BlobClient) -> None:
+        """Make the blob, unless somebody else has: what they wrote must stay."""
+        for container_made in (False, True):
+            try:
+                # Repeating is safe: If-None-Match makes a second creation fail, and that is no trouble.
+                await self._caller.call(
+                    lambda: blob.create_append_blob(match_condition=MatchConditions.IfMissing), Repeat.ALWAYS
+                )
+            except HttpResponseError as error:
+                if (error.status_code == 409 and code_of(error) == "BlobAlreadyExists") or error.status_code == 412:
+                    return
+                if container_made or code_of(error) != "ContainerNotFound":
+                    raise
+                await self._create_container()
+            else:
+                return
+
+    async def _create_container(self) -> None:
+        try:
+            await self._caller.call(self._make_container().create_container, Repeat.ALWAYS)
+        except HttpResponseError as error:
+            if code_of(error) != "ContainerAlreadyExists":
+                raise
+
+    def _told(self, error: HttpResponseError, blob: BlobClient) -> StorageError:
+        code = code_of(error)
+        if code == "ContainerBeingDeleted":
+            return self._caller.unavailable(error)
+        if code == "BlockCountExceedsLimit":
+            return TooLarge(f"the log {blob.blob_name} has as many blocks as a blob may have")
+        return self._caller.refused(error)
+
+
+def _blob_name(graph_id: str, task_id: str, run: int, name: str) -> str:
+    checks.check_log(graph_id, task_id, run, name)
+    return f"{graph_id}/{task_id}/{run}/{name}"

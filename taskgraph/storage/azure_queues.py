@@ -1,0 +1,157 @@
+"""Queues over Azure Queue Storage.
+
+What this room is for: the port Queues in the words of azure-storage-queue. Messages are plain text, not base64, and
+never expire (P21). It never renews or deletes on its own account.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from azure.core.exceptions import HttpResponseError
+from azure.storage.queue.aio import QueueClient
+
+from taskgraph.errors import StaleDelivery, StorageError, TooLarge
+from taskgraph.storage import checks
+from taskgraph.storage.azure_calls import Caller, Repeat, code_of, in_parallel
+from taskgraph.storage.queues import Delivery
+
+_T = TypeVar("_T")
+
+_FOREVER: Final = -1
+_STALE: Final = frozenset({"MessageNotFound", "PopReceiptMismatch", "QueueNotFound"})
+_BEING_DELETED: Final = frozenset({"QueueBeingDeleted", "QueueDisabled"})
+_TOO_LARGE: Final = frozenset({"RequestBodyTooLarge", "MessageTooLarge"})
+
+
+class AzureQueues:
+    """Port Queues; see taskgraph/storage/queues.py for the promises. Times are whole seconds there, rounded up."""
+
+    def __init__(
+        self, caller: Caller, make_client: Callable[[str], QueueClient], on_send: Callable[[str], None] | None
+    ) -> None:
+        self._caller = caller
+        self._make_client = make_client
+        self._clients: dict[str, QueueClient] = {}
+        self._on_send = on_send
+
+    async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
+        """See Queues. Repeated when the answer is lost: a duplicate is allowed, a lost message is not."""
+        checks.check_send(queue, bodies, delay_seconds)
+        if not bodies:
+            return
+        client = self._open(queue)
+        delay = math.ceil(delay_seconds)
+
+        async def one(body: str) -> None:
+            await self._call(
+                queue,
+                lambda: client.send_message(body, visibility_timeout=delay, time_to_live=_FOREVER),
+                Repeat.ALWAYS,
+            )
+
+        await in_parallel(one, bodies)
+        if self._on_send is not None and delay == 0:
+            self._on_send(queue)
+
+    async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
+        """See Queues. Not repeated when the answer is lost: its messages come again when their lease ends."""
+        checks.check_receive(queue, count, lease_seconds)
+        client = self._open(queue)
+        lease = max(1, math.ceil(lease_seconds))
+
+        async def page() -> list[Delivery]:
+            pages = client.receive_messages(messages_per_page=count, visibility_timeout=lease).by_page()
+            async for messages in pages:
+                return [
+                    Delivery(queue, m.id, m.pop_receipt or "", m.content or "", int(m.dequeue_count or 1))
+                    async for m in messages
+                ]
+            return []
+
+        return await self._call(queue, page, Repeat.UNSENT)
+
+    async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
+        """See Queues. When the answer is lost, the lease is too: the new receipt went with it."""
+        checks.check_renew(lease_seconds)
+        client = self._open(delivery.queue)
+        lease = math.ceil(lease_seconds)
+        try:
+            answer = await self._caller.call(
+                lambda: client.update_message(delivery.id, delivery.receipt, visibility_timeout=lease), Repeat.UNSENT
+            )
+        except HttpResponseError as error:
+            raise self._of_delivery(error, delivery) from error
+        return Delivery(delivery.queue, delivery.id, answer.pop_receipt or "", delivery.body, delivery.dequeue_count)
+
+    async def delete(self, delivery: Delivery) -> None:
+        """See Queues."""
+        client = self._open(delivery.queue)
+        tries = 0
+
+        async def once() -> None:
+            nonlocal tries
+            tries += 1
+            await client.delete_message(delivery.id, delivery.receipt)
+
+        try:
+            await self._caller.call(once, Repeat.ALWAYS)
+        except HttpResponseError as error:
+            if tries > 1 and code_of(error) == "MessageNotFound":
+                return  # a try whose answer was lost has done it
+            raise self._of_delivery(error, delivery) from error
+
+    async def count(self, queue: str) -> int:
+        """See Queues."""
+        checks.check_queue_name(queue)
+        client = self._open(queue)
+        try:
+            properties = await self._caller.call(client.get_queue_properties, Repeat.ALWAYS)
+        except HttpResponseError as error:
+            if code_of(error) == "QueueNotFound":
+                return 0
+            raise self._told(error, queue) from error
+        return int(properties.approximate_message_count or 0)
+
+    async def close(self) -> None:
+        """Nothing: the connections belong to the store."""
+
+    async def _call(self, queue: str, work: Callable[[], Awaitable[_T]], repeat: Repeat) -> _T:
+        """Call, and make the queue if there is none."""
+        try:
+            try:
+                return await self._caller.call(work, repeat)
+            except HttpResponseError as error:
+                if code_of(error) != "QueueNotFound":
+                    raise
+            await self._create(queue)
+            return await self._caller.call(work, repeat)
+        except HttpResponseError as error:
+            raise self._told(error, queue) from error
+
+    async def _create(self, queue: str) -> None:
+        client = self._open(queue)
+        try:
+            await self._caller.call(client.create_queue, Repeat.ALWAYS)
+        except HttpResponseError as error:
+            if code_of(error) != "QueueAlreadyExists":
+                raise
+
+    def _open(self, queue: str) -> QueueClient:
+        client = self._clients.get(queue)
+        if client is None:
+            client = self._clients[queue] = self._make_client(queue)
+        return client
+
+    def _of_delivery(self, error: HttpResponseError, delivery: Delivery) -> StorageError:
+        if code_of(error) in _STALE:
+            return StaleDelivery(f"message {delivery.id} of {delivery.queue} is in other hands now, or deleted")
+        return self._told(error, delivery.queue)
+
+    def _told(self, error: HttpResponseError, queue: str) -> StorageError:
+        code = code_of(error)
+        if code in _BEING_DELETED:
+            return self._caller.unavailable(error)
+        if error.status_code == 413 or code in _TOO_LARGE:
+            return TooLarge(f"a message for queue {queue}: the service answers {error.status_code} {code}")
+        return self._caller.refused(error)

@@ -1,0 +1,93 @@
+"""What every test may ask for: the storage emulator, and an opened store of each kind.
+
+- `azurite`: the connection string of a storage emulator, one for the whole run. Started when first asked for, unless
+  TASKGRAPH_TEST_AZURITE names one that runs already (`python -m tests.azurite -- pytest`). If it is not installed, the
+  test is skipped; with CI or TASKGRAPH_TEST_REQUIRE_AZURITE set it fails, so that nothing is left out in silence.
+- `store`: an OpenStore over each of them, with names of its own, so that tests never meet.
+"""
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from taskgraph.clock import SystemClock
+from taskgraph.storage.azure import AzureStore
+from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.logs import Logs
+from taskgraph.storage.queues import Queues
+from taskgraph.storage.tables import Tables
+from tests import azurite as emulator
+from tests.manual_clock import ManualClock
+
+STORES = ("embedded", pytest.param("azurite", marks=pytest.mark.azurite))
+
+
+@dataclass(slots=True)
+class OpenStore:
+    """A store under test, with names that no other test uses.
+
+    kind: "embedded" or "azurite". clock: the embedded store's, by which its leases go; None for the emulator, whose
+    time is the machine's.
+    """
+
+    kind: str
+    store: EmbeddedStore | AzureStore
+    prefix: str
+    clock: ManualClock | None
+
+    @property
+    def tables(self) -> Tables:
+        return self.store.tables(self.prefix)
+
+    @property
+    def queues(self) -> Queues:
+        return self.store.queues()
+
+    @property
+    def logs(self) -> Logs:
+        return self.store.logs()
+
+    def queue(self, name: str = "work") -> str:
+        """A queue of this test."""
+        return f"{self.prefix}-{name}"
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let leases and delays go on: at once where the clock is ours."""
+        if self.clock is not None:
+            self.clock.advance(seconds)
+        else:
+            await asyncio.sleep(seconds)
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[str]:
+    if running := os.environ.get(emulator.VARIABLE):
+        yield running
+        return
+    try:
+        emulator.version()
+    except emulator.AzuriteMissing as error:
+        if os.environ.get("CI") or os.environ.get("TASKGRAPH_TEST_REQUIRE_AZURITE"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    with emulator.azurite() as connection_string:
+        yield connection_string
+
+
+@pytest.fixture(params=STORES)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenStore]:
+    prefix = f"t{secrets.token_hex(6)}"
+    if request.param == "embedded":
+        clock = ManualClock()
+        embedded = EmbeddedStore(tmp_path / "store.db", clock)
+        yield OpenStore("embedded", embedded, prefix, clock)
+        await embedded.close()
+    else:
+        azure = AzureStore.from_connection_string(request.getfixturevalue("azurite"), SystemClock())
+        yield OpenStore("azurite", azure, prefix, None)
+        await azure.close()

@@ -1,0 +1,58 @@
+"""A clock that stands still until a test moves it."""
+
+import asyncio
+import hashlib
+import heapq
+import itertools
+from datetime import UTC, datetime, timedelta
+
+from taskgraph.model import slugid_from
+
+
+class ManualClock:
+    """Implements taskgraph.clock.Clock: time moves with `advance` alone, ids are counted, and there is no chance."""
+
+    def __init__(self, start: datetime = datetime(2024, 1, 1, tzinfo=UTC), seed: str = "") -> None:
+        self._start = start
+        self._seconds = 0.0
+        self._seed = seed
+        self._ids = itertools.count()
+        self._order = itertools.count()
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._seconds)
+
+    def monotonic(self) -> float:
+        return self._seconds
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the clock has been advanced so far; no time at all is a turn of the loop."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._seconds + seconds, next(self._order), waiter))
+        await waiter
+
+    def new_id(self) -> str:
+        return slugid_from(hashlib.sha256(f"{self._seed}{next(self._ids)}".encode()).digest())
+
+    def jitter(self) -> float:
+        return 0.5
+
+    def advance(self, seconds: float) -> None:
+        """Let so much time pass, and wake who has slept enough."""
+        self._seconds += seconds
+        while self._sleepers and self._sleepers[0][0] <= self._seconds:
+            _, _, waiter = heapq.heappop(self._sleepers)
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class HurriedClock(ManualClock):
+    """A clock on which whoever sleeps moves the time himself: for retries and their budgets."""
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+        await asyncio.sleep(0)
