@@ -1,5 +1,6 @@
 """The fast check of a node says what the schema says; the schemas are whole; lines and cycles are found exactly."""
 
+import copy
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -116,7 +117,50 @@ NODES = (
 )
 
 
-@given(NODES)
+GOOD: list[dict[str, Any]] = [
+    {"task": {}},
+    {"requires": ["a", "é"], "reruns": 999, "task": {"routing": "x" * 10, "deadline": "2030-01-31T12:00:00Z"}},
+    {"task": {"executor": "sleep", "payload": {"seconds": 0, "command": 1}, "target": "a-b"}},
+    {"reruns": 1.0, "task": {"executor": "own-1", "payload": {"command": []}, "metadata": {"name": "", "more": []}}},
+    {
+        "requires": [],
+        "task": {
+            "payload": {
+                "command": ["x", {"$subs": "taskId:a"}],
+                "env": {"A": "", "B": {"$subs": "taskId:a"}},
+                "cwd": ".",
+                "timeout": 1,
+            },
+            "metadata": {"description": "", "owner": "", "source": ""},
+        },
+    },
+    {"task": {"executor": "command", "payload": {"command": ["x"], "env": {}, "cwd": {"$subs": "taskId:b"}}}},
+]
+VALUES = st.one_of(SCALARS, REFERENCES, PAYLOADS, TASKS, st.lists(WORDS, max_size=2))
+KEYS = ["requires", "reruns", "task", "routing", "deadline", "payload", "executor", "target", "metadata", "command"]
+
+
+@st.composite
+def spoilt(draw: st.DrawFn) -> Any:
+    """A good node of which up to two members, at any depth, are changed, removed or added."""
+    node: Any = json.loads(json.dumps(draw(st.sampled_from(GOOD))))
+    for _ in range(draw(st.integers(0, 2))):
+        here = node
+        while inner := [there for there in (here.values() if isinstance(here, dict) else here) if there]:
+            there = draw(st.sampled_from(inner))
+            if not isinstance(there, dict | list) or draw(st.integers(0, 3)) == 0:
+                break
+            here = there
+        if isinstance(here, list):
+            here.append(copy.deepcopy(draw(WORDS)))
+        elif draw(st.integers(0, 3)) or not here:
+            here[draw(st.sampled_from([*here, *KEYS, "timeout", "seconds", "name"]))] = copy.deepcopy(draw(VALUES))
+        else:
+            here.pop(draw(st.sampled_from(list(here))))
+    return node
+
+
+@given(NODES | spoilt())
 @settings(deadline=None, max_examples=1_500)
 def test_the_fast_check_and_the_schema_agree(node: Any):
     slow = schemas.validator("task-graph", "#/$defs/node").is_valid(node)
@@ -124,11 +168,10 @@ def test_the_fast_check_and_the_schema_agree(node: Any):
     assert node_is_plain(node, frozenset()) is slow
 
 
-@given(TASKS)
-@settings(deadline=None, max_examples=1_500)
-def test_the_fast_check_and_the_schema_agree_on_definitions(task: dict[str, Any]):
-    node = {"task": task}
-    assert node_is_plain(node, frozenset()) is schemas.validator("task-graph", "#/$defs/node").is_valid(node)
+@pytest.mark.parametrize("node", GOOD)
+def test_the_good_ones_are_good(node: dict[str, Any]):
+    assert node_is_plain(node, frozenset())
+    assert schemas.validator("task-graph", "#/$defs/node").is_valid(node)
 
 
 # --- strict JSON -----------------------------------------------------------------------------------------------

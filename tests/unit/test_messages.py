@@ -1,0 +1,287 @@
+"""Messages: there and back, the checks against the schemas, and whatever else may lie in a queue."""
+
+import base64
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskgraph import limits, schemas
+from taskgraph.errors import InvalidInput, InvalidMessage, TaskgraphError, TooLarge
+from taskgraph.messages import (
+    AddTasks,
+    Message,
+    Rerun,
+    RunTasks,
+    TaskCompleted,
+    TaskFailed,
+    TaskResult,
+    UnknownVersion,
+    bundles,
+    parse,
+    to_object,
+    to_text,
+)
+from taskgraph.model import task_id_of
+
+IDS = [task_id_of("g", f"t{i}") for i in range(40)]
+ENDED = "2030-01-31T12:00:00Z"
+DONE = TaskResult(IDS[0], 0, "claim", ENDED, {"failed": False, "exitCode": 0, "size": {"bytes": 1}})
+LOST = TaskResult(IDS[1], 3, "claim", ENDED, {"failed": True, "reason": "é"}, exception=True)
+MESSAGES: list[tuple[str, Message]] = [
+    ("add-tasks", AddTasks("g-1", "r_1")),
+    ("rerun", Rerun("g-1", IDS[0], 2)),
+    ("rerun", Rerun("g-1", IDS[0], 2, "why not")),
+    ("task-completed", TaskCompleted("g-1", (DONE,))),
+    ("task-failed", TaskFailed("g-1", (LOST, TaskResult(IDS[2], 0, "c", ENDED, {"failed": True})))),
+    ("run-tasks", RunTasks("g-1", "big-one", ((IDS[0], 0), (IDS[1], 7)))),
+]
+
+
+@pytest.mark.parametrize(("kind", "message"), MESSAGES)
+def test_a_message_survives_the_way_there_and_back(kind: str, message: Message):
+    text = to_text(message)
+    assert json.loads(text) == to_object(message)
+    assert json.loads(text)["type"] == kind
+    assert json.loads(text)["version"] == 1
+    assert schemas.validator(f"message-{kind}").is_valid(json.loads(text))
+    for body in (
+        text,
+        text.encode(),
+        "\ufeff" + text + "\n",
+        json.dumps(json.loads(text), indent=2),
+        base64.b64encode(text.encode()).decode(),
+        base64.b64encode(b"\xef\xbb\xbf" + text.encode()),
+    ):
+        assert parse(body) == message
+
+
+def test_there_is_a_schema_for_every_message_and_its_examples_are_read():
+    names = [name for name in schemas.names() if name.startswith("message-")]
+    assert names == sorted({f"message-{kind}" for kind, _ in MESSAGES})
+    for name in names:
+        for example in schemas.schema(name)["examples"]:
+            assert to_object(parse(json.dumps(example))) == example
+
+
+def test_text_is_ascii_without_half_characters():
+    result = TaskResult(IDS[0], 0, "c", ENDED, {"failed": True, "reason": "\ud83d😀\x00\uffff", "\udc00": "\udc00"})
+    text = to_text(TaskFailed("g", (result,)))
+    assert text.isascii()
+    message = parse(text)
+    assert isinstance(message, TaskFailed)
+    assert message.tasks[0].resolution == {"failed": True, "reason": "\ufffd😀\x00\uffff", "\ufffd": "\ufffd"}
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), {1, 2}])
+def test_what_json_cannot_hold_is_not_written(value: object):
+    with pytest.raises(InvalidMessage, match="task-completed"):
+        to_text(TaskCompleted("g", (TaskResult(IDS[0], 0, "c", ENDED, {"failed": False, "x": value}),)))
+
+
+def test_unknown_keys_are_passed_over_and_resolutions_keep_theirs():
+    obj = to_object(MESSAGES[3][1])
+    obj["new"] = obj["tasks"][0]["new"] = {"x": [1]}
+    assert parse(json.dumps(obj)) == MESSAGES[3][1]
+
+
+@pytest.mark.parametrize("kind", ["add-tasks", "invent-tasks"])
+def test_a_higher_version_is_left_for_a_newer_reader(kind: str):
+    with pytest.raises(UnknownVersion) as caught:
+        parse(json.dumps({"version": 2, "type": kind, "graph": ["g"]}))
+    assert isinstance(caught.value, TaskgraphError)
+    assert not isinstance(caught.value, InvalidInput)
+
+
+def changed(kind: str, **changes: Any) -> dict[str, Any]:
+    obj = json.loads(to_text(dict(MESSAGES)[kind]))
+    return {key: value for key, value in (obj | changes).items() if value is not ...}
+
+
+def result_changed(kind: str, **changes: Any) -> dict[str, Any]:
+    obj = json.loads(to_text(dict(MESSAGES)[kind]))
+    obj["tasks"][0] = {key: value for key, value in (obj["tasks"][0] | changes).items() if value is not ...}
+    return obj
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    (changed("add-tasks", version=...), "version"),
+    (changed("add-tasks", version="1"), "version"),
+    (changed("add-tasks", version=True), "version"),
+    (changed("add-tasks", version=0), "version"),
+    (changed("add-tasks", version=1.5), "version"),
+    (changed("add-tasks", type="add-task"), "type"),
+    (changed("add-tasks", type=["add-tasks"]), "type"),
+    (changed("add-tasks", graph="a/b"), "graph"),
+    (changed("add-tasks", graph="a\n"), "graph"),
+    (changed("add-tasks", graph="x" * 65), "graph"),
+    (changed("add-tasks", graph=None), "graph"),
+    (changed("add-tasks", request=""), "request"),
+    (changed("add-tasks", request="r#"), "request"),
+    (changed("rerun", task="short"), "task"),
+    (changed("rerun", task=IDS[0] + "\n"), "task"),
+    (changed("rerun", run=-1), "run"),
+    (changed("rerun", run=1_000_001), "run"),
+    (changed("rerun", run=True), "run"),
+    (changed("rerun", reason="x" * 1_001), "reason"),
+    (changed("rerun", reason=None), "reason"),
+    (changed("run-tasks", target="A"), "target"),
+    (changed("run-tasks", tasks=[]), "tasks"),
+    (changed("run-tasks", tasks=[{"task": IDS[0], "run": 0}] * 33), "tasks"),
+    (changed("run-tasks", tasks=[[IDS[0], 0]]), "tasks"),
+    (changed("run-tasks", tasks=[{"task": IDS[0]}]), "run"),
+    (changed("task-completed", tasks={}), "tasks"),
+    (result_changed("task-completed", claim=""), "claim"),
+    (result_changed("task-completed", claim="x" * 129), "claim"),
+    (result_changed("task-completed", ended="yesterday"), "ended"),
+    (result_changed("task-completed", ended="2030-01-31T12:00:00"), "ended"),
+    (result_changed("task-completed", ended=...), "ended"),
+    (result_changed("task-completed", exception=True), "exception"),
+    (result_changed("task-failed", exception=1), "exception"),
+    (result_changed("task-completed", resolution=None), "resolution"),
+    (result_changed("task-completed", resolution={}), "failed"),
+    (result_changed("task-completed", resolution={"failed": True}), "failed"),
+    (result_changed("task-failed", resolution={"failed": False}), "failed"),
+    (result_changed("task-failed", resolution={"failed": 1}), "failed"),
+    (result_changed("task-failed", resolution={"failed": True, "reason": "x" * 1_001}), "reason"),
+    (result_changed("task-failed", resolution={"failed": True, "exitCode": "1"}), "exitCode"),
+    (result_changed("task-failed", resolution={"failed": True, "exitCode": 2**31}), "exitCode"),
+    (result_changed("task-failed", resolution={"failed": True, "logsUrl": 1}), "logsUrl"),
+]
+
+
+@pytest.mark.parametrize(("obj", "word"), WRONG)
+def test_what_is_wrong_is_named(obj: dict[str, Any], word: str):
+    with pytest.raises(InvalidMessage, match=word):
+        parse(json.dumps(obj))
+    for name in schemas.names():
+        if name.startswith("message-"):
+            assert not schemas.validator(name).is_valid(obj)
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ("", "no JSON object"),
+        ("hello", "neither"),
+        ("[]", "neither"),
+        (base64.b64encode(b"hello").decode(), "no JSON object"),
+        (b"\xff\xfe", "UTF-8"),
+        ('{"version": 1', "not JSON"),
+        ('{"version": 1, "version": 1}', "more than once"),
+        ('{"version": NaN}', "NaN"),
+        ('{"version": 1e999}', "Infinity"),
+        ('{"version": 1' + "0" * 10_000 + "}", "64 bits"),
+        ('{"version": 99999999999}', "version"),
+        ('{"version": 1, "graph": "\\ud800"}', "surrogate"),
+        ('{"x": ' * 100 + "1" + "}" * 100, "64"),
+        ("{" * 60_000, "64"),
+        ('{"' + "x" * 70_000, "fit"),
+    ],
+)
+def test_what_else_may_lie_in_a_queue(body: str | bytes, word: str):
+    with pytest.raises(InvalidMessage, match=word):
+        parse(body)
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.sampled_from([0, 1, 2, -1, 1.0, 0.5, 1_000_000, 1_000_001, 2**31, -(2**31)])
+    | st.sampled_from(["", "g-1", IDS[0], IDS[0] + "\n", "x" * 64, "x" * 65, "x" * 128, "x" * 129, "x" * 1_001, ENDED,
+                       "2030-02-31T12:00:00Z", "2030-01-31T12:00:00+00:00", "default", "a--b", "add-tasks", "rerun"])
+)  # fmt: skip
+ANYTHING = SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(st.sampled_from(["task", "run"]), SCALARS)
+
+
+def spoilt(good: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """The object with up to two of its members, at any depth, changed, removed or added."""
+
+    @st.composite
+    def draw_one(draw: st.DrawFn) -> dict[str, Any]:
+        obj: dict[str, Any] = json.loads(json.dumps(good))
+        for _ in range(draw(st.integers(0, 2))):
+            here: Any = obj
+            while True:
+                inner = [key for key, value in here.items() if isinstance(value, dict)]
+                inner += [key for key, value in here.items() if isinstance(value, list) and value]
+                if not inner or draw(st.booleans()):
+                    break
+                there = here[draw(st.sampled_from(inner))]
+                there = there[0] if isinstance(there, list) else there
+                if not isinstance(there, dict):
+                    break
+                here = there
+            extra = ["new", "exception", "reason", "exitCode", "resultUrl", "logsUrl"]
+            key = draw(st.sampled_from([*here, *extra]))
+            if draw(st.integers(0, 5)):
+                here[key] = draw(ANYTHING)
+            else:
+                here.pop(key, None)
+        return obj
+
+    return draw_one()
+
+
+@given(st.sampled_from(MESSAGES).flatmap(lambda pair: st.tuples(st.just(pair[0]), spoilt(to_object(pair[1])))))
+@settings(deadline=None, max_examples=1_500)
+def test_the_checks_and_the_schemas_agree(case: tuple[str, dict[str, Any]]):
+    _, obj = case
+    kinds = {kind for kind, _ in MESSAGES}
+    kind = obj.get("type")
+    by_schema = isinstance(kind, str) and kind in kinds and schemas.validator(f"message-{kind}").is_valid(obj)
+    try:
+        message = parse(json.dumps(obj))
+    except (InvalidMessage, UnknownVersion):
+        assert not by_schema
+    else:
+        assert by_schema
+        assert parse(to_text(message)) == message
+
+
+@given(st.text(max_size=40) | st.binary(max_size=40) | st.text('{}[]":,\\version1typeAQgw=', max_size=60))
+@settings(deadline=None, max_examples=300)
+def test_no_body_breaks_the_reader(body: str | bytes):
+    with pytest.raises((InvalidMessage, UnknownVersion)):
+        parse(body)
+
+
+# --- bundles ---------------------------------------------------------------------------------------------------
+
+
+def test_bundles_keep_the_order_and_the_number():
+    wanted = [(task_id, index) for index, task_id in enumerate(IDS)]
+    made = bundles(lambda part: RunTasks("g", "default", part), wanted, 7)
+    assert [len(message.tasks) for message in made if isinstance(message, RunTasks)] == [7, 7, 7, 7, 7, 5]
+    assert [entry for message in made if isinstance(message, RunTasks) for entry in message.tasks] == wanted
+    made = bundles(lambda part: RunTasks("g", "default", part), wanted)
+    assert [len(message.tasks) for message in made if isinstance(message, RunTasks)] == [limits.BUNDLE_TASKS_MAX, 8]
+    assert bundles(lambda part: RunTasks("g", "d", part), []) == []
+
+
+@given(st.lists(st.integers(0, 900), max_size=40), st.integers(1_300, 5_000))
+@settings(deadline=None)
+def test_bundles_fill_the_bytes_and_never_overflow(sizes: list[int], bytes_max: int):
+    results = [
+        TaskResult(IDS[index], 0, "c", ENDED, {"failed": True, "reason": "é" * (size // 6)})
+        for index, size in enumerate(sizes)
+    ]
+    make: Callable[[tuple[TaskResult, ...]], Message] = lambda part: TaskFailed("g", part)  # noqa: E731
+    made = [message for message in bundles(make, results, bytes_max=bytes_max) if isinstance(message, TaskFailed)]
+    assert [result for message in made for result in message.tasks] == results
+    for message, following in itertools.zip_longest(made, made[1:]):
+        assert len(to_text(message)) <= bytes_max
+        assert 1 <= len(message.tasks) <= limits.BUNDLE_TASKS_MAX
+        if following is not None and len(message.tasks) < limits.BUNDLE_TASKS_MAX:
+            one_more = TaskFailed("g", (*message.tasks, following.tasks[0]))
+            assert len(to_text(one_more)) > bytes_max
+
+
+def test_an_item_that_is_too_large_by_itself_is_refused():
+    result = TaskResult(IDS[0], 0, "c", ENDED, {"failed": True, "x": "x" * limits.MESSAGE_BYTES_MAX})
+    with pytest.raises(TooLarge):
+        bundles(lambda part: TaskFailed("g", part), [DONE, result])
