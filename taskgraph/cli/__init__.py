@@ -1,0 +1,91 @@
+"""The command line: commands put together, and run.
+
+What this room is for: the names of the commands and their order in the help. What they do is in the rooms beside this
+one; what errors mean is in `failures`. It never imports anything heavy: a store, a schema or a display is loaded by the
+command that needs it.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from taskgraph import __version__
+from taskgraph.cli import documents, failures, inspecting, running
+from taskgraph.cli.common import Root, Session, StoreOption, VerboseOption, set_up_logging
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="taskgraph",
+    cls=Root,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=failures.EXIT_CODES,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"taskgraph {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    ctx: typer.Context,
+    store: StoreOption = None,
+    verbose: VerboseOption = 0,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Run graphs of tasks. The only server is a storage account; on one machine it is a file."""
+    session = Session(store=store, verbose=verbose)
+    ctx.obj = session
+    set_up_logging(session)
+
+
+def _add(group: typer.Typer, name: str, command: Callable[..., None], epilog: str, panel: str | None = None) -> None:
+    """Add a command. Its docstring is its help: paragraphs, whose line breaks are ours and not the terminal's."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    text = "\n\n".join(" ".join(each.split()) for each in paragraphs)
+    group.command(name, help=text, epilog=epilog, rich_help_panel=panel)(command)
+
+
+_RUN, _LOOK, _FILES, _SERVE = "Run", "Look", "Files", "Serve"
+
+_add(app, "run", running.run, running.RUN_EXAMPLES, _RUN)
+_add(app, "submit", running.submit, running.SUBMIT_EXAMPLES, _RUN)
+_add(app, "extend", running.extend, running.EXTEND_EXAMPLES, _RUN)
+_add(app, "rerun", running.rerun, running.RERUN_EXAMPLES, _RUN)
+
+_add(app, "list", inspecting.list_, inspecting.LIST_EXAMPLES, _LOOK)
+_add(app, "status", inspecting.status, inspecting.STATUS_EXAMPLES, _LOOK)
+_add(app, "watch", inspecting.watch, inspecting.WATCH_EXAMPLES, _LOOK)
+_add(app, "show", inspecting.show, inspecting.SHOW_EXAMPLES, _LOOK)
+_add(app, "task", inspecting.task, inspecting.TASK_EXAMPLES, _LOOK)
+_add(app, "why", inspecting.why, inspecting.WHY_EXAMPLES, _LOOK)
+_add(app, "logs", inspecting.logs, inspecting.LOGS_EXAMPLES, _LOOK)
+_add(app, "events", inspecting.events, inspecting.EVENTS_EXAMPLES, _LOOK)
+_add(app, "rows", inspecting.rows, inspecting.ROWS_EXAMPLES, _LOOK)
+
+_add(app, "validate", documents.validate, documents.VALIDATE_EXAMPLES, _FILES)
+_add(app, "plan", documents.plan, documents.PLAN_EXAMPLES, _FILES)
+_add(app, "import", documents.import_, documents.IMPORT_EXAMPLES, _FILES)
+
+_add(app, "serve", running.serve, running.SERVE_EXAMPLES, _SERVE)
+_add(app, "worker", running.worker, running.WORKER_EXAMPLES, _SERVE)
+
+_poison = typer.Typer(no_args_is_help=True, help="Messages that could not be handled: look at them, put them back.")
+_add(_poison, "list", inspecting.poison_list, inspecting.POISON_LIST_EXAMPLES)
+_add(_poison, "replay", inspecting.poison_replay, inspecting.POISON_REPLAY_EXAMPLES)
+app.add_typer(_poison, name="poison", rich_help_panel=_SERVE)
+
+
+def main() -> None:
+    """Run the command that was typed, and end the process with its exit code."""
+    app(prog_name="taskgraph")

@@ -1,0 +1,349 @@
+"""What all commands share: options, the session, the way in and the way out.
+
+What this room is for: reading what stands before and after a command into one `Session`, opening the store, reading
+documents, minding signals, and ending with the right exit code. It never knows what a command does.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import signal
+import sys
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+from typer.core import TyperGroup
+
+from taskgraph.cli import failures
+from taskgraph.cli.output import Output, safe
+from taskgraph.errors import InvalidGraph, InvalidInput, Problem, TaskgraphError
+from taskgraph.settings import StoreSettings, read_settings
+
+if TYPE_CHECKING:
+    from taskgraph.app import App
+    from taskgraph.documents import Kind
+    from taskgraph.model import GraphDocument
+
+T = TypeVar("T")
+
+STDIN: Final = "-"
+_LOGGER: Final = "taskgraph"
+
+# --- options that many commands take ---------------------------------------------------------------------------
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="STORE",
+        help="Where graphs live: sqlite:///PATH, a storage connection string, or "
+        "https://ACCOUNT.table.core.windows.net. "
+        "Otherwise TASKGRAPH_STORE, then AzureWebJobsStorage, then .taskgraph/taskgraph.db here.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with stable keys.")]
+VerboseOption = Annotated[
+    int,
+    typer.Option(
+        "--verbose", "-v", count=True, help="Say more on stderr; twice for every step.", metavar="", show_default=False
+    ),
+]
+GraphArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the graph.", show_default=False)]
+LabelArgument = Annotated[
+    str, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.", show_default=False)
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long, with exit code 124."),
+]
+TargetOption = Annotated[
+    list[str] | None,
+    typer.Option("--target", metavar="TARGET", help="Take work for this target; may be given several times."),
+]
+ExecutorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        metavar="NAME",
+        help="Run every task by this executor (noop, sleep, command, python), whatever it asks for.",
+    ),
+]
+TimeScaleOption = Annotated[
+    float,
+    typer.Option(
+        "--time-scale",
+        min=0,
+        metavar="X",
+        help="Sleep tasks take so much of their time: 0.001 rehearses an hour in 3.6 s.",
+    ),
+]
+PythonOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--python",
+        metavar="MODULE",
+        help="Make the callables of MODULE, or MODULE:ATTRIBUTE, known to python tasks; may be given several times.",
+    ),
+]
+
+
+def examples(*commands: str) -> str:
+    """The end of a help page."""
+    return "\n".join(["[dim]Examples:[/dim]", *("  $ " + command.replace("[", "\\[") for command in commands)])
+
+
+# --- the session -----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Session:
+    """One call of the command line."""
+
+    output: Output = field(default_factory=Output)
+    store: str | None = None
+    verbose: int = 0
+
+    @property
+    def settings(self) -> StoreSettings:
+        """Where the store is. Raises InvalidSettings."""
+        return read_settings(self.store, os.environ, cwd=Path.cwd())
+
+    @property
+    def store_words(self) -> str:
+        """What to type after a command so that it finds the same store; never a key."""
+        if self.store is None:
+            return ""
+        return f" --store {shlex.quote(self.store)}" if self.settings.embedded else " --store …"
+
+    def open(self, work: "Callable[[App], Awaitable[T]]") -> T:
+        """Run a coroutine over the store."""
+        settings = self.settings
+
+        async def opened() -> T:
+            from taskgraph.app import open_app
+
+            async with open_app(settings) as app:
+                return await work(app)
+
+        return asyncio.run(opened())
+
+
+def begin(ctx: typer.Context, *, store: str | None = None, json: bool = False, verbose: int = 0) -> Session:
+    """The session, with the options that stand after the command; those before it are in it already."""
+    session = ctx.find_root().obj
+    if not isinstance(session, Session):
+        raise TypeError("the root command makes the session")
+    if store is not None:
+        session.store = store
+    session.verbose += verbose
+    session.output.json = json
+    set_up_logging(session)
+    return session
+
+
+class _Voice(logging.Handler):
+    """Log lines as words on stderr."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__()
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say one line (and a traceback, if there is one and somebody wants it)."""
+        text = f"{record.levelname.lower()}: {record.name}: {record.getMessage()}"
+        err = self._output.err
+        style = "yellow" if record.levelno == logging.WARNING else "red" if record.levelno > logging.WARNING else "dim"
+        err.line(err.paint(safe(text), "dim" if style == "dim" else "yellow" if style == "yellow" else "red"))
+        if record.exc_info and record.exc_info[1] is not None:
+            lines = traceback.format_exception(record.exc_info[1])
+            err.line(safe("".join(lines).rstrip(), keep="\n"))
+
+
+def set_up_logging(session: Session) -> None:
+    """Warnings to stderr; more with --verbose. The libraries stay at warnings: they would show headers."""
+    logger = logging.getLogger(_LOGGER)
+    for handler in list(logger.handlers):
+        if isinstance(handler, _Voice):
+            logger.removeHandler(handler)
+    logger.addHandler(_Voice(session.output))
+    logger.propagate = False
+    logger.setLevel((logging.WARNING, logging.INFO)[session.verbose] if session.verbose < 2 else logging.DEBUG)
+
+
+# --- the way out -----------------------------------------------------------------------------------------------
+
+
+def tell(session: Session, error: TaskgraphError) -> int:
+    """Say why it ends, as words and, where JSON is wanted, as JSON; gives the exit code."""
+    output = session.output
+    if output.json:
+        output.document(failures.error_object(error))
+    if isinstance(error, InvalidGraph):
+        if not output.json:
+            print_problems(output, error)
+        output.fail(str(error))
+    else:
+        first, *more = failures.sentences(error)
+        if isinstance(error, failures.Interrupted):
+            output.say(first)
+        else:
+            output.fail(first)
+        for line in more:
+            output.say(f"       {line}")
+    if session.verbose:
+        output.err.line(safe("".join(traceback.format_exception(error)).rstrip(), keep="\n"))
+    return failures.exit_code(error)
+
+
+def print_problems(output: Output, error: InvalidGraph) -> None:
+    """Every problem: where, what, and below it what to do."""
+    err = output.err
+    for where, message, remedy in failures.problem_lines(error):
+        err.line(f"{err.paint(safe(where), 'bold')}: {safe(message)}")
+        if remedy:
+            err.line(f"    {err.paint(safe(remedy), 'dim')}")
+
+
+def tell_bug(session: Session, error: BaseException) -> int:
+    """One line for something that must not happen; the traceback only with --verbose."""
+    output = session.output
+    output.fail(f"this is a bug in taskgraph, please report it: {type(error).__name__}: {error}")
+    if session.verbose:
+        output.err.line(safe("".join(traceback.format_exception(error)).rstrip(), keep="\n"))
+    else:
+        output.hint("       run it again with --verbose for the traceback")
+    return failures.BUG
+
+
+class Root(TyperGroup):
+    """The root command: whatever a command raises becomes an exit code here."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. Usage errors are typer's own to tell."""
+        try:
+            return super().invoke(ctx)
+        except TaskgraphError as error:
+            raise typer.Exit(tell(_session_of(ctx), error)) from error
+        except KeyboardInterrupt as error:
+            raise typer.Exit(failures.INTERRUPTED) from error
+        except BrokenPipeError:
+            session = _session_of(ctx)
+            session.output.out.hang_up()
+            session.output.err.hang_up()
+            raise typer.Exit(failures.DONE) from None
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if hasattr(error, "format_message"):  # what typer raises for bad usage
+                raise
+            raise typer.Exit(tell_bug(_session_of(ctx), error)) from error
+
+
+def _session_of(ctx: Any) -> Session:
+    return ctx.obj if isinstance(ctx.obj, Session) else Session()
+
+
+# --- documents -------------------------------------------------------------------------------------------------
+
+
+def read_source(file: str) -> tuple[bytes, str]:
+    """The bytes of a file (`-` for standard input), unpacked if they are gzip, and its name for messages.
+
+    Raises InvalidGraph if it cannot be read.
+    """
+    name = "standard input" if file == STDIN else file
+    try:
+        data = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+    except OSError as error:
+        problem = Problem("", "unreadable", f"It cannot be read: {error.strerror}.", "Check the name and the rights.")
+        raise InvalidGraph([problem], name) from error
+    if data.startswith(b"\x1f\x8b"):
+        from taskgraph.importers.shaping import unpacked
+
+        data = unpacked(data, name)
+    return data, name
+
+
+def read_graph(file: str, kind: "Kind" = "graph") -> "tuple[GraphDocument, str]":
+    """A validated document, and the name of its source. Raises InvalidGraph."""
+    from taskgraph.documents import read_document
+
+    data, name = read_source(file)
+    return read_document(data, source=name, kind=kind), name
+
+
+def check_graph_id(graph_id: str) -> str:
+    """An id that may be one. Raises InvalidInput."""
+    from taskgraph.model import is_graph_id
+
+    if not is_graph_id(graph_id):
+        raise InvalidInput(f"“{graph_id}” cannot be the id of a graph: 1 to 64 letters, digits, - and _")
+    return graph_id
+
+
+# --- signals ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Stop:
+    """What SIGINT and SIGTERM do: the first sets `event`, the second cancels everything, the third ends at once."""
+
+    event: asyncio.Event
+    signals: int = 0
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody wants this process to end."""
+        return self.signals > 0
+
+
+@contextlib.asynccontextmanager
+async def minding_signals(told: Callable[[int], None]) -> AsyncIterator[Stop]:
+    """Until the end of the body, SIGINT and SIGTERM stop it gracefully. told: called with the number of each signal."""
+    loop = asyncio.get_running_loop()
+    body = asyncio.current_task()
+    stop = Stop(asyncio.Event())
+
+    def caught() -> None:
+        stop.signals += 1
+        if stop.signals == 1:
+            stop.event.set()
+        elif stop.signals == 2 and body is not None:
+            body.cancel()
+        else:
+            os._exit(failures.INTERRUPTED)
+        told(stop.signals)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, caught)
+    try:
+        yield stop
+    except asyncio.CancelledError:
+        if stop.signals < 2:
+            raise
+        raise failures.Interrupted("ended at once; what was running comes back when its lease has ended") from None
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+async def unless_stopped(stop: Stop, work: Coroutine[Any, Any, T]) -> T:
+    """What the coroutine gives. Raises Interrupted, with the coroutine cancelled, if a signal comes first."""
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.event.wait())
+    try:
+        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise failures.Interrupted("interrupted")
+    finally:
+        stopped.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))

@@ -1,0 +1,732 @@
+"""Commands that look: status, list, show, task, why, watch, logs, events, rows, and the desk of poisoned messages.
+
+What this room is for: asking `Queries` and putting the answers into lines or JSON. It never changes a graph; only
+`poison replay` sends something, and that through `Poison`.
+"""
+
+import asyncio
+import codecs
+import json as jsonlib
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from taskgraph.cli import failures
+from taskgraph.cli.common import (
+    GraphArgument,
+    JsonOption,
+    LabelArgument,
+    Session,
+    StoreOption,
+    TimeoutOption,
+    VerboseOption,
+    begin,
+    examples,
+    minding_signals,
+    unless_stopped,
+)
+from taskgraph.cli.output import Column, LogText, camel_object, count, iso, moment, safe, seconds
+from taskgraph.cli.progress import has_ended
+from taskgraph.cli.running import command_words, wait_and_finish
+from taskgraph.errors import InvalidInput, NotFound
+from taskgraph.model import GraphState, TaskState
+
+if TYPE_CHECKING:
+    from taskgraph.app import App
+    from taskgraph.poison import PoisonMessage
+    from taskgraph.queries import Event, GraphStatus, Reason, TaskDetail, TaskStatus
+    from taskgraph.storage.tables import Row
+
+_LOG_PIECE_BYTES: Final = 1 << 20
+_LOOK_SECONDS: Final = 0.25
+_LOOK_SECONDS_MAX: Final = 1.0
+_EVERYTHING: Final = 10**9
+_STATE_ORDER: Final = (
+    TaskState.FAILED,
+    TaskState.EXCEPTION,
+    TaskState.RUNNING,
+    TaskState.PENDING,
+    TaskState.UNSCHEDULED,
+    TaskState.SKIPPED,
+    TaskState.COMPLETED,
+)
+_WAITING_SHOWN_MAX: Final = 20
+_CAUSES_SHOWN_MAX: Final = 50
+_BODY_CHARS_SHOWN: Final = 120
+
+
+# --- graphs ----------------------------------------------------------------------------------------------------
+
+
+def list_(
+    ctx: typer.Context,
+    state: Annotated[
+        GraphState | None, typer.Option("--state", help="Only graphs in this state.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="The newest so many.")] = 50,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """List graphs, the newest first."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    found = session.open(lambda app: app.queries.graphs(limit=limit, state=str(state or "")))
+    output = session.output
+    if json:
+        output.document({"graphs": [camel_object(each) for each in found]})
+    elif found:
+        columns = [
+            Column("GRAPH"),
+            Column("STATE", state=True),
+            Column("TASKS", number=True),
+            Column("CREATED"),
+            Column("NAME", flexible=True),
+        ]
+        rows = [[each.graph_id, each.state, f"{each.tasks:,}", moment(each.created), each.name] for each in found]
+        output.table(columns, rows)
+        if len(found) == limit:
+            output.hint(f"there may be more: --limit {limit * 10}")
+    else:
+        output.say("there are no graphs" + (f" that are {state}" if state else "") + f" in {session.settings.display}")
+
+
+LIST_EXAMPLES = examples("taskgraph list --state blocked", "taskgraph list --json")
+
+
+def status(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Show a graph at a glance: its state, and its tasks counted by state."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    found = session.open(lambda app: app.queries.status(graph_id))
+    if json:
+        counts = {str(each): found.counts.get(each, 0) for each in TaskState}
+        session.output.document({**camel_object(found), "counts": counts})
+    else:
+        _print_status(session, found)
+
+
+STATUS_EXAMPLES = examples("taskgraph status nightly-2026-08-01")
+
+
+def _print_status(session: Session, found: "GraphStatus") -> None:
+    output = session.output
+    out = output.out
+    metadata = [(name, safe(str(value))) for name, value in found.metadata.items()]
+    tags = ", ".join(safe(f"{name}={value}") for name, value in found.tags.items())
+    output.pairs(
+        [
+            ("graph", out.paint(safe(found.graph_id), "bold")),
+            ("state", out.state(found.state)),
+            *metadata,
+            ("tags", tags),
+            ("routing", safe(found.routing)),
+            ("created", moment(found.created)),
+            ("finished", moment(found.finished)),
+            ("edges", f"{found.edges:,}"),
+            ("tasks", f"{found.tasks:,}"),
+        ]
+    )
+    for state in (each for each in TaskState if found.counts.get(each)):
+        out.line(f"  {out.state(state, 14)} {found.counts[state]:>8,}")
+    if found.state == GraphState.BLOCKED:
+        output.say(f"blocked by “{found.blocked_by}”" + _others(found.failed_tasks - 1))
+        output.hint(f"{command_words('why', found.graph_id, found.blocked_by)}{session.store_words}")
+
+
+def _others(number: int) -> str:
+    return f" and {count(number, 'other task')} that failed for good" if number > 0 else ", which failed for good"
+
+
+def watch(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Watch a graph until it has ended, and end with what became of it: 0 finished, 1 blocked or cancelled.
+
+    Ctrl-C stops watching, and nothing else. With --json, every line is a JSON value with a `type`: progress,
+    task-failed, task-exception, and end.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+
+    async def watched(app: "App") -> int:
+        await app.queries.state(graph_id)
+        async with minding_signals(lambda _: None) as stop:
+            return await wait_and_finish(app, session, graph_id, stop, timeout_seconds=timeout, json_lines=True)
+
+    raise typer.Exit(session.open(watched))
+
+
+WATCH_EXAMPLES = examples("taskgraph watch nightly-2026-08-01 --timeout 3600")
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------
+
+
+def show(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    state: Annotated[
+        TaskState | None, typer.Option("--state", help="Only tasks in this state.", show_default=False)
+    ] = None,
+    match: Annotated[str, typer.Option("--match", metavar="TEXT", help="Only labels with this in them.")] = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most so many tasks.")] = 1000,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """List the tasks of a graph by state: what failed, runs and waits comes first."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    found = session.open(
+        lambda app: app.queries.tasks(graph_id, state=str(state or ""), match=match, limit=_EVERYTHING)
+    )
+    order = {str(each): index for index, each in enumerate(_STATE_ORDER)}
+    ordered = sorted(found, key=lambda each: (order.get(each.state, len(order)), each.label))
+    shown = ordered[:limit]
+    output = session.output
+    if json:
+        output.document({"graphId": graph_id, "total": len(found), "tasks": [task_object(each) for each in shown]})
+        return
+    if shown:
+        columns = [
+            Column("STATE", state=True),
+            Column("TASK", flexible=True),
+            Column("RUN", number=True),
+            Column("TARGET"),
+            Column("", flexible=True),
+        ]
+        now = datetime_now()
+        output.table(
+            columns,
+            [[each.state, each.label, str(each.run), each.target, task_words(each, now)] for each in shown],
+        )
+    if len(shown) < len(found):
+        output.hint(f"… and {len(found) - len(shown):,} more: --limit {len(found)}")
+    numbers = Counter(each.state for each in found)
+    summary = ", ".join(f"{numbers[each]:,} {each}" for each in _STATE_ORDER if numbers[each])
+    output.say(f"{count(len(found), 'task')}{': ' if summary else ''}{summary}")
+
+
+SHOW_EXAMPLES = examples("taskgraph show nightly-2026-08-01 --state failed", "taskgraph show nightly --match test/")
+
+
+def datetime_now() -> datetime:
+    """The time of day."""
+    from taskgraph.clock import SystemClock
+
+    return SystemClock().now()
+
+
+def task_object(task: "TaskStatus") -> dict[str, Any]:
+    """A task as JSON values."""
+    return camel_object(task)
+
+
+def task_words(task: "TaskStatus", now: datetime) -> str:
+    """What is worth saying of a task in a line of a table."""
+    match task.state:
+        case TaskState.FAILED | TaskState.EXCEPTION:
+            return str((task.resolution or {}).get("reason", ""))
+        case TaskState.RUNNING:
+            since = seconds(max(0.0, (now - task.started).total_seconds())) if task.started else "?"
+            return f"for {since} on {task.worker}"
+        case TaskState.PENDING:
+            since = seconds(max(0.0, (now - task.pending_since).total_seconds())) if task.pending_since else "?"
+            return f"ready for {since}" + (f"; {task.refusal}" if task.refusal else "")
+        case TaskState.COMPLETED:
+            length = run_seconds(task)
+            return f"in {seconds(length)}" if length is not None else ""
+        case _:
+            return ""
+
+
+def run_seconds(task: "TaskStatus") -> float | None:
+    """How long the present run of a task took, by the worker's clock."""
+    try:
+        ended = datetime.fromisoformat(task.ended)
+    except ValueError:
+        return None
+    if task.started is None:
+        return None
+    if ended.tzinfo is None:
+        ended = ended.replace(tzinfo=UTC)
+    return max(0.0, (ended - task.started).total_seconds())
+
+
+def task(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    label: LabelArgument,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Show everything about one task: state, runs, what it requires and who waits for it, and its definition."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    found = session.open(lambda app: app.queries.task(graph_id, label))
+    if json:
+        session.output.document(
+            {
+                "graphId": graph_id,
+                **task_object(found.status),
+                "requires": list(found.requires),
+                "requiresLeft": list(found.requires_left),
+                "dependents": list(found.dependents),
+                "definition": dict(found.definition),
+            }
+        )
+    else:
+        _print_task(session, graph_id, found)
+
+
+TASK_EXAMPLES = examples('taskgraph task nightly-2026-08-01 "test/unit"')
+
+
+def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
+    output = session.output
+    out = output.out
+    one = found.status
+    resolution = one.resolution or {}
+    length = run_seconds(one)
+    left = set(found.requires_left)
+
+    def labels(names: Sequence[str]) -> str:
+        return safe(", ".join(names[:_WAITING_SHOWN_MAX])) + (
+            f", … {len(names) - _WAITING_SHOWN_MAX:,} more" if len(names) > _WAITING_SHOWN_MAX else ""
+        )
+
+    output.pairs(
+        [
+            ("task", out.paint(safe(one.label), "bold")),
+            ("taskId", safe(one.task_id)),
+            ("graph", safe(graph_id)),
+            ("state", out.state(one.state)),
+            ("reason", safe(str(resolution.get("reason", "")))),
+            ("exit code", safe(str(resolution.get("exitCode", "")))),
+            ("run", f"{one.run}"),
+            ("took", seconds(length) if length is not None else ""),
+            ("worker", safe(one.worker)),
+            ("target", safe(one.target)),
+            ("reruns left", f"{one.reruns_left} of {one.reruns_allowed}"),
+            ("retries left", f"{one.retries_left}"),
+            ("given back", safe(one.refusal)),
+            ("ready", moment(one.pending_since)),
+            ("started", moment(one.started)),
+            ("ended", safe(one.ended)),
+            ("resolved", moment(one.resolved)),
+            ("lease until", moment(one.lease_until) if one.state == TaskState.RUNNING else ""),
+            ("deadline", moment(one.deadline)),
+            ("log", safe(str(resolution.get("logsUrl", "")))),
+            ("result", safe(str(resolution.get("resultUrl", "")))),
+            ("requires", labels(found.requires)),
+            ("waits for", labels(sorted(left)) if one.state == TaskState.UNSCHEDULED else ""),
+            ("dependents", labels(found.dependents)),
+        ]
+    )
+    for record in one.runs:
+        words = ", ".join(
+            safe(str(record[name])) for name in ("outcome", "reason", "worker", "started", "ended") if record.get(name)
+        )
+        out.line(f"  run {safe(str(record.get('run', '?')))}: {words}")
+    out.line(out.paint("definition", "dim"))
+    text = jsonlib.dumps(dict(found.definition), indent=2, ensure_ascii=False)
+    out.line("\n".join(f"  {safe(line)}" for line in text.splitlines()))
+
+
+def why(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    label: LabelArgument,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Say why a task does not run, down to the first causes, and what to do about each."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    found = session.open(lambda app: app.queries.why(graph_id, label))
+    if json:
+        asked = found[0].label if found else label
+        session.output.document({"graphId": graph_id, "label": asked, "reasons": [camel_object(one) for one in found]})
+    else:
+        _print_reasons(session, found)
+
+
+WHY_EXAMPLES = examples('taskgraph why nightly-2026-08-01 "publish"')
+
+
+def _print_reasons(session: Session, found: "Sequence[Reason]") -> None:
+    """Level by level; of many that only wait, the first ones. Causes are what people came for."""
+    output = session.output
+    out = output.out
+    causes = sum(one.cause for one in found)
+    seen: Counter[tuple[int, bool]] = Counter()
+    for one in found:
+        bound = _CAUSES_SHOWN_MAX if one.cause else _WAITING_SHOWN_MAX
+        key = (one.depth, one.cause)
+        seen[key] += 1
+        indent = "  " * min(one.depth, 30)
+        if seen[key] > bound:
+            if seen[key] == bound + 1:
+                total = sum(each.depth == one.depth and each.cause == one.cause for each in found)
+                out.line(out.paint(f"{indent}… and {total - bound:,} more like this", "dim"))
+            continue
+        mark = out.paint("◆ " if out.unicode else "* ", "yellow") if one.cause else ""
+        label = out.paint(safe(one.label), "bold")
+        out.line(f"{indent}{mark}{out.symbol(one.state)} {label} {safe(one.text)}")
+        if one.remedy:
+            out.line(f"{indent}    {out.paint('→' if out.unicode else '->', 'dim')} {safe(one.remedy)}")
+    if len(found) > 1:
+        output.say(f"{count(causes, 'first cause')}, marked {'◆' if output.err.unicode else '*'}")
+
+
+# --- logs ------------------------------------------------------------------------------------------------------
+
+
+def logs(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    label: LabelArgument,
+    run: Annotated[
+        int | None,
+        typer.Option("--run", min=0, metavar="N", help="The run, from 0; the latest that has a log otherwise."),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
+    result: Annotated[bool, typer.Option("--result", help="Print the result of the run, which is JSON.")] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Print the output of a task's run.
+
+    A pipe gets the bytes as they were written. A terminal gets the text, with its colours, and without anything else
+    that a terminal would obey.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if follow and (json or result):
+        raise InvalidInput("--follow prints a log as it grows; it goes with neither --json nor --result")
+    raise typer.Exit(session.open(lambda app: _logs(app, session, graph_id, label, run, follow, result)))
+
+
+LOGS_EXAMPLES = examples(
+    'taskgraph logs nightly-2026-08-01 "test/unit" --follow', 'taskgraph logs nightly-2026-08-01 "sum" --result'
+)
+
+
+class _LogPrinter:
+    """Bytes of a log on their way to stdout."""
+
+    def __init__(self, session: Session) -> None:
+        self._out = session.output.out
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text = LogText(colour=self._out.colour)
+
+    @property
+    def closed(self) -> bool:
+        return self._out.closed
+
+    def take(self, data: bytes) -> None:
+        if self._out.tty:
+            self._out.write(self._text.take(self._decoder.decode(data)))
+        else:
+            self._out.write_bytes(data)
+
+    def end(self) -> None:
+        if self._out.tty:
+            self._out.write(self._text.take(self._decoder.decode(b"", True)) + self._text.end())
+
+
+async def _logs(
+    app: "App", session: Session, graph_id: str, label: str, run: int | None, follow: bool, result: bool
+) -> int:
+    row = await app.queries.find_task(graph_id, label)
+    label, state, latest = _label_of(row), str(row.columns.get("state", "")), _run_of(row)
+    if run is not None and run > latest:
+        runs = "only run 0" if latest == 0 else f"runs 0 to {latest}"
+        raise NotFound(f"“{label}” has {runs} so far")
+    task_id = row.key.removeprefix("task:")
+    if follow:
+        return await _follow(app, session, graph_id, task_id, latest if run is None else run)
+    name = "result.json" if result else "run.log"
+    wanted = [run] if run is not None else [latest, latest - 1] if latest else [0]
+    for number in wanted:
+        first = await app.logs.read(graph_id, task_id, number, limit=_LOG_PIECE_BYTES, name=name)
+        if first is not None:
+            break
+    else:
+        what = "result" if result else "log"
+        raise NotFound(f"run {wanted[0]} of “{label}” has no {what}; the task is {state} in run {latest}")
+    if run is None and number != latest:
+        session.output.say(f"run {latest} has none yet; this is run {number}")
+    if session.output.json:
+        whole = first + await _rest(app, graph_id, task_id, number, len(first), name)
+        made: dict[str, Any] = {"graphId": graph_id, "label": label, "taskId": task_id, "run": number}
+        if result:
+            made["result"] = jsonlib.loads(whole)
+        else:
+            made["log"] = whole.decode("utf-8", "replace")
+        session.output.document(made)
+        return failures.DONE
+    printer = _LogPrinter(session)
+    printer.take(first)
+    await _copy(app, printer, graph_id, task_id, number, len(first), name)
+    printer.end()
+    if result and session.output.out.tty:
+        session.output.out.write("\n")
+    return failures.DONE
+
+
+def _label_of(row: "Row") -> str:
+    return str(row.columns.get("label", ""))
+
+
+def _run_of(row: "Row") -> int:
+    run = row.columns.get("run", 0)
+    return run if isinstance(run, int) else 0
+
+
+async def _rest(app: "App", graph_id: str, task_id: str, run: int, offset: int, name: str) -> bytes:
+    pieces: list[bytes] = []
+    while piece := await app.logs.read(graph_id, task_id, run, offset=offset, limit=_LOG_PIECE_BYTES, name=name):
+        pieces.append(piece)
+        offset += len(piece)
+    return b"".join(pieces)
+
+
+async def _copy(
+    app: "App", printer: _LogPrinter, graph_id: str, task_id: str, run: int, offset: int, name: str = "run.log"
+) -> int:
+    """Print from offset to what is the end now; gives the new offset."""
+    while not printer.closed:
+        piece = await app.logs.read(graph_id, task_id, run, offset=offset, limit=_LOG_PIECE_BYTES, name=name)
+        if not piece:
+            break
+        printer.take(piece)
+        offset += len(piece)
+    return offset
+
+
+async def _follow(app: "App", session: Session, graph_id: str, task_id: str, run: int) -> int:
+    printer = _LogPrinter(session)
+    offset, pause = 0, _LOOK_SECONDS
+    try:
+        while not printer.closed:
+            # The state first: a run ends only after its log is complete, so what is read then is all of it.
+            row = await app.queries.find_task(graph_id, task_id)
+            over = _run_of(row) != run or row.columns.get("state") not in (
+                TaskState.UNSCHEDULED,
+                TaskState.PENDING,
+                TaskState.RUNNING,
+            )
+            before = offset
+            offset = await _copy(app, printer, graph_id, task_id, run, offset)
+            if over:
+                break
+            pause = _LOOK_SECONDS if offset > before else min(pause * 1.5, _LOOK_SECONDS_MAX)
+            await asyncio.sleep(pause)
+    finally:
+        printer.end()
+    return failures.DONE
+
+
+# --- journal and rows ------------------------------------------------------------------------------------------
+
+
+def events(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    since: Annotated[int, typer.Option("--since", min=0, metavar="N", help="Only what comes after number N.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the graph can change no more.")] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Print the journal of a graph: what happened, in order.
+
+    With --follow and --json, every line is one event.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+
+    async def journal(app: "App") -> int:
+        await app.queries.state(graph_id)
+        if follow:
+            async with minding_signals(lambda _: None) as stop:
+                await unless_stopped(stop, _follow_events(app, session, graph_id, since))
+        else:
+            found = [each async for each in _pages(app, graph_id, since)]
+            if json:
+                session.output.document({"graphId": graph_id, "events": [event_object(each) for each in found]})
+            else:
+                _print_events(session, found)
+        return failures.DONE
+
+    raise typer.Exit(session.open(journal))
+
+
+EVENTS_EXAMPLES = examples(
+    "taskgraph events nightly-2026-08-01 --since 120", "taskgraph events nightly --follow --json"
+)
+
+
+async def _pages(app: "App", graph_id: str, since: int) -> AsyncIterator["Event"]:
+    while found := await app.queries.events(graph_id, since=since):
+        for each in found:
+            yield each
+        since = found[-1].sequence
+
+
+async def _follow_events(app: "App", session: Session, graph_id: str, since: int) -> None:
+    pause = _LOOK_SECONDS
+    while not session.output.out.closed:
+        state = await app.queries.state(graph_id)  # first, so that its last events are read after it
+        before = since
+        async for each in _pages(app, graph_id, since):
+            since = each.sequence
+            if session.output.json:
+                session.output.json_line(event_object(each))
+            else:
+                _print_events(session, [each])
+        if has_ended(state):
+            return
+        pause = _LOOK_SECONDS if since > before else min(pause * 1.5, _LOOK_SECONDS_MAX)
+        await asyncio.sleep(pause)
+
+
+def event_object(event: "Event") -> dict[str, Any]:
+    """An event as JSON values."""
+    return {"sequence": event.sequence, "time": iso(event.time), "event": event.kind, **event.fields}
+
+
+def _print_events(session: Session, found: "Sequence[Event]") -> None:
+    out = session.output.out
+    lines = []
+    for each in found:
+        fields = dict(each.fields)
+        label = str(fields.pop("label", ""))
+        fields.pop("task", None)
+        more = " ".join(f"{name}={value}" for name, value in fields.items())
+        state = each.kind.partition("-")[2]
+        symbol = out.symbol(
+            {"rerun": TaskState.PENDING, "unblocked": TaskState.RUNNING, "extended": ""}.get(state, state)
+        )
+        kind = out.paint(f"{safe(each.kind):16}", "bold" if each.kind.startswith("graph-") else "")
+        words = f"{out.paint(f'{each.sequence:>6}  {moment(each.time)}', 'dim')}  {symbol} {kind}"
+        lines.append("  ".join(part for part in (words, safe(label), out.paint(safe(more), "dim")) if part).rstrip())
+    if lines:
+        out.line("\n".join(lines))
+
+
+def rows(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    prefix: Annotated[
+        str, typer.Option("--prefix", metavar="TEXT", help="Only keys that begin like this, such as task: or event:.")
+    ] = "",
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Print the rows of a graph as they stand in the table, every column of them."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+
+    async def partition(app: "App") -> "list[Row]":
+        await app.queries.state(graph_id)
+        return [row for row in await app.queries.partition(graph_id) if row.key.startswith(prefix)]
+
+    found = session.open(partition)
+    output = session.output
+    if json:
+        made = [{"PartitionKey": graph_id, "RowKey": row.key, "etag": row.etag, **row.columns} for row in found]
+        output.document({"graphId": graph_id, "rows": made})
+        return
+    out = output.out
+    for row in found:
+        lines = [out.paint(safe(row.key), "bold")]
+        width = max((len(name) for name in row.columns), default=0)
+        lines += [
+            f"  {out.paint(name.ljust(width), 'dim')}  {safe(_value_text(value))}"
+            for name, value in row.columns.items()
+        ]
+        out.line("\n".join(lines))
+    output.say(f"{count(len(found), 'row')} in partition {graph_id}")
+
+
+ROWS_EXAMPLES = examples("taskgraph rows nightly-2026-08-01 --prefix task:", "taskgraph rows nightly-2026-08-01 --json")
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, datetime):
+        return iso(value) or ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --- poison ----------------------------------------------------------------------------------------------------
+
+
+def poison_list(
+    ctx: typer.Context, store: StoreOption = None, json: JsonOption = False, verbose: VerboseOption = 0
+) -> None:
+    """List messages that could not be handled and were set aside."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    found = session.open(lambda app: app.poison.list())
+    output = session.output
+    if json:
+        output.document({"messages": [camel_object(each) for each in found]})
+        return
+    if not found:
+        output.say("no message is set aside")
+    for each in found:
+        _print_poison(session, each)
+
+
+def _print_poison(session: Session, one: "PoisonMessage") -> None:
+    out = session.output.out
+    out.line(out.paint(safe(one.key), "bold"))
+    times = count(one.failures, "failure")
+    out.line(f"  {out.paint('since', 'dim')}   {moment(one.set_aside)}, after {times}")
+    out.line(f"  {out.paint('reason', 'dim')}  {safe(one.reason)}")
+    body = one.body if len(one.body) <= _BODY_CHARS_SHOWN else one.body[:_BODY_CHARS_SHOWN] + "…"
+    out.line(f"  {out.paint('body', 'dim')}    {safe(body)}")
+
+
+def poison_replay(
+    ctx: typer.Context,
+    key: Annotated[
+        str | None, typer.Argument(metavar="KEY", help="The key of a message, from the list.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Replay every message that is set aside.")] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Put messages back on their queue, once what kept them from being handled is mended."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if (key is None) != everything:
+        raise InvalidInput("name the KEY of one message, or say --all")
+
+    async def replay(app: "App") -> "list[PoisonMessage]":
+        keys = [key] if key is not None else [each.key for each in await app.poison.list()]
+        return [await app.poison.replay(each) for each in keys]
+
+    found = session.open(replay)
+    output = session.output
+    if json:
+        output.document({"replayed": [each.key for each in found]})
+        return
+    for each in found:
+        output.data(each.key)
+    output.say(f"{count(len(found), 'message')} put back")
+
+
+POISON_LIST_EXAMPLES = examples("taskgraph poison list")
+POISON_REPLAY_EXAMPLES = examples("taskgraph poison replay --all", "taskgraph poison replay taskgraph-events:4711")

@@ -1,0 +1,504 @@
+"""How far a graph is, from its journal, and how that is shown while it goes on.
+
+What this room is for: adding up events as they come (never the rows of all tasks), knowing what runs in this process,
+and drawing both: a live picture on a terminal, a line now and then elsewhere, JSON lines for programs. It never changes
+anything, and a store that does not answer for a moment is no matter of the picture.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from taskgraph.cli.output import Output, Stream, count, fitted, iso, safe, seconds
+from taskgraph.errors import StorageUnavailable
+from taskgraph.model import GRAPH_ENDED, GraphState, TaskState
+
+if TYPE_CHECKING:
+    from taskgraph.app import App
+    from taskgraph.clock import Clock
+    from taskgraph.executors import Executor, Outcome, Work, WriteLog
+    from taskgraph.queries import Event
+
+_PAGE: Final = 1_000
+_POLL_SECONDS_MIN: Final = 0.5
+_POLL_SECONDS_MAX: Final = 5.0
+_POLL_SHARE: Final = 20  # reading the journal takes at most one part in so many of the time
+_DRAW_SECONDS: Final = 0.2
+_LINE_SECONDS: Final = 1.0
+_RUNNING_SHOWN_MAX: Final = 8
+_NOTICES_MAX: Final = 100  # failures told one by one; the rest is counted
+
+
+# --- adding up -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task that has failed for good, and has not been rerun since. state: failed or exception."""
+
+    label: str
+    task_id: str
+    run: int
+    state: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the journal of one graph adds up to. sequence: of the last event row that was taken."""
+
+    graph_id: str
+    sequence: int = 0
+    state: str = ""
+    tasks: int = 0
+    completed: int = 0
+    reruns: int = 0
+    retries: int = 0
+    failures: dict[str, Failure] = field(default_factory=dict)
+
+    def take(self, events: "Iterable[Event]") -> None:
+        """Add events, which come in order and never twice."""
+        for event in events:
+            self.sequence = event.sequence
+            task_id = str(event.fields.get("task", ""))
+            match event.kind:
+                case "task-completed":
+                    self.completed += 1
+                case "task-failed" | "task-exception":
+                    self.failures[task_id] = failure_of(event)
+                case "task-rerun":
+                    self.failures.pop(task_id, None)
+                    if event.fields.get("because") in ("lost", "handed-back"):
+                        self.retries += 1
+                    else:
+                        self.reruns += 1
+                case _:
+                    pass  # what happens to the graph stands on its row
+
+    def failed(self, state: TaskState) -> int:
+        """How many tasks stand in this state, failed or exception."""
+        return sum(failure.state == state for failure in self.failures.values())
+
+    def counts(self, running: int | None = None) -> dict[str, int]:
+        """Tasks by what the journal knows of them; `running` too, where somebody knows that."""
+        made = {
+            "completed": self.completed,
+            "failed": self.failed(TaskState.FAILED),
+            "exception": self.failed(TaskState.EXCEPTION),
+        }
+        if running is not None:
+            made["running"] = running
+        made["waiting"] = max(0, self.tasks - sum(made.values()))
+        return made
+
+
+def failure_of(event: "Event") -> Failure:
+    """The failure that an event tells."""
+    fields = event.fields
+    run = fields.get("run", 0)
+    return Failure(
+        label=str(fields.get("label", "")),
+        task_id=str(fields.get("task", "")),
+        run=run if isinstance(run, int) else 0,
+        state=event.kind.removeprefix("task-"),
+        reason=str(fields.get("reason", "")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A task that runs now. began: of Clock.monotonic."""
+
+    label: str
+    began: float
+
+
+@dataclass(slots=True)
+class Board:
+    """What runs in this process now, by (task, run)."""
+
+    clock: "Clock"
+    running: dict[tuple[str, int], Running] = field(default_factory=dict)
+
+    def watched(self, executor: "Executor") -> "Executor":
+        """An executor that writes on this board what it runs."""
+        return _Watched(executor, self)
+
+
+class _Watched:
+    """An executor whose runs are seen."""
+
+    def __init__(self, inner: "Executor", board: Board) -> None:
+        self._inner = inner
+        self._board = board
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def instant(self) -> bool:
+        return self._inner.instant
+
+    def can_run(self, definition: Mapping[str, Any]) -> str | None:
+        return self._inner.can_run(definition)
+
+    async def run(self, work: "Work", write_log: "WriteLog") -> "Outcome":
+        key = (work.task_id, work.run)
+        self._board.running[key] = Running(work.label, self._board.clock.monotonic())
+        try:
+            return await self._inner.run(work, write_log)
+        finally:
+            del self._board.running[key]
+
+
+# --- showing ---------------------------------------------------------------------------------------------------
+
+
+class Display(Protocol):
+    """Something that shows how far a graph is."""
+
+    def events(self, events: "Sequence[Event]") -> None:
+        """New facts, in order."""
+        ...
+
+    def draw(self, tally: Tally, running: Sequence[Running] | None) -> None:
+        """Show it as it is now. running: None where nobody knows."""
+        ...
+
+    def close(self) -> None:
+        """Leave the place to others. Idempotent."""
+        ...
+
+
+class _Notices:
+    """Failures, told as they come."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._told = 0
+
+    def tell(self, events: "Sequence[Event]") -> None:
+        err = self._output.err
+        for event in events:
+            if event.kind not in ("task-failed", "task-exception"):
+                continue
+            self._told += 1
+            if self._told > _NOTICES_MAX:
+                continue
+            failure = failure_of(event)
+            reason = f": {safe(failure.reason)}" if failure.reason else ""
+            err.line(f"{err.state(failure.state)}  {safe(failure.label)} (run {failure.run}){reason}")
+            if self._told == _NOTICES_MAX:
+                err.line("further failures are counted, and not listed here")
+
+
+def counts_line(stream: Stream, tally: Tally, running: int | None) -> str:
+    """`12/58 completed, 3 running, 1 failed, 42 waiting`."""
+    counts = tally.counts(running)
+    parts = [f"{tally.completed:,}/{tally.tasks:,} completed"]
+    parts += [
+        f"{stream.symbol(state)} {counts[state]:,} {state}"
+        for state in (TaskState.RUNNING, TaskState.FAILED, TaskState.EXCEPTION)
+        if counts.get(state)
+    ]
+    if counts["waiting"]:
+        parts.append(f"{counts['waiting']:,} waiting")
+    return ", ".join(parts)
+
+
+class PlainDisplay:
+    """A line when something has changed, at most one each second; every failure at once."""
+
+    def __init__(self, output: Output, clock: "Clock") -> None:
+        self._err = output.err
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._notices = _Notices(output)
+        self._last: tuple[object, ...] = ()
+        self._last_line = -_LINE_SECONDS
+        self._latest: tuple[Tally, int | None] | None = None
+
+    def events(self, events: "Sequence[Event]") -> None:
+        """See Display."""
+        self._notices.tell(events)
+
+    def draw(self, tally: Tally, running: Sequence[Running] | None) -> None:
+        """See Display."""
+        self._latest = (tally, None if running is None else len(running))
+        now = self._clock.monotonic()
+        if now - self._last_line >= _LINE_SECONDS:
+            self._line(now)
+
+    def _line(self, now: float) -> None:
+        if self._latest is None:
+            return
+        tally, running = self._latest
+        seen = (tally.state, tally.tasks, *tally.counts().values())  # what runs changes too often to be told alone
+        if seen == self._last:
+            return
+        self._last, self._last_line = seen, now
+        self._err.line(f"{now - self._began:6.1f} s  {tally.state}: {counts_line(self._err, tally, running)}")
+
+    def close(self) -> None:
+        """See Display."""
+        self._line(self._clock.monotonic())
+        self._latest = None
+
+
+class JsonDisplay:
+    """JSON lines on stdout: `progress` when counts have changed, `task-failed` and `task-exception` at once."""
+
+    def __init__(self, output: Output, clock: "Clock") -> None:
+        self._output = output
+        self._clock = clock
+        self._last: dict[str, Any] = {}
+        self._last_line = -_LINE_SECONDS
+        self._latest: Tally | None = None
+
+    def events(self, events: "Sequence[Event]") -> None:
+        """See Display."""
+        for event in events:
+            if event.kind in ("task-failed", "task-exception"):
+                self._output.json_line({"type": event.kind, "time": iso(event.time), **event.fields})
+
+    def draw(self, tally: Tally, running: Sequence[Running] | None) -> None:
+        """See Display."""
+        self._latest = tally
+        if self._clock.monotonic() - self._last_line >= _LINE_SECONDS:
+            self._line()
+
+    def _line(self) -> None:
+        if self._latest is None:
+            return
+        tally = self._latest
+        snapshot = {
+            "type": "progress",
+            "graphId": tally.graph_id,
+            "state": tally.state,
+            "tasks": tally.tasks,
+            "counts": tally.counts(),
+        }
+        if snapshot == self._last:
+            return
+        self._last, self._last_line = snapshot, self._clock.monotonic()
+        self._output.json_line({**snapshot, "time": iso(self._clock.now())})
+
+    def close(self) -> None:
+        """See Display."""
+        self._line()
+        self._latest = None
+
+
+class LiveDisplay:
+    """A picture at the end of a terminal: bar, counts, what runs; failures stay above it."""
+
+    def __init__(self, output: Output, clock: "Clock") -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        self._output = output
+        self._err = output.err
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._notices = _Notices(output)
+        self._console = Console(file=self._err.file, force_terminal=True, highlight=False, markup=False, emoji=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._text = Text
+        self._stack = contextlib.ExitStack()
+        self._stack.enter_context(self._live)
+        self._stack.enter_context(self._err.lines_through(self._print))
+
+    def _print(self, line: str) -> None:
+        self._console.print(self._text.from_ansi(line), soft_wrap=True)
+
+    def events(self, events: "Sequence[Event]") -> None:
+        """See Display."""
+        self._notices.tell(events)
+
+    def draw(self, tally: Tally, running: Sequence[Running] | None) -> None:
+        """See Display."""
+        from rich.console import Group
+
+        now = self._clock.monotonic()
+        width = max(20, self._console.width - 1)
+        elapsed = seconds(now - self._began)
+        head = f"{self._err.state(tally.state)}  {safe(tally.graph_id)}  {self._err.paint(elapsed, 'dim')}"
+        lines = [head, self._bar(tally, width), f"  {counts_line(self._err, tally, _number(running))}"]
+        shown = sorted(running or (), key=lambda one: one.began)
+        for one in shown[:_RUNNING_SHOWN_MAX]:
+            length = seconds(max(0.0, now - one.began))
+            label = fitted(safe(one.label), max(8, width - len(length) - 6))
+            lines.append(f"  {self._err.symbol(TaskState.RUNNING)} {label}{self._err.paint(length, 'dim')}")
+        if len(shown) > _RUNNING_SHOWN_MAX:
+            lines.append(self._err.paint(f"    … and {len(shown) - _RUNNING_SHOWN_MAX:,} more", "dim"))
+        texts = [self._text.from_ansi(line, no_wrap=True, overflow="ellipsis") for line in lines]
+        self._live.update(Group(*texts), refresh=True)
+
+    def _bar(self, tally: Tally, width: int) -> str:
+        room = min(60, width - 10)
+        total = max(1, tally.tasks)
+        share = min(1.0, tally.completed / total)
+        failed = len(tally.failures)
+        done = int(room * share)
+        bad = min(room - done, max(1, room * failed // total)) if failed else 0
+        full, empty = ("━", "━") if self._err.unicode else ("#", "-")
+        bar = self._err.paint(full * done, "green") + self._err.paint(full * bad, "red")
+        return f"  {bar}{self._err.paint(empty * (room - done - bad), 'dim')} {int(share * 100):3d} %"
+
+    def close(self) -> None:
+        """See Display."""
+        self._stack.close()
+
+
+def _number(running: Sequence[Running] | None) -> int | None:
+    return None if running is None else len(running)
+
+
+def display_for(output: Output, clock: "Clock", *, json_lines: bool = False) -> Display:
+    """The display that suits the streams. json_lines: whether progress is data here."""
+    if json_lines and output.json:
+        return JsonDisplay(output, clock)
+    return LiveDisplay(output, clock) if output.err.live else PlainDisplay(output, clock)
+
+
+# --- following -------------------------------------------------------------------------------------------------
+
+WhatRuns = Callable[[], Sequence[Running] | None]
+
+
+class Follower:
+    """Keeps a tally up to date, and a display with it."""
+
+    def __init__(
+        self, app: "App", graph_id: str, display: Display, what_runs: WhatRuns = lambda: None, *, fresh: bool = False
+    ) -> None:
+        self.tally = Tally(graph_id)
+        self._history = not fresh  # what had happened before is counted, and is no news
+        self.extended = False  # since somebody last looked
+        self._app = app
+        self._display = display
+        self._what_runs = what_runs
+
+    async def poll(self) -> None:
+        """Read what has come since the last time. Raises NotFound, StorageUnavailable."""
+        tally = self.tally
+        row = await self._app.queries.graph_row(tally.graph_id)
+        while True:
+            # The graph row is read first, so the journal is never behind what the row says.
+            events = await self._app.queries.events(tally.graph_id, since=tally.sequence, limit=_PAGE)
+            tally.take(events)
+            self.extended |= any(event.kind == "graph-extended" for event in events)
+            if not self._history:
+                self._display.events(events)
+            if len(events) < _PAGE:
+                break
+        self._history = False
+        tasks = row.columns.get("tasks", 0)
+        tally.tasks = tasks if isinstance(tasks, int) else 0
+        tally.state = str(row.columns.get("state", ""))
+
+    def draw(self) -> None:
+        """Show it."""
+        self._display.draw(self.tally, self._what_runs())
+
+    async def follow(self) -> None:
+        """Poll and draw until cancelled."""
+        clock = self._app.clock
+        next_poll = 0.0
+        while True:
+            began = clock.monotonic()
+            if began >= next_poll:
+                with contextlib.suppress(StorageUnavailable):  # whoever works with the store says so, and decides
+                    await self.poll()
+                took = clock.monotonic() - began
+                next_poll = clock.monotonic() + min(max(took * _POLL_SHARE, _POLL_SECONDS_MIN), _POLL_SECONDS_MAX)
+            self.draw()
+            await asyncio.sleep(_DRAW_SECONDS)
+
+    async def last(self) -> None:
+        """The last look: everything is in the tally, and the display has shown it."""
+        await self.poll()
+        self.draw()
+
+
+@contextlib.asynccontextmanager
+async def following(
+    app: "App", graph_id: str, display: Display, what_runs: WhatRuns = lambda: None, *, fresh: bool = False
+) -> AsyncIterator[Follower]:
+    """Follow a graph beside the body; the display is closed at the end, when the last look has been taken.
+
+    fresh: the graph has no history yet, so every failure is news.
+    """
+    follower = Follower(app, graph_id, display, what_runs, fresh=fresh)
+    task = asyncio.create_task(follower.follow())
+    try:
+        yield follower
+        task.cancel()
+        await asyncio.wait((task,))
+        await follower.last()
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+        display.close()
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
+
+
+@contextlib.contextmanager
+def submitting(output: Output, clock: "Clock") -> Iterator[Callable[[int, int], None]]:
+    """Shows how many rows of a submission are written, if that takes long enough to be seen."""
+    began = clock.monotonic()
+    if output.err.live:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        bar = Progress(
+            TextColumn("  submitting"),
+            BarColumn(bar_width=40),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(file=output.err.file, force_terminal=True),
+            transient=True,
+            auto_refresh=False,
+        )
+        row = bar.add_task("rows", total=None)
+        started = False
+
+        def draw(written: int, total: int) -> None:
+            nonlocal started
+            if not started and clock.monotonic() - began > _POLL_SECONDS_MIN:
+                started = True
+                bar.start()
+            if started:
+                bar.update(row, completed=written, total=total, refresh=True)
+
+        try:
+            yield draw
+        finally:
+            if started:
+                bar.stop()
+        return
+    told = began
+
+    def tell(written: int, total: int) -> None:
+        nonlocal told
+        now = clock.monotonic()
+        if now - told >= _LINE_SECONDS:
+            told = now
+            output.say(f"{now - began:6.1f} s  submitting: {written:,} of {count(total, 'row')} written")
+
+    yield tell
+
+
+def is_success(state: GraphState | str) -> bool:
+    """Whether a graph that ended like this did what it should."""
+    return state == GraphState.FINISHED
+
+
+def has_ended(state: GraphState | str) -> bool:
+    """Whether nothing can ever happen to a graph in this state."""
+    return state in GRAPH_ENDED
