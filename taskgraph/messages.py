@@ -172,14 +172,14 @@ def bundles(
     make: builds the message over some of the items. Raises TooLarge for an item that is too large by itself.
     """
     made: list[Message] = []
-    envelope = len(to_text(make(())))
+    envelope = len(to_text(make(()))) - 1  # every item is counted with a comma, and the first has none
     part: list[T] = []
     length = envelope
     for item in items:
         alone = len(to_text(make((item,))))
         if alone > bytes_max:
             raise TooLarge(f"One item of a message has {alone:,} bytes as JSON; {bytes_max:,} fit.")
-        cost = alone - envelope + 1  # and a comma
+        cost = alone - envelope
         if part and (len(part) >= size or length + cost > bytes_max):
             made.append(make(tuple(part)))
             part = []

@@ -3,7 +3,7 @@
 import copy
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -161,7 +161,7 @@ def spoilt(draw: st.DrawFn) -> Any:
 
 
 @given(NODES | spoilt())
-@settings(deadline=None, max_examples=1_500)
+@settings(deadline=None, max_examples=600)
 def test_the_fast_check_and_the_schema_agree(node: Any):
     slow = schemas.validator("task-graph", "#/$defs/node").is_valid(node)
     assert node_is_plain(node, frozenset({"a", "b"})) is slow
@@ -172,6 +172,46 @@ def test_the_fast_check_and_the_schema_agree(node: Any):
 def test_the_good_ones_are_good(node: dict[str, Any]):
     assert node_is_plain(node, frozenset())
     assert schemas.validator("task-graph", "#/$defs/node").is_valid(node)
+
+
+VALUE_LIST: list[Any] = [
+    None, True, False, 0, -1, 1, 999, 1000, 0.0, 0.5, 1.0, -0.5, "", "a", "é", "\0", "\n", "x" * 10, "x" * 11, "x" * 40,
+    "x" * 255, "x" * 256, "x" * 32_768, "x" * 32_769, "A", "a-b", "a\n", "command", "sleep", "own-1", [], {}, [[]], ["a"],
+    ["a", "a"], [1], [True], ["x\0"], {"$subs": "taskId:a"}, {"$subs": "a"}, {"$subs": 1}, {"$subs": "taskId:a", "x": 1},
+    {"A": "x"}, {"": "x"}, {"A=": "x"}, {"B\0": ""}, {"A": 1}, {"A": "\0"}, {"seconds": 1}, {"command": ["x"]},
+    "2030-01-31T12:00:00Z", "2030-02-31T12:00:00Z",
+]  # fmt: skip
+
+
+def all_changes(node: Any) -> Iterator[Any]:
+    """The node with one member at any depth changed to each value, removed, or added."""
+    members = list(node.items()) if isinstance(node, dict) else list(enumerate(node)) if isinstance(node, list) else []
+    for key, member in members:
+        for value in [*VALUE_LIST, *all_changes(member)]:
+            changed = copy.copy(node)
+            changed[key] = value
+            yield changed
+        shorter = copy.copy(node)
+        del shorter[key]
+        yield shorter
+    if isinstance(node, dict):
+        for key in (*KEYS, "timeout", "env", "cwd", "seconds", "name", "source", "unknown"):
+            for value in VALUE_LIST if key not in node else ():
+                yield {**node, key: value}
+    elif isinstance(node, list):
+        for value in VALUE_LIST:
+            yield [*node, value]
+
+
+@pytest.mark.parametrize("index", range(len(GOOD)))
+def test_they_agree_on_every_single_change(index: int):
+    validator = schemas.validator("task-graph", "#/$defs/node")
+    answers = [0, 0]
+    for node in all_changes(GOOD[index]):
+        slow = validator.is_valid(node)
+        assert node_is_plain(node, frozenset({"a", "b"})) is slow, node
+        answers[slow] += 1
+    assert min(answers) > 10
 
 
 # --- strict JSON -----------------------------------------------------------------------------------------------
@@ -267,6 +307,15 @@ def test_the_shortest_cycle_of_every_part_is_found(requirements: dict[str, list[
         (part,) = (part for part in expected if set(cycle) <= part)
         assert (len(cycle), size) == (expected[part], len(part))
         assert cycle[0] == min(cycle, key=list(requirements).index)
+
+
+def test_a_shorter_cycle_behind_a_longer_one_is_found():
+    five = {"a": ["b", "x"], "x": ["b"], "b": ["c"], "c": ["d", "f"], "d": ["e"], "e": ["a"]}
+    four = {"f": ["g"], "g": ["h"], "h": ["c"]}
+    assert list(digraph.cycles(five | four)) == [(["c", "f", "g", "h"], 9, True)]
+    assert [len(cycle) for cycle, _, _ in digraph.cycles(five | {"f": ["g"], "g": ["h"], "h": ["i"], "i": ["c"]})] == [
+        5
+    ]
 
 
 @given(graphs("abcdefgh"))

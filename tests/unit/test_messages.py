@@ -228,7 +228,7 @@ def spoilt(good: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 @given(st.sampled_from(MESSAGES).flatmap(lambda pair: st.tuples(st.just(pair[0]), spoilt(to_object(pair[1])))))
-@settings(deadline=None, max_examples=1_500)
+@settings(deadline=None, max_examples=600)
 def test_the_checks_and_the_schemas_agree(case: tuple[str, dict[str, Any]]):
     _, obj = case
     kinds = {kind for kind, _ in MESSAGES}
@@ -279,6 +279,14 @@ def test_bundles_fill_the_bytes_and_never_overflow(sizes: list[int], bytes_max: 
         if following is not None and len(message.tasks) < limits.BUNDLE_TASKS_MAX:
             one_more = TaskFailed("g", (*message.tasks, following.tasks[0]))
             assert len(to_text(one_more)) > bytes_max
+
+
+def test_bundles_use_the_last_byte():
+    results = [DONE, DONE, DONE]
+    exactly = len(to_text(TaskCompleted("g", (DONE, DONE, DONE))))
+    for bytes_max, parts in ((exactly, [3]), (exactly - 1, [2, 1])):
+        made = bundles(lambda part: TaskCompleted("g", part), results, bytes_max=bytes_max)
+        assert [len(message.tasks) for message in made if isinstance(message, TaskCompleted)] == parts
 
 
 def test_an_item_that_is_too_large_by_itself_is_refused():
