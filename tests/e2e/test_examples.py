@@ -1,0 +1,142 @@
+"""Every example, as a person would run it: real processes, a store of its own."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.e2e.processes import ROOT, environment, taskgraph
+
+EXAMPLES: Final = ROOT / "examples"
+TESTED: Final = {
+    "build.json",
+    "fan.json",
+    "flaky.json",
+    "blocked.json",
+    "extend/start.json",
+    "extend/discover.sh",
+    "functions.py",
+}
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> Call:
+    """Run a command in a temporary folder, expecting an exit code; gives its stdout."""
+    store = f"sqlite:///{tmp_path}/store/graphs.db"
+
+    def run(*words: str, code: int = 0, cwd: Path = tmp_path, **more: str) -> str:
+        done = taskgraph(*words, store=store, cwd=cwd, **more)
+        assert done.returncode == code, f"{words}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return str(done.stdout)
+
+    return run
+
+
+def test_every_example_is_tested_here() -> None:
+    there = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.is_file()}
+    assert {name for name in there if "__pycache__" not in name} == TESTED | {"README.md"}
+
+
+@pytest.mark.parametrize("name", sorted(name for name in TESTED if name.endswith(".json")))
+def test_an_example_is_a_valid_graph_without_warnings(name: str, call: Call) -> None:
+    (found,) = json.loads(call("validate", str(EXAMPLES / name), "--json"))["files"]
+    assert found["valid"] is True
+    assert found["warnings"] == []
+
+
+def states(call: Call, graph_id: str) -> dict[str, tuple[str, int]]:
+    shown = json.loads(call("show", graph_id, "--json"))
+    return {task["label"]: (task["state"], task["run"]) for task in shown["tasks"]}
+
+
+def test_build(call: Call, tmp_path: Path) -> None:
+    began = time.monotonic()
+    call("run", str(EXAMPLES / "build.json"), "--id", "b")
+    assert time.monotonic() - began < 30, "about a second on an idle machine; a shared one may take its time"
+    found = states(call, "b")
+    assert len(found) == 17
+    assert {state for state, _ in found.values()} == {"completed"}
+    assert {label: run for label, (_, run) in found.items() if run} == {"fetch licence": 1}
+    assert "no answer" in call("logs", "b", "fetch licence", "--run", "0")
+    assert call("logs", "b", "fetch licence", "--run", "1").endswith("CC0-1.0\n")
+    assert "Ran 2 tests" in call("logs", "b", "test hexagon")
+    assert "hexagon / triangle = 6.0" in call("logs", "b", "verify")
+    result = json.loads(call("logs", "b", "report", "--result"))
+    archive = Path(result["archive"])
+    assert archive.is_relative_to(tmp_path / ".taskgraph" / "example-build" / "b")
+    assert archive.stat().st_size == result["bytes"]
+    assert call("logs", "b", "checksum").startswith(result["sha256"])
+    written = archive.stat().st_mtime_ns
+    call("run", str(EXAMPLES / "build.json"), "--id", "b")
+    assert states(call, "b") == found, "the same graph again is done already"
+    assert archive.stat().st_mtime_ns == written
+    call("run", str(EXAMPLES / "build.json"), "--id", "c")
+    assert states(call, "c") == found
+
+
+def test_fan(call: Call) -> None:
+    call("run", str(EXAMPLES / "fan.json"), "--id", "f")
+    assert len(states(call, "f")) == 10
+    assert "primes below 40,000: 4203" in call("logs", "f", "sum")
+    assert json.loads(call("logs", "f", "sum", "--result")) == 4203
+
+
+def test_flaky(call: Call) -> None:
+    call("run", str(EXAMPLES / "flaky.json"), "--id", "f")
+    assert states(call, "f") == {"download": ("completed", 2), "unpack": ("completed", 0)}
+    assert "connection reset" in call("logs", "f", "download", "--run", "1")
+
+
+def test_blocked_and_healed_as_the_readme_says(call: Call, tmp_path: Path) -> None:
+    call("run", str(EXAMPLES / "blocked.json"), "--id", "r", code=1)
+    assert states(call, "r") == {
+        "build": ("completed", 0),
+        "lint": ("completed", 0),
+        "approve": ("failed", 0),
+        "publish": ("unscheduled", 0),
+    }
+    assert "approve" in call("why", "r", "publish")
+    (tmp_path / ".taskgraph" / "example-blocked" / "r.approved").touch()
+    call("rerun", "r", "approve", "--reason", "approved by phone")
+    call("run", "--id", "r")
+    assert states(call, "r") == {
+        "build": ("completed", 0),
+        "lint": ("completed", 0),
+        "approve": ("completed", 1),
+        "publish": ("completed", 0),
+    }
+
+
+def test_a_graph_that_extends_itself(call: Call) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    call("run", str(EXAMPLES / "extend" / "start.json"), "--id", "e", cwd=ROOT, PATH=path)
+    measured = {f"measure {path.name}" for path in EXAMPLES.glob("*.json")}
+    assert set(states(call, "e")) == {"discover", "summary"} | measured
+    assert call("logs", "e", "summary") == "all measured\n"
+    size = (EXAMPLES / "fan.json").stat().st_size
+    assert re.match(rf"\s*{size} examples/fan\.json", call("logs", "e", "measure fan.json"))
+
+
+def test_functions(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "functions.py")],
+        cwd=tmp_path,
+        env=environment(f"sqlite:///{tmp_path}/unused.db"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.splitlines()[0] == "finished: 7 of 7 tasks completed"
+    assert "collect whale: run 1, result None" in done.stdout
+    assert "total: run 0, result {'texts': 3, 'words': 24}" in done.stdout
+    assert not (tmp_path / "unused.db").exists()
