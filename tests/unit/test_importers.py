@@ -229,6 +229,11 @@ def test_ids_are_the_labels_where_names_repeat():
     assert shape(imported({"workflow": {"tasks": tasks}}, "wfformat")) == {"1": set(), "2": {"1"}}
 
 
+def test_an_id_wins_over_the_name_of_another_task():
+    tasks = [{"name": "b", "id": "a"}, {"name": "x", "id": "b"}, {"name": "x", "id": "c", "parents": ["b"]}]
+    assert shape(imported({"workflow": {"tasks": tasks}}, "wfformat")) == {"a": set(), "b": set(), "c": {"b"}}
+
+
 @pytest.mark.parametrize(
     ("workflow", "expected"),
     [
