@@ -115,7 +115,7 @@ async def open_app(settings: StoreSettings, *, clock: Clock | None = None) -> As
             azure = AzureStore.from_connection_string(settings.connection_string, clock)
         else:
             azure = AzureStore.from_endpoints(
-                clock,
+                clock=clock,
                 table_endpoint=settings.table_endpoint,
                 queue_endpoint=settings.queue_endpoint,
                 blob_endpoint=settings.blob_endpoint,
