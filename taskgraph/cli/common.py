@@ -182,7 +182,9 @@ def set_up_logging(session: Session) -> None:
 def tell(session: Session, error: TaskgraphError) -> int:
     """Say why it ends, as words and, where JSON is wanted, as JSON; gives the exit code."""
     output = session.output
-    if output.json:
+    if output.json and output.lines:
+        output.json_line({"type": "error", **failures.error_object(error)})
+    elif output.json:
         output.document(failures.error_object(error))
     if isinstance(error, InvalidGraph):
         if not output.json:

@@ -15,6 +15,7 @@ from taskgraph.errors import (
     NotFound,
     Refused,
     StaleDelivery,
+    StorageError,
     StorageUnavailable,
     TaskgraphError,
     TooLarge,
@@ -54,7 +55,7 @@ def exit_code(error: TaskgraphError) -> int:
             return NOT_FOUND
         case Refused() | Conflict() | StaleDelivery():
             return CONFLICT
-        case StorageUnavailable() | Unclear():
+        case StorageError():
             return UNREACHABLE
         case TimedOut():
             return TIMED_OUT
@@ -85,6 +86,8 @@ def code_word(error: TaskgraphError) -> str:
             return "conflict"
         case StorageUnavailable() | Unclear():
             return "storage-unreachable"
+        case StorageError():
+            return "storage"
         case TimedOut():
             return "timed-out"
         case Interrupted():

@@ -160,6 +160,8 @@ def watch(
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
 
+    session.output.lines = True
+
     async def watched(app: "App") -> int:
         await app.queries.state(graph_id)
         async with minding_signals(lambda _: None) as stop:
@@ -556,6 +558,8 @@ def events(
     With --follow and --json, every line is one event.
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
+
+    session.output.lines = follow
 
     async def journal(app: "App") -> int:
         await app.queries.state(graph_id)

@@ -315,6 +315,7 @@ class Output:
         self.out = Stream(out or sys.stdout, environ)
         self.err = Stream(err or sys.stderr, environ)
         self.json = False
+        self.lines = False  # JSON is wanted line by line
 
     # --- words ---
 

@@ -117,10 +117,14 @@ class Running:
 
 @dataclass(slots=True)
 class Board:
-    """What runs in this process now, by (task, run)."""
+    """What runs in this process now, by (graph, task, run): a worker takes what is ready, whatever graph it is of."""
 
     clock: "Clock"
-    running: dict[tuple[str, int], Running] = field(default_factory=dict)
+    running: dict[tuple[str, str, int], Running] = field(default_factory=dict)
+
+    def of(self, graph_id: str) -> list[Running]:
+        """What runs of a graph."""
+        return [one for (graph, _, _), one in self.running.items() if graph == graph_id]
 
     def watched(self, executor: "Executor") -> "Executor":
         """An executor that writes on this board what it runs."""
@@ -146,7 +150,7 @@ class _Watched:
         return self._inner.can_run(definition)
 
     async def run(self, work: "Work", write_log: "WriteLog") -> "Outcome":
-        key = (work.task_id, work.run)
+        key = (work.graph_id, work.task_id, work.run)
         self._board.running[key] = Running(work.label, self._board.clock.monotonic())
         try:
             return await self._inner.run(work, write_log)

@@ -255,9 +255,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
         targets = order.targets or await targets_of(app, graph_id)
         worker = app.worker(order.executors, targets=targets, slots=order.slots)
         display = display_for(output, app.clock)
-        async with following(
-            app, graph_id, display, lambda: list(order.board.running.values()), fresh=fresh
-        ) as follower:
+        async with following(app, graph_id, display, lambda: order.board.of(graph_id), fresh=fresh) as follower:
 
             async def watcher(state: GraphState) -> None:
                 if follower.extended:
