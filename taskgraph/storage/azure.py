@@ -7,6 +7,7 @@ adapters share. It never shows a key: not in an error, not in a name, not in a l
 import asyncio
 import base64
 import binascii
+import io
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -44,6 +45,9 @@ _CONNECTIONS_MAX: Final = 64
 # The emulator closes an idle connection after 5 seconds; a request that meets the closing would be an unclear one.
 _IDLE_SECONDS_EMULATOR: Final = 4.0
 _IDLE_SECONDS: Final = 60.0
+_BODY_BYTES_MAX: Final = (
+    1_000_000  # a longer body goes as a stream: aiohttp would write it in one go, and warns of that
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +167,12 @@ class _Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily,
                 trust_env=self._secure,  # proxies; the emulator is on this machine
             )
         await super().open()
+
+    async def send(self, request: Any, **config: Any) -> Any:
+        data = request.data
+        if isinstance(data, (str, bytes)) and len(data) > _BODY_BYTES_MAX:
+            request.data = io.BytesIO(data.encode("utf-8") if isinstance(data, str) else data)
+        return await super().send(request, **config)
 
     async def close(self) -> None:
         self._ended = True
