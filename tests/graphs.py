@@ -53,10 +53,11 @@ async def check_rows(store: str, graph_id: str, source: dict[str, list[str]]) ->
     return wrong
 
 
-def run(command: list[str]) -> tuple[int, float, float]:
-    """Exit code, seconds, and MiB of the largest resident set of a child process."""
+def run(command: list[str], store: str, output: Path) -> tuple[int, float, float]:
+    """Exit code, seconds, and MiB of the largest resident set of a child process, whose words go to a file."""
     began = time.monotonic()
-    child = subprocess.Popen(command)
+    with output.open("wb") as words:
+        child = subprocess.Popen(command, stdout=words, stderr=words, env={**os.environ, "TASKGRAPH_STORE": store})
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     return child.returncode, time.monotonic() - began, usage.ru_maxrss / 1024
@@ -83,20 +84,14 @@ def main() -> int:
             store = options.store or f"sqlite:///{folder}/{path.name}.db"
             graph_id = f"{path.name.split('.')[0]}-{os.getpid()}"[:64]
             me = [sys.executable, "-m", "taskgraph"]
-            imported, _, _ = run([*me, "import", "--from", "neutral", str(path), "-o", document])
+            output = Path(folder, "output")
+            imported, _, _ = run([*me, "import", "--from", "neutral", str(path), "-o", document], store, output)
             command = ["run", document, "--id", graph_id, "--executor", "noop", "--slots", str(options.slots)]
-            os.environ["TASKGRAPH_STORE"] = store
-            with Path(folder, "output").open("wb") as output:
-                before = os.dup(1), os.dup(2)
-                os.dup2(output.fileno(), 1)
-                os.dup2(output.fileno(), 2)
-                code, seconds, mebibytes = run([*me, *command])
-                os.dup2(before[0], 1)
-                os.dup2(before[1], 2)
+            code, seconds, mebibytes = run([*me, *command], store, output)
             wrong = asyncio.run(check_rows(store, graph_id, source)) if code == 0 else [f"exit {code}"]
             if imported != 0 or wrong:
                 failures += 1
-                sys.stderr.write(Path(folder, "output").read_text()[-2000:])
+                sys.stderr.write(output.read_text()[-2000:])
             edges = sum(map(len, source.values()))
             verdict = "one run each, in order" if not wrong else "; ".join(wrong[:3])
             print(
