@@ -90,7 +90,11 @@ def worker_name(clock: Clock) -> str:
 
 
 def store_url(settings: StoreSettings) -> str:
-    """What a command that a task runs may set TASKGRAPH_STORE to; it inherits a connection string only by its own."""
+    """What TASKGRAPH_STORE is for a command that a task runs, so that it may extend its own graph.
+
+    With a connection string the key goes along, as it does by the worker's own environment: whoever must not have it
+    runs workers with an identity.
+    """
     return settings.display if settings.embedded else settings.connection_string or settings.table_endpoint
 
 

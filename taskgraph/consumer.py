@@ -101,7 +101,7 @@ class Consumer:
                     )
                     for delivery in deliveries:
                         await self._sort(delivery)
-                except StorageUnavailable as error:
+                except StorageError as error:
                     log.warning("cannot receive messages: %s", error)
                     await pacer.trouble(stop)
                     continue

@@ -135,7 +135,7 @@ class Worker:
                 ticket = self._wakeup.ticket(*queues)
                 try:
                     found = await self._receive(queues)
-                except StorageUnavailable as error:
+                except StorageError as error:
                     log.warning("cannot receive work: %s", error)
                     await pacer.trouble(stop)
                     continue
