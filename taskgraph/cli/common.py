@@ -173,6 +173,10 @@ def set_up_logging(session: Session) -> None:
             logger.removeHandler(handler)
     logger.addHandler(_Voice(session.output))
     logger.propagate = False
+    library = logging.getLogger("azure")
+    if not session.verbose and not library.handlers:
+        library.addHandler(logging.NullHandler())  # what goes wrong there comes up as an error of ours
+        library.propagate = False
     logger.setLevel((logging.WARNING, logging.INFO)[session.verbose] if session.verbose < 2 else logging.DEBUG)
 
 

@@ -53,7 +53,7 @@ from taskgraph.cli.progress import (
     is_success,
     submitting,
 )
-from taskgraph.errors import InvalidGraph, InvalidInput, InvalidSettings, Problem, Refused
+from taskgraph.errors import InvalidGraph, InvalidInput, InvalidSettings, Problem, Refused, StorageUnavailable
 from taskgraph.model import GraphState, TaskState
 
 if TYPE_CHECKING:
@@ -262,7 +262,11 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
                     follower.extended = False
                     await _warn_of_targets(app, output, graph_id, targets)
 
-            state = await run_graph(app, graph_id, stop.event, workers=[worker], watcher=watcher)
+            try:
+                state = await run_graph(app, graph_id, stop.event, workers=[worker], watcher=watcher)
+            except StorageUnavailable:
+                output.hint(f"when the store is back, go on with: {resume}")
+                raise
     if stop.asked and not has_ended(state):
         summary = counts_line(output.err, follower.tally, None)
         raise failures.Interrupted(f"interrupted: {summary}; go on with: {resume}")
