@@ -11,7 +11,7 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
-from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, StorageError, TaskgraphError
+from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, StorageError, TaskgraphError, Unclear
 from taskgraph.extending import ExtensionPlan, plan_extension
 from taskgraph.extension import request_key
 from taskgraph.messages import AddTasks, Message, Rerun, RunTasks, TaskCompleted, TaskFailed, bundles, to_text
@@ -227,6 +227,10 @@ class Handlers:
             await self.records.tables.commit(LIVE, [Insert(graph_id, {"since": self.clock.now()})])
         except Conflict:
             return  # it is there
+        except Unclear:
+            (row,) = await self.records.tables.get(LIVE, [graph_id])
+            if row is None:
+                raise
 
     async def leave_live(self, graph_id: str) -> None:
         """Take the graph off that index. Repeatable."""
@@ -235,8 +239,8 @@ class Handlers:
             return
         try:
             await self.records.tables.commit(LIVE, [Delete(graph_id, row.etag)])
-        except Conflict:
-            return  # somebody else did, or the graph was put back; the sweep looks again
+        except (Conflict, Unclear):
+            return  # somebody else did, this call did, or the graph was put back; the sweep looks again
 
     async def add_tasks(self, graph_id: str, request: str, *, keep_alive: KeepAlive = no_keep_alive) -> None:
         """Take one extension from staged to done or refused, through as many commits as it needs.

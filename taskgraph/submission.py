@@ -157,6 +157,7 @@ def listing_key(graph_id: str, created: datetime) -> str:
 
 
 async def _list_graph(handlers: Handlers, graph_id: str, created: datetime, document: GraphDocument) -> None:
+    key = listing_key(graph_id, created)
     columns: dict[str, Value] = {
         "graph": graph_id,
         "created": created,
@@ -164,9 +165,13 @@ async def _list_graph(handlers: Handlers, graph_id: str, created: datetime, docu
         "tasks": len(document.tasks),
     }
     try:
-        await handlers.records.tables.commit(ALL, [Insert(listing_key(graph_id, created), columns)])
+        await handlers.records.tables.commit(ALL, [Insert(key, columns)])
     except Conflict:
         return  # it is listed
+    except Unclear:
+        (row,) = await handlers.records.tables.get(ALL, [key])
+        if row is None:
+            raise
 
 
 def _chunks(rows: Iterable[Insert]) -> Iterator[list[Insert]]:

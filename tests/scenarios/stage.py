@@ -20,7 +20,6 @@ from taskgraph.documents import document_from_object
 from taskgraph.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.handlers import Handled, Handlers, QueueNames
 from taskgraph.messages import (
-    AddTasks,
     Message,
     Rerun,
     RunTasks,
@@ -41,6 +40,7 @@ from taskgraph.submission import Extension, Submission, extend, submit
 from taskgraph.sweep import Swept, sweep
 from taskgraph.transitions import Answer, Claim, HandBack, Item, LeaseLost, Outcome
 from taskgraph.wakeup import Wakeup
+from tests.simulation.memory import MemoryQueues, MemoryTables
 
 BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
 PAST_LEASE_SECONDS: Final = limits.LEASE_SECONDS + 1.0
@@ -319,12 +319,15 @@ class Stage:
                 await self.queues.delete(delivery)
         return found
 
-    async def pump(self) -> None:
-        """Handle everything on the events queue, in batches, acknowledging last."""
+    async def pump(self) -> bool:
+        """Handle everything on the events queue, in batches, acknowledging last; gives whether there was anything."""
+        found = False
         while deliveries := await self.queues.receive(self.names.events, count=limits.RECEIVE_MAX, lease_seconds=30):
+            found = True
             await self.deliver(*(parse(delivery.body) for delivery in deliveries))
             for delivery in deliveries:
                 await self.queues.delete(delivery)
+        return found
 
     async def offered(self, target: str = "default") -> list[tuple[str, int]]:
         """Take all work messages of a target; gives (label, run) in the order in which they were offered."""
@@ -415,12 +418,10 @@ class Stage:
     async def work(self, *, fails: Mapping[str, int] | None = None, targets: Collection[str] = ("default",)) -> str:
         """Be worker and postman until nothing is on any queue; gives the state of the graph.
 
-        fails: label -> how many of its runs fail before one succeeds. Results go through the events queue.
+        fails: label -> how many failures its row has seen before a run succeeds. Results go through the events queue.
         """
-        left = dict(fails or {})
         while True:
-            await self.pump()
-            found = False
+            found = await self.pump()
             for target in targets:
                 queue = self.names.work(target)
                 deliveries = await self.queues.receive(queue, count=limits.RECEIVE_MAX, lease_seconds=30)
@@ -430,13 +431,13 @@ class Stage:
                     assert isinstance(message, RunTasks)
                     wanted.update(dict.fromkeys(message.tasks))
                 found = found or bool(deliveries)
-                await self._execute(list(wanted), left)
+                await self._execute(list(wanted), fails or {})
                 for delivery in deliveries:
                     await self.queues.delete(delivery)
-            if not found and not await self.queues.count(self.names.events):
+            if not found:
                 return await self.state()
 
-    async def _execute(self, wanted: Sequence[tuple[str, int]], fails: dict[str, int]) -> None:
+    async def _execute(self, wanted: Sequence[tuple[str, int]], fails: Mapping[str, int]) -> None:
         lease_until = self.clock.now() + timedelta(seconds=limits.LEASE_SECONDS)
         claims = [Claim(task_id, run, f"claim-{next(self._ids)}", "w", lease_until) for task_id, run in wanted]
         completed: list[TaskResult] = []
@@ -448,8 +449,7 @@ class Stage:
             label = self.label(item.task_id)
             self.executed[label, item.run] += 1
             held = Held(item.task_id, item.run, item.claim)
-            if fails.get(label, 0) > 0:
-                fails[label] -= 1
+            if label in fails and await self._failures(label) < fails[label]:
                 failed.append(self.result(held, failed=True, reason="broke"))
             else:
                 completed.append(self.result(held))
@@ -459,6 +459,10 @@ class Stage:
         ]
         if messages:
             await self.queues.send(self.names.events, [to_text(message) for message in messages])
+
+    async def _failures(self, label: str) -> int:
+        row = (await self.row(label)).columns
+        return int(row["rerunsAllowed"]) - int(row["rerunsLeft"]) + int(row.get("manualReruns", 0))
 
     async def sweep(self) -> Swept:
         swept = await sweep(self.handlers)
@@ -560,6 +564,12 @@ class Stage:
         assert rows[GRAPH].columns["edges"] == sum(map(len, requires.values()))
 
 
+def memory_stage() -> Stage:
+    """A fresh stage over the in-memory model."""
+    clock = ManualClock()
+    return Stage(MemoryTables(), MemoryQueues(clock), clock)
+
+
 def _behind(rows: Mapping[str, Row], row: Row, column: str, relays: str) -> list[str]:
     """References in a column, with the relays of one kind replaced by what their same column holds."""
     found: dict[str, None] = {}
@@ -571,8 +581,3 @@ def _behind(rows: Mapping[str, Row], row: Row, column: str, relays: str) -> list
         else:
             found[reference] = None
     return list(found)
-
-
-def add_tasks(stage: Stage, request: str) -> AddTasks:
-    """The message of a staged request."""
-    return AddTasks(stage.graph_id, request)
