@@ -140,3 +140,14 @@ def test_functions(tmp_path: Path) -> None:
     assert "collect whale: run 1, result None" in done.stdout
     assert "total: run 0, result {'texts': 3, 'words': 24}" in done.stdout
     assert not (tmp_path / "unused.db").exists()
+
+
+def test_the_program_of_the_readme(tmp_path: Path) -> None:
+    (program,) = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    (promised,) = re.findall(r"asyncio\.run\(main\(\)\)  # (.*)", program)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.strip() == promised
