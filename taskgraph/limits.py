@@ -48,6 +48,7 @@ POISON_FAILURES_MAX: Final = 5  # recorded failures of handling one message
 POISON_DELIVERIES_MAX: Final = 100  # deliveries that ended with neither an answer nor a recorded failure
 REDISPATCH_SECONDS: Final = 60.0  # a task pending and unclaimed for so long is sent again
 SWEEP_SECONDS: Final = 30.0
+ABANDONED_SECONDS: Final = 24 * 3600.0  # a submission that has not started for so long never will
 RUNS_KEPT_MAX: Final = 20  # earlier runs listed on a task row; the event rows hold all
 BUNDLE_TASKS_MAX: Final = 32  # tasks in one work or result message
 REASON_CHARS_MAX: Final = 1_000

@@ -16,7 +16,7 @@ from taskgraph.messages import AddTasks, to_text
 from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState, TaskState, reference_of
 from taskgraph.records import LIVE
 from taskgraph.storage.tables import Delete, Range, Row, query_all
-from taskgraph.transitions import Fire, Item, LeaseLost
+from taskgraph.transitions import Abandon, Fire, Item, LeaseLost
 
 ORPHAN_SECONDS: Final = 3600.0
 """A name in the live index without a graph row is dropped after so long."""
@@ -38,6 +38,7 @@ class Swept:
     relays_fired: int = 0
     requests_resent: int = 0
     index_mended: int = 0
+    abandoned: int = 0
     failed: list[str] = field(default_factory=list)  # graphs that raised, with the reason
 
 
@@ -77,7 +78,13 @@ async def sweep_graph(
         swept.index_mended += 1
         return
     if state == GraphState.SUBMITTING:
-        return  # its submitter, or the next call with the same content, goes on
+        # Its submitter, or the next call with the same content, goes on; after a long time nobody will.
+        created = graph.columns.get("created")
+        before = now - timedelta(seconds=limits.ABANDONED_SECONDS)
+        if isinstance(created, datetime) and created < before:
+            await handlers.transition(graph_id, [Abandon(before)])
+            swept.abandoned += 1
+        return
     await _requests(handlers, graph_id, now, swept, period_seconds, at_once=at_once)
     items: list[Item] = []
     for prefix in ("join", "fork"):

@@ -15,6 +15,7 @@ Two properties hold for every item, and the tests check them:
            failed | exception ── manual rerun ──▶ pending (run + 1)
     graph  running ── a task failed for good ──▶ blocked ── last such task rerun ──▶ running
            running ── nothing outstanding ──▶ finished
+           submitting ── all rows written ──▶ running | abandoned ──▶ cancelled
 """
 
 import json
@@ -44,6 +45,7 @@ from taskgraph.model import GRAPH, GraphState, TaskState, row_key
 from taskgraph.propagation import (
     Context,
     Effect,
+    GraphEnded,
     block,
     dispatch,
     make_pending,
@@ -167,6 +169,13 @@ class Start:
     digest: str
 
 
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """A submission that nobody has gone on with since `before` is fenced off (P10): it can never start."""
+
+    before: datetime
+
+
 Item = (
     Completed
     | Failed
@@ -179,6 +188,7 @@ Item = (
     | Fire
     | Remind
     | Start
+    | Abandon
     | ExtensionItem
 )
 
@@ -330,6 +340,8 @@ def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
             return _remind(item, context)
         case Start():
             return _start(item, context)
+        case Abandon():
+            return _abandon(item, context)
         case AcceptExtension():
             return Outcome(accept_extension(item, context)), ""
         case RefuseExtension():
@@ -572,9 +584,23 @@ def _start(item: Start, context: Context) -> tuple[Outcome, str]:
     graph = context.view.get(GRAPH)
     if graph.text("digest") != item.digest:
         return Outcome.REFUSED, "another graph was submitted under this id"
+    if graph.text("state") in (GraphState.CANCELLING, GraphState.CANCELLED):
+        return Outcome.REFUSED, f"it is {graph.text('state')}: {graph.text('reason')}"
     if graph.text("state") != GraphState.SUBMITTING:
         return Outcome.REPEATED, ""
     graph.set("state", str(GraphState.RUNNING))
     graph.set("started", context.now)
     context.event("graph-running")
+    return Outcome.APPLIED, ""
+
+
+def _abandon(item: Abandon, context: Context) -> tuple[Outcome, str]:
+    graph = context.view.get(GRAPH)
+    created = graph.time("created")
+    if graph.text("state") != GraphState.SUBMITTING or created is None or created >= item.before:
+        return Outcome.STALE, ""
+    graph.set("state", str(GraphState.CANCELLED))
+    graph.set("reason", "the submission was begun and never finished")
+    context.event("graph-cancelled", reason="abandoned submission")
+    context.effects.append(GraphEnded(GraphState.CANCELLED))
     return Outcome.APPLIED, ""

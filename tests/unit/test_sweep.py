@@ -1,0 +1,92 @@
+"""The sweep: what is said again, how often, and what is given up."""
+
+from datetime import timedelta
+
+import pytest
+
+from taskgraph import limits
+from taskgraph.errors import Refused
+from taskgraph.handlers import Handlers
+from taskgraph.model import GRAPH, GraphDocument, TaskNode
+from taskgraph.records import ALL, LIVE, Records
+from taskgraph.storage.tables import Insert
+from taskgraph.submission import submit
+from taskgraph.sweep import is_due, sweep
+from tests.manual_clock import ManualClock
+from tests.simulation.memory import MemoryQueues, MemoryTables
+
+DOCUMENT = GraphDocument({"a": TaskNode("a"), "b": TaskNode("b", ("a",))})
+
+
+@pytest.fixture
+def handlers() -> Handlers:
+    clock = ManualClock()
+    return Handlers(Records(MemoryTables(), clock), MemoryQueues(clock), clock)
+
+
+def test_a_long_wait_is_reminded_of_at_doubling_ages_only() -> None:
+    period = limits.SWEEP_SECONDS
+    rounds = [n * period for n in range(1, 2 * 24 * 60)]  # a day of rounds
+    due = [age for age in rounds if is_due(age, period)]
+    assert due[0] == limits.REDISPATCH_SECONDS
+    assert len(due) <= 3 * 12  # log2 of the age, a little more for rounds that come close together
+    ages = [limits.REDISPATCH_SECONDS * 2**n for n in range(8)]
+    assert all(any(age <= moment <= age + period for moment in due) for age in ages)
+
+
+class StopsAfter(MemoryTables):
+    """Refuses every commit into a graph's partition after so many."""
+
+    def __init__(self, commits_max: int) -> None:
+        super().__init__()
+        self.left = commits_max
+
+    async def commit(self, partition, changes):
+        if partition not in (LIVE, ALL):
+            if self.left == 0:
+                raise KeyboardInterrupt
+            self.left -= 1
+        return await super().commit(partition, changes)
+
+
+async def test_an_abandoned_submission_is_fenced_off_and_cannot_start() -> None:
+    clock = ManualClock()
+    tables = StopsAfter(1)
+    handlers = Handlers(Records(tables, clock), MemoryQueues(clock), clock)
+    with pytest.raises(KeyboardInterrupt):
+        await submit(handlers, "g", DOCUMENT)
+    tables.left = 1000
+    clock.advance(limits.ABANDONED_SECONDS - 1)
+    assert (await sweep(handlers)).abandoned == 0
+    assert tables.partitions["g"][GRAPH].columns["state"] == "submitting"
+    clock.advance(2)
+    assert (await sweep(handlers)).abandoned == 1
+    assert tables.partitions["g"][GRAPH].columns["state"] == "cancelled"
+    assert "g" not in tables.partitions[LIVE]
+    answer = await submit(handlers, "g", DOCUMENT)
+    assert answer.outcome == "existing"
+    assert not [key for queue in handlers.queues.messages.values() for key in queue]
+
+
+async def test_a_submission_that_is_fenced_off_while_it_writes_is_refused(handlers: Handlers) -> None:
+    tables = handlers.records.tables
+
+    class Slow(MemoryTables):
+        async def commit(self, partition, changes):
+            if partition == "g" and isinstance(changes[0], Insert) and changes[0].key.startswith("task:"):
+                handlers.clock.advance(limits.ABANDONED_SECONDS + 1)
+                await sweep(handlers)
+            return await super().commit(partition, changes)
+
+    tables.__class__ = Slow
+    with pytest.raises(Refused, match="never finished"):
+        await submit(handlers, "g", DOCUMENT)
+    assert tables.partitions["g"][GRAPH].columns["state"] == "cancelled"
+
+
+async def test_a_name_without_a_graph_leaves_the_live_index_after_a_while(handlers: Handlers) -> None:
+    await handlers.enter_live("ghost")
+    assert (await sweep(handlers)).index_mended == 0
+    handlers.clock.advance(timedelta(hours=2).total_seconds())
+    assert (await sweep(handlers)).index_mended == 1
+    assert not handlers.records.tables.partitions[LIVE]
