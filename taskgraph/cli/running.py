@@ -276,8 +276,13 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
 async def _submit(app: "App", session: Session, graph_id: str, document: "GraphDocument", stop: Stop) -> "Submission":
     from taskgraph.submission import Submitted, submit
 
-    with submitting(session.output, app.clock) as progress:
-        submission = await unless_stopped(stop, submit(app.handlers, graph_id, document, progress=progress))
+    try:
+        with submitting(session.output, app.clock) as progress:
+            submission = await unless_stopped(stop, submit(app.handlers, graph_id, document, progress=progress))
+    except failures.Interrupted:
+        raise failures.Interrupted(
+            f"interrupted while graph {graph_id} was being submitted; the same command with --id {graph_id} goes on"
+        ) from None
     if submission.outcome is not Submitted.CREATED:
         session.output.say(f"graph {graph_id} was submitted before, with the same content: going on with it")
     return submission

@@ -1,5 +1,6 @@
 """The command line as people and scripts meet it: real processes on the embedded store."""
 
+import asyncio
 import fcntl
 import json
 import os
@@ -17,6 +18,9 @@ from typing import Any
 
 import pytest
 
+from taskgraph.app import open_app
+from taskgraph.settings import read_settings
+from taskgraph.storage.tables import Merge
 from tests.e2e.processes import command, environment, started, taskgraph, until, write_graph
 
 Run = Callable[..., Any]
@@ -241,6 +245,45 @@ def test_an_interrupted_run_hands_back_and_goes_on(tg: Run, tmp_path: Path, stor
     assert tg("run", "--id", "g").returncode == 0
 
 
+def test_a_task_extends_its_own_graph(tg: Run, tmp_path: Path) -> None:
+    write_graph(tmp_path / "more.json", {"late": command("echo", "late", requires=("first",))})
+    extend = command(sys.executable, "-m", "taskgraph", "extend", "g", "more.json")
+    done = tg("run", str(write_graph(tmp_path / "g.json", {"first": extend})), "--id", "g")
+    assert done.returncode == 0, done.stderr
+    assert "2/2 completed" in done.stdout
+    assert tg("logs", "g", "late").stdout == "late\n"
+
+
+def test_a_target_that_nobody_serves_is_named(tg: Run, tmp_path: Path, store: str) -> None:
+    gate = command("sh", "-c", "while ! test -e gate; do sleep 0.05; done")
+    file = write_graph(tmp_path / "g.json", {"gate": gate})
+    write_graph(tmp_path / "more.json", {"gpu": {"task": {"target": "gpu"}}})
+    with started("run", str(file), "--id", "g", store=store, cwd=tmp_path) as child:
+        until(lambda: tg("status", "g").returncode == 0, what="the graph is there")
+        assert tg("extend", "g", "more.json").returncode == 0
+        until(lambda: "taskgraph worker --target gpu" in (tmp_path / "run.log").read_text(), what="the warning")
+        (tmp_path / "gate").touch()
+        with started("worker", "--target", "gpu", store=store, cwd=tmp_path):
+            assert child.wait(timeout=30) == 0
+
+
+def test_a_graph_that_was_never_submitted_to_its_end_needs_its_file(tg: Run, tmp_path: Path, store: str) -> None:
+    file = good(tmp_path)
+    tg("submit", file, "--id", "g")
+
+    async def undo() -> None:
+        async with open_app(read_settings(store, {}, cwd=tmp_path)) as app:
+            (row,) = await app.tables.get("g", ["task-graph"])
+            assert row is not None
+            await app.tables.commit("g", [Merge(row.key, row.etag, {"state": "submitting"})])
+
+    asyncio.run(undo())
+    refused = tg("run", "--id", "g")
+    assert refused.returncode == 4
+    assert "with its FILE" in refused.stderr
+    assert tg("run", file, "--id", "g").returncode == 0
+
+
 # --- submit, serve, watch --------------------------------------------------------------------------------------
 
 
@@ -403,6 +446,24 @@ def test_poison_is_empty_at_first(tg: Run) -> None:
     assert tg("poison", "replay").returncode == 2
     assert tg("poison", "replay", "no:such").returncode == 3
     assert tg("poison", "replay", "--all").returncode == 0
+
+
+def test_a_message_that_nobody_understands_is_set_aside_and_replayed(tg: Run, tmp_path: Path, store: str) -> None:
+    async def send() -> None:
+        async with open_app(read_settings(store, {}, cwd=tmp_path)) as app:
+            await app.queues.send(app.handlers.names.events, ["nonsense"])
+
+    asyncio.run(send())
+    with started("serve", store=store, cwd=tmp_path):
+        (one,) = until(lambda: json.loads(tg("poison", "list", "--json").stdout)["messages"], what="set aside")
+    assert (one["queue"], one["body"], one["state"]) == ("taskgraph-events", "nonsense", "poison")
+    assert one["reason"]
+    shown = tg("poison", "list").stdout
+    assert shown.startswith(f"{one['key']}\n")
+    assert one["reason"] in shown
+    assert json.loads(tg("poison", "replay", one["key"], "--json").stdout) == {"replayed": [one["key"]]}
+    assert tg("poison", "replay", one["key"]).returncode == 4
+    assert json.loads(tg("poison", "list", "--json").stdout) == {"messages": []}
 
 
 # --- the way out -----------------------------------------------------------------------------------------------
