@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from taskgraph import service, submission
+from taskgraph import limits, service, submission
 from taskgraph.app import App, open_app
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.documents import DEFAULT_TARGET, Kind, document_from_object, read_document
@@ -55,8 +55,9 @@ class Task:
     requires: tasks, or labels of tasks, that must complete before this one. reruns: how often it may run again because
     it failed itself. command, env, cwd, timeout (seconds): of the executor `command`. call, arguments: of the executor
     `python`. payload: anything else that the executor reads; executor: its name, where the payload does not tell it
-    ("sleep", "noop", one of your own). target: the queue of workers that it goes to. deadline: aware, or RFC 3339 text.
-    definition: a task definition as it stands in a document; the other arguments are added to it.
+    ("sleep", "noop", one of your own). target: the queue of workers that it goes to. deadline: aware, or RFC 3339 text;
+    it is kept and shown, and nothing acts on it yet. definition: a task definition as it stands in a document; the
+    other arguments are added to it.
 
     Raises InvalidInput when two arguments set the same thing. What a document must not hold is found by
     `Graph.validate`, with all other problems.
@@ -454,9 +455,12 @@ class Client:
     async def rerun(self, graph_id: str, *labels: str, reason: str = "") -> list[str]:
         """Ask for another run of tasks that failed for good: of these, or of all of them. Gives their labels.
 
-        Raises Refused, before anything is asked for, when one of them has not failed for good.
+        reason: kept with the run. Raises InvalidInput for one that is too long, and Refused when one of the tasks has
+        not failed for good; then nothing has been asked for.
         """
         app = self.app
+        if len(reason) > limits.REASON_CHARS_MAX:
+            raise InvalidInput(f"the reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
         if labels:
             wanted = [(await app.queries.task(graph_id, label)).status for label in labels]
         else:

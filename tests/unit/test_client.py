@@ -120,6 +120,8 @@ async def test_a_blocked_graph_goes_on_after_a_rerun(client: Client, tmp_path: P
     assert await client.wait("g", timeout_seconds=10) == "blocked"
     with pytest.raises(Refused, match="“aside” is completed"):
         await client.rerun("g", "gate", "aside")
+    with pytest.raises(InvalidInput, match="1,000 are allowed"):
+        await client.rerun("g", "gate", reason="x" * 1001)
     gate.touch()
     assert await client.rerun("g", reason="the gate is open") == ["gate"]
     # Nobody handles it yet, so the graph still looks blocked: waiting must not take that for an answer.
