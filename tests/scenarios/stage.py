@@ -7,11 +7,10 @@ through `transition`, and what is looked at are rows, events and queues. The clo
 import asyncio
 import itertools
 import json
-import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from taskgraph import limits
@@ -30,7 +29,7 @@ from taskgraph.messages import (
     parse,
     to_text,
 )
-from taskgraph.model import GRAPH, GraphDocument, row_key, slugid_from, task_id_of
+from taskgraph.model import GRAPH, GraphDocument, row_key, task_id_of
 from taskgraph.poison import Poison
 from taskgraph.queries import Event, Queries
 from taskgraph.records import Records
@@ -40,37 +39,10 @@ from taskgraph.submission import Extension, Submission, extend, submit
 from taskgraph.sweep import Swept, sweep
 from taskgraph.transitions import Answer, Claim, HandBack, Item, LeaseLost, Outcome
 from taskgraph.wakeup import Wakeup
+from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 
-BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
 PAST_LEASE_SECONDS: Final = limits.LEASE_SECONDS + 1.0
-
-
-class ManualClock:
-    """Time that moves when the test says so (or when somebody sleeps), ids and jitter from one seed."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self.seconds = 0.0
-        self._rng = random.Random(seed)
-
-    def now(self) -> datetime:
-        return BEGINNING + timedelta(seconds=self.seconds)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    async def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
-        await asyncio.sleep(0)
-
-    def new_id(self) -> str:
-        return slugid_from(self._rng.randbytes(16))
-
-    def jitter(self) -> float:
-        return self._rng.random()
-
-    def advance(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 # --- documents -------------------------------------------------------------------------------------------------
@@ -231,7 +203,7 @@ class Stage:
     """A store with one graph on it (others only where a test names them)."""
 
     def __init__(
-        self, tables: Tables, queues: Queues, clock: ManualClock, *, prefix: str = "taskgraph", kind: str = "memory"
+        self, tables: Tables, queues: Queues, clock: HurriedClock, *, prefix: str = "taskgraph", kind: str = "memory"
     ) -> None:
         self.tables = tables
         self.queues = queues
@@ -566,7 +538,7 @@ class Stage:
 
 def memory_stage() -> Stage:
     """A fresh stage over the in-memory model."""
-    clock = ManualClock()
+    clock = HurriedClock()
     return Stage(MemoryTables(), MemoryQueues(clock), clock)
 
 
