@@ -78,7 +78,7 @@ class AzureStore:
             "retry_total": 0,
             "user_agent": "taskgraph",
         }
-        self._callers: list[Caller] = []
+        self._closed = False
 
     @classmethod
     def from_connection_string(
@@ -129,16 +129,13 @@ class AzureStore:
 
     async def close(self) -> None:
         """Close the connections. Idempotent; later calls raise StorageUnavailable."""
-        for caller in self._callers:
-            caller.closed = True
+        self._closed = True
         await self._transport.close()
         if isinstance(self._account.credential, AsyncTokenCredential):
             await self._account.credential.close()
 
     def _caller(self, endpoint: str) -> Caller:
-        caller = Caller(endpoint, self._clock)
-        self._callers.append(caller)
-        return caller
+        return Caller(endpoint, self._clock, lambda: self._closed)
 
 
 class _Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, and so hides its type
@@ -162,6 +159,7 @@ class _Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily,
                     keepalive_timeout=_IDLE_SECONDS if self._secure else _IDLE_SECONDS_EMULATOR,
                     resolver=_Resolver(),
                 ),
+                response_class=_Response,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,  # the SDK does it
                 trust_env=self._secure,  # proxies; the emulator is on this machine
@@ -177,6 +175,24 @@ class _Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily,
     async def close(self) -> None:
         self._ended = True
         await super().close()
+
+
+class _AnswerLost(aiohttp.ClientConnectionError):
+    """The connection was lost between the request and the answer."""
+
+
+class _Response(aiohttp.ClientResponse):
+    """Tells of a lost answer in a word of its own.
+
+    For aiohttp repeats a GET, PUT or DELETE once by itself when the connection is lost, and here those receive
+    messages, renew leases and append to logs: none of them may be made twice unasked.
+    """
+
+    async def start(self, connection: Any) -> aiohttp.ClientResponse:
+        try:
+            return await super().start(connection)
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            raise _AnswerLost(str(error)) from error
 
 
 class _Resolver(aiohttp.ThreadedResolver):

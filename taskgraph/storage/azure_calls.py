@@ -57,17 +57,17 @@ class Repeat(Enum):
 class Caller:
     """Calls to one endpoint. `endpoint` is shown to people: it must carry no key and no signature."""
 
-    def __init__(self, endpoint: str, clock: Clock) -> None:
+    def __init__(self, endpoint: str, clock: Clock, is_closed: Callable[[], bool]) -> None:
         self.endpoint = endpoint
         self._clock = clock
-        self.closed = False
+        self._is_closed = is_closed
 
     async def call(self, work: Callable[[], Awaitable[_T]], repeat: Repeat) -> _T:
         """Do one request, again if need be.
 
         Raises StorageUnavailable; Unclear (only with Repeat.NEVER); HttpResponseError for a refusal of the service.
         """
-        if self.closed:
+        if self._is_closed():
             raise StorageUnavailable(f"the connection to {self.endpoint} has been closed", self.endpoint)
         end = self._clock.monotonic() + _BUDGET_SECONDS
         backoff = _BACKOFF_SECONDS

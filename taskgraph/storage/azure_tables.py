@@ -9,24 +9,25 @@ import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
 from azure.core import MatchConditions
-from azure.core.exceptions import HttpResponseError
-from azure.data.tables import EntityProperty, TableEntity, TableTransactionError, UpdateMode
+from azure.core.exceptions import AzureError, HttpResponseError
+from azure.data.tables import EntityProperty, RequestTooLargeError, TableEntity, TableTransactionError, UpdateMode
 from azure.data.tables.aio import TableClient
 
-from taskgraph.errors import Conflict, StorageError, TooLarge
+from taskgraph.errors import Conflict, StorageError, TooLarge, Unclear
 from taskgraph.storage import checks
 from taskgraph.storage.azure_calls import COMMIT_SECONDS, Caller, Repeat, code_of, in_parallel
 from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Page, Range, Row, Value
 
-_T = TypeVar("_T")
+_Operation = tuple[str, dict[str, Any], Mapping[str, Any]]
 
 _TOO_LARGE: Final = frozenset(
     {"EntityTooLarge", "PropertyValueTooLarge", "RequestBodyTooLarge", "TooManyProperties", "KeyValueTooLarge"}
 )
+_CONFLICTS: Final = frozenset({(409, "EntityAlreadyExists"), (404, "ResourceNotFound"), (404, "EntityNotFound")})
 _NO_CONTENT: Final = {"response_preference": "return-no-content"}  # the row need not come back to us
 _KEYS: Final = ("PartitionKey", "RowKey")
 
@@ -91,23 +92,38 @@ class AzureTables:
         checks.check_commit(partition, changes)
         client = self._open()
         if len(changes) == 1 and not isinstance(changes[0], Delete):
-            change = changes[0]
-            return await self._write(lambda: _write_one(client, partition, change), changes)
+            change, entity = changes[0], _entity(partition, changes[0].key, changes[0].columns)
+            return await self._write(lambda: _write_one(client, change, entity), changes)
         # A delete goes in a transaction even alone: the SDK reports the deletion of a missing row as a success.
-        return await self._write(lambda: _write_all(client, partition, changes), changes)
+        operations = [_operation(partition, change) for change in changes]
+        return await self._write(lambda: _write_all(client, operations), changes)
 
     async def close(self) -> None:
         """Nothing: the connections belong to the store."""
 
-    async def _write(self, work: Callable[[], Awaitable[_T]], changes: Sequence[Change]) -> _T:
+    async def _write(
+        self, work: Callable[[], Awaitable[list[str | None]]], changes: Sequence[Change]
+    ) -> list[str | None]:
+        async def once() -> list[str | None]:
+            try:
+                etags = await work()
+            except AzureError:
+                raise
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                # The SDK stumbled over an answer, such as a page of a proxy: what was asked may have been done.
+                raise Unclear(f"the answer of {self._caller.endpoint} makes no sense") from error
+            if len(etags) != len(changes):
+                raise Unclear(f"the answer of {self._caller.endpoint} is short of {len(changes)} rows")
+            return etags
+
         try:
             try:
-                return await self._caller.call(work, Repeat.NEVER)
+                return await self._caller.call(once, Repeat.NEVER)
             except HttpResponseError as error:
                 if code_of(error) != "TableNotFound":
                     raise
             await self._create()  # nothing was written, so this is the first try still
-            return await self._caller.call(work, Repeat.NEVER)
+            return await self._caller.call(once, Repeat.NEVER)
         except HttpResponseError as error:
             raise self._told(error, changes) from error
 
@@ -130,15 +146,14 @@ class AzureTables:
             return self._caller.unavailable(error)
         if status == 413 or code in _TOO_LARGE:
             return TooLarge(f"table {self._name}: the service answers {status} {code}")
-        if changes and code != "TableNotFound" and status in (404, 409, 412):
+        if changes and (status == 412 or (status, code) in _CONFLICTS):
             index = _index(error, len(changes))
             place = "a row" if index is None else f"row {changes[index].key!r}"
             return Conflict(f"{place} of table {self._name}: {code}", index)
         return self._caller.refused(error)
 
 
-async def _write_one(client: TableClient, partition: str, change: Insert | Merge) -> list[str | None]:
-    entity = _entity(partition, change.key, change.columns)
+async def _write_one(client: TableClient, change: Insert | Merge, entity: dict[str, Any]) -> list[str | None]:
     if isinstance(change, Insert):
         answer = await client.create_entity(entity, read_timeout=COMMIT_SECONDS, **_NO_CONTENT)
     else:
@@ -149,20 +164,27 @@ async def _write_one(client: TableClient, partition: str, change: Insert | Merge
             match_condition=MatchConditions.IfNotModified,
             read_timeout=COMMIT_SECONDS,
         )
-    return [str(answer["etag"])]
+    return [_etag_of(answer)]
 
 
-async def _write_all(client: TableClient, partition: str, changes: Sequence[Change]) -> list[str | None]:
-    answers = await client.submit_transaction(
-        [_operation(partition, change) for change in changes], read_timeout=COMMIT_SECONDS
-    )
+async def _write_all(client: TableClient, operations: Sequence[_Operation]) -> list[str | None]:
+    try:
+        answers = await client.submit_transaction(operations, read_timeout=COMMIT_SECONDS)
+    except RequestTooLargeError as error:  # the SDK hides the status of this one behind that of the whole batch
+        raise TooLarge(f"a commit of {len(operations)} rows: the service answers 413 {code_of(error)}") from error
     return [
-        None if isinstance(change, Delete) else str(answer["etag"])
-        for change, answer in zip(changes, answers, strict=True)
+        None if kind == "delete" else _etag_of(answer) for (kind, _, _), answer in zip(operations, answers, strict=True)
     ]
 
 
-def _operation(partition: str, change: Change) -> tuple[str, dict[str, Any], Mapping[str, Any]]:
+def _etag_of(answer: Mapping[str, Any]) -> str:
+    etag = answer["etag"]
+    if not etag:
+        raise ValueError("an answer without an etag")
+    return str(etag)
+
+
+def _operation(partition: str, change: Change) -> _Operation:
     match change:
         case Insert():
             return "create", _entity(partition, change.key, change.columns), _NO_CONTENT
