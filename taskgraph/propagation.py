@@ -92,6 +92,10 @@ def count_down(reference: str, fulfilled: str, context: Context) -> None:
     if reference == GRAPH:
         if state == GraphState.RUNNING:
             finish(row, context)
+        elif state == GraphState.FINISHED:
+            context.effects.append(
+                GraphEnded(GraphState.FINISHED)
+            )  # whoever finished it may have died before saying so
     elif is_relay(reference):
         if state == TaskState.UNSCHEDULED:
             row.set("state", str(TaskState.PENDING))
