@@ -105,6 +105,8 @@ class Caller:
                 return self.unavailable(error), repeat is not Repeat.NEVER
             if 400 <= status < 500 and status != 408:
                 return None, False
+            if 200 <= status < 300 and repeat is not Repeat.NEVER and code_of(error):
+                return None, False  # done, with a remark: a queue that was to be made exists
             sentence = f"{self.endpoint} answers: {status} {code_of(error)}"
         elif isinstance(error, ClientAuthenticationError):
             return self._forbidden(error), False
