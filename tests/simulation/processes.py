@@ -1,0 +1,406 @@
+"""Whole processes in virtual time: the production consumer, worker and sweep, over the in-memory store.
+
+An event loop whose clock jumps to the next thing that is due runs them unchanged; latencies drawn from a seed decide
+who goes first. A process that crashes simply never hears from storage again: nothing of it runs on, no `finally` helps
+it. A process that pauses hears late, as a zombie does.
+"""
+
+import asyncio
+import random
+import selectors
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from taskgraph.app import App
+from taskgraph.consumer import Consumer
+from taskgraph.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
+from taskgraph.executors import Executors, Outcome, Work, WriteLog
+from taskgraph.handlers import Handlers
+from taskgraph.model import GRAPH, GraphDocument, TaskState, reference_of, slugid_from
+from taskgraph.poison import Poison
+from taskgraph.queries import Queries
+from taskgraph.records import LIVE, Records
+from taskgraph.service import sweep_forever
+from taskgraph.settings import StoreSettings
+from taskgraph.storage.queues import Delivery
+from taskgraph.storage.tables import Change, Page, Range, Row
+from taskgraph.submission import submit
+from taskgraph.wakeup import Wakeup
+from taskgraph.worker import Worker
+from tests.simulation.memory import MemoryQueues, MemoryTables
+from tests.simulation.world import Faults
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class _Selector(selectors.BaseSelector):
+    """Waits for nothing: time jumps instead."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._keys: dict[Any, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = selectors.SelectorKey(fileobj, fileobj if isinstance(fileobj, int) else fileobj.fileno(), events, data)
+        self._keys[fileobj] = key
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj)
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise RuntimeError("everybody waits for ever")
+        self.seconds += max(timeout, 0.0)
+        return []
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._keys
+
+    def close(self) -> None:
+        self._keys.clear()
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop in virtual time."""
+
+    def __init__(self) -> None:
+        self._virtual = _Selector()
+        super().__init__(self._virtual)
+
+    def time(self) -> float:
+        return self._virtual.seconds
+
+
+class LoopClock:
+    """The clock of one process; skew_seconds: how far its time of day is off."""
+
+    def __init__(self, loop: VirtualLoop, rng: random.Random, skew_seconds: float = 0.0) -> None:
+        self._loop = loop
+        self._rng = rng
+        self._skew_seconds = skew_seconds
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self._loop.time() + self._skew_seconds)
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def new_id(self) -> str:
+        return slugid_from(self._rng.randbytes(16))
+
+    def jitter(self) -> float:
+        return self._rng.random()
+
+
+class Process:
+    """The storage of one process: every call takes a while, and may be its last."""
+
+    def __init__(self, world: "ProcessWorld", name: str) -> None:
+        self.world = world
+        self.name = name
+        self.dead = False
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    async def before(self) -> None:
+        world, rng, faults = self.world, self.world.rng, self.world.faults
+        world.calls += 1
+        if self.dead:
+            await self._silence()
+        await asyncio.sleep(rng.expovariate(200))
+        if self.dead:
+            await self._silence()
+        if rng.random() < faults.crash:
+            await self.die()
+        if rng.random() < world.pause_rate:
+            world.pauses += 1
+            await asyncio.sleep(rng.choice((10.0, 45.0, 90.0)))
+        if rng.random() < faults.unavailable:
+            raise StorageUnavailable("503", "memory")
+
+    async def after(self) -> None:
+        if self.dead or self.world.rng.random() < self.world.faults.crash:
+            await self.die()
+
+    async def die(self) -> None:
+        if not self.dead:
+            self.dead = True
+            self.world.crashes += 1
+        await self._silence()
+
+    async def _silence(self) -> None:
+        await self.world.loop.create_future()  # one of its own: whoever waits may be cancelled
+
+    # --- Tables
+
+    async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
+        await self.before()
+        return await self.world.tables.get(partition, keys)
+
+    async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
+        await self.before()
+        return await self.world.tables.query(partition, rows, limit=min(limit, 7), continuation=continuation)
+
+    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        await self.before()
+        etags = await self.world.tables.commit(partition, changes)
+        self.world.committed(partition)
+        draw, faults = self.world.rng.random(), self.world.faults
+        if draw < faults.unclear:
+            raise Unclear("the answer was lost")
+        if draw < faults.unclear + faults.false_conflict:
+            raise Conflict("412 on the own write")
+        await self.after()
+        return etags
+
+    async def close(self) -> None:
+        pass
+
+
+class ProcessQueues:
+    """The queues as one process sees them."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
+        world = self._process.world
+        for body in bodies:
+            await self._process.before()
+            draw = world.rng.random()
+            copies = 0 if draw < world.faults.lose else 2 if draw > 1 - world.faults.double else 1
+            await world.queues.send(queue, [body] * copies, delay_seconds=delay_seconds)
+            await self._process.after()
+
+    async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
+        await self._process.before()
+        found = await self._process.world.queues.receive(queue, count=count, lease_seconds=lease_seconds)
+        await self._process.after()
+        return found
+
+    async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
+        await self._process.before()
+        return await self._process.world.queues.renew(delivery, lease_seconds=lease_seconds)
+
+    async def delete(self, delivery: Delivery) -> None:
+        await self._process.before()
+        await self._process.world.queues.delete(delivery)
+        await self._process.after()
+
+    async def count(self, queue: str) -> int:
+        await self._process.before()
+        return await self._process.world.queues.count(queue)
+
+    async def close(self) -> None:
+        pass
+
+
+class ScriptedExecutor:
+    """Takes a while; fails as often as the world says; remembers what ran."""
+
+    name = "noop"
+    instant = False
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def can_run(self, definition: Mapping[str, Any]) -> str | None:
+        return None
+
+    async def run(self, work: Work, write_log: WriteLog) -> Outcome:
+        world = self._process.world
+        key = (work.task_id, work.run)
+        world.executions.setdefault(key, []).append(work.claim)
+        await asyncio.sleep(world.rng.choice((0.0, 0.1, 5.0, 50.0)))
+        if self._process.dead:
+            await world.loop.create_future()
+        if world.failed_runs(work.label) < world.fails.get(work.label, 0):
+            return Outcome(failed=True, reason="as told")
+        return Outcome(failed=False)
+
+
+class NoLogs:
+    def url(self, graph_id: str, task_id: str, run: int, name: str = "run.log") -> str:
+        return f"memory:{graph_id}/{task_id}/{run}/{name}"
+
+    async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
+        raise StorageUnavailable("logs are lost here")
+
+    async def read(self, *_: Any, **__: Any) -> bytes | None:
+        return None
+
+    async def close(self) -> None:
+        pass
+
+
+@dataclass
+class ProcessWorld:
+    """One history of processes that come and go."""
+
+    seed: int
+    document: GraphDocument
+    fails: Mapping[str, int] = field(default_factory=dict)
+    faults: Faults = field(default_factory=Faults)
+    pause_rate: float = 0.0
+    storm_seconds: float = 300.0
+    graph_id: str = "g"
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.loop = VirtualLoop()
+        self.tables = MemoryTables()
+        self.queues = MemoryQueues(LoopClock(self.loop, self.rng))
+        self.executions: dict[tuple[str, int], list[str]] = {}
+        self.calls = self.crashes = self.pauses = self.restarts = 0
+        self.states: list[str] = []
+        self.stop = asyncio.Event()
+        self.processes: list[Process] = []
+
+    def failed_runs(self, label: str) -> int:
+        """How many runs of a task have failed for its own sake, by its row."""
+        for row in self.tables.partitions[self.graph_id].values():
+            if row.columns.get("label") == label and row.key.startswith("task:"):
+                return int(row.columns["rerunsAllowed"]) - int(row.columns["rerunsLeft"])
+        raise AssertionError(label)
+
+    def committed(self, partition: str) -> None:
+        if partition == self.graph_id:
+            state = str(self.tables.partitions[partition][GRAPH].columns["state"])
+            if not self.states or self.states[-1] != state:
+                self.states.append(state)
+
+    def start(self, name: str, main: Callable[[Handlers, Process, LoopClock], Any]) -> None:
+        """Start a process, and start it again whenever it has died."""
+
+        async def keep() -> None:
+            while not self.stop.is_set():
+                process = Process(self, name)
+                self.processes.append(process)
+                clock = LoopClock(self.loop, self.rng, self.rng.choice((-5.0, 0.0, 0.0, 5.0)))
+                handlers = Handlers(Records(process, clock), ProcessQueues(process), clock)
+                task = self.loop.create_task(main(handlers, process, clock))
+                process.tasks.append(task)
+                while not task.done() and not process.dead and not self.stop.is_set():
+                    await asyncio.sleep(1.0)
+                if task.done():
+                    if not task.cancelled() and (error := task.exception()) is not None:
+                        if isinstance(error, StorageUnavailable | Conflict | Unclear | NotFound | Refused):
+                            await asyncio.sleep(1.0)
+                            continue
+                        raise error
+                    return
+                if process.dead:
+                    self.restarts += 1
+                    await asyncio.sleep(self.rng.uniform(0.0, 10.0))
+
+        self.keepers.append(self.loop.create_task(keep()))
+
+    async def _submitter(self, handlers: Handlers, process: Process, clock: LoopClock) -> None:
+        await submit(handlers, self.graph_id, self.document)
+
+    async def _server(self, handlers: Handlers, process: Process, clock: LoopClock) -> None:
+        poison = Poison(process, handlers.queues, clock, handlers.names)
+        app = App(
+            settings=StoreSettings(),
+            clock=clock,
+            tables=process,
+            queues=handlers.queues,
+            logs=NoLogs(),
+            wakeup=Wakeup(),
+            handlers=handlers,
+            poison=poison,
+            queries=Queries(process, handlers.queues, clock, handlers.names),
+            locks=None,
+        )
+        consumer = Consumer(handlers, poison, app.wakeup, lease_seconds=30.0, idle_seconds_max=1.0)
+        await asyncio.gather(consumer.run(self.stop), sweep_forever(app, self.stop))
+
+    async def _worker(self, handlers: Handlers, process: Process, clock: LoopClock) -> None:
+        poison = Poison(process, handlers.queues, clock, handlers.names)
+        executors = Executors([ScriptedExecutor(process)])
+        worker = Worker(
+            handlers,
+            poison,
+            executors,
+            NoLogs(),
+            Wakeup(),
+            name=f"{process.name}-{clock.new_id()[:4]}",
+            slots=self.rng.choice((1, 3)),
+            lease_seconds=30.0,
+        )
+        stop = asyncio.Event()
+        if self.rng.random() < 0.3 and self.faults.crash:
+            self.loop.call_later(self.rng.uniform(5, 100), stop.set)  # a worker that is told to stop, and starts again
+        stopper = self.loop.create_task(self._pass_on(stop))
+        try:
+            await worker.run(stop)
+        finally:
+            stopper.cancel()
+        if not self.stop.is_set():
+            raise StorageUnavailable("stopped; start again")
+
+    async def _pass_on(self, stop: asyncio.Event) -> None:
+        await self.stop.wait()
+        stop.set()
+
+    def run(self, seconds_max: float = 20_000.0) -> str:
+        """Storm, then quiet, until the graph is at rest; gives its state."""
+        asyncio.set_event_loop(self.loop)
+        self.keepers: list[asyncio.Task[None]] = []
+        try:
+            return self.loop.run_until_complete(self._run(seconds_max))
+        finally:
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            self.loop.run_until_complete(asyncio.sleep(0))
+            self.loop.run_until_complete(asyncio.sleep(0))
+            self.loop.close()
+            asyncio.set_event_loop(None)
+
+    async def _run(self, seconds_max: float) -> str:
+        self.start("submit", self._submitter)
+        for number in range(2):
+            self.start(f"serve{number}", self._server)
+            self.start(f"worker{number}", self._worker)
+        while True:
+            await asyncio.sleep(5.0)
+            for keeper in self.keepers:
+                if keeper.done():
+                    keeper.result()
+            if self.loop.time() > self.storm_seconds:
+                self.faults, self.pause_rate = Faults(), 0.0
+            assert self.loop.time() < seconds_max, f"seed {self.seed}: no end: {self.states}, {self.rows_at_rest()}"
+            state = self.states[-1] if self.states else ""
+            if state == "finished" or (state == "blocked" and self.loop.time() > self.storm_seconds and self.at_rest()):
+                return state
+
+    def at_rest(self) -> bool:
+        rows = self.tables.partitions[self.graph_id]
+        return not any(r.columns.get("state") in ("pending", "running") for k, r in rows.items() if k != GRAPH)
+
+    def rows_at_rest(self) -> dict[str, str]:
+        rows = self.tables.partitions.get(self.graph_id, {})
+        return {reference_of(k): str(r.columns.get("state")) for k, r in rows.items() if k.startswith("task:")}
+
+    def verdict(self, state: str) -> None:
+        """What must hold at the end, from graph and outcomes alone."""
+        rows = {
+            r.columns["label"]: r for k, r in self.tables.partitions[self.graph_id].items() if k.startswith("task:")
+        }
+        assert set(rows) == set(self.document.tasks)
+        doomed = any(self.fails.get(label, 0) > node.reruns for label, node in self.document.tasks.items())
+        exception = any(row.columns["state"] == TaskState.EXCEPTION for row in rows.values())
+        assert state == ("blocked" if doomed or exception else "finished"), (self.seed, state, doomed, exception)
+        for row in rows.values():
+            if row.columns["state"] == "completed":
+                assert self.executions[(reference_of(row.key), int(row.columns["run"]))]
+        for key, claims in self.executions.items():
+            assert len(claims) == 1, f"seed {self.seed}: {key} was executed {len(claims)} times"
+        assert self.states.count("finished") <= 1
+        if state == "finished":
+            assert self.graph_id not in self.tables.partitions[LIVE] or self.loop.time() < self.storm_seconds + 100
