@@ -29,6 +29,7 @@ RUN_HANDLER_LEASE_SECONDS: Final = 15.0
 
 _LOOK_SECONDS_MIN: Final = 0.05
 _LOOK_SECONDS_MAX: Final = 1.0
+_REST_SECONDS: Final = 10.0
 
 Watcher = Callable[[GraphState], Awaitable[None]]
 """Told the state of the graph now and then, while it runs."""
@@ -165,8 +166,13 @@ async def give_up_the_dead(app: App, graph_id: str) -> int:
 async def wait_for_end(
     app: App, graph_id: str, *, until: datetime | None = None, watcher: Watcher | None = None
 ) -> GraphState | None:
-    """Look at a graph until it has ended, or is blocked with nothing moving; None when `until` comes first."""
+    """Look at a graph until it has ended, or is blocked with nothing moving; None when `until` comes first.
+
+    A message that nobody has handled yet may unblock it, and the queue does not say whose messages it holds: with
+    messages there, only a blocked graph that has been at rest for a while counts as ended.
+    """
     pause = _LOOK_SECONDS_MIN
+    resting_since: float | None = None
     while True:
         state = await app.queries.state(graph_id)
         if watcher is not None:
@@ -174,7 +180,13 @@ async def wait_for_end(
         if state in GRAPH_ENDED:
             return state
         if state == GraphState.BLOCKED and not await app.queries.busy(graph_id):
-            return state
+            now = app.clock.monotonic()
+            resting_since = now if resting_since is None else resting_since
+            rested = now - resting_since >= _REST_SECONDS
+            if rested or await app.queues.count(app.handlers.names.events) == 0:
+                return state
+        else:
+            resting_since = None
         if until is not None and app.clock.now() >= until:
             return None
         await app.clock.sleep(pause)
