@@ -71,7 +71,7 @@ def read_settings(store: str | None, environ: Mapping[str, str], *, cwd: Path) -
     prefix = environ.get(PREFIX_VARIABLE, "") or DEFAULT_PREFIX
     if not _PREFIX.fullmatch(prefix):
         raise InvalidSettings(f"{PREFIX_VARIABLE}={prefix!r}: 3 to 16 lower-case letters and digits, a letter first")
-    for source, text in (("--store", store), (STORE_VARIABLE, environ.get(STORE_VARIABLE))):
+    for source, text in (("the store given", store), (STORE_VARIABLE, environ.get(STORE_VARIABLE))):
         if text:
             return _parse(text.strip(), source, prefix, environ, cwd)
     if text := environ.get(HOST_VARIABLE):
