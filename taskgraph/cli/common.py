@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 
 from taskgraph.cli import failures
 from taskgraph.cli.output import Output, safe
-from taskgraph.errors import InvalidGraph, InvalidInput, Problem, TaskgraphError
+from taskgraph.errors import InvalidGraph, InvalidInput, Problem, StorageError, StorageUnavailable, TaskgraphError
 from taskgraph.settings import StoreSettings, read_settings
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 STDIN: Final = "-"
 _LOGGER: Final = "taskgraph"
+_NO_GRAPH: Final = "index:none"  # no graph has such an id
+_ANSWER_SECONDS_MAX: Final = 12.0
 
 # --- options that many commands take ---------------------------------------------------------------------------
 
@@ -129,9 +131,32 @@ class Session:
             from taskgraph.app import open_app
 
             async with open_app(settings) as app:
-                return await work(app)
+                return await (work(app) if settings.embedded else _while_it_answers(app, work))
 
         return asyncio.run(opened())
+
+
+async def _while_it_answers(app: "App", work: "Callable[[App], Awaitable[T]]") -> T:
+    """What the work gives. A store that does not answer one question is given up, whatever the work would wait for.
+
+    One row is asked for beside the work, so this costs a request and no time.
+    """
+    question = asyncio.ensure_future(app.tables.get(_NO_GRAPH, [_NO_GRAPH]))
+    task = asyncio.ensure_future(work(app))
+    try:
+        await asyncio.wait((question, task), timeout=_ANSWER_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
+        if not question.done() and not task.done():
+            end = app.settings.display
+            raise StorageUnavailable(f"{end} has not answered within {_ANSWER_SECONDS_MAX:g} s", end)
+        if not task.done() and isinstance(lost := question.exception(), StorageError):
+            raise lost
+        return await task
+    finally:
+        question.cancel()
+        task.cancel()
+        await asyncio.wait((question, task))
+        if not question.cancelled():
+            question.exception()  # that of a work which has ended says more
 
 
 def begin(ctx: typer.Context, *, store: str | None = None, json: bool = False, verbose: int = 0) -> Session:

@@ -516,6 +516,21 @@ def test_an_unreachable_store_is_5_soon_and_names_no_key(tg: Run) -> None:
     assert len(lost.stderr.splitlines()) == 1
 
 
+def test_a_store_that_never_answers_is_5_soon(tg: Run, tmp_path: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        end = f"http://127.0.0.1:{silent.getsockname()[1]}/account"
+        ends = ";".join(f"{kind}Endpoint={end}" for kind in ("Table", "Queue", "Blob"))
+        began = time.monotonic()
+        lost = tg("submit", good(tmp_path), store=f"AccountName=account;AccountKey={'c2VjcmV0' * 8};{ends}")
+    assert lost.returncode == 5, lost.stderr
+    assert time.monotonic() - began < 15
+    assert end in lost.stderr
+    assert "c2VjcmV0" not in lost.stderr + lost.stdout
+    assert "Traceback" not in lost.stderr
+
+
 def test_a_reader_that_goes_away_is_quiet(tg: Run, tmp_path: Path, store: str) -> None:
     tg("submit", good(tmp_path), "--id", "g")
     with subprocess.Popen(
