@@ -465,8 +465,6 @@ class _Tables:
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
         """See Tables."""
         checks.check_query(partition, rows, limit)
-        if any(not texts for texts in rows.where.values()):
-            return Page(())  # a column cannot equal one of none
         return await self._file.call(lambda session: _query(session, self._name, partition, rows, limit, continuation))
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:

@@ -51,6 +51,11 @@ async def add_up(tables: Tables, times: int) -> None:
             break
 
 
+async def set_pages_max(store: EmbeddedStore, pages: int) -> None:
+    """Make the disk full, as far as this store can see."""
+    await store._file.call(lambda session: session.one(f"PRAGMA max_page_count={pages}"))
+
+
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script), *arguments],
@@ -180,17 +185,12 @@ async def test_a_disk_that_is_full_loses_nothing_and_recovers(tmp_path: Path) ->
         tables = store.tables("graphs")
         await tables.commit("p", [Insert("a", {"n": 1})])
 
-        def limit(pages: int) -> None:
-            session = store._file._session
-            assert session is not None
-            session._connection.execute(f"PRAGMA max_page_count={pages}")
-
-        await store._file.call(lambda _: limit(1))
+        await set_pages_max(store, 1)
         big = {f"c{n}": "x" * 30_000 for n in range(10)}
         with pytest.raises(StorageUnavailable, match="the disk is full"):
             await tables.commit("p", [Insert("b", {}), Insert("big", big)])
         assert [row and row.key for row in await tables.get("p", ["a", "b", "big"])] == ["a", None, None]
-        await store._file.call(lambda _: limit(1_000_000))
+        await set_pages_max(store, 1_000_000)
         await tables.commit("p", [Insert("b", {}), Insert("big", big)])
 
 
@@ -341,6 +341,48 @@ async def test_two_stores_on_one_file_share_no_message(tmp_path: Path) -> None:
 
         await asyncio.gather(*[consume(store) for store in (one, two, one, two)])
         assert sorted(got, key=int) == [str(n) for n in range(300)]
+
+
+async def test_receiving_one_by_one_from_many_connections_gives_each_message_once(tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(opened(tmp_path / "store.db")) for _ in range(4)]
+        await stores[0].queues().send("queue", [str(n) for n in range(400)])
+        got: list[str] = []
+
+        async def consume(store: EmbeddedStore) -> None:
+            while deliveries := await store.queues().receive("queue", lease_seconds=30):
+                got.append(deliveries[0].body)
+
+        await asyncio.gather(*[consume(store) for store in stores])
+        assert sorted(got, key=int) == [str(n) for n in range(400)]
+
+
+async def test_blocks_of_etags_do_not_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_ETAG_BLOCK", 3)
+    async with opened(tmp_path / "store.db") as one, opened(tmp_path / "store.db") as two:
+        etags: list[str | None] = []
+        for n in range(20):
+            for name, store in (("one", one), ("two", two)):
+                etags += await store.tables(name).commit("p", [Insert(f"{n}-{part}", {}) for part in range(n % 5 + 1)])
+        assert len(etags) == 120
+        assert len(set(etags)) == 120
+
+
+async def test_what_a_failed_transaction_took_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its etags and the number of its new table were given back, and another process may have them by now."""
+    monkeypatch.setattr(embedded, "_ETAG_BLOCK", 3)
+    big = {f"c{n}": "x" * 30_000 for n in range(10)}
+    async with opened(tmp_path / "store.db") as one, opened(tmp_path / "store.db") as two:
+        await one.tables("first").commit("p", [Insert(f"k{n}", {}) for n in range(3)])
+        await set_pages_max(one, 1)
+        with pytest.raises(StorageUnavailable, match="the disk is full"):
+            await one.tables("second").commit("p", [Insert("big", big)])
+        await set_pages_max(one, 1_000_000)
+        etags = await two.tables("third").commit("p", [Insert(key, {}) for key in ("a", "aa", "aaa")])
+        etags += await one.tables("second").commit("p", [Insert("b", {})])
+        assert len(set(etags)) == 4
+        assert [row.key for row in await query_all(one.tables("third"), "p", Range())] == ["a", "aa", "aaa"]
+        assert [row.key for row in await query_all(two.tables("second"), "p", Range())] == ["b"]
 
 
 async def test_many_stores_may_make_the_file_at_once(tmp_path: Path) -> None:
