@@ -7,6 +7,7 @@ grows when storage fails, which is nobody's fault. It never judges a graph: the 
 leaves undone.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,12 +16,14 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
-from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, Unclear
+from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, TooLarge, Unclear
 from taskgraph.handlers import QueueNames
 from taskgraph.layout import SCHEMA, gathered, spread
 from taskgraph.records import POISON
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, Tables, Value, query_all
+
+log = logging.getLogger("taskgraph.poison")
 
 _DRAIN_LEASE_SECONDS: Final = 30.0
 _RETRY_SECONDS_MAX: Final = 60.0
@@ -59,7 +62,10 @@ class Poison:
     async def set_aside(self, delivery: Delivery, reason: str) -> None:
         """Write down why, put the message into the poison queue, take it from its own. Repeatable."""
         await self._write(delivery, reason, PoisonState.POISON, add=0)
-        await self._queues.send(self._names.poison(delivery.queue), [delivery.body])
+        try:
+            await self._queues.send(self._names.poison(delivery.queue), [delivery.body])
+        except (TooLarge, ValueError):
+            log.warning("message %s is kept in its row alone: foreign senders may send what we may not", delivery.id)
         try:
             await self._queues.delete(delivery)
         except StaleDelivery:
@@ -96,7 +102,7 @@ class Poison:
     async def replay(self, key: str) -> PoisonMessage:
         """Put a message back on its queue, and take its copies off the poison queue.
 
-        Raises NotFound for an unknown key, Refused for one that is not set aside.
+        Raises NotFound for an unknown key, Refused for one that is not set aside, or that we may not send.
         """
         row = await self._row(key)
         if row is None:
@@ -104,7 +110,10 @@ class Poison:
         message = _message(row)
         if message.state != PoisonState.POISON:
             raise Refused(f"message {key} is {message.state}", "not-set-aside")
-        await self._queues.send(message.queue, [message.body])
+        try:
+            await self._queues.send(message.queue, [message.body])
+        except (TooLarge, ValueError) as error:
+            raise Refused(f"message {key} cannot be sent again: {error}", "cannot-be-sent") from error
         columns: dict[str, Value] = {"state": str(PoisonState.REPLAYED), "replayed": self._clock.now(), "failures": 0}
         try:
             await self._tables.commit(POISON, [Merge(row.key, row.etag, columns)])

@@ -93,9 +93,8 @@ def count_down(reference: str, fulfilled: str, context: Context) -> None:
         if state == GraphState.RUNNING:
             finish(row, context)
         elif state == GraphState.FINISHED:
-            context.effects.append(
-                GraphEnded(GraphState.FINISHED)
-            )  # whoever finished it may have died before saying so
+            # Told again: whoever finished it may have died before saying so.
+            context.effects.append(GraphEnded(GraphState.FINISHED))
     elif is_relay(reference):
         if state == TaskState.UNSCHEDULED:
             row.set("state", str(TaskState.PENDING))

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from taskgraph import limits
 from taskgraph.errors import IntegrityError, TaskgraphError
@@ -54,6 +54,8 @@ from taskgraph.propagation import (
 )
 from taskgraph.rows import Draft, NeedRows, View
 from taskgraph.storage.tables import Change, Insert, Row
+
+T = TypeVar("T", list[Any], dict[str, Any])
 
 EVENT_CHARS_MAX: Final = 30_000
 """JSON of one event row; more facts than that wait for the next commit."""
@@ -269,10 +271,12 @@ def decide(
             continue  # the whole decision will be made again; only collect what else it needs
         if not _fits(view, context):
             undo()
-            if not view.changed():
-                raise IntegrityError(f"{type(item).__name__} does not fit one commit")
-            left = [item, *todo[position:]]
-            break
+            if view.changed():
+                left = [item, *todo[position:]]
+                break
+            too_large = IntegrityError(f"{type(item).__name__} does not fit one commit")
+            answers.append(Answer(item, Outcome.REFUSED, str(too_large), too_large))
+            continue
         if not isinstance(item, Fire):
             answers.append(Answer(item, outcome, reason))
         todo[position:position] = [Fire(reference) for reference in context.follow]
@@ -459,11 +463,7 @@ def _next_run(
     for name in ("exitCode", "logsUrl"):
         if resolution and name in resolution:
             record[name] = resolution[name]
-    earlier = json.loads(task.text("runs") or "[]")
-    task.set(
-        "runs",
-        json.dumps([*earlier, record][-limits.RUNS_KEPT_MAX :], ensure_ascii=False, separators=(",", ":")),
-    )
+    task.set("runs", _runs_text([*_read(task, "runs", list), record]))
     task.set("run", run + 1)
     task.set("claim", "")
     context.event(
@@ -475,6 +475,28 @@ def _next_run(
         reason=reason or None,
     )
     make_pending(task, context)
+
+
+def _read(task: Draft, name: str, kind: type[T]) -> T:
+    """A JSON column, empty where it is missing. Raises IntegrityError."""
+    text = task.text(name)
+    try:
+        found = json.loads(text) if text else kind()
+    except ValueError as error:
+        raise IntegrityError(f"row {task.key}: column {name} is no JSON") from error
+    if not isinstance(found, kind):
+        raise IntegrityError(f"row {task.key}: column {name} is no JSON {'list' if kind is list else 'object'}")
+    return found
+
+
+def _runs_text(runs: Sequence[Any]) -> str:
+    """The latest runs, as many as are kept and as fit the column."""
+    kept = list(runs[-limits.RUNS_KEPT_MAX :])
+    while True:
+        text = json.dumps(kept, ensure_ascii=False, separators=(",", ":"))
+        if utf16_units(text) <= limits.PROPERTY_CHARS_MAX:
+            return text
+        del kept[0]
 
 
 def _manual_rerun(item: ManualRerun, context: Context) -> tuple[Outcome, str]:
@@ -490,7 +512,7 @@ def _manual_rerun(item: ManualRerun, context: Context) -> tuple[Outcome, str]:
     graph = context.view.get(GRAPH)
     if graph.text("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
         return Outcome.REFUSED, f"the graph is {graph.text('state')}"
-    resolution = json.loads(task.text("resolution") or "{}")
+    resolution = _read(task, "resolution", dict)
     reason = item.reason or "asked for by hand"
     task.set("manualReruns", task.integer("manualReruns") + 1)
     _next_run(task, context, state, task.text("ended"), reason, resolution)

@@ -10,9 +10,8 @@ from taskgraph.clock import SystemClock
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.embedded import EmbeddedStore
 from tests.manual_clock import HurriedClock
-from tests.scenarios.stage import Stage, memory_stage
+from tests.scenarios.stage import LOCAL, Stage, memory_stage
 
-LOCAL = ("memory", "embedded")
 STORES = (*LOCAL, pytest.param("azurite", marks=pytest.mark.azurite))
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
+import pytest
+
 from taskgraph import limits
 from taskgraph.consumer import Consumer
 from taskgraph.documents import document_from_object
@@ -42,6 +44,7 @@ from taskgraph.wakeup import Wakeup
 from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 
+LOCAL: Final = ("memory", "embedded")
 PAST_LEASE_SECONDS: Final = limits.LEASE_SECONDS + 1.0
 
 
@@ -211,6 +214,7 @@ class Stage:
         self.kind = kind
         self.names = QueueNames(prefix)
         self.handlers = self.more_handlers()
+        self.records = self.handlers.records
         self.poison = Poison(tables, queues, clock, self.names)
         self.queries = Queries(tables, queues, clock, self.names)
         self.graph_id = "graph"
@@ -534,6 +538,14 @@ class Stage:
         assert numbers == list(range(1, len(numbers) + 1))
         assert rows[GRAPH].columns["tasks"] == len(requires)
         assert rows[GRAPH].columns["edges"] == sum(map(len, requires.values()))
+
+
+def over_stores(*everywhere: object, local: Sequence[object] = ()) -> list[Any]:
+    """Parameters for (stage, value), `stage` indirect: some values over each store, others not over the emulator."""
+    return [
+        *(pytest.param(kind, value, id=f"{kind}-{value}") for value in (*everywhere, *local) for kind in LOCAL),
+        *(pytest.param("azurite", value, id=f"azurite-{value}", marks=pytest.mark.azurite) for value in everywhere),
+    ]
 
 
 def memory_stage() -> Stage:

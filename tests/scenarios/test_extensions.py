@@ -8,7 +8,7 @@ import pytest
 from taskgraph.errors import Conflict, NotFound, Refused
 from taskgraph.messages import AddTasks
 from taskgraph.transitions import Outcome
-from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph
+from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, over_stores
 from tests.simulation.memory import MemoryQueues, MemoryTables
 
 
@@ -150,10 +150,8 @@ async def old_tasks(stage: Stage) -> dict[str, list[str]]:
     return requires
 
 
-@pytest.mark.parametrize("count", [60, 101, 1000])
+@pytest.mark.parametrize(("stage", "count"), over_stores(101, local=[60, 1000]), indirect=["stage"])
 async def test_a_large_extension_linked_to_tasks_in_every_state(stage: Stage, count: int) -> None:
-    if stage.kind == "azurite" and count > 101:
-        pytest.skip("a minute on the emulator")
     requires = await old_tasks(stage)
     held = await stage.claim("busy")
     new = numbered("n", count)

@@ -6,7 +6,7 @@ import pytest
 
 from taskgraph import limits
 from taskgraph.transitions import Outcome
-from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, graph
+from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, graph, over_stores
 
 TWO_BRANCHES = {"A": [], "B": ["A"], "X": [], "Y": ["X"], "Z": ["Y"]}
 
@@ -180,7 +180,7 @@ async def test_the_journal_is_told_in_order_and_without_gaps(stage: Stage) -> No
     assert later == []
 
 
-@pytest.mark.parametrize("size", [1, 2, 8, 32])
+@pytest.mark.parametrize(("stage", "size"), over_stores(8, local=[1, 2, 32]), indirect=["stage"])
 async def test_results_that_arrive_together_are_written_together(stage: Stage, size: int) -> None:
     labels = [f"A{number:02}" for number in range(32)]
     requires = {**{label: [] for label in labels}, "Z": labels}

@@ -14,7 +14,7 @@ from taskgraph.errors import InvalidGraph, NotFound, Refused
 from taskgraph.messages import Rerun
 from taskgraph.submission import Submitted
 from taskgraph.transitions import Outcome
-from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, graph, graph_object
+from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, graph, graph_object, over_stores
 
 
 async def test_successor_fan_out(stage: Stage) -> None:
@@ -87,7 +87,7 @@ async def test_successor_each_dependent_counts_for_itself(memory: Stage, names: 
     assert (await memory.task_state(waits), await memory.task_state(goes)) == ("unscheduled", "pending")
 
 
-@pytest.mark.parametrize("count", [90, 91, 101, 182])
+@pytest.mark.parametrize(("stage", "count"), over_stores(101, local=[90, 91, 182]), indirect=["stage"])
 async def test_successor_more_than_a_hundred_dependents(stage: Stage, count: int) -> None:
     """All of them are scheduled, not only those that one batch takes (#3366)."""
     requires = {"A": [], **{f"B{number:03}": ["A"] for number in range(count)}}
@@ -99,7 +99,7 @@ async def test_successor_more_than_a_hundred_dependents(stage: Stage, count: int
     await stage.check(requires)
 
 
-@pytest.mark.parametrize("count", [96, 97, 100, 200])
+@pytest.mark.parametrize(("stage", "count"), over_stores(97, local=[96, 100, 200]), indirect=["stage"])
 async def test_successor_dependency_limit(stage: Stage, count: int) -> None:
     """There is none to run into: a task that requires more than a row takes waits for all of them, through joins."""
     requires = {**{f"A{number:03}": [] for number in range(count)}, "Z": [f"A{number:03}" for number in range(count)]}

@@ -5,14 +5,14 @@ import json
 import pytest
 
 from taskgraph.transitions import Outcome
-from tests.scenarios.stage import Stage, graph
+from tests.scenarios.stage import Stage, graph, over_stores
 
 
 def numbered(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{number:04}" for number in range(count)]
 
 
-@pytest.mark.parametrize("count", [48, 49, 96, 97, 150])
+@pytest.mark.parametrize(("stage", "count"), over_stores(49, 97, local=[48, 96, 150]), indirect=["stage"])
 async def test_a_graph_with_many_leaves_finishes_once(stage: Stage, count: int) -> None:
     """Past 48 leaves the graph row counts down one join, past 96 a tree of them."""
     requires = {label: [] for label in numbered("a", count)}

@@ -9,9 +9,9 @@ import itertools
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.errors import Conflict, StaleDelivery
+from taskgraph.storage import checks
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
 
@@ -58,8 +58,7 @@ class MemoryTables:
         return Page(found)
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
-        assert 1 <= len(changes) <= limits.COMMIT_CHANGES_MAX, len(changes)
-        assert len({change.key for change in changes}) == len(changes), "a row twice in one commit"
+        checks.check_commit(partition, changes)
         rows = self.partitions.setdefault(partition, {})
         for index, change in enumerate(changes):
             row = rows.get(change.key)
@@ -95,8 +94,8 @@ class MemoryQueues:
         self.messages: dict[str, dict[str, tuple[float, int, str, str]]] = {}  # id -> visible at, count, receipt, body
 
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
+        checks.check_send(queue, bodies, delay_seconds)
         for body in bodies:
-            assert len(body.encode()) <= limits.MESSAGE_BYTES_MAX
             key = f"{next(self._ids):08d}"
             self.messages.setdefault(queue, {})[key] = (self._clock.monotonic() + delay_seconds, 0, "", body)
 
