@@ -115,6 +115,14 @@ class Running:
     began: float
 
 
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What runs in this process, seen from one graph. others: number of tasks of other graphs."""
+
+    running: Sequence[Running] = ()
+    others: int = 0
+
+
 @dataclass(slots=True)
 class Board:
     """What runs in this process now, by (graph, task, run): a worker takes what is ready, whatever graph it is of."""
@@ -122,9 +130,10 @@ class Board:
     clock: "Clock"
     running: dict[tuple[str, str, int], Running] = field(default_factory=dict)
 
-    def of(self, graph_id: str) -> list[Running]:
-        """What runs of a graph."""
-        return [one for (graph, _, _), one in self.running.items() if graph == graph_id]
+    def of(self, graph_id: str) -> "Here":
+        """What runs, seen from one graph."""
+        own = [one for (graph, _, _), one in self.running.items() if graph == graph_id]
+        return Here(own, len(self.running) - len(own))
 
     def watched(self, executor: "Executor") -> "Executor":
         """An executor that writes on this board what it runs."""
@@ -168,8 +177,8 @@ class Display(Protocol):
         """New facts, in order."""
         ...
 
-    def draw(self, tally: Tally, running: Sequence[Running] | None) -> None:
-        """Show it as it is now. running: None where nobody knows."""
+    def draw(self, tally: Tally, here: Here | None) -> None:
+        """Show it as it is now. here: None where nobody knows what runs."""
         ...
 
     def close(self) -> None:
@@ -199,9 +208,9 @@ class _Notices:
                 err.line("further failures are counted, and not listed here")
 
 
-def counts_line(stream: Stream, tally: Tally, running: int | None) -> str:
+def counts_line(stream: Stream, tally: Tally, here: Here | None = None) -> str:
     """`12/58 completed, 3 running, 1 failed, 42 waiting`."""
-    counts = tally.counts(running)
+    counts = tally.counts(None if here is None else len(here.running))
     parts = [f"{tally.completed:,}/{tally.tasks:,} completed"]
     parts += [
         f"{stream.symbol(state)} {counts[state]:,} {state}"
@@ -210,6 +219,8 @@ def counts_line(stream: Stream, tally: Tally, running: int | None) -> str:
     ]
     if counts["waiting"]:
         parts.append(f"{counts['waiting']:,} waiting")
+    if here is not None and here.others:
+        parts.append(f"and {count(here.others, 'task')} of other graphs running here")
     return ", ".join(parts)
 
 
@@ -223,15 +234,15 @@ class PlainDisplay:
         self._notices = _Notices(output)
         self._last: tuple[object, ...] = ()
         self._last_line = -_LINE_SECONDS
-        self._latest: tuple[Tally, int | None] | None = None
+        self._latest: tuple[Tally, Here | None] | None = None
 
     def events(self, events: "Sequence[Event]") -> None:
         """See Display."""
         self._notices.tell(events)
 
-    def draw(self, tally: Tally, running: Sequence[Running] | None) -> None:
+    def draw(self, tally: Tally, here: Here | None) -> None:
         """See Display."""
-        self._latest = (tally, None if running is None else len(running))
+        self._latest = (tally, here)
         now = self._clock.monotonic()
         if now - self._last_line >= _LINE_SECONDS:
             self._line(now)
@@ -239,12 +250,18 @@ class PlainDisplay:
     def _line(self, now: float) -> None:
         if self._latest is None:
             return
-        tally, running = self._latest
-        seen = (tally.state, tally.tasks, *tally.counts().values())  # what runs changes too often to be told alone
+        tally, here = self._latest
+        others = bool(here and here.others)
+        seen = (
+            tally.state,
+            tally.tasks,
+            others,
+            *tally.counts().values(),
+        )  # what runs changes too often to be told alone
         if seen == self._last:
             return
         self._last, self._last_line = seen, now
-        self._err.line(f"{now - self._began:6.1f} s  {tally.state}: {counts_line(self._err, tally, running)}")
+        self._err.line(f"{now - self._began:6.1f} s  {tally.state}: {counts_line(self._err, tally, here)}")
 
     def close(self) -> None:
         """See Display."""
@@ -268,7 +285,7 @@ class JsonDisplay:
             if event.kind in ("task-failed", "task-exception"):
                 self._output.json_line({"type": event.kind, "time": iso(event.time), **event.fields})
 
-    def draw(self, tally: Tally, running: Sequence[Running] | None) -> None:
+    def draw(self, tally: Tally, here: Here | None) -> None:
         """See Display."""
         self._latest = tally
         if self._clock.monotonic() - self._last_line >= _LINE_SECONDS:
@@ -323,7 +340,7 @@ class LiveDisplay:
         """See Display."""
         self._notices.tell(events)
 
-    def draw(self, tally: Tally, running: Sequence[Running] | None) -> None:
+    def draw(self, tally: Tally, here: Here | None) -> None:
         """See Display."""
         from rich.console import Group
 
@@ -331,8 +348,8 @@ class LiveDisplay:
         width = max(20, self._console.width - 1)
         elapsed = seconds(now - self._began)
         head = f"{self._err.state(tally.state)}  {safe(tally.graph_id)}  {self._err.paint(elapsed, 'dim')}"
-        lines = [head, self._bar(tally, width), f"  {counts_line(self._err, tally, _number(running))}"]
-        shown = sorted(running or (), key=lambda one: one.began)
+        lines = [head, self._bar(tally, width), f"  {counts_line(self._err, tally, here)}"]
+        shown = sorted(here.running if here else (), key=lambda one: one.began)
         for one in shown[:_RUNNING_SHOWN_MAX]:
             length = seconds(max(0.0, now - one.began))
             label = fitted(safe(one.label), max(8, width - len(length) - 6))
@@ -358,10 +375,6 @@ class LiveDisplay:
         self._stack.close()
 
 
-def _number(running: Sequence[Running] | None) -> int | None:
-    return None if running is None else len(running)
-
-
 def display_for(output: Output, clock: "Clock", *, json_lines: bool = False) -> Display:
     """The display that suits the streams. json_lines: whether progress is data here."""
     if json_lines and output.json:
@@ -371,7 +384,7 @@ def display_for(output: Output, clock: "Clock", *, json_lines: bool = False) -> 
 
 # --- following -------------------------------------------------------------------------------------------------
 
-WhatRuns = Callable[[], Sequence[Running] | None]
+WhatRuns = Callable[[], Here | None]
 
 
 class Follower:

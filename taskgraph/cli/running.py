@@ -268,7 +268,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
                 output.hint(f"when the store is back, go on with: {resume}")
                 raise
     if stop.asked and not has_ended(state):
-        summary = counts_line(output.err, follower.tally, None)
+        summary = counts_line(output.err, follower.tally)
         raise failures.Interrupted(f"interrupted: {summary}; go on with: {resume}")
     return await finish(app, session, follower.tally, seconds_taken=app.clock.monotonic() - began)
 
@@ -341,7 +341,7 @@ async def finish(
             output.document(made)
     else:
         out = output.out
-        parts = [out.state(tally.state), out.paint(tally.graph_id, "bold"), counts_line(out, tally, None)]
+        parts = [out.state(tally.state), out.paint(tally.graph_id, "bold"), counts_line(out, tally)]
         if tally.reruns:
             parts.append(count(tally.reruns, "rerun"))
         if tally.retries:
@@ -494,7 +494,7 @@ async def wait_and_finish(
         words = f"{command_words('watch', graph_id)}{session.store_words}"
         raise failures.Interrupted(f"stopped watching; graph {graph_id} goes on: {words}") from None
     if state is None:
-        now = counts_line(session.output.err, follower.tally, None)
+        now = counts_line(session.output.err, follower.tally)
         raise failures.TimedOut(f"graph {graph_id} is {follower.tally.state} after {timeout_seconds:g} s: {now}")
     return await finish(app, session, follower.tally, as_line=json_lines)
 

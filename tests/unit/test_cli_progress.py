@@ -11,6 +11,7 @@ import pytest
 from taskgraph.cli.output import Output
 from taskgraph.cli.progress import (
     Board,
+    Here,
     JsonDisplay,
     LiveDisplay,
     PlainDisplay,
@@ -95,15 +96,15 @@ def test_plain_lines_come_when_something_changes_and_not_too_often() -> None:
     err, clock = Pipe(), Clock()
     display = PlainDisplay(Output(Pipe(), err, {}), clock)
     tally = Tally("g", state="running", tasks=3)
-    display.draw(tally, [])
+    display.draw(tally, Here())
     for _ in range(20):
         clock.seconds += 0.1
-        display.draw(tally, [Running("x", 0.0)])
+        display.draw(tally, Here([Running("x", 0.0)]))
     tally.completed = 1
-    display.draw(tally, [])  # more than a second after the last line
+    display.draw(tally, Here())  # more than a second after the last line
     tally.completed = 2
     clock.seconds += 0.1
-    display.draw(tally, [])  # too early
+    display.draw(tally, Here())  # too early
     tally.state, tally.completed = "finished", 3
     display.close()
     display.close()
@@ -147,14 +148,14 @@ def test_json_lines() -> None:
 
 
 def test_the_picture_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("COLUMNS", "100")
     err, clock = Terminal(), Clock()
     output = Output(Pipe(), err, {"TERM": "xterm"})
     display = display_for(output, clock)
     assert isinstance(display, LiveDisplay)
     tally = failing_tally()
     running = [Running(f"task {n} [red]\x1b[2J", clock.seconds - n) for n in range(12)]
-    display.draw(tally, running)
+    display.draw(tally, Here(running, 2))
     display.events([event(9, "task-failed", "late")])
     output.say("a word")
     display.close()
@@ -165,6 +166,7 @@ def test_the_picture_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "[red]\\x1b[2J" in shown
     assert "… and 4 more" in shown
     assert "11.0 s" in shown
+    assert "and 2 tasks of other graphs running here" in shown
     assert " 20 %" in shown
     assert shown.index("late") < shown.index("a word") < shown.index("after")
     assert shown.endswith("after\n")
@@ -195,7 +197,7 @@ def test_submitting_on_a_terminal_cleans_up() -> None:
 async def test_the_board_knows_what_runs_of_which_graph() -> None:
     clock = Clock()
     board = Board(clock)
-    seen: list[tuple[list[Running], list[Running]]] = []
+    seen: list[tuple[Here, Here]] = []
 
     class Looking(NoopExecutor):
         async def run(self, work: Work, write_log: Any) -> Outcome:
@@ -208,5 +210,5 @@ async def test_the_board_knows_what_runs_of_which_graph() -> None:
     assert executor.can_run({}) is None
     with pytest.raises(OSError, match="out of processes"):
         await executor.run(Work("g", "t", 0, "label", "claim", {}), io.BytesIO().write)  # type: ignore[arg-type]
-    assert seen == [([Running("label", 100.0)], [])]
-    assert board.of("g") == []
+    assert seen == [(Here([Running("label", 100.0)], 0), Here([], 1))]
+    assert board.of("g") == Here([], 0)
