@@ -1,0 +1,63 @@
+"""Which histories are played: documents, extensions, outcomes and fault rates, all drawn from one seed.
+
+The rates differ from seed to seed, and many are zero: a fault that is everywhere hides those that it cuts short.
+"""
+
+import random
+from collections.abc import Sequence
+
+from taskgraph.model import GraphDocument, TaskNode
+from tests.simulation.world import Faults, World
+
+RATES = (0.0, 0.0, 0.01, 0.05, 0.1)
+
+
+def random_document(
+    rng: random.Random,
+    size: int,
+    *,
+    prefix: str = "t",
+    base: Sequence[str] = (),
+    density: float = 0.3,
+    reruns_max: int = 0,
+) -> GraphDocument:
+    """Tasks that require any earlier one, or any of `base`, with a probability of `density`."""
+    tasks: dict[str, TaskNode] = {}
+    for number in range(size):
+        label = f"{prefix}{number}"
+        requires = tuple(other for other in (*tasks, *base) if rng.random() < density)
+        tasks[label] = TaskNode(label, requires, rng.randrange(reruns_max + 1))
+    return GraphDocument(tasks)
+
+
+def wide_document(width: int) -> GraphDocument:
+    """One task before many before one: fan-out and fan-in past what one row takes."""
+    middle = [f"m{number}" for number in range(width)]
+    tasks = {"a": TaskNode("a"), **{label: TaskNode(label, ("a",)) for label in middle}}
+    return GraphDocument({**tasks, "z": TaskNode("z", tuple(middle))})
+
+
+def world_of(seed: int) -> World:
+    """The history of a seed."""
+    rng = random.Random(seed * 7 + 1)
+    shape = rng.random()
+    if shape < 0.7:
+        document = random_document(rng, rng.randrange(1, 9), reruns_max=2)
+    elif shape < 0.85:
+        document = wide_document(rng.randrange(90, 140))
+    else:
+        document = random_document(rng, rng.randrange(10, 40), density=0.1, reruns_max=1)
+    extensions: list[GraphDocument] = []
+    if shape < 0.7 or rng.random() < 0.5:
+        density = 0.05 if len(document.tasks) > 20 else 0.2
+        for number in range(rng.randrange(3)):
+            size = rng.choice((1, 3, 5, 120))
+            prefix = f"x{number}_"
+            extensions.append(random_document(rng, size, prefix=prefix, base=tuple(document.tasks), density=density))
+    labels = [*document.tasks, *(label for extension in extensions for label in extension.tasks)]
+    fails = {label: rng.randrange(4) for label in labels if rng.random() < 0.1}
+    faults = Faults(*(rng.choice(RATES) for _ in range(6)))
+    reruns = rng.random() < 0.5
+    if extensions and not reruns:
+        fails = {}  # an extension of a graph that stays blocked would be refused for ever
+    return World(seed, document, fails, extensions, faults, reruns)

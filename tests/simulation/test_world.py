@@ -1,0 +1,151 @@
+"""Seeded histories of the whole protocol, with crashes, lost answers, lost and doubled messages at every storage call.
+
+One seed is one history: `pytest tests/simulation --seed 4711` plays it again, storage call by storage call.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from taskgraph import extension, propagation, transitions
+from taskgraph.model import GRAPH, row_key
+from taskgraph.propagation import Context
+from taskgraph.rows import Draft
+from taskgraph.transitions import Claim, Outcome
+from tests.simulation.histories import random_document, wide_document, world_of
+from tests.simulation.world import Faults, World
+
+SEEDS = range(1_000, 1_090)  # about 15 seconds
+MANY_SEEDS = range(10_000, 13_000)
+
+
+def play(world: World, hint: str = "") -> str:
+    """Play a history to its end, and hold the end against what graph and outcomes alone say."""
+    try:
+        end = world.run()
+        assert end == world.oracle(), f"ended {end}, and should have {world.oracle()}"
+    except AssertionError as error:
+        raise AssertionError(f"seed {world.seed}: {error}{hint}") from error
+    return end
+
+
+def play_all(seeds: Iterable[int]) -> Counter[str]:
+    """Play many; gives how they ended and what was met on the way."""
+    met: Counter[str] = Counter()
+    for seed in seeds:
+        world = world_of(seed)
+        met[play(world, f" (replay it: pytest tests/simulation --seed {seed})")] += 1
+        met["calls"] += world.calls
+        met["crashes"] += world.crashes
+        met["runs"] += len(world.executions)
+        met["extended"] += sum(world.extended)
+        met["blocked on the way"] += ("graph", "blocked") in world.history
+    return met
+
+
+def test_histories_with_faults(seeds: range | None) -> None:
+    met = play_all(seeds or SEEDS)
+    print(dict(met))
+    if seeds is None:  # a run that did not meet what it is for proves nothing
+        for what in ("finished", "blocked", "calls", "crashes", "extended", "blocked on the way"):
+            assert met[what] > 0, f"no history met: {what}"
+        assert met["calls"] > 50_000
+        assert met["crashes"] > 500
+
+
+@pytest.mark.slow
+def test_many_histories_with_faults() -> None:
+    met = play_all(MANY_SEEDS)
+    print(dict(met))
+    assert met["calls"] > 2_000_000
+
+
+FAULTS = ("crash", "unclear", "false_conflict", "unavailable", "lose", "double")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_by_itself(fault: str) -> None:
+    """Often, and nothing else: what one fault does is not hidden by the others."""
+    for seed in range(5):
+        rng = random.Random(seed)
+        document = random_document(rng, 6, reruns_max=1)
+        added = random_document(rng, 3, prefix="x", base=tuple(document.tasks))
+        play(World(seed, document, {"t1": 1}, [added], Faults(**{fault: 0.15}), reruns=True))
+
+
+def test_without_faults_every_task_runs_once() -> None:
+    for seed in range(5):
+        document = random_document(random.Random(seed), 10)
+        world = World(seed, document)
+        assert play(world) == "finished"
+        label_of = {
+            row.columns["label"] for key, row in world.tables.partitions["g"].items() if key.startswith("task:")
+        }
+        assert label_of == set(document.tasks)
+
+
+@pytest.mark.parametrize("width", [91, 130])
+def test_wide_graphs_with_crashes(width: int) -> None:
+    assert play(World(width, wide_document(width), faults=Faults(crash=0.02, lose=0.05, double=0.05))) == "finished"
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    """Else a seed would replay nothing."""
+    first, second = world_of(1_003), world_of(1_003)
+    assert play(first) == play(second)
+    assert (first.calls, first.crashes, first.history) == (second.calls, second.crashes, second.history)
+    assert first.tables.partitions == second.tables.partitions
+
+
+def claim_by_anyone(item: Claim, context: Context) -> tuple[Outcome, str]:
+    task = context.view.get(row_key(item.task_id))
+    task.set("state", "running")
+    task.set("run", item.run)
+    task.set("claim", item.claim)
+    task.set("leaseUntil", item.lease_until)
+    return Outcome.APPLIED, ""
+
+
+def forget_what_is_left(reference: str, fulfilled: str, context: Context) -> None:
+    row = context.view.named(reference)
+    if reference != GRAPH:
+        row.set_ids("requiresLeft", [])
+    count_down(reference, fulfilled, context)
+
+
+def spare_the_budget(task: Draft, *rest: object) -> None:
+    task.set("rerunsLeft", task.integer("rerunsLeft") + 1)
+    next_run(task, *rest)
+
+
+WRONG = {
+    "a run may be claimed by anyone": (transitions, "_claim", claim_by_anyone, "executed twice"),
+    "an extension does not hold the graph open": (extension, "_await_leaves", lambda *_: None, "('task:"),
+    "one requirement is enough": (propagation, "count_down", forget_what_is_left, "is ready before"),
+    "a rerun spends nothing": (transitions, "_next_run", spare_the_budget, "'rerunsLeft': 1"),
+}
+count_down = propagation.count_down
+next_run = transitions._next_run
+
+
+@pytest.mark.parametrize("rule", WRONG)
+def test_the_world_sees_what_is_wrong(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The invariants can fail: without one rule of the protocol, some history breaks them."""
+    module, name, wrong, message = WRONG[rule]
+    monkeypatch.setattr(module, name, wrong)
+    noticed: list[str] = []
+    for seed in range(30):
+        rng = random.Random(seed)
+        document = random_document(rng, 6, reruns_max=1)
+        added = random_document(rng, 3, prefix="x", base=tuple(document.tasks))
+        world = World(seed, document, {"t1": 1}, [added], Faults(lose=0.05, double=0.2, crash=0.02), reruns=True)
+        try:
+            play(world)
+        except AssertionError as error:
+            noticed.append(str(error))
+            if message in noticed[-1]:
+                assert f"seed {seed}" in noticed[-1]
+                return
+    pytest.fail(f"thirty histories, and nobody noticed ({rule}): {noticed}")
