@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from taskgraph import limits
 from taskgraph.app import App
+from taskgraph.clock import Clock
 from taskgraph.consumer import Consumer
 from taskgraph.errors import StorageError
 from taskgraph.model import GRAPH_ENDED, GraphState, TaskState, reference_of
@@ -106,12 +107,31 @@ async def run_graph(
             return await _until_ended(app, graph_id, consumer, stop, watcher)
 
 
+class Rounds:
+    """When to look for dead workers: often at first, as one resumes after a crash, then ever less; it reads all rows."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next = clock.monotonic()
+        self._pause = 0.5
+
+    def due(self) -> bool:
+        """Whether to look now."""
+        now = self._clock.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + self._pause
+        self._pause = min(self._pause * 2, limits.LEASE_SECONDS / 3)
+        return True
+
+
 async def _until_ended(
     app: App, graph_id: str, consumer: Consumer, stop: asyncio.Event, watcher: Watcher | None
 ) -> GraphState:
     ended = asyncio.Event()
     app.handlers.on_ended[graph_id] = ended.set
     pause = _LOOK_SECONDS_MIN
+    rounds = Rounds(app.clock)
     try:
         while True:
             state = await app.queries.state(graph_id)
@@ -121,7 +141,8 @@ async def _until_ended(
                 return state
             if state == GraphState.BLOCKED and consumer.idle and await _at_rest(app, graph_id):
                 return state
-            await give_up_the_dead(app, graph_id)
+            if rounds.due():
+                await give_up_the_dead(app, graph_id)
             await wait_any((ended, stop), pause)
             pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
     finally:
