@@ -108,7 +108,7 @@ async def run_graph(
 
 
 class Rounds:
-    """When to look for dead workers: often at first, as one resumes after a crash, then ever less; it reads all rows."""
+    """When to look for dead workers, which reads every row: often at first, as one resumes a crash, then ever less."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,0 +1,80 @@
+"""Whole processes that crash, pause, stop and start again: seeded, in virtual time.
+
+`pytest tests/simulation/test_processes.py --seed 4711` plays one history again.
+"""
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from tests.simulation.histories import random_document
+from tests.simulation.processes import ProcessWorld
+from tests.simulation.world import Faults
+
+SEEDS = range(200)  # about 20 seconds
+MANY_SEEDS = range(1_000, 5_000)
+
+
+def world_of(seed: int) -> ProcessWorld:
+    """The world of a seed: each draws its own graph, fault rates and failing tasks (swarm)."""
+    rng = random.Random(seed * 3 + 5)
+    document = random_document(rng, rng.randrange(1, 9), reruns_max=2)
+    fails = {label: rng.randrange(4) for label in document.tasks if rng.random() < 0.1}
+    faults = Faults(*(rng.choice((0, 0, 0.005, 0.02, 0.05)) for _ in range(6)))
+    return ProcessWorld(seed, document, fails, faults, pause_rate=rng.choice((0, 0, 0.005, 0.02)))
+
+
+def play_all(seeds: Iterable[int]) -> Counter[str]:
+    """Play many; gives how they ended and what was met on the way."""
+    met: Counter[str] = Counter()
+    for seed in seeds:
+        world = world_of(seed)
+        try:
+            end = world.run()
+            world.verdict(end)
+        except AssertionError as error:
+            again = f"pytest tests/simulation/test_processes.py --seed {seed}"
+            raise AssertionError(f"seed {seed}: {error} (replay it: {again})") from error
+        met[end] += 1
+        met["calls"] += world.calls
+        met["crashes"] += world.crashes
+        met["pauses"] += world.pauses
+        met["restarts"] += world.restarts
+        met["runs"] += len(world.executions)
+        for row in world.tables.partitions["g"].values():
+            met["leases lost"] += 5 - int(row.columns.get("retriesLeft", 5))
+            met["handed back"] += int(row.columns.get("handBacks", 0))
+    return met
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterable[None]:
+    logging.disable(logging.CRITICAL)  # thousands of warnings about storage that fails, as it is told to
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_processes_that_come_and_go(seeds: range | None) -> None:
+    met = play_all(seeds or SEEDS)
+    print(dict(met))
+    if seeds is None:
+        for what in ("finished", "blocked", "crashes", "pauses", "restarts", "leases lost", "handed back"):
+            assert met[what] > 0, f"no history met: {what}"
+
+
+@pytest.mark.slow
+def test_many_processes_that_come_and_go() -> None:
+    met = play_all(MANY_SEEDS)
+    print(dict(met))
+    assert met["crashes"] > 50_000
+
+
+def test_without_faults_every_task_runs_once() -> None:
+    for seed in range(10):
+        world = ProcessWorld(seed, random_document(random.Random(seed), 8), storm_seconds=0.0)
+        assert world.run() == "finished"
+        world.verdict("finished")
+        assert len(world.executions) == len(world.document.tasks)
