@@ -10,7 +10,6 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
-from uuid import UUID
 
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, HttpResponseError
@@ -259,9 +258,7 @@ def _received(value: object) -> Value:
         return _received(value.value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
-    if isinstance(value, UUID):
-        return str(value)
-    return repr(value)
+    return str(value)  # a GUID
 
 
 def _is_missing(error: HttpResponseError) -> bool:

@@ -124,6 +124,17 @@ async def test_a_delayed_message_is_hidden_until_then(store: OpenStore) -> None:
     assert [d.body for d in await queues.receive(queue, count=32, lease_seconds=LEASE)] == ["later"]
 
 
+async def test_part_of_a_second_is_not_nothing(store: OpenStore) -> None:
+    queues, queue = store.queues, store.queue()
+    await queues.send(queue, ["a"], delay_seconds=0.9)
+    assert await queues.receive(queue, lease_seconds=LEASE) == []
+    await store.pass_time(1.2)
+    delivery = await receive_one(queues, queue, lease_seconds=0.9)
+    assert await queues.receive(queue, lease_seconds=LEASE) == []
+    await queues.renew(delivery, lease_seconds=0.9)
+    assert await queues.receive(queue, lease_seconds=LEASE) == []
+
+
 async def test_messages_never_expire(store: OpenStore, request: pytest.FixtureRequest) -> None:
     queues, queue = store.queues, store.queue()
     await queues.send(queue, ["for ever"])

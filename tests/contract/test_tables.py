@@ -9,7 +9,20 @@ import pytest
 
 from taskgraph import limits
 from taskgraph.errors import Conflict, TooLarge
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Page, Range, Row, Tables, prefix, query_all
+from taskgraph.storage.tables import (
+    Change,
+    Columns,
+    Delete,
+    Insert,
+    Merge,
+    Page,
+    Range,
+    Row,
+    Tables,
+    Value,
+    prefix,
+    query_all,
+)
 from tests.conftest import OpenStore
 
 
@@ -424,12 +437,12 @@ async def test_a_character_that_no_key_may_hold_is_refused(store: OpenStore, cha
 )
 async def test_odd_characters_are_kept_as_they_are(store: OpenStore, key: str) -> None:
     tables = store.tables
-    etag = await put(tables, key, key, {"n": 1})
-    assert await one(tables, key, key) == Row(key, etag, {"n": 1})
-    [etag, _] = await tables.commit(key, [Merge(key, etag, {"n": 2}), Insert("other", {})])  # type: ignore[list-item]
+    inserted = await put(tables, key, key, {"n": 1})
+    assert await one(tables, key, key) == Row(key, inserted, {"n": 1})
+    [merged, _] = await tables.commit(key, [Merge(key, inserted, {"n": 2}), Insert("other", {})])
     assert await keys(tables, key, Range(key, key + "0")) == [key]
-    [etag] = await tables.commit(key, [Merge(key, etag, {"n": 3})])  # type: ignore[list-item]
-    await tables.commit(key, [Delete(key, etag)])
+    [again] = await tables.commit(key, [Merge(key, str(merged), {"n": 3})])
+    await tables.commit(key, [Delete(key, str(again))])
     assert await one(tables, key, key) is None
 
 
@@ -451,7 +464,7 @@ class Colour(StrEnum):
     RED = "red"
 
 
-VALUES = {
+VALUES: dict[str, Value] = {
     "empty": "",
     "spaces": "  a  ",
     "lines": "a\nb\r\n\tc\0d",

@@ -109,8 +109,8 @@ class TablesMachine(RuleBasedStateMachine):
                     else next(iter(earlier), "W/\"datetime'2000-01-01T00%3A00%3A00Z'\"")
                 )
                 good = row is not None and row.etag == etag
-                change = Merge(intent.key, etag, intent.columns) if intent.kind == "merge" else Delete(intent.key, etag)
-                changes.append(change)
+                merge = intent.kind == "merge"
+                changes.append(Merge(intent.key, etag, intent.columns) if merge else Delete(intent.key, etag))
             if not good:
                 failing.append(index)
         if failing:
@@ -119,17 +119,17 @@ class TablesMachine(RuleBasedStateMachine):
             assert caught.value.index in failing
             return
         etags = self.run(self.tables.commit(partition, changes))
-        for change, etag in zip(changes, etags, strict=True):
+        for change, given in zip(changes, etags, strict=True):
             place = (partition, change.key)
             if isinstance(change, Delete):
-                assert etag is None
+                assert given is None
                 del self.model[place]
                 continue
-            assert etag is not None
-            assert etag not in self.given.setdefault(place, [])
-            self.given[place].append(etag)
+            assert given is not None
+            assert given not in self.given.setdefault(place, [])
+            self.given[place].append(given)
             old = self.model[place].columns if isinstance(change, Merge) else {}
-            self.model[place] = Row(change.key, etag, {**old, **change.columns})
+            self.model[place] = Row(change.key, given, {**old, **change.columns})
 
     @rule(partition=PARTITIONS, keys=st.lists(KEYS, max_size=6))
     def get(self, partition: str, keys: Sequence[str]) -> None:

@@ -8,11 +8,14 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import UUID
 
 import aiohttp
 import pytest
 from aiohttp import web
 from azure.core.pipeline.transport import AioHttpTransport
+from azure.data.tables import EdmType, EntityProperty
+from azure.data.tables.aio import TableClient
 
 from taskgraph.clock import SystemClock
 from taskgraph.errors import (
@@ -741,3 +744,21 @@ async def test_a_commit_whose_answer_was_lost_has_been_made_once(azurite: str) -
     rows = await tables.get("p", ["single", "there", "x", "y"])
     assert [row and row.columns for row in rows] == [{"n": 1}] * 4, "and applied: only reading tells"
     await store.close()
+
+
+@pytest.mark.azurite
+async def test_columns_of_kinds_that_we_do_not_write_are_shown_and_kept(azurite: str) -> None:
+    name = f"kinds{time.monotonic_ns()}"
+    async with TableClient.from_connection_string(azurite, name) as theirs:
+        await theirs.create_table()
+        identity = UUID("12345678-1234-5678-1234-567812345678")
+        entity = {"big": EntityProperty(2**40, EdmType.INT64), "raw": b"\0\xff", "identity": identity}
+        await theirs.create_entity({"PartitionKey": "p", "RowKey": "a", **entity})
+        store = AzureStore.from_connection_string(azurite, HurriedClock())
+        tables = store.tables(name)
+        [row] = await tables.get("p", ["a"])
+        assert row is not None
+        assert row.columns == {"big": 2**40, "raw": "AP8=", "identity": str(identity)}
+        await tables.commit("p", [Merge("a", row.etag, {"n": 1})])
+        await store.close()
+        assert dict(await theirs.get_entity("p", "a")) == {"PartitionKey": "p", "RowKey": "a", **entity, "n": 1}
