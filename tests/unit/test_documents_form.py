@@ -176,8 +176,9 @@ def test_the_good_ones_are_good(node: dict[str, Any]):
 
 VALUE_LIST: list[Any] = [
     None, True, False, 0, -1, 1, 999, 1000, 0.0, 0.5, 1.0, -0.5, "", "a", "é", "\0", "\n", "x" * 10, "x" * 11, "x" * 40,
-    "x" * 255, "x" * 256, "x" * 32_768, "x" * 32_769, "A", "a-b", "a\n", "command", "sleep", "own-1", [], {}, [[]], ["a"],
-    ["a", "a"], [1], [True], ["x\0"], {"$subs": "taskId:a"}, {"$subs": "a"}, {"$subs": 1}, {"$subs": "taskId:a", "x": 1},
+    "x" * 255, "x" * 256, "x" * 32_768, "x" * 32_769, "A", "a-b", "a\n", "command", "sleep", "own-1", [], {}, [[]],
+    ["a"], ["a", "a"], [1], [True], ["x\0"], {"$subs": "taskId:a"}, {"$subs": "a"}, {"$subs": 1},
+    {"$subs": "taskId:a", "x": 1},
     {"A": "x"}, {"": "x"}, {"A=": "x"}, {"B\0": ""}, {"A": 1}, {"A": "\0"}, {"seconds": 1}, {"command": ["x"]},
     "2030-01-31T12:00:00Z", "2030-02-31T12:00:00Z",
 ]  # fmt: skip

@@ -19,9 +19,18 @@ DOCUMENT = GraphDocument({"a": TaskNode("a"), "b": TaskNode("b", ("a",))})
 
 
 @pytest.fixture
-def handlers() -> Handlers:
-    clock = ManualClock()
-    return Handlers(Records(MemoryTables(), clock), MemoryQueues(clock), clock)
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def tables() -> MemoryTables:
+    return MemoryTables()
+
+
+@pytest.fixture
+def handlers(tables: MemoryTables, clock: ManualClock) -> Handlers:
+    return Handlers(Records(tables, clock), MemoryQueues(clock), clock)
 
 
 def test_a_long_wait_is_reminded_of_at_doubling_ages_only() -> None:
@@ -52,7 +61,8 @@ class StopsAfter(MemoryTables):
 async def test_an_abandoned_submission_is_fenced_off_and_cannot_start() -> None:
     clock = ManualClock()
     tables = StopsAfter(1)
-    handlers = Handlers(Records(tables, clock), MemoryQueues(clock), clock)
+    queues = MemoryQueues(clock)
+    handlers = Handlers(Records(tables, clock), queues, clock)
     with pytest.raises(KeyboardInterrupt):
         await submit(handlers, "g", DOCUMENT)
     tables.left = 1000
@@ -65,16 +75,16 @@ async def test_an_abandoned_submission_is_fenced_off_and_cannot_start() -> None:
     assert "g" not in tables.partitions[LIVE]
     answer = await submit(handlers, "g", DOCUMENT)
     assert answer.outcome == "existing"
-    assert not [key for queue in handlers.queues.messages.values() for key in queue]
+    assert not [key for queue in queues.messages.values() for key in queue]
 
 
-async def test_a_submission_that_is_fenced_off_while_it_writes_is_refused(handlers: Handlers) -> None:
-    tables = handlers.records.tables
-
+async def test_a_submission_that_is_fenced_off_while_it_writes_is_refused(
+    handlers: Handlers, tables: MemoryTables, clock: ManualClock
+) -> None:
     class Slow(MemoryTables):
         async def commit(self, partition, changes):
             if partition == "g" and isinstance(changes[0], Insert) and changes[0].key.startswith("task:"):
-                handlers.clock.advance(limits.ABANDONED_SECONDS + 1)
+                clock.advance(limits.ABANDONED_SECONDS + 1)
                 await sweep(handlers)
             return await super().commit(partition, changes)
 
@@ -84,9 +94,11 @@ async def test_a_submission_that_is_fenced_off_while_it_writes_is_refused(handle
     assert tables.partitions["g"][GRAPH].columns["state"] == "cancelled"
 
 
-async def test_a_name_without_a_graph_leaves_the_live_index_after_a_while(handlers: Handlers) -> None:
+async def test_a_name_without_a_graph_leaves_the_live_index_after_a_while(
+    handlers: Handlers, tables: MemoryTables, clock: ManualClock
+) -> None:
     await handlers.enter_live("ghost")
     assert (await sweep(handlers)).index_mended == 0
-    handlers.clock.advance(timedelta(hours=2).total_seconds())
+    clock.advance(timedelta(hours=2).total_seconds())
     assert (await sweep(handlers)).index_mended == 1
-    assert not handlers.records.tables.partitions[LIVE]
+    assert not tables.partitions[LIVE]
