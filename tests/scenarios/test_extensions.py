@@ -8,7 +8,7 @@ import pytest
 from taskgraph.errors import Conflict, NotFound, Refused
 from taskgraph.messages import AddTasks
 from taskgraph.transitions import Outcome
-from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, over_stores
+from tests.scenarios.stage import CrashError, Requirements, Stage, Trap, extension, graph, over_stores
 from tests.simulation.memory import MemoryQueues, MemoryTables
 
 
@@ -183,7 +183,7 @@ def dies_after_acceptance() -> Trap:
 async def test_a_large_extension_holds_the_graph_open_from_its_acceptance_on(local: Stage) -> None:
     """The handler dies after it has accepted; every old task completes; the graph must not finish."""
     await local.submit(graph({"A": []}))
-    addition = {label: [] for label in numbered("n", 300)}
+    addition: Requirements = {label: [] for label in numbered("n", 300)}
     staged = await local.stage_extension(extension(addition))
     with pytest.raises(CrashError):
         await local.more_handlers(dies_after_acceptance()).add_tasks("graph", staged.request)
@@ -307,7 +307,7 @@ async def test_an_extension_racing_a_failure(stage: Stage) -> None:
 async def test_a_large_extension_goes_on_in_a_graph_that_is_blocked_meanwhile(stage: Stage) -> None:
     """Accepted is accepted (S6): its tasks come in, and other branches of a blocked graph go on."""
     await stage.submit(graph({"A": []}))
-    addition = {label: [] for label in numbered("n", 110)}
+    addition: Requirements = {label: [] for label in numbered("n", 110)}
     staged = await stage.stage_extension(extension(addition))
     await stage.forget_queues()
     with pytest.raises(CrashError):

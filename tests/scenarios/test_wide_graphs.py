@@ -5,7 +5,7 @@ import json
 import pytest
 
 from taskgraph.transitions import Outcome
-from tests.scenarios.stage import Stage, graph, over_stores
+from tests.scenarios.stage import Requirements, Stage, graph, over_stores
 
 
 def numbered(prefix: str, count: int) -> list[str]:
@@ -15,7 +15,7 @@ def numbered(prefix: str, count: int) -> list[str]:
 @pytest.mark.parametrize(("stage", "count"), over_stores(49, 97, local=[48, 96, 150]), indirect=["stage"])
 async def test_a_graph_with_many_leaves_finishes_once(stage: Stage, count: int) -> None:
     """Past 48 leaves the graph row counts down one join, past 96 a tree of them."""
-    requires = {label: [] for label in numbered("a", count)}
+    requires: Requirements = {label: [] for label in numbered("a", count)}
     await stage.submit(graph(requires))
     row = (await stage.graph_row()).columns
     assert len(json.loads(str(row["requires"]))) == (count if count <= 48 else 1)
@@ -31,7 +31,7 @@ async def test_a_graph_with_many_leaves_finishes_once(stage: Stage, count: int) 
 
 async def test_completions_one_by_one_leave_the_graph_row_alone(stage: Stage) -> None:
     """With many leaves the graph row is not rewritten by every completion (D11)."""
-    requires = {label: [] for label in numbered("a", 100)}
+    requires: Requirements = {label: [] for label in numbered("a", 100)}
     await stage.submit(graph(requires))
     held = await stage.claims(*numbered("a", 10))
     before = (await stage.graph_row()).etag
@@ -42,7 +42,7 @@ async def test_completions_one_by_one_leave_the_graph_row_alone(stage: Stage) ->
 
 @pytest.mark.parametrize("local", ["memory"], indirect=True)
 async def test_five_thousand_leaves(local: Stage) -> None:
-    requires = {label: [] for label in numbered("a", 5000)}
+    requires: Requirements = {label: [] for label in numbered("a", 5000)}
     await local.submit(graph(requires))
     await local.check(requires)
     assert await local.work() == "finished"

@@ -154,7 +154,7 @@ def test_commits_are_bounded_in_bytes() -> None:
     rows = all_running(rows_of({label: [] for label in wanted}), wanted)
     long = {"failed": False, "note": "x" * 30_000}
     left: Sequence[Item] = [Completed(task_id(label), 0, "c", ENDED, long) for label in wanted]
-    sizes = []
+    sizes: list[int] = []
     while left:
         decision = decided(rows, *left, sequence=len(sizes) + 1)
         sizes.append(
@@ -212,22 +212,19 @@ def items_for(draw: st.DrawFn, names: Sequence[str]) -> Item:
     run = draw(st.integers(0, 3))
     claim = draw(st.sampled_from(["c", "d"]))
     resolution = {"failed": False}
-    return draw(
-        st.sampled_from(
-            [
-                Claim(label, run, claim, "w", LATER),
-                Claim(label, run, claim, "w", LATER),
-                Completed(label, run, claim, ENDED, resolution),
-                Completed(label, run, claim, ENDED, resolution),
-                Failed(label, run, claim, ENDED, {"failed": True}),
-                Failed(label, run, claim, ENDED, {"failed": True}, exception=True),
-                ManualRerun(label, run),
-                HandBack(label, run, claim, "stop"),
-                LeaseLost(label, run, claim, certain=True),
-                Remind(label),
-            ]
-        )
-    )
+    choices: list[Item] = [
+        Claim(label, run, claim, "w", LATER),
+        Claim(label, run, claim, "w", LATER),
+        Completed(label, run, claim, ENDED, resolution),
+        Completed(label, run, claim, ENDED, resolution),
+        Failed(label, run, claim, ENDED, {"failed": True}),
+        Failed(label, run, claim, ENDED, {"failed": True}, exception=True),
+        ManualRerun(label, run),
+        HandBack(label, run, claim, "stop"),
+        LeaseLost(label, run, claim, certain=True),
+        Remind(label),
+    ]
+    return draw(st.sampled_from(choices))
 
 
 def check(requires: dict[str, list[str]], rows: Rows) -> None:

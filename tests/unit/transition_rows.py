@@ -8,8 +8,9 @@ from typing import Any
 from taskgraph import limits
 from taskgraph.layout import lay_out
 from taskgraph.model import GRAPH, GraphDocument, TaskNode, row_key, task_id_of
+from taskgraph.propagation import Effect
 from taskgraph.storage.tables import Delete, Insert, Merge, Row, Value
-from taskgraph.transitions import Answer, Decision, Effect, Item, Need, decide
+from taskgraph.transitions import Answer, Decision, Item, Need, decide
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=limits.LEASE_SECONDS)
