@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from taskgraph import limits
 from taskgraph.errors import IntegrityError
-from taskgraph.layout import Link, fork_row, ids_text
-from taskgraph.model import GRAPH, GraphState, TaskState, fork_reference, reference_of, row_key
+from taskgraph.layout import Link, fork_row
+from taskgraph.model import GRAPH, GraphState, TaskState, fork_reference, ids_text, reference_of, row_key
 from taskgraph.propagation import Context, count_down, dispatch
 from taskgraph.rows import Draft
 from taskgraph.storage.tables import Insert, Value

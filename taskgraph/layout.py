@@ -8,7 +8,7 @@ graph's state, and it is linear in tasks and edges.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -20,6 +20,7 @@ from taskgraph.model import (
     TaskNode,
     TaskState,
     fork_reference,
+    ids_text,
     join_reference,
     row_key,
     task_id_of,
@@ -33,11 +34,6 @@ GRAPH_DIRECT_MAX: Final = 48
 """Leaves that the graph row names itself; more of them, or later ones, are counted down through joins."""
 
 _DEFINITION_COLUMN_CHARS: Final = limits.PROPERTY_CHARS_MAX
-
-
-def ids_text(references: Iterable[str]) -> str:
-    """A list of references as the compact JSON text that a column holds."""
-    return json.dumps(list(references), separators=(",", ":"))
 
 
 def utf16_units(text: str) -> int:

@@ -5,8 +5,9 @@ What this room is for: the words of the product as types. It never does I/O and 
 
 import base64
 import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -108,6 +109,14 @@ def owner_of(reference: str) -> str:
 def told_as(reference: str) -> str:
     """The name under which a node is counted down by its dependents: a fork speaks for its task."""
     return owner_of(reference) if reference.startswith("fork:") else reference
+
+
+_IDS_JSON: Final = json.JSONEncoder(separators=(",", ":")).encode  # made once: json.dumps makes one for each call
+
+
+def ids_text(references: Iterable[str]) -> str:
+    """A list of references as the compact JSON text that a column holds."""
+    return _IDS_JSON(list(references))
 
 
 # --- documents -------------------------------------------------------------------------------------------------

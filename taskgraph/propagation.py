@@ -5,13 +5,16 @@ functions over values: time comes in, nothing goes out but what is set on rows, 
 storage and never sends anything.
 """
 
+import json
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from taskgraph.errors import IntegrityError
 from taskgraph.model import GRAPH, GraphState, TaskState, is_relay, told_as
 from taskgraph.rows import Draft, View
+
+_EVENT_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,32 @@ class Context:
     view: View
     now: datetime
     events: list[dict[str, Any]] = field(default_factory=list)
+    event_texts: list[str] = field(default_factory=list)
+    """The JSON of each event, written once: the decision weighs them after every item."""
     effects: list[Effect] = field(default_factory=list)
     follow: list[str] = field(default_factory=list)
 
     def event(self, kind: str, **fields: Any) -> None:
         """Record a fact that people and listeners are told (D9)."""
-        self.events.append({"event": kind, **{name: value for name, value in fields.items() if value is not None}})
+        event = {"event": kind, **{name: value for name, value in fields.items() if value is not None}}
+        self.events.append(event)
+        self.event_texts.append(_EVENT_JSON(event))
+
+    def mark(self) -> tuple[int, int]:
+        """A point to which `rollback` can go back."""
+        return len(self.events), len(self.effects)
+
+    def rollback(self, mark: tuple[int, int]) -> None:
+        """Forget events and effects since the mark."""
+        events, effects = mark
+        del self.events[events:]
+        del self.event_texts[events:]
+        del self.effects[effects:]
+
+    @property
+    def events_text(self) -> str:
+        """The events as the column of an event row holds them."""
+        return f"[{','.join(self.event_texts)}]"
 
 
 def dispatch(task: Draft, context: Context) -> None:

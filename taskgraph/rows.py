@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from taskgraph.errors import IntegrityError, TaskgraphError
-from taskgraph.model import row_key
+from taskgraph.model import ids_text, row_key
 from taskgraph.storage.tables import Change, Columns, Insert, Merge, Row, Value
 
 SCHEMA_MAX: Final = 1
@@ -88,7 +88,7 @@ class Draft:
 
     def set_ids(self, name: str, references: Sequence[str]) -> None:
         """Set a column that lists references."""
-        self.changed[name] = json.dumps(list(references), separators=(",", ":"))
+        self.changed[name] = ids_text(references)
         self._lists[name] = list(references)
 
     def restore(self, changed: dict[str, Value]) -> None:

@@ -19,9 +19,9 @@ from taskgraph.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.extending import request_rows, row_units
 from taskgraph.extension import request_key
 from taskgraph.handlers import Handlers
-from taskgraph.layout import SCHEMA, Layout, ids_text, lay_out, name_mapping_rows, utf16_units
+from taskgraph.layout import SCHEMA, Layout, lay_out, name_mapping_rows, utf16_units
 from taskgraph.messages import AddTasks, to_text
-from taskgraph.model import GRAPH, GraphDocument, GraphState, slugid_from
+from taskgraph.model import GRAPH, GraphDocument, GraphState, ids_text, slugid_from
 from taskgraph.records import ALL
 from taskgraph.storage.tables import Insert, Merge, Row, Value
 from taskgraph.transitions import Outcome, Start

@@ -249,13 +249,12 @@ def decide(
     while position < len(todo):
         item = todo[position]
         position += 1
-        mark, events, effects = view.mark(), len(context.events), len(context.effects)
+        rows_mark, context_mark = view.mark(), context.mark()
         context.follow.clear()
 
-        def undo(mark: Any = mark, events: int = events, effects: int = effects) -> None:
-            view.rollback(mark)
-            del context.events[events:]
-            del context.effects[effects:]
+        def undo(rows_mark: Any = rows_mark, context_mark: Any = context_mark) -> None:
+            view.rollback(rows_mark)
+            context.rollback(context_mark)
 
         try:
             outcome, reason = _apply(item, context)
@@ -301,13 +300,9 @@ def _event_row(context: Context, sequence: int) -> Insert:
             "sequence": sequence,
             "time": context.now,
             "kinds": " ".join(kinds),
-            "events": _events_text(context),
+            "events": context.events_text,
         },
     )
-
-
-def _events_text(context: Context) -> str:
-    return json.dumps(context.events, ensure_ascii=False, separators=(",", ":"))
 
 
 def _fits(view: View, context: Context) -> bool:
@@ -317,7 +312,7 @@ def _fits(view: View, context: Context) -> bool:
     size = sum(len(value) for draft in changed for value in draft.changed.values() if isinstance(value, str))
     if size * 2 > limits.COMMIT_BYTES_MAX:  # two bytes a character is more than JSON of ids and labels takes
         return False
-    return not context.events or utf16_units(_events_text(context)) <= EVENT_CHARS_MAX
+    return not context.events or utf16_units(context.events_text) <= EVENT_CHARS_MAX
 
 
 def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
