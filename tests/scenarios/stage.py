@@ -531,6 +531,9 @@ class Stage:
             ):
                 if name in row.columns:
                     assert len(json.loads(str(row.columns[name]))) <= bound, (key, name)
+            if key.startswith(("join:", "fork:")):
+                fired = json.loads(str(row.columns["requiresLeft"])) == []
+                assert row.columns["state"] == ("completed" if fired else "unscheduled"), key
         outstanding = {self.label(each) for each in _behind(rows, rows[GRAPH], "requiresLeft", "join:")}
         leaves = set(requires) - {wanted for needs in requires.values() for wanted in needs}
         assert leaves - done <= outstanding <= set(requires) - done

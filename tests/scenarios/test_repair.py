@@ -130,24 +130,24 @@ async def test_someone_who_resumes_a_graph_alone_need_not_wait(stage: Stage) -> 
     assert set(await stage.states()) == {"a", "b", "c", "x"}
 
 
-async def test_a_relay_that_was_left_ready_is_fired(stage: Stage) -> None:
+async def test_a_relay_that_was_left_ready_is_fired(local: Stage) -> None:
     """A handler dies after the commit that made forks ready, and before the one that passes them on."""
     requires = {"a": [], **{f"b{number:03}": ["a"] for number in range(200)}}
-    await stage.submit(graph(requires))
-    await stage.offered()
-    done = stage.completed(await stage.claim("a"))
+    await local.submit(graph(requires))
+    await local.offered()
+    done = local.completed(await local.claim("a"))
     with pytest.raises(CrashError):
-        await stage.deliver(done, handlers=stage.more_handlers(Trap(1, "after", "commit")))
-    states = await stage.states()
+        await local.deliver(done, handlers=local.more_handlers(Trap(1, "after", "commit")))
+    states = await local.states()
     assert "unscheduled" in states.values(), "the history in question leaves forks ready"
-    swept = await stage.sweep()
+    swept = await local.sweep()
     assert swept.relays_fired > 0
-    assert list((await stage.states()).values()).count("pending") == 200
-    stage.clock.advance(limits.REDISPATCH_SECONDS)
-    await stage.sweep()
-    assert await stage.work() == "finished"
-    assert set(stage.executed.values()) == {1}
-    await stage.check(requires)
+    assert list((await local.states()).values()).count("pending") == 200
+    local.clock.advance(limits.REDISPATCH_SECONDS)
+    await local.sweep()
+    assert await local.work() == "finished"
+    assert set(local.executed.values()) == {1}
+    await local.check(requires)
 
 
 async def test_firing_a_relay_that_still_waits_or_has_fired_changes_nothing(stage: Stage) -> None:
