@@ -1,0 +1,1190 @@
+"""What is wrong with the rows of a graph: each finding in words, with the repair that is certain, or why none is.
+
+What this room is for: the invariants of a graph's rows as plain functions over rows and a time. Edges name each other
+from both sides; `requiresLeft` holds what has not completed, and nothing else; a task is ready when nothing is left;
+counts count; the journal has no gap. Steps that are legal but unheard (an ended lease, a relay that stands ready) are
+findings too, `due` ones, for the sweep. A repair is proposed only where the rows leave no doubt; it names the etags
+that it rests on. It never reads a store, never writes, and never judges rows of a newer schema.
+
+Every finding lists the keys of all rows that it rests on: rows of a scan were read one after the other, so a finding
+counts only when those rows, read again without a change in between, still say it.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from taskgraph import limits
+from taskgraph.layout import SCHEMA, gathered
+from taskgraph.model import (
+    GRAPH,
+    GRAPH_ENDED,
+    TASK_UNRESOLVED,
+    GraphState,
+    TaskState,
+    ids_text,
+    is_relay,
+    owner_of,
+    reference_of,
+    row_key,
+    task_id_of,
+    told_as,
+)
+from taskgraph.rows import SCHEMA_MAX
+from taskgraph.storage.tables import Change, Insert, Merge, Row, Value
+from taskgraph.transitions import Completed, Fire, Item, LeaseLost, event_key
+
+GAP_ROWS_MAX: Final = 90
+"""Event rows missing in one place that are put back as empty ones, in one commit."""
+
+NAMED_MAX: Final = 5
+"""Labels named in one sentence; the rest is counted."""
+
+_FAILED: Final = frozenset({TaskState.FAILED, TaskState.EXCEPTION})
+_LISTS: Final = ("requires", "requiresLeft", "dependents")
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    WRONG = "wrong"  # an invariant does not hold
+    DUE = "due"  # a legal step that nobody has taken yet: the sweep does
+    NOTE = "note"  # worth knowing
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Columns to set, in one commit that holds only if none of the rows below `etags` has changed.
+
+    columns: row key -> columns. etags: of these rows, and of rows that the repair rests on. facts: for the journal.
+    dispatch: (taskId, run, target) of tasks that it makes ready. revive: the graph needs sweeping again.
+    """
+
+    columns: Mapping[str, Mapping[str, Value]]
+    etags: Mapping[str, str]
+    inserts: tuple[Insert, ...] = ()
+    facts: tuple[Mapping[str, Any], ...] = ()
+    dispatch: tuple[tuple[str, int, str], ...] = ()
+    revive: bool = False
+
+    def changes(self, operation: str) -> list[Change]:
+        """What to commit. A row that is only rested on is written too: that is what its etag is compared for."""
+        changes: list[Change] = [
+            Merge(key, etag, {**self.columns.get(key, {}), "operation": operation}) for key, etag in self.etags.items()
+        ]
+        changes.extend(Insert(row.key, {**row.columns, "operation": operation}) for row in self.inserts)
+        return changes
+
+
+@dataclass(frozen=True, slots=True)
+class Retell:
+    """Items that a handler would be given: deciding them again does what was left undone."""
+
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resend:
+    """The message of an extension, that a handler may bring it in."""
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reindex:
+    """The graph's place in an index outside its partition: of live graphs, or (listed) in the list of all."""
+
+    listed: bool
+
+
+Repair = Patch | Retell | Resend | Reindex
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be.
+
+    code: a short stable word. key: the row. label: of the task, or what the row is. detail: tells findings of one code
+    and row apart. text: what is wrong. effect: why it matters. remedy: what to do. keys: all rows that it rests on.
+    repair: what mends it for certain, or None; refusal: why there is none. whole: it rests on a reading of all rows
+    during which the graph row did not change.
+    """
+
+    code: str
+    key: str
+    label: str
+    severity: Severity
+    text: str
+    effect: str
+    remedy: str
+    keys: frozenset[str] = frozenset()
+    repair: Repair | None = None
+    refusal: str = ""
+    detail: str = ""
+    whole: bool = False
+
+    @property
+    def repairable(self) -> bool:
+        """Whether it can be mended for certain."""
+        return self.repair is not None
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """The same for the same finding in another reading."""
+        return self.code, self.key, self.detail
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One line of the answer to "why does the graph not move?"."""
+
+    text: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A row with edges. A list is None where its column cannot be read."""
+
+    reference: str
+    row: Row
+    state: str
+    requires: list[str] | None
+    left: list[str] | None
+    dependents: list[str] | None
+
+    @property
+    def completed(self) -> bool:
+        return self.state == TaskState.COMPLETED
+
+
+# --- columns ---------------------------------------------------------------------------------------------------
+
+_TASK: Final = {
+    "label": "text",
+    "state": "task state",
+    "target": "text",
+    "run": "number",
+    "rerunsAllowed": "number",
+    "rerunsLeft": "number",
+    "retriesLeft": "number",
+    "manualReruns": "number?",
+    "handBacks": "number?",
+    "created": "time",
+    "pendingSince": "time?",
+    "started": "time?",
+    "leaseUntil": "time?",
+    "resolved": "time?",
+    "deadline": "time?",
+    **dict.fromkeys(_LISTS, "references"),
+    "resolution": "object?",
+    "runs": "list?",
+    "task": "object?",
+}
+_RELAY: Final = {"state": "task state", **dict.fromkeys(_LISTS, "references")}
+_GRAPH: Final = {
+    "state": "graph state",
+    "tasks": "number",
+    "edges": "number",
+    "failedTasks": "number",
+    "revision": "number",
+    "created": "time",
+    "started": "time?",
+    "finished": "time?",
+    "requires": "references",
+    "requiresLeft": "references",
+    "nameMapping": "object?",
+    "metadata": "object?",
+    "tags": "object?",
+    "digest": "text",
+    "extending": "text?",
+}
+_EVENT: Final = {"sequence": "number", "time": "time", "events": "list"}
+_REQUEST: Final = {"state": "request state", "digest": "text", "staged": "time?", "cursor": "number?"}
+_WORDS: Final = {
+    "task state": frozenset(map(str, TaskState)),
+    "graph state": frozenset(map(str, GraphState)),
+    "request state": frozenset({"staged", "accepted", "done", "refused"}),
+}
+_ARTICLES: Final = {
+    "text": "a text",
+    "number": "a whole number",
+    "time": "a time",
+    "references": "a JSON list of references",
+    "object": "a JSON object",
+    "list": "a JSON list",
+    "task state": "a state of a task",
+    "graph state": "a state of a graph",
+    "request state": "a state of a request",
+}
+
+
+def _json(text: Value) -> object:
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def _fits(value: Value, kind: str) -> bool:
+    match kind:
+        case "text":
+            return isinstance(value, str)
+        case "number":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "time":
+            return isinstance(value, datetime)
+        case "references":
+            found = _json(value)
+            return isinstance(found, list) and all(isinstance(each, str) for each in found)
+        case "object":
+            return value == "" or isinstance(_json(value), dict)
+        case "list":
+            return value == "" or isinstance(_json(value), list)
+        case _:
+            return value in _WORDS[kind]
+
+
+def _kind_of(key: str) -> Mapping[str, str]:
+    """What the columns of a row should hold, by its key."""
+    if key == GRAPH:
+        return _GRAPH
+    kind, _, rest = key.partition(":")
+    match kind:
+        case "task":
+            return _TASK
+        case "join" | "fork":
+            return _RELAY
+        case "event":
+            return _EVENT
+        case "request" if ":" not in rest:
+            return _REQUEST
+        case _:
+            return {}
+
+
+def slim(row: Row) -> Row:
+    """The row without the long texts that no rule looks at, once it is known that they can be read.
+
+    Of a definition its target is kept. The etag stays, so what is found in it can be held against the store.
+    """
+    columns = dict(row.columns)
+    if row.key.startswith("definition:"):
+        text = gathered(columns, "task")
+        columns = {name: value for name, value in columns.items() if not name.startswith("task")}
+        columns["task"] = text
+    elif row.key.startswith("request:") and row.key.count(":") > 1:
+        return Row(row.key, row.etag, {"schema": columns.get("schema", SCHEMA)})
+    if row.key.startswith(("task:", "definition:")):
+        found = _json(columns.get("task", ""))
+        if isinstance(found, dict):
+            columns["task"] = json.dumps({name: found[name] for name in ("target",) if name in found})
+    for name in ("runs", "events") if row.key != GRAPH else ():
+        if name in columns and isinstance(_json(columns[name]), list):
+            columns[name] = "[]"
+    return Row(row.key, row.etag, columns)
+
+
+def examine(graph_id: str, rows: Mapping[str, Row], now: datetime, *, steady: bool = True) -> list[Finding]:
+    """Everything that is not as it should be, the wrong before the due.
+
+    rows: the whole partition, by key (slim or not). steady: the graph row did not change while they were read, so
+    counts over all rows mean something; without it no finding is `whole`, and no repair rests on counts.
+    """
+    newer = [row for row in rows.values() if _is_newer(row)]
+    if newer:
+        schema = newer[0].columns["schema"]
+        return [
+            Finding(
+                "newer-schema",
+                newer[0].key,
+                "",
+                Severity.WRONG,
+                f"{len(newer):,} of the rows have a newer schema, such as {schema}; this version knows {SCHEMA_MAX}",
+                "a program that does not know a schema cannot tell right from wrong in it",
+                "use a newer version of taskgraph",
+                frozenset({newer[0].key}),
+                refusal="the rows belong to a newer version",
+            )
+        ]
+    examination = _Examination(graph_id, rows, now, steady)
+    found = list(examination.findings())
+    order = list(Severity)
+    return sorted(found, key=lambda each: (order.index(each.severity), each.code, each.key))
+
+
+def _is_newer(row: Row) -> bool:
+    schema = row.columns.get("schema", SCHEMA)
+    return isinstance(schema, int) and schema > SCHEMA_MAX
+
+
+class _Examination:
+    """One look at all rows."""
+
+    def __init__(self, graph_id: str, rows: Mapping[str, Row], now: datetime, steady: bool) -> None:
+        self.graph_id = graph_id
+        self.rows = rows
+        self.now = now
+        self.nodes: dict[str, _Node] = {}
+        self.tellers: dict[tuple[str, str], list[_Node]] = {}
+        """(who is told, under which name) -> the rows that tell it."""
+        self.forks: dict[str, list[str]] = {}
+        self.unreadable: set[str] = set()
+        """Tasks and joins of which not everything can be read that they tell."""
+        for key, row in rows.items():
+            if key == GRAPH or key.startswith(("task:", "join:", "fork:")):
+                node = _node(row)
+                self.nodes[node.reference] = node
+                if key.startswith("fork:"):
+                    self.forks.setdefault(owner_of(key), []).append(key)
+                if node.dependents is None:
+                    self.unreadable.add(told_as(node.reference))
+                for told in node.dependents or ():
+                    self.tellers.setdefault((told, told_as(node.reference)), []).append(node)
+        self.graph = self.nodes.get(GRAPH)
+        self.tasks = [node for reference, node in self.nodes.items() if reference != GRAPH and not is_relay(reference)]
+        self.opened = {
+            reference_of(key).removeprefix("request:")
+            for key, row in rows.items()
+            if key.startswith("request:") and row.columns.get("state") == "accepted"
+        }
+        self.steady = steady and not self.opened
+        self.one_sided: set[tuple[str, str]] = set()
+        self.edges: set[tuple[str, str]] = set()
+        if self.steady:
+            self._add_up_edges()
+
+    def _add_up_edges(self) -> None:
+        """Logical edges (task, required task) as both ends name them."""
+        below: set[tuple[str, str]] = set()
+        above: set[tuple[str, str]] = set()
+        for node in self.nodes.values():
+            owner = owner_of(node.reference)
+            if owner != GRAPH and not node.reference.startswith("fork:"):
+                below.update((owner, each) for each in node.requires or () if not is_relay(each))
+            if owner != GRAPH and not node.reference.startswith("join:"):
+                owners = (owner_of(each) for each in node.dependents or () if not each.startswith("fork:"))
+                above.update((each, owner) for each in owners if each != GRAPH)
+        self.edges = below | above
+        self.one_sided = below ^ above
+
+    @property
+    def certain_edges(self) -> bool:
+        """Whether the edges that at least one end names are, by their number, all that were ever submitted."""
+        return self.steady and self.graph is not None and self.graph.row.columns.get("edges") == len(self.edges)
+
+    # --- helpers
+
+    def label(self, reference: str) -> str:
+        """What a person calls this row."""
+        if reference == GRAPH:
+            return "the graph"
+        if is_relay(reference):
+            return f"{reference.partition(':')[0]} of {self.label(owner_of(reference))}"
+        node = self.nodes.get(reference)
+        return f"“{node.row.columns.get('label', reference)}”" if node else reference
+
+    def labels(self, references: Iterable[str]) -> str:
+        """Some of them by name, the rest by number."""
+        every = sorted(self.label(each) for each in references)
+        shown = ", ".join(every[:NAMED_MAX])
+        return shown if len(every) <= NAMED_MAX else f"{shown} and {len(every) - NAMED_MAX:,} more"
+
+    def find(
+        self,
+        code: str,
+        key: str,
+        text: str,
+        effect: str,
+        *,
+        keys: Iterable[str] = (),
+        repair: Repair | None = None,
+        refusal: str = "",
+        remedy: str = "",
+        severity: Severity = Severity.WRONG,
+        detail: str = "",
+        whole: bool = False,
+    ) -> Finding:
+        """A finding; without a repair it says why there is none."""
+        if repair is not None:
+            refusal = ""
+            remedy = remedy or f"taskgraph doctor {self.graph_id} --repair"
+        reference = reference_of(key)
+        return Finding(
+            code,
+            key,
+            self.label(reference).strip("“”") if reference in self.nodes else "",
+            severity,
+            text,
+            effect,
+            remedy or "submit the graph again under another id",
+            frozenset({GRAPH, key, *keys}),
+            repair,
+            refusal,
+            detail,
+            whole,
+        )
+
+    def patch(self, columns: Mapping[str, Mapping[str, Value]], hold: Iterable[str] = (), **more: Any) -> Patch:
+        """A patch of rows that exist, under the etags that were read."""
+        keys = dict.fromkeys([*columns, *hold])
+        return Patch(columns, {key: self.rows[key].etag for key in keys}, **more)
+
+    def is_open(self, reference: str) -> bool:
+        """Whether this row belongs to an extension that is being brought in: its edges are not complete yet."""
+        if not self.opened or reference == GRAPH:
+            return False
+        if is_relay(reference):
+            stamp = reference.split(":", 2)[2]
+            if any(stamp.startswith(request) for request in self.opened):
+                return True
+            owner = owner_of(reference)
+            return owner != GRAPH and self.is_open(owner)
+        node = self.nodes.get(reference)
+        return node is None or node.row.columns.get("request") in self.opened
+
+    def done(self, told: str, name: str) -> bool | None:
+        """Whether a requirement of `told` is fulfilled: somebody who tells it has. None if nobody tells it."""
+        tellers = self.tellers.get((told, name))
+        return any(each.completed for each in tellers) if tellers else None
+
+    def teller_keys(self, told: str, names: Iterable[str]) -> list[str]:
+        """Keys of all rows on which it rests who tells `told` of these."""
+        keys: dict[str, None] = {}
+        for name in names:
+            keys[row_key(name)] = None
+            keys.update(dict.fromkeys(self.forks.get(name, ())))
+            keys.update(dict.fromkeys(each.row.key for each in self.tellers.get((told, name), ())))
+        return list(keys)
+
+    # --- the rules
+
+    def findings(self) -> Iterator[Finding]:
+        """All of them, in no order."""
+        for row in self.rows.values():
+            yield from self._columns(row)
+        if self.graph is None:
+            yield self.find(
+                "missing-row",
+                GRAPH,
+                "the graph row is gone",
+                "no handler can do anything for this graph",
+                refusal="its state and counts are written nowhere else",
+            )
+            return
+        yield from self._journal()
+        state = self.graph.state
+        if state in (GraphState.SUBMITTING, GraphState.CANCELLING, GraphState.CANCELLED):
+            return  # half of it may never have been written
+        yield from self._requests()
+        for node in self.nodes.values():
+            yield from self._edges(node)
+            yield from self._degree(node)
+            if not self.is_open(node.reference):
+                yield from self._progress(node)
+        for node in self.tasks:
+            yield from self._task(node)
+        for reference, node in self.nodes.items():
+            if is_relay(reference) and node.state == TaskState.PENDING and node.left == []:
+                yield self.find(
+                    "relay-ready",
+                    node.row.key,
+                    f"the {self.label(reference)} stands ready to pass a completion on",
+                    "what waits behind it is told once somebody fires it",
+                    severity=Severity.DUE,
+                    repair=Retell((Fire(reference),)),
+                )
+        yield from self._finished()
+        if self.steady:
+            yield from self._counts()
+
+    def _columns(self, row: Row) -> Iterator[Finding]:
+        for name, wanted in _kind_of(row.key).items():
+            kind, optional = wanted.rstrip("?"), wanted.endswith("?")
+            value = row.columns.get(name)
+            if (value is None and optional) or (value is not None and _fits(value, kind)):
+                continue
+            shown = "is missing" if value is None else f"holds {str(value)[:60]!r}"
+            repair: Patch | None = None
+            node = self.nodes.get(reference_of(row.key))
+            if name == "requiresLeft" and node is not None:
+                repair = self._left_again(node)
+            elif name == "failedTasks" and row.key == GRAPH:
+                repair = self._failed_again()
+            elif name == "target" and (target := self._target_again(row)):
+                repair = self.patch({row.key: {"target": target}})
+            yield self.find(
+                "bad-column",
+                row.key,
+                f"column {name} {shown}, and should hold {_ARTICLES[kind]}",
+                "whoever reads the row next gives up on it",
+                repair=repair,
+                detail=name,
+                whole=name == "failedTasks" and repair is not None,
+                keys=self.teller_keys(node.reference, node.requires or ()) if node and name == "requiresLeft" else (),
+                refusal="what it held is written nowhere else",
+            )
+
+    def _left_again(self, node: _Node) -> Patch | None:
+        """What is left, from what is required and who has completed."""
+        waits = node.state in (TaskState.UNSCHEDULED, GraphState.RUNNING, GraphState.BLOCKED)
+        if node.requires is None or not (waits if node.reference != GRAPH else node.state not in GRAPH_ENDED):
+            return None
+        states = {each: self.done(node.reference, each) for each in node.requires}
+        if None in states.values() or self.is_open(node.reference):
+            return None
+        left = [each for each, done in states.items() if not done]
+        return self.patch({node.row.key: {"requiresLeft": ids_text(left)}}, self._told_by(node.reference, left))
+
+    def _told_by(self, told: str, names: Iterable[str]) -> list[str]:
+        return [each.row.key for name in names for each in self.tellers.get((told, name), ())]
+
+    def _target_again(self, row: Row) -> str:
+        own = reference_of(row.key)
+        longer = self.rows.get(f"definition:{own}")
+        found = _json(row.columns.get("task") or (longer.columns.get("task", "") if longer else ""))
+        return str(found.get("target", "default")) if isinstance(found, dict) else ""
+
+    # edges: S8
+
+    def _edges(self, node: _Node) -> Iterator[Finding]:
+        own = node.reference
+        for each in dict.fromkeys([*(node.requires or ()), *(node.dependents or ())]):
+            if each not in self.nodes and not self.is_open(each) and not self.is_open(own):
+                yield self.find(
+                    "missing-row",
+                    node.row.key,
+                    f"it names the row {row_key(each)}, which does not exist",
+                    "whoever completes this one, or waits for that one, cannot go on",
+                    keys=(row_key(each),),
+                    detail=each,
+                    refusal="nothing tells for certain what the row held",
+                )
+        for name in node.requires or ():
+            other = self.nodes.get(name)
+            known = other is not None and name not in self.unreadable
+            if known and (own, name) not in self.tellers and not (self.is_open(own) or self.is_open(name)):
+                yield self._untold(node, self.nodes[name])
+        for told in node.dependents or ():
+            dependent = self.nodes.get(told)
+            name = told_as(own)
+            if dependent is None or dependent.requires is None or name in dependent.requires:
+                continue
+            if self.is_open(own) or self.is_open(told) or (told == GRAPH and node.completed):
+                continue  # the graph row need not name what is fulfilled
+            yield self._unrequired(node, dependent)
+        if node.dependents == [] and own != GRAPH and not self.is_open(own):
+            yield from self._unheard(node)
+
+    def _certain(self, below: str, above: str) -> bool:
+        """Whether an edge that only one end names is a real one: by the names of relays, or by the number of edges."""
+        return GRAPH in (below, above, owner_of(below)) or is_relay(above) or is_relay(below) or self.certain_edges
+
+    def _untold(self, node: _Node, required: _Node) -> Finding:
+        dependents = required.dependents or []
+        repair = None
+        refusal = f"row {required.row.key} names as many dependents as it may"
+        if len(dependents) < limits.DEPENDENTS_MAX:
+            refusal = "the edges that the rows name are not those that the graph counts"
+            if self._certain(node.reference, required.reference):
+                text = ids_text([*dependents, node.reference])
+                repair = self.patch({required.row.key: {"dependents": text}}, (node.row.key,))
+        return self.find(
+            "dependent-missing",
+            node.row.key,
+            f"it requires {self.label(required.reference)}, which does not name it as a dependent",
+            "it is not told when that completes, and waits for ever",
+            keys=self.teller_keys(node.reference, (required.reference,)),
+            detail=required.reference,
+            repair=repair,
+            refusal=refusal,
+        )
+
+    def _unrequired(self, node: _Node, dependent: _Node) -> Finding:
+        name = told_as(node.reference)
+        requires, left = dependent.requires or [], dependent.left
+        bound = limits.GRAPH_REQUIRES_MAX if dependent.reference == GRAPH else limits.REQUIRES_MAX + 1
+        waits = dependent.state in (
+            (GraphState.RUNNING, GraphState.BLOCKED) if dependent.reference == GRAPH else (TaskState.UNSCHEDULED,)
+        )
+        repair = None
+        refusal = ""
+        if left is None or len(requires) >= bound:
+            refusal = f"row {dependent.row.key} cannot take another requirement"
+        elif not waits and not node.completed:
+            refusal = f"{self.label(dependent.reference)} has gone on without it, and is {dependent.state}"
+        elif not self._certain(dependent.reference, name):
+            refusal = "the edges that the rows name are not those that the graph counts"
+        else:
+            columns: dict[str, Value] = {"requires": ids_text([*requires, name])}
+            if not node.completed and name not in left:
+                columns["requiresLeft"] = ids_text([*left, name])
+            repair = self.patch({dependent.row.key: columns}, (node.row.key,))
+        return self.find(
+            "requirement-missing",
+            dependent.row.key,
+            f"{self.label(node.reference)} names it as a dependent, and it does not require that",
+            "it would go on before that has completed",
+            keys=(node.row.key, row_key(name)),
+            detail=node.reference,
+            repair=repair,
+            refusal=refusal,
+        )
+
+    def _unheard(self, node: _Node) -> Iterator[Finding]:
+        own = node.reference
+        if any(own in (each.requires or ()) for each in (self.nodes[GRAPH],)):
+            return  # an edge that only the graph row names is found there
+        if (own in {name for _, name in self.one_sided}) or is_relay(own):
+            return
+        graph = self.nodes[GRAPH]
+        repair = None
+        refusal = "the edges that the rows name are not those that the graph counts"
+        room = graph.requires is not None and graph.left is not None
+        if room and len(graph.requires or ()) < limits.GRAPH_REQUIRES_MAX and self.certain_edges:
+            refusal = f"the graph is {graph.state}"
+            columns: dict[str, dict[str, Value]] = {node.row.key: {"dependents": ids_text([GRAPH])}}
+            if node.completed:
+                repair = self.patch(columns)
+            elif graph.state in (GraphState.RUNNING, GraphState.BLOCKED):
+                columns[GRAPH] = {
+                    "requires": ids_text([*(graph.requires or ()), own]),
+                    "requiresLeft": ids_text([*(graph.left or ()), own]),
+                }
+                repair = self.patch(columns)
+        yield self.find(
+            "no-dependents",
+            node.row.key,
+            "nobody waits for it, not even the graph",
+            "the graph could finish without it",
+            repair=repair,
+            refusal=refusal,
+            whole=True,
+        )
+
+    def _degree(self, node: _Node) -> Iterator[Finding]:
+        own = GRAPH if node.reference == GRAPH else ""
+        # A join that took an old one under it names one more.
+        bounds = (
+            ("requires", node.requires, limits.GRAPH_REQUIRES_MAX if own else limits.REQUIRES_MAX + 1),
+            ("requiresLeft", node.left, limits.GRAPH_REQUIRES_MAX if own else limits.REQUIRES_MAX + 1),
+            ("dependents", node.dependents, limits.DEPENDENTS_MAX),
+        )
+        for name, found, bound in bounds:
+            if found is not None and len(found) > bound:
+                yield self.find(
+                    "degree",
+                    node.row.key,
+                    f"column {name} names {len(found)} rows, and may name {bound}",
+                    "a completion may not fit one commit any more",
+                    detail=name,
+                    refusal="rows that work on it now would have to be moved under relays",
+                )
+
+    # requirements against completions: S9
+
+    def _progress(self, node: _Node) -> Iterator[Finding]:
+        own = node.reference
+        if node.requires is None or node.left is None:
+            return
+        requires, left = node.requires, node.left
+        known = [name for name in requires if not self.is_open(name)]
+        fulfilled = [name for name in known if self.done(own, name)]
+        unfulfilled = [name for name in known if self.done(own, name) is False]
+        unsure = len(known) != len(fulfilled) + len(unfulfilled) or len(known) != len(requires)
+        over = [name for name in left if name in fulfilled]
+        forgotten = [name for name in unfulfilled if name not in left]
+        strange = [name for name in left if name not in requires and (own, name) not in self.tellers]
+        if over:
+            items = tuple(item for name in over for item in self._tell_again(own, name))
+            yield self.find(
+                "left-over",
+                node.row.key,
+                f"it still waits for {self.labels(over)}, which completed",
+                "it waits for ever: nobody tells it again",
+                keys=self.teller_keys(own, over),
+                repair=Retell(items),
+            )
+        if strange:
+            hold = self._told_by(own, unfulfilled)
+            certain = self.certain_edges and not unsure
+            yield self.find(
+                "left-unknown",
+                node.row.key,
+                f"it waits for {self.labels(strange)}, which it does not require",
+                "it waits for ever",
+                keys=self.teller_keys(own, [*requires, *strange]),
+                repair=self.patch({node.row.key: {"requiresLeft": ids_text(unfulfilled)}}, hold) if certain else None,
+                refusal="the edges that the rows name are not those that the graph counts",
+            )
+        if own == GRAPH:
+            if forgotten and node.state in (GraphState.RUNNING, GraphState.BLOCKED):
+                yield self._forgotten(node, forgotten)
+            return
+        if unfulfilled and node.state not in (TaskState.UNSCHEDULED, TaskState.SKIPPED):
+            yield self._early(node, unfulfilled)
+        elif forgotten:
+            yield self._forgotten(node, forgotten)
+        elif not left and node.state == TaskState.UNSCHEDULED and not unsure:
+            yield self._asleep(node)
+
+    def _tell_again(self, told: str, name: str) -> Iterator[Item]:
+        for teller in self.tellers.get((told, name), ()):
+            if not teller.completed:
+                continue
+            if is_relay(teller.reference):
+                yield Fire(teller.reference)
+            else:
+                columns = teller.row.columns
+                run = columns.get("run", 0)
+                if isinstance(run, int):
+                    yield Completed(teller.reference, run, str(columns.get("claim", "")), "", {})
+
+    def _forgotten(self, node: _Node, forgotten: Sequence[str]) -> Finding:
+        left = ids_text([*(node.left or ()), *forgotten])
+        repair = self.patch({node.row.key: {"requiresLeft": left}}, self._told_by(node.reference, forgotten))
+        return self.find(
+            "requirement-forgotten",
+            node.row.key,
+            f"it does not wait for {self.labels(forgotten)}, which it requires and which has not completed",
+            "it would go on too early",
+            keys=self.teller_keys(node.reference, forgotten),
+            repair=repair,
+        )
+
+    def _early(self, node: _Node, unfulfilled: Sequence[str]) -> Finding:
+        own = node.reference
+        begun = node.state != TaskState.PENDING or (not is_relay(own) and node.row.columns.get("run") != 0)
+        repair = None
+        if not begun:
+            columns: dict[str, Value] = {
+                "state": str(TaskState.UNSCHEDULED),
+                "requiresLeft": ids_text(unfulfilled),
+            }
+            repair = self.patch({node.row.key: columns}, self._told_by(own, unfulfilled))
+        return self.find(
+            "too-early",
+            node.row.key,
+            f"it is {node.state}, and {self.labels(unfulfilled)} has not completed",
+            "it runs on what is not there yet",
+            keys=self.teller_keys(own, unfulfilled),
+            repair=repair,
+            refusal="it has begun already, and what a run has done cannot be taken back",
+        )
+
+    def _asleep(self, node: _Node) -> Finding:
+        columns: dict[str, Value] = {"state": str(TaskState.PENDING)}
+        dispatch: tuple[tuple[str, int, str], ...] = ()
+        if not is_relay(node.reference):
+            columns["pendingSince"] = self.now
+            run = node.row.columns.get("run", 0)
+            target = str(node.row.columns.get("target", "default"))
+            dispatch = ((node.reference, run if isinstance(run, int) else 0, target),)
+        return self.find(
+            "asleep",
+            node.row.key,
+            "it waits for nothing, and does not stand ready",
+            "it never runs: nobody tells it again",
+            keys=self.teller_keys(node.reference, node.requires or ()),
+            repair=self.patch({node.row.key: columns}, dispatch=dispatch),
+        )
+
+    # one task
+
+    def _task(self, node: _Node) -> Iterator[Finding]:
+        columns, key = node.row.columns, node.row.key
+        label = columns.get("label")
+        if isinstance(label, str) and task_id_of(self.graph_id, label) != node.reference:
+            yield self.find(
+                "strange-id",
+                key,
+                f"its id is not that of a task “{label}” in this graph",
+                "nobody finds it by its label",
+                refusal="either its label or its key is wrong",
+            )
+        if "task" not in columns and f"definition:{node.reference}" not in self.rows:
+            yield self.find(
+                "missing-row",
+                key,
+                "its definition is gone",
+                "no worker can run it",
+                keys=(f"definition:{node.reference}",),
+                detail="definition",
+                refusal="the definition is written nowhere else",
+            )
+        yield from self._budget(node)
+        if node.state == TaskState.RUNNING:
+            lease = columns.get("leaseUntil")
+            if lease is None:
+                until = self.now + timedelta(seconds=limits.LEASE_SECONDS)
+                yield self.find(
+                    "no-lease",
+                    key,
+                    "it runs, and its row holds no end of a lease",
+                    "if its worker dies, nobody takes it over",
+                    repair=self.patch({key: {"leaseUntil": until}}),
+                )
+            elif isinstance(lease, datetime) and lease < self.now:
+                run = columns.get("run", 0)
+                lost = LeaseLost(node.reference, run if isinstance(run, int) else 0, str(columns.get("claim", "")))
+                yield self.find(
+                    "lease-ended",
+                    key,
+                    f"its worker {columns.get('worker', '')} has not been heard of since {lease}",
+                    "it stands still until somebody gives the run up",
+                    severity=Severity.DUE,
+                    repair=Retell((lost,)),
+                    remedy="run `taskgraph serve`, which sweeps",
+                )
+
+    def _budget(self, node: _Node) -> Iterator[Finding]:
+        columns, key = node.row.columns, node.row.key
+        names = ("run", "rerunsAllowed", "rerunsLeft", "retriesLeft", "manualReruns", "handBacks")
+        numbers = [columns.get(name, 0) for name in names]
+        if not all(_fits(number, "number") for number in numbers):
+            return
+        run, allowed, reruns, retries, by_hand, back = (int(str(number)) for number in numbers)
+        others = by_hand + back
+        wrong = {
+            "rerunsLeft": not 0 <= reruns <= allowed,
+            "retriesLeft": not 0 <= retries <= limits.RETRIES_DEFAULT,
+        }
+        used = allowed - reruns + limits.RETRIES_DEFAULT - retries + others
+        if run == used and not any(wrong.values()):
+            return
+        repair = None
+        if wrong["rerunsLeft"] != wrong["retriesLeft"]:
+            # One of them cannot be true; the other numbers then say what it must have been.
+            name, most, spent = (
+                ("rerunsLeft", allowed, run - others - (limits.RETRIES_DEFAULT - retries))
+                if wrong["rerunsLeft"]
+                else ("retriesLeft", limits.RETRIES_DEFAULT, run - others - (allowed - reruns))
+            )
+            if 0 <= spent <= most:
+                repair = self.patch({key: {name: most - spent}})
+        yield self.find(
+            "budget",
+            key,
+            f"it is in run {run}, with {reruns} of {allowed} reruns and {retries} of {limits.RETRIES_DEFAULT} retries "
+            f"left, {by_hand} reruns by hand and {back} hand-backs, which does not add up",
+            "it may run too often, or not often enough",
+            repair=repair,
+            refusal="any of these numbers may be the wrong one",
+            remedy=f"taskgraph events {self.graph_id} shows its runs",
+        )
+
+    # the graph row
+
+    def _finished(self) -> Iterator[Finding]:
+        graph = self.nodes[GRAPH]
+        open_tasks = [node for node in self.tasks if not node.completed]
+        if graph.state == GraphState.FINISHED and open_tasks:
+            yield self.find(
+                "finished-early",
+                GRAPH,
+                f"it is finished, and {self.labels(node.reference for node in open_tasks)} has not completed",
+                "what was told to the outside is not true",
+                keys=[node.row.key for node in open_tasks],
+                refusal="finished is final, and has been told",
+            )
+        if graph.state != GraphState.RUNNING or graph.left != [] or not graph.requires or self.opened:
+            return
+        if any(self.done(GRAPH, name) is not True for name in graph.requires):
+            return  # found elsewhere: a requirement was forgotten, or nobody tells it
+        unresolved = [node for node in open_tasks if node.state in TASK_UNRESOLVED or node.state in _FAILED]
+        repair = None if unresolved else Retell(tuple(self._tell_again(GRAPH, graph.requires[0])))
+        yield self.find(
+            "unfinished",
+            GRAPH,
+            "it waits for nothing, and is still running",
+            "it never finishes",
+            keys=[*self.teller_keys(GRAPH, graph.requires), *(node.row.key for node in unresolved)],
+            repair=repair,
+            refusal=f"{self.labels(node.reference for node in unresolved)} has not completed",
+        )
+
+    def _failed_again(self) -> Patch | None:
+        """FailedTasks as the rows count them, and the state that follows from it."""
+        graph = self.nodes[GRAPH]
+        if not self.steady:
+            return None
+        failed = [node for node in self.tasks if node.state in _FAILED]
+        columns: dict[str, Value] = {"failedTasks": len(failed)}
+        facts: tuple[Mapping[str, Any], ...] = ()
+        if failed and graph.state == GraphState.RUNNING:
+            label = str(failed[0].row.columns.get("label", ""))
+            columns |= {"state": str(GraphState.BLOCKED), "blockedBy": label, "blocked": self.now}
+            facts = ({"event": "graph-blocked", "task": failed[0].reference, "label": label},)
+        elif not failed and graph.state == GraphState.BLOCKED:
+            columns |= {"state": str(GraphState.RUNNING), "blockedBy": ""}
+            facts = ({"event": "graph-unblocked"},)
+        return self.patch({GRAPH: columns}, facts=facts, revive=bool(facts))
+
+    def _counts(self) -> Iterator[Finding]:
+        graph = self.nodes[GRAPH]
+        columns = graph.row.columns
+        failed = [node for node in self.tasks if node.state in _FAILED]
+        counted = columns.get("failedTasks")
+        repair = self._failed_again() if graph.state not in GRAPH_ENDED or not failed else None
+        if _fits(counted if counted is not None else "", "number"):
+            if counted != len(failed):
+                yield self.find(
+                    "failed-count",
+                    GRAPH,
+                    f"it counts {counted} tasks that failed for good; there are {len(failed)}",
+                    "it stays blocked after all reruns, or finishes too early",
+                    repair=repair,
+                    whole=True,
+                    refusal=f"it is {graph.state}, which is final",
+                )
+            elif (graph.state == GraphState.BLOCKED and not failed) or (graph.state == GraphState.RUNNING and failed):
+                yield self.find(
+                    "graph-state",
+                    GRAPH,
+                    f"it is {graph.state}, and {len(failed) or 'none'} of its tasks failed for good",
+                    "it takes extensions when it must not, or does not when it could",
+                    repair=repair,
+                    whole=True,
+                )
+        tasks, edges = columns.get("tasks"), columns.get("edges")
+        if isinstance(tasks, int) and tasks != len(self.tasks):
+            named = self._named()
+            certain = named == {str(node.row.columns.get("label")) for node in self.tasks}
+            yield self.find(
+                "task-count",
+                GRAPH,
+                f"it counts {tasks:,} tasks, and there are {len(self.tasks):,}",
+                "what is shown of its progress is wrong",
+                whole=True,
+                repair=self.patch({GRAPH: {"tasks": len(self.tasks)}}) if certain else None,
+                refusal="rows of tasks may be gone",
+            )
+        if isinstance(edges, int) and edges != len(self.edges):
+            yield self.find(
+                "edge-count",
+                GRAPH,
+                f"it counts {edges:,} requirements, and the rows name {len(self.edges):,}",
+                "a task may begin too early, or never",
+                whole=True,
+                refusal="nothing tells which requirement is gone",
+            )
+
+    def _named(self) -> set[str]:
+        """All labels, as nameMapping has them."""
+        found: set[str] = set()
+        for key, row in self.rows.items():
+            if key == GRAPH or key.startswith("name-mapping:"):
+                mapping = _json(gathered(row.columns, "nameMapping"))
+                found.update(mapping if isinstance(mapping, dict) else ())
+        return found
+
+    # extensions and the journal
+
+    def _requests(self) -> Iterator[Finding]:
+        graph = self.nodes[GRAPH]
+        extending = str(graph.row.columns.get("extending", ""))
+        heads = {key: row for key, row in self.rows.items() if _kind_of(key) is _REQUEST}
+        for key, row in heads.items():
+            state = row.columns.get("state")
+            if state not in ("staged", "accepted"):
+                continue
+            request = key.removeprefix("request:")
+            if f"{key}:0000" not in self.rows:
+                yield self.find(
+                    "missing-row",
+                    key,
+                    "the document of this extension is gone",
+                    "it can never be brought in",
+                    keys=(f"{key}:0000",),
+                    detail="document",
+                    refusal="the document is written nowhere else",
+                )
+            if state == "accepted" and extending != request:
+                repair = self.patch({GRAPH: {"extending": request}}, (key,)) if not extending else None
+                yield self.find(
+                    "extending",
+                    GRAPH,
+                    f"extension {request} was accepted, and the graph row does not name it",
+                    "another one may begin before it is done",
+                    keys=(key,),
+                    repair=repair,
+                    detail=request,
+                    refusal=f"the graph row names {extending}",
+                )
+            staged = row.columns.get("staged")
+            age = (self.now - staged).total_seconds() if isinstance(staged, datetime) else 0.0
+            if age >= limits.REDISPATCH_SECONDS:
+                yield self.find(
+                    "extension-open",
+                    key,
+                    f"the extension is {state} since {staged}",
+                    "its tasks wait for a handler",
+                    severity=Severity.DUE,
+                    remedy="run `taskgraph serve`, which handles and sweeps",
+                    repair=Resend(request),
+                )
+        if extending and (head := heads.get(f"request:{extending}")) is None:
+            yield self.find(
+                "missing-row",
+                GRAPH,
+                f"extension {extending} is under way, and its row is gone",
+                "no other extension can begin",
+                keys=(f"request:{extending}",),
+                detail=extending,
+                refusal="nothing tells how far it came",
+            )
+        elif extending and head is not None and head.columns.get("state") != "accepted":
+            state = head.columns.get("state")
+            yield self.find(
+                "extending",
+                GRAPH,
+                f"it names extension {extending} as under way, which is {state}",
+                "no other extension can begin",
+                keys=(head.key,),
+                detail=extending,
+                repair=self.patch({GRAPH: {"extending": ""}}, (head.key,)) if state in ("done", "refused") else None,
+                refusal="nothing tells whether its tasks are counted",
+            )
+
+    def _journal(self) -> Iterator[Finding]:
+        numbers: list[int] = []
+        for key, row in self.rows.items():
+            if not key.startswith("event:"):
+                continue
+            digits = key.removeprefix("event:")
+            if not digits.isdecimal() or row.columns.get("sequence") != int(digits):
+                yield self.find(
+                    "journal",
+                    key,
+                    "an event row whose key is not its number",
+                    "the journal is out of order",
+                    refusal="nothing tells when it happened",
+                )
+                continue
+            numbers.append(int(digits))
+        numbers.sort()
+        for before, after in zip([0, *numbers], numbers, strict=False):
+            if after == before + 1:
+                continue
+            missing = range(before + 1, after)
+            inserts = tuple(self._gap_row(number) for number in missing) if len(missing) <= GAP_ROWS_MAX else ()
+            yield self.find(
+                "journal-gap",
+                event_key(missing[0]),
+                f"event row {missing[0]}" + (f" to {missing[-1]} are" if len(missing) > 1 else " is") + " gone",
+                "what happened then is lost, and new events may be numbered before old ones",
+                keys=[event_key(number) for number in missing[:GAP_ROWS_MAX]],
+                repair=Patch({}, {}, inserts) if inserts else None,
+                refusal="too many are gone at once",
+            )
+
+    def _gap_row(self, number: int) -> Insert:
+        columns: dict[str, Value] = {"schema": SCHEMA, "sequence": number, "time": self.now}
+        return Insert(event_key(number), {**columns, "kinds": "journal-gap", "events": '[{"event":"journal-gap"}]'})
+
+
+def _node(row: Row) -> _Node:
+    def references(name: str) -> list[str] | None:
+        value = row.columns.get(name)
+        if value is None and name == "dependents" and row.key == GRAPH:
+            return []
+        if value is None or not _fits(value, "references"):
+            return None
+        found: list[str] = json.loads(str(value))
+        return found
+
+    return _Node(
+        reference_of(row.key),
+        row,
+        str(row.columns.get("state", "")),
+        references("requires"),
+        references("requiresLeft"),
+        references("dependents"),
+    )
+
+
+# --- why the graph does not move -------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Ready tasks of one target that no worker has claimed. since: of the one that waits longest."""
+
+    tasks: list[tuple[str, int]] = field(default_factory=list)
+    since: datetime | None = None
+    refusals: Counter[str] = field(default_factory=Counter)
+
+
+def waiting_by_target(rows: Mapping[str, Row]) -> dict[str, Waiting]:
+    """Target -> tasks that stand pending."""
+    found: dict[str, Waiting] = {}
+    for key, row in rows.items():
+        if not key.startswith("task:") or row.columns.get("state") != TaskState.PENDING:
+            continue
+        one = found.setdefault(str(row.columns.get("target", "default")), Waiting())
+        run, since = row.columns.get("run", 0), row.columns.get("pendingSince")
+        one.tasks.append((reference_of(key), run if isinstance(run, int) else 0))
+        if isinstance(since, datetime) and (one.since is None or since < one.since):
+            one.since = since
+        if refusal := row.columns.get("refusal"):
+            one.refusals[str(refusal)] += 1
+    return found
+
+
+def causes(
+    graph_id: str, rows: Mapping[str, Row], findings: Sequence[Finding], queued: Mapping[str, int], now: datetime
+) -> list[Cause]:
+    """Why the graph does not move, or that it does. queued: target -> messages on its queue, about."""
+    graph = rows.get(GRAPH)
+    state = str(graph.columns.get("state", "")) if graph else "missing"
+    wrong = sum(each.severity is Severity.WRONG for each in findings)
+    made: list[Cause] = []
+    if wrong:
+        made.append(Cause(f"{wrong:,} finding{'s' if wrong != 1 else ''} above may hold it up"))
+    if state in GRAPH_ENDED:
+        return [*made, Cause(f"it is {state}: nothing moves any more")]
+    if state == GraphState.SUBMITTING:
+        return [*made, Cause("it is still being submitted", "submit the same file under the same id again")]
+    running = [row for key, row in rows.items() if key.startswith("task:") and row.columns.get("state") == "running"]
+    ended = sum(isinstance(end := row.columns.get("leaseUntil"), datetime) and end < now for row in running)
+    if len(running) > ended:
+        made.append(Cause(f"it moves: {_tasks(len(running) - ended)} running"))
+    if ended:
+        lost = f"{_tasks(ended)} running on workers whose leases have ended"
+        made.append(Cause(lost, "run `taskgraph serve`: its sweep gives them up"))
+    for target, one in sorted(waiting_by_target(rows).items()):
+        held = queued.get(target, 0)
+        since = f" since {one.since:%Y-%m-%d %H:%M:%SZ}" if one.since else ""
+        text = f"{_tasks(len(one.tasks))} ready for workers of target {target}{since}"
+        if one.refusals:
+            made.append(
+                Cause(f"{text}; a worker gave back: {one.refusals.most_common(1)[0][0]}", "start another worker")
+            )
+        elif held:
+            text = f"{text}; its queue holds about {held:,} message{'s' if held != 1 else ''}"
+            made.append(Cause(text, f"start a worker: taskgraph worker --target {target}"))
+        else:
+            made.append(Cause(f"{text}; its queue is empty", "run `taskgraph serve`: its sweep sends them again"))
+    due = Counter(each.code for each in findings if each.severity is Severity.DUE)
+    for code, text in (("relay-ready", "joins and forks stand ready"), ("extension-open", "extensions are open")):
+        if due[code]:
+            made.append(Cause(f"{due[code]:,} {text}", "run `taskgraph serve`, which handles and sweeps"))
+    failed = sorted(
+        str(row.columns.get("label", ""))
+        for key, row in rows.items()
+        if key.startswith("task:") and row.columns.get("state") in _FAILED
+    )
+    if failed:
+        shown = ", ".join(f"“{label}”" for label in failed[:NAMED_MAX])
+        more = f" and {len(failed) - NAMED_MAX:,} more" if len(failed) > NAMED_MAX else ""
+        remedy = f"mend the cause, then: taskgraph rerun {graph_id} {json.dumps(failed[0], ensure_ascii=False)}"
+        made.append(Cause(f"it is blocked by {shown}{more}", remedy))
+    return made or [Cause("nothing of it is ready, running or failed")]
+
+
+def _tasks(number: int) -> str:
+    return f"{number:,} task{' is' if number == 1 else 's are'}"

@@ -1,0 +1,411 @@
+"""Look at live rows, say what is wrong, and mend what is certain: `examine_graph`, `repair_graph`.
+
+What this room is for: reading a graph so that findings can be believed, and carrying out the repairs that `diagnosis`
+proposes. It may be used at any time, beside handlers, workers and other copies of itself: a repair is a commit under
+the etags of all rows that it rests on, or an item that any handler might be given, decided as always. Every repair of
+a row is a fact in the journal. It never repairs what is not certain, and never formats for a terminal.
+
+A scan is no snapshot. A finding is believed once its rows, read twice without a change in between, say it: there was a
+moment at which all of them stood like this. What rests on counts over all rows is believed if the graph row did not
+change during the scan, for every commit that changes such a count writes it.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from taskgraph import limits
+from taskgraph.diagnosis import (
+    Cause,
+    Finding,
+    Patch,
+    Reindex,
+    Resend,
+    Retell,
+    Severity,
+    causes,
+    examine,
+    slim,
+    waiting_by_target,
+)
+from taskgraph.errors import Conflict, InvalidMessage, NotFound, StorageError, TaskgraphError, TooLarge, Unclear
+from taskgraph.handlers import Handlers
+from taskgraph.layout import SCHEMA
+from taskgraph.messages import AddTasks, parse, to_text
+from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.poison import Poison
+from taskgraph.records import ALL, LIVE
+from taskgraph.storage.tables import Change, Insert, Range, Row, Value, query_all
+from taskgraph.submission import listing_key
+from taskgraph.sweep import Swept, sweep_graph
+from taskgraph.transitions import event_key
+
+SCANS_MAX: Final = 3
+"""Scans made in the hope that the graph row does not change during one; counts are not judged otherwise."""
+
+ROUNDS_MAX: Final = 8
+"""Second readings of the rows of findings; what has not come to rest by then is left open."""
+
+REPAIRS_MAX: Final = 12
+"""Rounds of repairing and looking again: one repair may make the next one possible."""
+
+_PAUSE_SECONDS: Final = 0.05
+
+Progress = Callable[[int], None]
+"""Told how many rows have been read so far."""
+
+
+def no_progress(rows: int) -> None:
+    """For callers that show nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What was found in one graph.
+
+    findings: what is not as it should be, the wrong first. repaired: what was found and is so no more. unsettled: how
+    many findings were left open because their rows kept changing. causes: why it does not move. rows: how many it has.
+    """
+
+    graph_id: str
+    state: str
+    findings: tuple[Finding, ...]
+    repaired: tuple[Finding, ...]
+    unsettled: int
+    causes: tuple[Cause, ...]
+    rows: int
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong (any more)."""
+        return not any(each.severity is Severity.WRONG for each in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """Rows, and the findings in them that can be believed."""
+
+    rows: dict[str, Row]
+    findings: list[Finding]
+    unsettled: int
+
+
+async def live_graphs(handlers: Handlers) -> list[str]:
+    """Graphs that the sweep looks at."""
+    return [row.key for row in await query_all(handlers.records.tables, LIVE, Range())]
+
+
+async def examine_graph(
+    handlers: Handlers, poison: Poison, graph_id: str, *, progress: Progress = no_progress
+) -> Examined:
+    """Look at a graph and change nothing. Raises NotFound if there is none."""
+    picture = await _look(handlers, graph_id, progress)
+    return await _answer(handlers, poison, graph_id, picture, ())
+
+
+async def repair_graph(
+    handlers: Handlers, poison: Poison, graph_id: str, *, progress: Progress = no_progress
+) -> Examined:
+    """Look at a graph, mend what is certain, sweep it, and look again. Raises NotFound if there is none."""
+    first: dict[tuple[str, str, str], Finding] = {}
+    tried: dict[tuple[str, str, str], str] = {}  # what is not tried again, with the reason
+    for _ in range(REPAIRS_MAX):
+        picture = await _look(handlers, graph_id, progress)
+        for each in picture.findings:
+            first.setdefault(each.identity, each)
+        todo = [each for each in picture.findings if each.repair is not None and each.identity not in tried]
+        if not todo:
+            break
+        # What holds too little back is mended before anything is told again: telling may let something begin.
+        for finding in [each for each in todo if isinstance(each.repair, Patch)] or todo:
+            reason = await _repair(handlers, graph_id, finding)
+            if reason:
+                tried[finding.identity] = reason
+            elif not isinstance(finding.repair, Patch):
+                tried[finding.identity] = "it was told again, and that did not help"
+    await _say_again(handlers, graph_id, picture)
+    picture = await _look(handlers, graph_id, progress)
+    left = {each.identity for each in picture.findings}
+    findings = [
+        replace(each, repair=None, refusal=tried[each.identity])
+        if each.severity is Severity.WRONG and each.identity in tried
+        else each
+        for each in picture.findings
+    ]
+    repaired = tuple(each for identity, each in first.items() if identity not in left)
+    return await _answer(handlers, poison, graph_id, replace(picture, findings=findings), repaired)
+
+
+# --- looking ---------------------------------------------------------------------------------------------------
+
+
+async def _look(handlers: Handlers, graph_id: str, progress: Progress) -> _Picture:
+    live, rows, steady = await _scan(handlers, graph_id, progress)
+    now = handlers.clock.now()
+    whole = [each for each in examine(graph_id, rows, now, steady=steady) if each.whole]
+    found = _local(graph_id, rows, now, steady=steady)
+    settled: frozenset[str] = frozenset()
+    for number in range(ROUNDS_MAX):
+        if all(each.keys <= settled for each in found):
+            break
+        if number:
+            await handlers.clock.sleep(_PAUSE_SECONDS * number * handlers.clock.jitter())
+        settled = await _read_twice(handlers, graph_id, frozenset().union(*(each.keys for each in found)), rows)
+        found = _local(graph_id, rows, now, steady=steady)
+    believed = [each for each in found if each.keys <= settled]
+    findings = [*whole, *believed, *await _indexes(handlers, graph_id, rows, live, now)]
+    order = list(Severity)
+    findings.sort(key=lambda each: order.index(each.severity))
+    return _Picture(rows, findings, len(found) - len(believed))
+
+
+def _local(graph_id: str, rows: Mapping[str, Row], now: datetime, *, steady: bool) -> list[Finding]:
+    return [each for each in examine(graph_id, rows, now, steady=steady) if not each.whole]
+
+
+async def _scan(handlers: Handlers, graph_id: str, progress: Progress) -> tuple[Row | None, dict[str, Row], bool]:
+    """The row of the live index, all rows, and whether the graph row stayed the same meanwhile."""
+    tables = handlers.records.tables
+    for number in range(SCANS_MAX):
+        (live,) = await tables.get(LIVE, [graph_id])  # before the graph row: a graph leaves it after its last commit
+        (before,) = await tables.get(graph_id, [GRAPH])
+        rows: dict[str, Row] = {}
+        continuation: str | None = None
+        while True:
+            page = await tables.query(graph_id, Range(), continuation=continuation)
+            rows.update((row.key, slim(row)) for row in page.rows)
+            progress(len(rows))
+            continuation = page.continuation
+            if continuation is None:
+                break
+        (after,) = await tables.get(graph_id, [GRAPH])
+        if not rows:
+            raise NotFound(f"there is no graph {graph_id}")
+        seen = rows.get(GRAPH)
+        etags = {row.etag if row else None for row in (before, seen, after)}
+        if len(etags) == 1 or number == SCANS_MAX - 1:
+            return live, rows, len(etags) == 1
+    raise AssertionError("the last round gives an answer")
+
+
+async def _read_twice(handlers: Handlers, graph_id: str, keys: Iterable[str], rows: dict[str, Row]) -> frozenset[str]:
+    """Bring these rows up to date; gives the keys of those that all stood like this at one moment."""
+    wanted = sorted(keys)
+    tables = handlers.records.tables
+    first = await tables.get(graph_id, wanted)
+    second = await tables.get(graph_id, wanted)
+    same: list[str] = []
+    for key, before, after in zip(wanted, first, second, strict=True):
+        if after is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = slim(after)
+        if (before.etag if before else None) == (after.etag if after else None):
+            same.append(key)
+    return frozenset(same)
+
+
+async def _indexes(
+    handlers: Handlers, graph_id: str, rows: Mapping[str, Row], live: Row | None, now: datetime
+) -> list[Finding]:
+    """Whether the sweep and `list` see the graph as they should."""
+    graph = rows.get(GRAPH)
+    if graph is None:
+        return []
+    state, created = graph.columns.get("state"), graph.columns.get("created")
+    found: list[Finding] = []
+    repair = f"taskgraph doctor {graph_id} --repair"
+    if live is None and state in (GraphState.SUBMITTING, GraphState.RUNNING, GraphState.BLOCKED):
+        found.append(
+            Finding(
+                "not-live",
+                GRAPH,
+                "the graph",
+                Severity.WRONG,
+                "it is not in the index of live graphs",
+                "the sweep does not look at it, so lost messages and dead workers are not made up for",
+                repair,
+                repair=Reindex(listed=False),
+            )
+        )
+    if live is not None and state in GRAPH_ENDED:
+        found.append(
+            Finding(
+                "not-live",
+                GRAPH,
+                "the graph",
+                Severity.DUE,
+                f"it is {state}, and still in the index of live graphs",
+                "the sweep looks at it in vain",
+                "run `taskgraph serve`, which sweeps",
+                repair=Reindex(listed=False),
+            )
+        )
+    if isinstance(created, datetime) and state != GraphState.SUBMITTING:
+        (listed,) = await handlers.records.tables.get(ALL, [listing_key(graph_id, created)])
+        if listed is None and now - created >= timedelta(0):
+            found.append(
+                Finding(
+                    "not-listed",
+                    GRAPH,
+                    "the graph",
+                    Severity.WRONG,
+                    "it is not in the list of graphs",
+                    "`taskgraph list` does not show it",
+                    repair,
+                    repair=Reindex(listed=True),
+                )
+            )
+    return found
+
+
+async def _answer(
+    handlers: Handlers, poison: Poison, graph_id: str, picture: _Picture, repaired: Sequence[Finding]
+) -> Examined:
+    graph = picture.rows.get(GRAPH)
+    findings = [*picture.findings, *await _poisoned(poison, graph_id)]
+    queued = {
+        target: await handlers.queues.count(handlers.names.work(target))
+        for target in waiting_by_target(picture.rows)
+        if _is_target(target)
+    }
+    why = causes(graph_id, picture.rows, findings, queued, handlers.clock.now())
+    state = str(graph.columns.get("state", "")) if graph else "missing"
+    return Examined(graph_id, state, tuple(findings), tuple(repaired), picture.unsettled, tuple(why), len(picture.rows))
+
+
+async def _poisoned(poison: Poison, graph_id: str) -> list[Finding]:
+    found: list[Finding] = []
+    for message in await poison.list():
+        try:
+            concerned = parse(message.body).graph == graph_id
+        except (InvalidMessage, TaskgraphError):
+            continue  # it names no graph that could be told
+        if concerned:
+            found.append(
+                Finding(
+                    "poison",
+                    message.key,
+                    "",
+                    Severity.NOTE,
+                    f"a message about it was set aside: {message.reason}",
+                    "what it asked for may not have happened",
+                    f"taskgraph poison replay {message.key}",
+                    refusal="whoever put it there knows whether the cause is mended",
+                )
+            )
+    return found
+
+
+# --- mending ---------------------------------------------------------------------------------------------------
+
+
+async def _repair(handlers: Handlers, graph_id: str, finding: Finding) -> str:
+    """Carry out one repair; gives why it cannot be, "" if it was, or if somebody else was first."""
+    try:
+        match finding.repair:
+            case Reindex(listed=False):
+                await _mend_live(handlers, graph_id)
+            case Reindex(listed=True):
+                await _list_again(handlers, graph_id)
+            case Patch() as patch:
+                await _commit(handlers, graph_id, finding, patch)
+            case Retell(items):
+                answers = await handlers.transition(graph_id, items)
+                errors = [str(answer.error) for answer in answers if answer.error is not None]
+                return errors[0] if errors else ""
+            case Resend(request):
+                await handlers.queues.send(handlers.names.events, [to_text(AddTasks(graph_id, request))])
+            case None:
+                return finding.refusal
+    except Conflict:
+        return ""  # the rows have moved on: the next look tells
+    except TooLarge as error:
+        return f"the repair does not fit one commit: {error}"
+    except StorageError:
+        raise
+    except TaskgraphError as error:
+        return str(error)
+    return ""
+
+
+async def _commit(handlers: Handlers, graph_id: str, finding: Finding, patch: Patch) -> None:
+    """One commit: the columns, under all etags that the repair rests on, with its facts as the next event row."""
+    records = handlers.records
+    operation = await records.operation(graph_id)
+    changes: list[Change] = patch.changes(operation.id)
+    if not patch.inserts:  # rows that are put back into the journal are facts themselves, in the place of others
+        fact = {"event": "graph-repaired", "code": finding.code, "row": finding.key, "label": finding.label}
+        facts: list[Mapping[str, Any]] = [{name: value for name, value in fact.items() if value}, *patch.facts]
+        columns: dict[str, Value] = {
+            "schema": SCHEMA,
+            "sequence": operation.sequence,
+            "time": handlers.clock.now(),
+            "kinds": " ".join(dict.fromkeys(str(each["event"]) for each in facts)),
+            "events": json.dumps(facts, ensure_ascii=False, separators=(",", ":")),
+            "operation": operation.id,
+        }
+        changes.append(Insert(event_key(operation.sequence), columns))
+    if len(changes) > limits.COMMIT_CHANGES_MAX:
+        raise TooLarge(f"it rests on {len(changes)} rows")
+    await records.commit(graph_id, changes, operation, {})
+    by_target: dict[str, list[tuple[str, int]]] = {}
+    for task_id, run, target in patch.dispatch:
+        by_target.setdefault(target, []).append((task_id, run))
+    for target, tasks in by_target.items():
+        await handlers.dispatch(graph_id, target, tasks)
+    if patch.revive:
+        await handlers.enter_live(graph_id)
+
+
+async def _mend_live(handlers: Handlers, graph_id: str) -> None:
+    """Put the graph into the index of live graphs, and take it off if it has ended by then."""
+    await handlers.enter_live(graph_id)
+    (graph,) = await handlers.records.tables.get(graph_id, [GRAPH])
+    if graph is not None and graph.columns.get("state") in GRAPH_ENDED:
+        await handlers.leave_live(graph_id)
+
+
+async def _list_again(handlers: Handlers, graph_id: str) -> None:
+    tables = handlers.records.tables
+    (graph,) = await tables.get(graph_id, [GRAPH])
+    if graph is None or not isinstance(created := graph.columns.get("created"), datetime):
+        return
+    metadata = json.loads(str(graph.columns.get("metadata", "") or "{}"))
+    tasks = graph.columns.get("tasks", 0)
+    columns: dict[str, Value] = {
+        "graph": graph_id,
+        "created": created,
+        "name": str(metadata.get("name", "")) if isinstance(metadata, dict) else "",
+        "tasks": tasks if isinstance(tasks, int) else 0,
+    }
+    try:
+        await tables.commit(ALL, [Insert(listing_key(graph_id, created), columns)])
+    except (Conflict, Unclear):
+        return  # somebody else listed it, or this call did: the next look tells
+
+
+async def _say_again(handlers: Handlers, graph_id: str, picture: _Picture) -> None:
+    """What the sweep would say; and at once, what is overdue and has no message left at all."""
+    graph = picture.rows.get(GRAPH)
+    if graph is None or any(each.code == "newer-schema" for each in picture.findings):
+        return
+    (live,) = await handlers.records.tables.get(LIVE, [graph_id])
+    try:
+        await sweep_graph(handlers, graph_id, Swept(), live=live)
+    except Conflict:
+        return  # busy with others, who get it done
+    if graph.columns.get("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
+        return
+    before = handlers.clock.now() - timedelta(seconds=limits.REDISPATCH_SECONDS)
+    for target, waiting in waiting_by_target(picture.rows).items():
+        overdue = waiting.since is None or waiting.since <= before
+        if overdue and _is_target(target) and not await handlers.queues.count(handlers.names.work(target)):
+            await handlers.dispatch(graph_id, target, waiting.tasks)
+
+
+def _is_target(text: str) -> bool:
+    return re.fullmatch(limits.TARGET_PATTERN, text) is not None
