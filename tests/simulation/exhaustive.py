@@ -13,17 +13,16 @@ import multiprocessing
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import extending, limits
+from taskgraph import limits
 from taskgraph.consumer import Consumer
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
 from taskgraph.handlers import Handlers
-from taskgraph.layout import lay_out
 from taskgraph.messages import Message, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model import GraphDocument, TaskNode, row_key, slugid_from, task_id_of
 from taskgraph.poison import Poison
@@ -34,6 +33,7 @@ from taskgraph.submission import extend, submit
 from taskgraph.sweep import sweep
 from taskgraph.transitions import Claim, HandBack, Item, LeaseLost, Outcome, Renew
 from taskgraph.wakeup import Wakeup
+from tests.simulation.bounds import CHUNKED, NARROW, NARROWER, TIGHT, bounded
 from tests.simulation.invariants import Invariants, Violation, hold, settled
 from tests.simulation.memory import MemoryQueues, MemoryTables, drive
 
@@ -143,9 +143,6 @@ def both_ways(width: int) -> Requires:
 
 
 DIAMOND: Final = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
-NARROW: Final = {"REQUIRES_MAX": 3, "DEPENDENTS_MAX": 3}
-NARROWER: Final = {"REQUIRES_MAX": 2, "DEPENDENTS_MAX": 2, "GRAPH_DIRECT_MAX": 2, "GRAPH_REQUIRES_MAX": 3}
-CHUNKED: Final = {"COMMIT_CHANGES_MAX": 8, "_STEP_ROWS_MAX": 3, "LINK_REFERENCES_MAX": 1}
 
 
 def _added(requires: Requires, label: str, state: str, **more: Any) -> Act:
@@ -192,7 +189,7 @@ LIVES: Final = (
     Life("trees of joins", fan_in(5), bounds=NARROWER),
     Life("trees of both", both_ways(5), bounds=NARROWER),
     Life("more leaves than the graph names", {f"a{n}": [] for n in range(5)}, bounds=NARROWER),
-    Life("relays over several commits", both_ways(5), bounds={**NARROWER, "COMMIT_CHANGES_MAX": 4}),
+    Life("relays over several commits", both_ways(5), bounds=TIGHT),
     # submissions over several commits
     Life(
         "submission in chunks", both_ways(4), bounds={"COMMIT_CHANGES_MAX": 5, "DEPENDENTS_MAX": 2, "REQUIRES_MAX": 2}
@@ -454,7 +451,7 @@ FACTS: Final = frozenset({"task-completed", "task-failed", "task-exception"}) | 
 
 
 class Play:
-    """One playing of a life. Call `run` inside `bounded(life)`."""
+    """One playing of a life. Call `run` inside `bounded(life.bounds)`."""
 
     def __init__(self, life: Life, faults: Mapping[int, str] | None = None) -> None:
         self.life = life
@@ -823,30 +820,6 @@ class Play:
         return GRAPH_ID not in self.tables.partitions.get(LIVE, {})
 
 
-@contextlib.contextmanager
-def bounded(life: Life) -> Iterator[None]:
-    """The limits of a life, as long as it is played."""
-    places = {
-        "_STEP_ROWS_MAX": [extending],
-        "LINK_REFERENCES_MAX": [extending],
-        "GRAPH_DIRECT_MAX": [extending],
-    }
-    saved: list[tuple[Any, str, Any]] = []
-    direct = lay_out.__kwdefaults__
-    direct_before = direct["direct_leaves_max"]
-    try:
-        for name, value in life.bounds.items():
-            for module in places.get(name, [limits]):
-                saved.append((module, name, getattr(module, name)))
-                setattr(module, name, value)
-        direct["direct_leaves_max"] = life.bounds.get("GRAPH_DIRECT_MAX", direct_before)
-        yield
-    finally:
-        direct["direct_leaves_max"] = direct_before
-        for module, name, value in reversed(saved):
-            setattr(module, name, value)
-
-
 # --- all places ------------------------------------------------------------------------------------------------
 
 
@@ -900,7 +873,7 @@ def play_singles(life: Life, *, turn: int | None = None) -> Tally:
     turn: one kind each, taken in turns, and of the calls that only read every third.
     """
     began = time.perf_counter()
-    with bounded(life):
+    with bounded(life.bounds):
         calm = Play(life)
         try:
             expected = calm.run()
@@ -926,7 +899,7 @@ def play_pairs(life: Life, *, share: float = 1.0, seed: int = 0) -> Tally:
     """
     began = time.perf_counter()
     rng = random.Random(f"{seed} {life.name}")
-    with bounded(life):
+    with bounded(life.bounds):
         calm = Play(life)
         expected = calm.run()
         seconds = calm.clock.seconds

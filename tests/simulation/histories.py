@@ -4,9 +4,10 @@ The rates differ from seed to seed, and many are zero: a fault that is everywher
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from taskgraph.model import GraphDocument, TaskNode
+from tests.simulation.bounds import CHUNKED, NARROWER, TIGHT
 from tests.simulation.world import Faults, World
 
 RATES = (0.0, 0.0, 0.01, 0.05, 0.1)
@@ -37,27 +38,34 @@ def wide_document(width: int) -> GraphDocument:
     return GraphDocument({**tasks, "z": TaskNode("z", tuple(middle))})
 
 
-def world_of(seed: int) -> World:
-    """The history of a seed."""
+def world_of(seed: int, *, small: bool = False) -> World:
+    """The history of a seed. small: never more than a few tasks, for many histories in little time."""
     rng = random.Random(seed * 7 + 1)
-    shape = rng.random()
-    if shape < 0.7:
-        document = random_document(rng, rng.randrange(1, 9), reruns_max=2)
-    elif shape < 0.85:
-        document = wide_document(rng.randrange(90, 140))
+    shape = 0.0 if small else rng.random()
+    sizes: Sequence[int] = (1, 2, 3, 5)
+    bounds: Mapping[str, int] = {}
+    if shape < 0.9:
+        document = random_document(rng, rng.randrange(1, 7), density=rng.choice((0.3, 0.3, 0.7)), reruns_max=2)
+        bounds = rng.choice(({}, {}, NARROWER, CHUNKED, {**CHUNKED, **NARROWER}, TIGHT))
+    elif shape < 0.95:
+        document, sizes = wide_document(rng.randrange(90, 140)), (1, 5, 120)
     else:
         document = random_document(rng, rng.randrange(10, 40), density=0.1, reruns_max=1)
+        sizes = (5, 30, 120)
     extensions: list[GraphDocument] = []
-    if shape < 0.7 or rng.random() < 0.5:
-        density = 0.05 if len(document.tasks) > 20 else 0.2
+    if bounds is not TIGHT and (shape < 0.9 or rng.random() < 0.5):
+        density = 0.05 if len(document.tasks) > 20 else 0.3
         for number in range(rng.randrange(3)):
-            size = rng.choice((1, 3, 5, 120))
             prefix = f"x{number}_"
-            extensions.append(random_document(rng, size, prefix=prefix, base=tuple(document.tasks), density=density))
+            base = tuple(document.tasks)
+            extensions.append(random_document(rng, rng.choice(sizes), prefix=prefix, base=base, density=density))
     labels = [*document.tasks, *(label for extension in extensions for label in extension.tasks)]
-    fails = {label: rng.randrange(4) for label in labels if rng.random() < 0.1}
+    fragile = rng.choice((0.0, 0.1, 0.4)) if len(labels) < 20 else 0.1
+    fails = {label: rng.randrange(4) for label in labels if rng.random() < fragile}
     faults = Faults(*(rng.choice(RATES) for _ in range(6)))
+    if rng.random() < 0.1:
+        faults.double = 0.4
     reruns = rng.random() < 0.5
     if extensions and not reruns:
         fails = {}  # an extension of a graph that stays blocked would be refused for ever
-    return World(seed, document, fails, extensions, faults, reruns)
+    return World(seed, document, fails, extensions, faults, reruns, bounds=bounds)

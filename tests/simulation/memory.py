@@ -4,8 +4,10 @@ It keeps the promises of the ports exactly (tests/contract runs over it too, whe
 clock, and never waits: a coroutine over it can be driven by `drive`, without an event loop.
 """
 
+import bisect
 import heapq
 import itertools
+import math
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -33,20 +35,28 @@ class MemoryTables:
 
     def __init__(self) -> None:
         self.partitions: dict[str, dict[str, Row]] = {}
+        self._keys: dict[str, list[str]] = {}  # of each partition, in order
         self._etags = itertools.count(1)
         self.commits = 0
+
+    def _in_order(self, partition: str) -> list[str]:
+        keys = self._keys.setdefault(partition, [])
+        rows = self.partitions.get(partition, {})
+        if len(keys) != len(rows):  # a test has put rows in by itself
+            keys[:] = sorted(rows)
+        return keys
 
     async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
         rows = self.partitions.get(partition, {})
         return [rows.get(key) for key in keys]
 
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
-        start = continuation or rows.start
+        keys = self._in_order(partition)
         found: list[Row] = []
-        for key in sorted(self.partitions.get(partition, {})):
+        for key in itertools.islice(keys, bisect.bisect_left(keys, continuation or rows.start), None):
+            if rows.end and key >= rows.end:
+                break
             row = self.partitions[partition][key]
-            if key < start or (rows.end and key >= rows.end):
-                continue
             if any(row.columns.get(name) not in texts for name, texts in rows.where.items()):
                 continue
             if len(found) == limit:
@@ -60,6 +70,7 @@ class MemoryTables:
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
         checks.check_commit(partition, changes)
         rows = self.partitions.setdefault(partition, {})
+        keys = self._in_order(partition)
         for index, change in enumerate(changes):
             row = rows.get(change.key)
             if isinstance(change, Insert):
@@ -74,10 +85,12 @@ class MemoryTables:
             match change:
                 case Insert(key, columns):
                     rows[key] = Row(key, etag, dict(columns))
+                    bisect.insort(keys, key)
                 case Merge(key, _, columns):
                     rows[key] = Row(key, etag, {**rows[key].columns, **columns})
                 case Delete(key):
                     del rows[key]
+                    keys.remove(key)
             etags.append(None if isinstance(change, Delete) else etag)
         return etags
 
@@ -103,6 +116,8 @@ class MemoryQueues:
         now = self._clock.monotonic()
         held = self.messages.get(queue, {})
         found: list[Delivery] = []
+        if not held:
+            return found
         for key in heapq.nsmallest(count, (key for key, message in held.items() if message[0] <= now)):
             _, taken, _, body = held[key]
             receipt = f"r{next(self._ids)}"
@@ -128,6 +143,10 @@ class MemoryQueues:
 
     async def count(self, queue: str) -> int:
         return len(self.messages.get(queue, {}))
+
+    def due_seconds(self, queue: str) -> float:
+        """When the next message of a queue may be received, on the monotonic clock; infinite when it is empty."""
+        return min((message[0] for message in self.messages.get(queue, {}).values()), default=math.inf)
 
     async def close(self) -> None:
         pass

@@ -1,0 +1,54 @@
+"""Limits made small, so that small graphs cross them.
+
+Most are read from `taskgraph.limits` whenever they are needed. Three are constants of other modules.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from taskgraph import extending, limits
+from taskgraph.layout import lay_out
+
+# What goes together must fit together, as the real limits do: a step of links, with the fork that it may need, is
+# within the degree of a row, and whatever one completion tells is within a commit.
+NARROW: Final = {"REQUIRES_MAX": 3, "DEPENDENTS_MAX": 3, "LINK_REFERENCES_MAX": 2}
+NARROWER: Final = {
+    "REQUIRES_MAX": 2,
+    "DEPENDENTS_MAX": 2,
+    "LINK_REFERENCES_MAX": 1,
+    "GRAPH_DIRECT_MAX": 2,
+    "GRAPH_REQUIRES_MAX": 3,
+}
+CHUNKED: Final = {
+    "COMMIT_CHANGES_MAX": 8,
+    "_STEP_ROWS_MAX": 3,
+    "LINK_REFERENCES_MAX": 1,
+    "REQUIRES_MAX": 4,
+    "DEPENDENTS_MAX": 4,
+}
+TIGHT: Final = {**NARROWER, "COMMIT_CHANGES_MAX": 4}
+
+_OF_EXTENDING: Final = frozenset({"_STEP_ROWS_MAX", "LINK_REFERENCES_MAX", "GRAPH_DIRECT_MAX"})
+
+
+@contextlib.contextmanager
+def bounded(bounds: Mapping[str, int]) -> Iterator[None]:
+    """These limits, for a while."""
+    if not bounds:
+        yield
+        return
+    saved: list[tuple[Any, str, Any]] = []
+    defaults = lay_out.__kwdefaults__
+    direct = defaults["direct_leaves_max"]
+    try:
+        for name, value in bounds.items():
+            module = extending if name in _OF_EXTENDING else limits
+            saved.append((module, name, getattr(module, name)))
+            setattr(module, name, value)
+        defaults["direct_leaves_max"] = bounds.get("GRAPH_DIRECT_MAX", direct)
+        yield
+    finally:
+        defaults["direct_leaves_max"] = direct
+        for module, name, value in reversed(saved):
+            setattr(module, name, value)

@@ -1,0 +1,236 @@
+"""Which races a history has reached: a run that never met what it is for proves nothing.
+
+Each race has an id, and a plain statement of what must be seen in a history for it to count as reached. The watch is
+told of every call, commit, answer and death in a world, and counts; it never changes what happens.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgraph.documents import content_hash
+from taskgraph.errors import Conflict
+from taskgraph.handlers import Handled
+from taskgraph.model import GRAPH, row_key, task_id_of
+from taskgraph.records import LIVE
+from taskgraph.storage.queues import Delivery
+from taskgraph.storage.tables import Change, Delete, Insert, Row
+from taskgraph.transitions import Answer, Claim, Completed, Failed, Outcome
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Actor, World
+
+PAUSE_SECONDS: Final = 60.0
+
+RACES: Final = {
+    "R01": "a process died after the commit that made a task pending, and before it sent its message",
+    "R02": "a result was handled to its end, not acknowledged, delivered again, and found repeated",
+    "R03": "two handlers held the same completion at once",
+    "R04": "a result arrived after a later run had begun",
+    "R05": "a task completed while an extension that links to it was under way",
+    "R06": "a task completed while its new dependent had no row yet",
+    "R07": "the graph finished while an extension of it was asked for",
+    "R08": "an extension of a graph that was not running was refused",
+    "R10": "two commits took requirements off one row at once, and one had to repeat",
+    "R11": "a commit was applied and its answer lost, or a conflict",
+    "R12": "one send put two messages",
+    "R13": "a claim named a run of a task that stood pending again, in a later run",
+    "R14": "a submitter died with its graph half written",
+    "R15": "a handler died while a relay stood pending between two commits",
+    "R16": "rows of one read were written by somebody else before all of them were read",
+    "R17": "a query answered in part, with a continuation",
+    "R20": "the lease of an event message ended while it was handled; the acknowledgement came too late",
+    "R21": "the same of a work message",
+    "R22": "a run was given up before the end of its lease, by a clock that was ahead",
+    "R23": "a worker whose lease was lost reported all the same",
+    "R24": "a worker died before its claim, after it, or after its report",
+    "R25": "a work message came for a run that was over or taken",
+    "R29": "a failure arrived after a later run had completed",
+    "R30": "storage refused three calls in a row",
+    "R35": "a process died after the commit that finished the graph, and before it said so",
+    "R39": "two handlers spent the same rerun at once, and one had to repeat",
+    "R40": "a failure was delivered again after its rerun stood pending",
+    "R41": "a failure of an earlier run arrived when the graph had finished",
+    "R44": "two sweeps looked at the graph at once",
+    "R45": "two submitters wrote the graph at once",
+    "R46": "a submitter or extender died after a commit, and before it was answered",
+    "R49": "two commits wrote the graph row at once, and one had to repeat",
+    "R50": "a message came back while its first handler was repeating a commit",
+    "R53": "the same work message was sent twice",
+    "R54": "a process that had stood still for a minute in the middle of a transition went on to commit",
+    "R55": "a process was told to stop inside a storage call",
+    "R59": "task and graph changed together: a task failed for good, or the last one completed",
+}
+"""Race id -> what must be seen. Ids that are missing need what this world lacks: hostile messages (exhaustive lives),
+heartbeats and signals (test_processes), real storage, or features that do not exist yet."""
+
+
+class Watch:
+    """The counters of one history."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.met: Counter[str] = Counter()
+        self.written: list[tuple[object, frozenset[str]]] = []
+        self.storm = 0
+        self._sent: set[str] = set()
+        self._outside: dict[str, tuple[frozenset[str], Mapping[str, Sequence[str]]]] = {}
+        for extension in world.extensions:
+            inside = extension.tasks
+            outside = {each for node in inside.values() for each in node.requires if each not in inside}
+            below = {
+                each: [row_key(task_id_of(world.graph_id, label)) for label, n in inside.items() if each in n.requires]
+                for each in outside
+            }
+            self._outside[content_hash(extension)] = (frozenset(outside), below)
+
+    # --- told by the world
+
+    def spawned(self, actor: "Actor") -> None:
+        """Somebody begins."""
+        if actor.name in ("sweep", "submit") and any(other.name == actor.name for other in self._world.actors):
+            self.met["R44" if actor.name == "sweep" else "R45"] += 1
+
+    def unavailable(self) -> None:
+        """Storage refused a call."""
+        self.storm += 1
+        self.met["R30"] += self.storm == 3
+
+    def read(self, actor: "Actor", keys: Sequence[str], commits: int) -> None:
+        """Rows were read, while others may have written since `commits`."""
+        if commits < len(self.written) and len(keys) > 3:
+            wanted = set(keys)
+            self.met["R16"] += any(who is not actor and wanted & what for who, what in self.written[commits:])
+
+    def before_commit(self, actor: "Actor", partition: str, changes: Sequence[Change]) -> Mapping[str, str]:
+        """A commit is tried; gives the states of its rows."""
+        if partition != self._world.graph_id:
+            return {}
+        if actor.idle_seconds >= PAUSE_SECONDS:
+            self.met["R54"] += 1
+        rows = self._world.rows
+        return {c.key: str(rows[c.key].columns.get("state")) for c in changes if c.key in rows}
+
+    def conflict(self, actor: "Actor", partition: str, changes: Sequence[Change], conflict: Conflict) -> None:
+        """A condition of a commit did not hold."""
+        if partition != self._world.graph_id or conflict.index is None:
+            return
+        actor.conflicts += 1
+        change = changes[conflict.index]
+        columns = {} if isinstance(change, Delete) else change.columns
+        merges = not isinstance(change, Insert)
+        self.met["R10"] += merges and "requiresLeft" in columns
+        self.met["R39"] += merges and "rerunsLeft" in columns
+        self.met["R49"] += merges and any(c.key == GRAPH for c in changes) and self._old(changes, GRAPH)
+
+    def _old(self, changes: Sequence[Change], key: str) -> bool:
+        row = self._world.rows.get(key)
+        return any(
+            c.key == key and not isinstance(c, Insert) and row is not None and c.etag != row.etag for c in changes
+        )
+
+    def committed(self, actor: "Actor", partition: str, changes: Sequence[Change], before: Mapping[str, str]) -> None:
+        """A commit was applied."""
+        if partition == LIVE:
+            actor.untold = False
+        if partition != self._world.graph_id:
+            return
+        actor.commits += 1
+        self.written.append((actor, frozenset(change.key for change in changes)))
+        columns = {c.key: c.columns for c in changes if not isinstance(c, Delete)}
+        states = {key: str(each["state"]) for key, each in columns.items() if "state" in each}
+        tasks = {key: state for key, state in states.items() if key.startswith("task:")}
+        actor.unsent |= "pending" in tasks.values()
+        actor.untold |= states.get(GRAPH) == "finished"
+        self.met["R59"] += GRAPH in states and bool(tasks)
+        for key, state in tasks.items():
+            if state == "completed":
+                self._completed(key)
+            if state == "pending" and "retriesLeft" in columns[key]:
+                lease_until = self._world.rows[key].columns.get("leaseUntil")
+                self.met["R22"] += isinstance(lease_until, datetime) and lease_until > self._world.clock.now()
+        if states.get(GRAPH) == "finished":
+            self.met["R07"] += any(row.columns.get("state") == "staged" for row in self._requests())
+
+    def _requests(self) -> list[Row]:
+        rows = self._world.rows
+        return [row for key, row in rows.items() if key.startswith("request:") and key.count(":") == 1]
+
+    def _completed(self, key: str) -> None:
+        rows = self._world.rows
+        label = str(rows[key].columns["label"])
+        for row in self._requests():
+            outside, below = self._outside.get(str(row.columns.get("digest")), (frozenset(), {}))
+            if label in outside and row.columns.get("state") in ("staged", "accepted"):
+                self.met["R05"] += 1
+                accepted = row.columns["state"] == "accepted"
+                self.met["R06"] += accepted and any(each not in rows for each in below[label])
+
+    def sent(self, actor: "Actor", queue: str, body: str) -> None:
+        """A message was sent (and perhaps lost)."""
+        if "-work-" in queue:
+            actor.unsent = False
+            self.met["R53"] += body in self._sent
+            self._sent.add(body)
+
+    def received(self, actor: "Actor", found: Sequence[Delivery]) -> None:
+        """Messages were taken."""
+        for delivery in found:
+            for other in self._world.actors:
+                if other is actor:
+                    continue
+                held = [each for each in other.in_hand if each.body == delivery.body]
+                if held and '"task-completed"' in delivery.body:
+                    self.met["R03"] += 1
+                if other.conflicts and any(each.id == delivery.id for each in held):
+                    self.met["R50"] += 1
+        actor.in_hand.extend(found)
+
+    def taken_over(self, actor: "Actor", delivery: Delivery) -> None:
+        """An acknowledgement came too late."""
+        self.met["R21" if "-work-" in delivery.queue else "R20"] += 1
+
+    def claimed(self, answer: Answer) -> None:
+        """A claim was answered."""
+        item = answer.item
+        if isinstance(item, Claim) and answer.outcome is Outcome.STALE:
+            self.met["R25"] += 1
+            row = self._world.rows[row_key(item.task_id)].columns
+            self.met["R13"] += row["state"] == "pending" and int(row["run"]) > item.run
+
+    def handled(self, delivery: Delivery, handled: Handled) -> None:
+        """An event message was handled."""
+        for answer in handled.answers:
+            item = answer.item
+            if not isinstance(item, Completed | Failed):
+                continue
+            again = delivery.dequeue_count > 1
+            self.met["R02"] += again and answer.outcome is Outcome.REPEATED
+            if answer.outcome is not Outcome.STALE:
+                continue
+            row: Mapping[str, Any] = self._world.rows[row_key(item.task_id)].columns
+            if int(row["run"]) > item.run:
+                self.met["R04"] += 1
+                runs = json.loads(str(row.get("runs", "[]")))
+                self.met["R23"] += any(r["run"] == item.run and r["outcome"] == "lost" for r in runs)
+                if isinstance(item, Failed):
+                    self.met["R40"] += again or row["state"] == "pending"
+                    self.met["R29"] += row["state"] == "completed"
+                    self.met["R41"] += self._world.state() == "finished"
+
+    def crashed(self, actor: "Actor") -> None:
+        """Somebody died."""
+        states = self._world.invariants.states
+        self.met["R01"] += actor.unsent and actor.name != "submit"
+        self.met["R35"] += actor.untold
+        if actor.name == "submit":
+            self.met["R14"] += self._world.state() == "submitting" and actor.commits > 0
+        if actor.name in ("submit", "extend"):
+            self.met["R46"] += actor.commits > 0
+        if actor.name == "worker" and actor.in_hand:
+            self.met["R24"] += 1
+            self.met[f"R24 {actor.stage}"] += 1
+        if actor.name == "handler":
+            self.met["R15"] += any(":" in each and state == "pending" for each, state in states.items())
