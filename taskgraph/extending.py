@@ -228,7 +228,9 @@ def _mapping(
     mapping = {label: task_id_of(graph_id, label) for label in new}
     if not mapping:
         return {}, []
-    have = str(graph.columns.get("nameMapping", "") or "{}")
+    have = str(graph.columns.get("nameMapping", ""))
+    if not have:  # it was too long for the graph row from the start
+        return {}, name_mapping_rows(mapping, request)
     merged = json.dumps({**json.loads(have), **mapping}, ensure_ascii=False, separators=(",", ":"))
     if utf16_units(merged) <= limits.NAME_MAPPING_CHARS_MAX:
         return {"nameMapping": merged}, []

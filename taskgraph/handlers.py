@@ -5,6 +5,7 @@ alike (D8, D16). It is stateless between calls; any number of copies may work on
 message (its caller does, last) and never contains a rule about tasks.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,12 +26,15 @@ from taskgraph.transitions import (
     Completed,
     Decision,
     Failed,
+    Fire,
     Item,
     ManualRerun,
     Need,
     Outcome,
     decide,
 )
+
+log = logging.getLogger("taskgraph.handlers")
 
 KeepAlive = Callable[[], Awaitable[None]]
 """Called between the steps of long work, so that the message in hand stays leased (P19)."""
@@ -177,7 +181,7 @@ class Handlers:
                     known.clear()
                     continue
                 self.counters.commits += 1
-            self._count(decision)
+            self._count(graph_id, decision)
             answers.extend(decision.answers)
             left = decision.left
             await self.emit(graph_id, decision.effects)
@@ -193,8 +197,11 @@ class Handlers:
         bound = min(_BACKOFF_SECONDS * 2 ** min(conflicts, 10), _BACKOFF_SECONDS_MAX)
         await self.clock.sleep(bound * self.clock.jitter())
 
-    def _count(self, decision: Decision) -> None:
+    def _count(self, graph_id: str, decision: Decision) -> None:
         for answer in decision.answers:
+            if isinstance(answer.item, Fire) and answer.error is not None:
+                # It belongs to no message: the sweep tries again, and `doctor` names the damage.
+                log.error("graph %s: %s cannot pass on: %s", graph_id, answer.item.reference, answer.error)
             self.counters.stale += answer.outcome is Outcome.STALE
             self.counters.refused += answer.outcome is Outcome.REFUSED
 

@@ -408,9 +408,20 @@ def _time(columns: Mapping[str, Value], name: str) -> datetime | None:
 
 
 def _object(columns: Mapping[str, Value], name: str) -> dict[str, Any]:
-    text = columns.get(name)
-    found = json.loads(str(text)) if text else {}
+    try:
+        found = json.loads(str(columns.get(name, "") or "{}"))
+    except ValueError:
+        return {}  # damaged: see _records
     return found if isinstance(found, dict) else {}
+
+
+def _records(columns: Mapping[str, Value], name: str) -> list[Mapping[str, Any]]:
+    """A column that lists objects; what is damaged in it is left out, for `doctor` to name: the rest is still shown."""
+    try:
+        found = json.loads(str(columns.get(name, "") or "[]"))
+    except ValueError:
+        return []
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def _task_status(row: Row) -> TaskStatus:
@@ -432,6 +443,6 @@ def _task_status(row: Row) -> TaskStatus:
         lease_until=_time(columns, "leaseUntil"),
         deadline=_time(columns, "deadline"),
         resolution=_object(columns, "resolution") or None,
-        runs=json.loads(str(columns.get("runs", "") or "[]")),
+        runs=_records(columns, "runs"),
         refusal=str(columns.get("refusal", "")),
     )

@@ -39,7 +39,7 @@ class Swept:
     requests_resent: int = 0
     index_mended: int = 0
     abandoned: int = 0
-    failed: list[str] = field(default_factory=list)  # graphs that raised, with the reason
+    failed: list[str] = field(default_factory=list)  # what could not be repaired, with the graph and the reason
 
 
 async def sweep(handlers: Handlers, *, period_seconds: float = limits.SWEEP_SECONDS) -> Swept:
@@ -115,7 +115,8 @@ async def sweep_graph(
         if at_once or is_due(age, period_seconds):
             remind.setdefault(str(row.columns.get("target", "default")), []).append((task_id, run, age))
     for start in range(0, len(items), _ITEMS_MAX):
-        await handlers.transition(graph_id, items[start : start + _ITEMS_MAX])
+        answers = await handlers.transition(graph_id, items[start : start + _ITEMS_MAX])
+        swept.failed.extend(f"{graph_id}: {answer.error}" for answer in answers if answer.error is not None)
     for target, tasks in remind.items():
         full = not at_once and await handlers.queues.count(handlers.names.work(target)) >= QUEUE_FULL
         patience = _PATIENCE * limits.REDISPATCH_SECONDS

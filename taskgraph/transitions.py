@@ -6,7 +6,8 @@ changes fit one commit, or `Need`, the keys of rows that it could not do without
 no randomness and logs nothing.
 
 Two properties hold for every item, and the tests check them:
-- decided again after it was committed, it changes nothing and asks for the same effects (a message may come twice);
+- decided again after it was committed, it changes nothing and asks for the same effects (a message may come twice), all
+  but those behind a relay that has fired: they wait for the sweep;
 - an item that names a run which is not the task's present one changes nothing (a message may come late).
 
     task   unscheduled ── last requirement fulfilled ──▶ pending ── claim ──▶ running ── result ──▶ completed | failed
