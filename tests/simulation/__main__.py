@@ -1,4 +1,4 @@
-"""`scripts/simulate`: play histories of the simulated world, or each fault at each storage call; exit 1 if one breaks."""
+"""`scripts/simulate`: play histories of the simulated world, or each fault at each storage call; exit 1 on a breach."""
 
 import argparse
 import logging

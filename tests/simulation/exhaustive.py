@@ -870,7 +870,7 @@ def _play(life: Life, faults: Mapping[int, str], expected: End, calm: float, tal
 def play_singles(life: Life, *, turn: int | None = None) -> Tally:
     """One fault at every storage call of a life: of every kind.
 
-    turn: one kind each, taken in turns, and of the calls that only read every third.
+    turn: one kind each, taken in turns, and of the calls that only read every fifth.
     """
     began = time.perf_counter()
     with bounded(life.bounds):
@@ -883,9 +883,9 @@ def play_singles(life: Life, *, turn: int | None = None) -> Tally:
         for number, call in enumerate(calm.gate.calls, 1):
             kinds = kinds_at(call)
             if turn is not None:
-                if call in ("get", "query", "count") and (number + turn) % 3:
+                if call in ("get", "query", "count") and (number + turn) % 5:
                     continue
-                kinds = (kinds[(number // 3 + turn) % len(kinds)],)
+                kinds = (kinds[(number // 2 + turn) % len(kinds)],)
             for kind in kinds:
                 _play(life, {number: kind}, expected, calm.clock.seconds, tally)
     tally.seconds = time.perf_counter() - began

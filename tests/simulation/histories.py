@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from taskgraph.model import GraphDocument, TaskNode
-from tests.simulation.bounds import CHUNKED, NARROWER, TIGHT
+from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT
 from tests.simulation.world import Faults, World
 
 RATES = (0.0, 0.0, 0.01, 0.05, 0.1)
@@ -42,11 +42,13 @@ def world_of(seed: int, *, small: bool = False) -> World:
     """The history of a seed. small: never more than a few tasks, for many histories in little time."""
     rng = random.Random(seed * 7 + 1)
     shape = 0.0 if small else rng.random()
-    sizes: Sequence[int] = (1, 2, 3, 5)
+    sizes: Sequence[int] = (1, 1, 2) if small else (1, 2, 3, 5)
     bounds: Mapping[str, int] = {}
     if shape < 0.9:
-        document = random_document(rng, rng.randrange(1, 7), density=rng.choice((0.3, 0.3, 0.7)), reruns_max=2)
-        bounds = rng.choice(({}, {}, NARROWER, CHUNKED, {**CHUNKED, **NARROWER}, TIGHT))
+        document = random_document(
+            rng, rng.randrange(1, 5 if small else 7), density=rng.choice((0.3, 0.3, 0.7)), reruns_max=2
+        )
+        bounds = rng.choice(({}, {}, FEW_LEAVES, NARROWER, CHUNKED, {**CHUNKED, **NARROWER}, TIGHT))
     elif shape < 0.95:
         document, sizes = wide_document(rng.randrange(90, 140)), (1, 5, 120)
     else:

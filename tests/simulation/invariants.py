@@ -5,6 +5,7 @@ Kept up to date with each commit, so that a check costs no more than the commit 
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -178,10 +179,30 @@ def settled(rows: Mapping[str, Row], graph_id: str, tasks: Mapping[str, TaskNode
             if owner != GRAPH:
                 edges.add((labels[owner], label))
     hold(edges == {(label, each) for label, node in tasks.items() for each in node.requires}, f"dependents: {edges}")
+    _journal(rows, found)
     waits = {labels[each] for each in _behind(rows, rows[GRAPH], "requiresLeft", "join:")}
     leaves = set(tasks) - {each for node in tasks.values() for each in node.requires}
     hold(leaves - done <= waits <= set(tasks) - done, f"the graph waits for {waits}")
     hold(rows[GRAPH].columns["tasks"] == len(tasks), f"the graph counts {rows[GRAPH].columns['tasks']} tasks")
+
+
+def _journal(rows: Mapping[str, Row], found: Mapping[str, Row]) -> None:
+    """The facts tell what the rows say."""
+    facts = [
+        fact for key, row in rows.items() if key.startswith("event:") for fact in json.loads(str(row.columns["events"]))
+    ]
+    told = Counter(fact["event"] for fact in facts)
+    state = rows[GRAPH].columns["state"]
+    hold(told["graph-running"] == 1, f"the graph was told to run {told['graph-running']} times")
+    hold(told["graph-finished"] == (state == "finished"), f"told: {told}, and the graph is {state}")
+    blocked = told["graph-blocked"] - told["graph-unblocked"]
+    hold(blocked == (state == "blocked"), f"told: {told}, and the graph is {state}")
+    completed = Counter(fact["label"] for fact in facts if fact["event"] == "task-completed")
+    done = {label for label, row in found.items() if row.columns["state"] == "completed"}
+    hold(completed == Counter(done), f"told to be completed: {completed}")
+    runs = Counter(fact["label"] for fact in facts if fact["event"] == "task-rerun")
+    for label, row in found.items():
+        hold(runs[label] == row.columns["run"], f"{label} is in run {row.columns['run']}, and {runs[label]} were told")
 
 
 def _behind(rows: Mapping[str, Row], row: Row, column: str, relays: str) -> set[str]:

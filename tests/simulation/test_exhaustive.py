@@ -1,7 +1,7 @@
 """Every storage call × every kind of fault, over sixty lives of graphs; `scripts/simulate --exhaustive` plays them all.
 
 In every test run each call that changes something meets one kind of fault (the kinds take turns), of the calls that
-only read every third, and some pairs of faults are drawn; the slow tests play every kind at every call, and many pairs.
+only read every fifth, and some pairs of faults are drawn; the slow tests play every kind at every call, and many pairs.
 """
 
 import logging
@@ -47,7 +47,7 @@ def test_there_are_many_lives_with_names_of_their_own() -> None:
 def test_a_fault_at_every_storage_call() -> None:
     tallies = play_all_singles(turn=0)
     kinds = check(tallies, "life, one kind of fault at each call")
-    assert sum(tally.runs for tally in tallies) > 3_000
+    assert sum(tally.runs for tally in tallies) > 2_500
     assert all(kinds[kind] > 30 for kind in KINDS)
     assert max(tally.slowest_seconds for tally in tallies) <= RECOVERY_SECONDS_MAX
 

@@ -114,9 +114,12 @@ class FaultyTables:
 
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
         await self._world.call("query")
-        page = await self._inner.query(partition, rows, limit=min(limit, 5), continuation=continuation)
+        world = self._world
+        page = await self._inner.query(partition, rows, limit=min(limit, 3), continuation=continuation)
+        if page.rows and world.active and world.rng.random() < 0.05:
+            page = Page([], continuation or page.rows[0].key)  # nothing yet, and no end either
         if page.continuation is not None:
-            self._world.watch.met["R17"] += 1
+            world.watch.met["R17"] += 1
         return page
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
