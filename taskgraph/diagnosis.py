@@ -341,17 +341,24 @@ class _Examination:
                 self.nodes[node.reference] = node
                 if key.startswith("fork:"):
                     self.forks.setdefault(owner_of(key), []).append(key)
-                if node.dependents is None:
+                # A fork that is named and not there may be younger than the scan: nothing is said of what it tells.
+                if node.dependents is None or any(
+                    each.startswith("fork:") and each not in rows for each in node.dependents
+                ):
                     self.unreadable.add(told_as(node.reference))
                 for told in node.dependents or ():
                     self.tellers.setdefault((told, told_as(node.reference)), []).append(node)
         self.graph = self.nodes.get(GRAPH)
         self.tasks = [node for reference, node in self.nodes.items() if reference != GRAPH and not is_relay(reference)]
+        # The graph row names the extension that is under way, and every finding rests on that row. Heads of requests
+        # only add to what is excused.
         self.opened = {
-            reference_of(key).removeprefix("request:")
+            key.removeprefix("request:")
             for key, row in rows.items()
             if key.startswith("request:") and row.columns.get("state") == "accepted"
         }
+        if self.graph is not None and (extending := self.graph.row.columns.get("extending")):
+            self.opened.add(str(extending))
         self.steady = steady and not self.opened
         self.one_sided: set[tuple[str, str]] = set()
         self.edges: set[tuple[str, str]] = set()
@@ -1017,7 +1024,7 @@ class _Examination:
                 )
             staged = row.columns.get("staged")
             age = (self.now - staged).total_seconds() if isinstance(staged, datetime) else 0.0
-            if age >= limits.REDISPATCH_SECONDS:
+            if age >= limits.REDISPATCH_SECONDS and graph.state not in GRAPH_ENDED:
                 yield self.find(
                     "extension-open",
                     key,
