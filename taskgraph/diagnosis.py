@@ -644,7 +644,7 @@ class _Examination:
 
     def _unheard(self, node: _Node) -> Iterator[Finding]:
         own = node.reference
-        if any(own in (each.requires or ()) for each in (self.nodes[GRAPH],)):
+        if not self.steady or own in (self.nodes[GRAPH].requires or ()):
             return  # an edge that only the graph row names is found there
         if (own in {name for _, name in self.one_sided}) or is_relay(own):
             return
