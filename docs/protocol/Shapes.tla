@@ -49,4 +49,26 @@ IndependentRequires == ("a" :> {}) @@ ("t" :> {})
 BothRequires == ("a" :> {}) @@ ("b" :> {}) @@ ("t" :> {"a", "b"})
 BothNoReruns == Budget({"a", "b", "t"}, 0)
 BothLinks == <<"a", "b">>
+
+\* Broken by every step that writes: shows that TLC looks at properties of steps while it exchanges actors.
+Still == [][FALSE]_rows
+
+(* What the tests expect to be reached, so that nothing holds for want of trying: each of these must be broken. *)
+NeverFinished == rows[Graph].state # "finished"
+NeverBlocked == rows[Graph].state # "blocked"
+NeverRefused == rows[Request].state # "refused"
+NeverExtended == rows[Request].state # "done"
+NeverException == \A task \in Existing : rows[task].state # "exception"
+NeverRerun == \A task \in Existing : rows[task].reruns = Reruns[task]
+NeverRerunByHand == \A task \in Existing : rows[task].manual = 0
+NeverRetried == \A task \in Existing : rows[task].retries = Retries
+NeverOvertaken == \A w \in Workers : worker[w].pc = "claiming" => ~worker[w].stale
+NeverZombie == \A w \in Workers : worker[w].pc = "running" => HoldsRun(w, worker[w].task)
+NeverConflict == \A h \in Handlers :
+    (handler[h].pc = "reading" /\ Unread(h) = {}) => (Decided(h).error \/ Decided(h).write = NoRows \/ ~Conflict(h))
+NeverTwoAtOnce == \A g, h \in Handlers : g # h => handler[g].pc = "idle" \/ handler[h].pc = "idle"
+\* Rows that were read contradict each other, though no moment of the store did.
+NeverTorn == \A h \in Handlers : (handler[h].pc = "reading" /\ Unread(h) = {}) => ~Decided(h).error
+\* Linked to a task that completed before, and one that completed in between accepting and linking.
+NeverLinkedLate == ~(Open /\ \E task \in Tasks : Completed(task) /\ Linking(task) # {} /\ ~(Linking(task) \subseteq rows[task].dependents))
 ===============================================================================

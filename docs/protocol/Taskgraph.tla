@@ -473,8 +473,10 @@ Remind(task) ==
     /\ messages' = messages \cup {Work(task, rows[task].run)}
     /\ UNCHANGED <<rows, lapsed, handler, worker, faults, failures, hands, claimed, breach>>
 
+\* The sweep looks at no graph that has ended.
 ResendAdd ==
     /\ Sweeping
+    /\ rows[Graph].state # "finished"
     /\ rows[Request].state \in {"staged", "accepted"}
     /\ Add \notin messages
     /\ messages' = messages \cup {Add}
@@ -601,8 +603,11 @@ Consistent == "contradiction" \notin breach
 AtRest == \A task \in Existing : \/ rows[task].state \in {"completed", "failed", "exception"}
                                  \/ rows[task].state = "unscheduled" /\ \E each \in Requires[task] : ~Completed(each)
 
-Ended == /\ rows[Graph].state = "finished" \/ (rows[Graph].state = "blocked" /\ AtRest)
-         /\ rows[Request].state \notin {"staged", "accepted"}
+\* A request whose message was lost stays unanswered if the graph has finished meanwhile; one that was accepted never does.
+Answered == \/ rows[Request].state \in {"absent", "done", "refused"}
+            \/ rows[Request].state = "staged" /\ rows[Graph].state = "finished"
+
+Ended == Answered /\ (rows[Graph].state = "finished" \/ (rows[Graph].state = "blocked" /\ AtRest))
 
 \* Every graph comes to its end, and every request to its answer, and stays there.
 L1 == <>[]Ended

@@ -1,0 +1,167 @@
+"""The model of the protocol: what must hold holds, what must break breaks, and what it is about is reached.
+
+All but the smallest configuration are slow: scripts/test --long. They need what scripts/model-check brings.
+"""
+
+import importlib
+import re
+from typing import Final
+
+import pytest
+
+from tests.formal import tlc
+
+NAMES: Final = tlc.configurations()
+HOLDS: Final = [name for name in NAMES if name.startswith("holds/")]
+BREAKS: Final = [name for name in NAMES if name.startswith("breaks/")]
+
+MODEL: Final = (tlc.FOLDER / "Taskgraph.tla").read_text("utf-8")
+README: Final = (tlc.FOLDER / "README.md").read_text("utf-8")
+
+needs_tlc: Final = pytest.mark.skipif(bool(tlc.lacking()), reason=tlc.lacking())
+
+
+def switched_off(text: str) -> list[str]:
+    """The rules that a configuration leaves out."""
+    rules = text.partition("EtagGuard =")
+    return re.findall(r"^    (\w+) = FALSE$", f"    {rules[1]}{rules[2]}", re.MULTILINE)
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert "holds/tiny" in HOLDS
+    assert len(HOLDS) > 10
+    assert len(BREAKS) >= 8
+
+
+@pytest.mark.parametrize("name", HOLDS)
+def test_what_must_hold_leaves_no_rule_out_and_names_every_promise(name: str) -> None:
+    text = tlc.text_of(name)
+    assert tlc.expected(text) == ""
+    assert switched_off(text) == []
+    invariants = re.search(r"^INVARIANTS (.*)$", text, re.MULTILINE)
+    assert invariants
+    assert {"S1", "S2", "S3", "S4", "S6", "S7", "S8", "S9"} <= set(invariants[1].split())
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_must_break_leaves_one_rule_out_and_says_which_promise_goes(name: str) -> None:
+    text = tlc.text_of(name)
+    assert len(switched_off(text)) == 1
+    assert tlc.expected(text) in {"S1", "S2", "S3", "S4", "S6", "S7", "S8", "S9", "L1"}
+
+
+def test_every_rule_is_left_out_once() -> None:
+    _, _, rules = MODEL.partition("CONSTANTS         \\* rules")
+    named = set(re.findall(r"^    (\w+),? +\\\*", rules.partition("VARIABLES")[0], re.MULTILINE))
+    assert len(named) > 5
+    assert {rule for name in BREAKS for rule in switched_off(tlc.text_of(name))} == named
+
+
+def test_every_configuration_has_its_line_in_the_readme() -> None:
+    listed = re.findall(r"^\| `((?:holds|breaks)/[a-z-]+)` \|", README, re.MULTILINE)
+    assert sorted(listed) == sorted(NAMES)
+
+
+def test_every_action_has_its_line_in_the_readme() -> None:
+    """An action is a definition that says what it leaves unchanged."""
+    definitions = re.split(r"^(\w+)(?:\([\w, ]*\))? ==", MODEL, flags=re.MULTILINE)[1:]
+    actions = [name for name, body in zip(definitions[::2], definitions[1::2], strict=True) if "UNCHANGED" in body]
+    assert len(actions) > 15
+    listed = {
+        name for cell in re.findall(r"^\| (`[^|]*) \|", README, re.MULTILINE) for name in re.findall(r"\w+", cell)
+    }
+    assert [name for name in actions if name not in listed] == []
+
+
+def test_the_functions_that_the_readme_names_exist() -> None:
+    table = README.partition("## What stands for what")[2].partition("\n## ")[0]
+    named = re.findall(r"`([a-z_]+)\.([A-Za-z_.]+)`", table)
+    assert len(named) > 20
+    for module, path in named:
+        found: object = importlib.import_module(f"taskgraph.{module}")
+        for each in path.split("."):
+            found = getattr(found, each)
+
+
+def test_what_tlc_says_is_read() -> None:
+    states = "12 states generated, 7 distinct states found, 0 states left on queue.\n"
+    held = tlc.read(f"Model checking completed. No error has been found.\n{states}", "", 1.0)
+    assert (held.broken, held.states, held.distinct) == ("", 12, 7)
+    assert tlc.read(f"Error: Invariant S6 is violated.\n{states}", "", 1.0).broken == "S6"
+    text = "PROPERTIES L1\n"
+    assert tlc.read(f"Error: Temporal properties were violated.\n{states}", text, 1.0).broken == "L1"
+    for said in (
+        "",
+        states,
+        "Model checking completed. No error has been found.\n",
+        "Error: Parsing failed.\n" + states,
+    ):
+        with pytest.raises(tlc.TlcError):
+            tlc.read(said, text, 1.0)
+
+
+@needs_tlc
+def test_the_smallest_configuration_holds() -> None:
+    found = tlc.check(tlc.text_of("holds/tiny"))
+    assert found.broken == "", found.output
+    assert found.distinct > 100
+
+
+@needs_tlc
+def test_an_unreadable_configuration_is_no_answer() -> None:
+    with pytest.raises(tlc.TlcError, match="Nonsense"):
+        tlc.check(tlc.text_of("holds/tiny").replace("INVARIANTS TypeOK", "INVARIANTS Nonsense"))
+
+
+@needs_tlc
+@pytest.mark.slow
+def test_a_broken_promise_about_steps_is_found() -> None:
+    found = tlc.check(tlc.text_of("holds/tiny").replace("PROPERTIES S4Final", "PROPERTIES Still"))
+    assert found.broken == "Still", found.output
+
+
+@needs_tlc
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in HOLDS if name != "holds/tiny"])
+def test_it_holds(name: str) -> None:
+    found = tlc.check(tlc.text_of(name))
+    assert found.broken == "", found.output
+
+
+@needs_tlc
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BREAKS)
+def test_it_breaks_and_with_the_rule_it_holds(name: str) -> None:
+    text = tlc.text_of(name)
+    found = tlc.check(text)
+    assert found.broken == tlc.expected(text), found.output
+    (rule,) = switched_off(text)
+    mended = tlc.check(text.replace(f"    {rule} = FALSE", f"    {rule} = TRUE"))
+    assert mended.broken == "", mended.output
+
+
+@needs_tlc
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "never"),
+    [
+        ("holds/tiny", "NeverFinished"),
+        ("holds/tiny", "NeverOvertaken"),
+        ("holds/tiny", "NeverRetried"),
+        ("holds/tiny", "NeverZombie"),
+        ("holds/chain", "NeverException"),
+        ("holds/chain-rerun", "NeverRerun"),
+        ("holds/block", "NeverBlocked"),
+        ("holds/block", "NeverRerunByHand"),
+        ("holds/block", "NeverTorn"),
+        ("holds/diamond", "NeverConflict"),
+        ("holds/diamond", "NeverTwoAtOnce"),
+        ("holds/extend", "NeverExtended"),
+        ("holds/extend", "NeverLinkedLate"),
+        ("holds/extend-block", "NeverRefused"),
+    ],
+)
+def test_it_is_reached(name: str, never: str) -> None:
+    text = re.sub(r"^INVARIANTS .*$", f"INVARIANTS {never}", tlc.text_of(name), flags=re.MULTILINE)
+    found = tlc.check(re.sub(r"^PROPERTIES .*\n", "", text, flags=re.MULTILINE))
+    assert found.broken == never, found.output
