@@ -450,11 +450,12 @@ class World:
         self.active = True
         stormy = rng.randrange(50, min(200 + 50 * len(self.tasks), 2000))
         crowd = rng.choice((2, 3, 4, 4, 6))
+        look_at = 0
         handlers = [self.handlers(rng.choice(SKEWS_SECONDS)) for _ in range(3)]
         for step in range(steps_max):
             if step == stormy:
                 self._calm()
-            if len(self.actors) < crowd:
+            if not self.actors or (step >= look_at and len(self.actors) < crowd):
                 chosen = self._next_actor(handlers)
                 if chosen is not None:
                     self.spawn(*chosen)
@@ -463,6 +464,8 @@ class World:
                         return self.state()
                     self._pass_time()
                     continue
+                else:
+                    look_at = step + 4  # nothing comes up all that fast
             self.advance()
             draw = rng.random()
             if draw < 0.1:  # time goes by while they are at work; seldom much, as when a machine sleeps
