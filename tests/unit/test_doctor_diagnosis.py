@@ -24,8 +24,16 @@ def rows_of(requires: Mapping[str, list[str]], **graph: Value) -> dict[str, Row]
     inserts = [*layout.rows, *([layout.top] if layout.top else [])]
     leaves = ids_text(layout.leaves)
     columns: dict[str, Value] = {
-        "schema": 1, "state": "running", "digest": "d", "created": NOW, "failedTasks": 0, "revision": 0,
-        "tasks": len(document.tasks), "edges": document.edges, "requires": leaves, "requiresLeft": leaves,
+        "schema": 1,
+        "state": "running",
+        "digest": "d",
+        "created": NOW,
+        "failedTasks": 0,
+        "revision": 0,
+        "tasks": len(document.tasks),
+        "edges": document.edges,
+        "requires": leaves,
+        "requiresLeft": leaves,
         "nameMapping": json.dumps(dict(layout.mapping)),
         **graph,
     }
