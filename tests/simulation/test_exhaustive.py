@@ -18,6 +18,7 @@ from tests.simulation.exhaustive import (
     Tally,
     play_all_pairs,
     play_all_singles,
+    play_pairs,
     play_singles,
     table,
 )
@@ -73,3 +74,11 @@ def test_every_kind_of_fault_at_every_storage_call() -> None:
 @pytest.mark.slow
 def test_many_pairs_of_faults() -> None:
     check(play_all_pairs(2, share=0.05), "life, many pairs of faults")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["one task", "blocked", "chain of 2", "extended by a stranger"])
+def test_all_pairs_of_faults_of_the_smallest_lives(name: str) -> None:
+    tally = play_pairs(next(life for life in LIVES if life.name == name))
+    check([tally], "life, all pairs of faults")
+    assert tally.runs > 2_000
