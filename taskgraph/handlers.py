@@ -20,7 +20,7 @@ from taskgraph.model import GRAPH, row_key
 from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived
 from taskgraph.records import LIVE, Records
 from taskgraph.storage.queues import Queues
-from taskgraph.storage.tables import Delete, Insert, Row
+from taskgraph.storage.tables import Delete, Insert, Range, Row, query_all
 from taskgraph.transitions import (
     Answer,
     Completed,
@@ -215,7 +215,8 @@ class Handlers:
                 case GraphEnded():
                     if tell := self.on_ended.get(graph_id):
                         tell()
-                    await self.leave_live(graph_id)
+                    if not await self.late_requests(graph_id):  # the sweep answers them first
+                        await self.leave_live(graph_id)
                 case GraphRevived():
                     await self.enter_live(graph_id)
         for target, tasks in ready.items():
@@ -227,6 +228,12 @@ class Handlers:
         messages = bundles(lambda part: RunTasks(graph_id, target, part), tasks, size)
         await self.queues.send(self.names.work(target), [to_text(message) for message in messages])
         self.counters.dispatched += len(tasks)
+
+    async def late_requests(self, graph_id: str) -> list[str]:
+        """Extensions that were put down and not heard of yet, by the id of their request."""
+        staged = Range("request:", "request;", where={"state": ("staged",)}, select=("state",))
+        rows = await query_all(self.records.tables, graph_id, staged)
+        return [row.key.removeprefix("request:") for row in rows]
 
     async def enter_live(self, graph_id: str) -> None:
         """Name the graph in the index of what the sweep looks at. Repeatable."""

@@ -238,6 +238,7 @@ async def extend(
     if head is None:
         raise Conflict(f"graph {graph_id}: request {request} could not be written; try again")
     _same_request(head, graph_id, request, digest)
+    await handlers.enter_live(graph_id)  # should the message be lost, the sweep answers, even if the graph ends first
     await handlers.queues.send(handlers.names.events, [to_text(AddTasks(graph_id, request))])
     return Extension(graph_id, request, str(head.columns["state"]))
 

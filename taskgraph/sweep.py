@@ -74,6 +74,8 @@ async def sweep_graph(
         return
     state = graph.columns.get("state")
     if state in GRAPH_ENDED:
+        for request in await handlers.late_requests(graph_id):
+            await handlers.add_tasks(graph_id, request)  # it is refused, and whoever asked hears it
         await handlers.leave_live(graph_id)
         swept.index_mended += 1
         return

@@ -107,14 +107,23 @@ def numbered(count: int, prefix: str = "n") -> list[str]:
 
 
 async def test_a_small_extension_is_planned_as_one_commit() -> None:
-    desk = Desk({"a": []})
+    desk = Desk({"a": []}, nameMapping='{"a":"…"}')
     plan = await desk.plan(document({"x": ["a"], "y": ["x"]}))
     step = plan.step(await desk.head())
     assert isinstance(step, AcceptExtension)
     assert (step.whole, step.tasks, step.edges, step.revision, step.top) == (True, 2, 2, 0, None)
     assert step.leaves == (task_id_of("g", "y"),)
     assert [link.task_id for link in step.links] == [task_id_of("g", "a")]
-    assert str(step.columns["nameMapping"]).count(":") == 2
+    assert str(step.columns["nameMapping"]).count(":") == 3
+
+
+async def test_labels_go_to_rows_of_their_own_where_the_graph_row_never_held_them() -> None:
+    desk = Desk({"a": []})
+    plan = await desk.plan(document({"x": ["a"]}))
+    step = plan.step(await desk.head())
+    assert isinstance(step, AcceptExtension)
+    assert "nameMapping" not in step.columns
+    assert [row.key.split(":")[0] for row in step.rows].count("name-mapping") == 1
 
 
 async def test_what_does_not_fit_one_commit_is_planned_in_steps() -> None:

@@ -7,11 +7,12 @@ import pytest
 from taskgraph import limits
 from taskgraph.errors import Refused
 from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH, GraphDocument, TaskNode
+from taskgraph.model import GRAPH, GraphDocument, TaskNode, task_id_of
 from taskgraph.records import ALL, LIVE, Records
 from taskgraph.storage.tables import Insert
-from taskgraph.submission import submit
+from taskgraph.submission import extend, submit
 from taskgraph.sweep import is_due, sweep
+from taskgraph.transitions import Claim, Completed
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 
@@ -102,3 +103,23 @@ async def test_a_name_without_a_graph_leaves_the_live_index_after_a_while(
     clock.advance(timedelta(hours=2).total_seconds())
     assert (await sweep(handlers)).index_mended == 1
     assert not tables.partitions[LIVE]
+
+
+async def test_an_extension_that_nobody_heard_of_before_the_graph_ended_is_answered(
+    handlers: Handlers, tables: MemoryTables
+) -> None:
+    await submit(handlers, "g", GraphDocument({"a": TaskNode("a")}))
+    answer = await extend(handlers, "g", GraphDocument({"b": TaskNode("b", ("a",))}))
+    assert isinstance(handlers.queues, MemoryQueues)
+    handlers.queues.messages.clear()  # the message is lost
+    task_id = task_id_of("g", "a")
+    lease = handlers.clock.now() + timedelta(seconds=60)
+    await handlers.transition("g", [Claim(task_id, 0, "c", "w", lease)])
+    await handlers.transition("g", [Completed(task_id, 0, "c", "", {"failed": False})])
+    head = tables.partitions["g"][f"request:{answer.request}"]
+    assert (tables.partitions["g"][GRAPH].columns["state"], head.columns["state"]) == ("finished", "staged")
+    await sweep(handlers)
+    head = tables.partitions["g"][f"request:{answer.request}"]
+    assert head.columns["state"] == "refused"
+    assert "finished" in str(head.columns["reason"])
+    assert "g" not in tables.partitions[LIVE]
