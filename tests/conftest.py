@@ -7,6 +7,7 @@
 """
 
 import asyncio
+import logging
 import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -91,3 +92,14 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         azure = AzureStore.from_connection_string(request.getfixturevalue("azurite"), SystemClock())
         yield OpenStore("azurite", azure, prefix, None)
         await azure.close()
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_before() -> Iterator[None]:
+    """A command that ran in this process leaves its voice on the loggers; the next test must not hear it."""
+    loggers = [logging.getLogger(name) for name in ("taskgraph", "azure")]
+    before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)

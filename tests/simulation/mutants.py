@@ -27,7 +27,7 @@ from tests.simulation.histories import random_document
 from tests.simulation.memory import MemoryTables
 from tests.simulation.world import Faults, World
 
-HISTORIES_MAX: Final = 150
+HISTORIES_MAX: Final = 1_500
 STEPS_MAX: Final = 20_000
 """Far more than any of these histories takes when nothing is wrong."""
 
