@@ -18,8 +18,6 @@ BREAKS: Final = [name for name in NAMES if name.startswith("breaks/")]
 MODEL: Final = (tlc.FOLDER / "Taskgraph.tla").read_text("utf-8")
 README: Final = (tlc.FOLDER / "README.md").read_text("utf-8")
 
-needs_tlc: Final = pytest.mark.skipif(bool(tlc.lacking()), reason=tlc.lacking())
-
 
 def switched_off(text: str) -> list[str]:
     """The rules that a configuration leaves out."""
@@ -100,27 +98,25 @@ def test_what_tlc_says_is_read() -> None:
             tlc.read(said, text, 1.0)
 
 
-@needs_tlc
+@pytest.mark.slow
 def test_the_smallest_configuration_holds() -> None:
     found = tlc.check(tlc.text_of("holds/tiny"))
     assert found.broken == "", found.output
     assert found.distinct > 100
 
 
-@needs_tlc
+@pytest.mark.slow
 def test_an_unreadable_configuration_is_no_answer() -> None:
     with pytest.raises(tlc.TlcError, match="Nonsense"):
         tlc.check(tlc.text_of("holds/tiny").replace("INVARIANTS TypeOK", "INVARIANTS Nonsense"))
 
 
-@needs_tlc
 @pytest.mark.slow
 def test_a_broken_promise_about_steps_is_found() -> None:
     found = tlc.check(tlc.text_of("holds/tiny").replace("PROPERTIES S4Final", "PROPERTIES Still"))
     assert found.broken == "Still", found.output
 
 
-@needs_tlc
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in HOLDS if name != "holds/tiny"])
 def test_it_holds(name: str) -> None:
@@ -128,7 +124,6 @@ def test_it_holds(name: str) -> None:
     assert found.broken == "", found.output
 
 
-@needs_tlc
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BREAKS)
 def test_it_breaks_and_with_the_rule_it_holds(name: str) -> None:
@@ -140,7 +135,6 @@ def test_it_breaks_and_with_the_rule_it_holds(name: str) -> None:
     assert mended.broken == "", mended.output
 
 
-@needs_tlc
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "never"),
