@@ -14,7 +14,6 @@ from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.errors import (
     Conflict,
-    InvalidMessage,
     StaleDelivery,
     StorageError,
     StorageUnavailable,
@@ -22,8 +21,8 @@ from taskgraph.errors import (
     Unclear,
 )
 from taskgraph.handlers import Handled, Handlers
-from taskgraph.messages import Message, RunTasks, UnknownVersion, parse
-from taskgraph.poison import Poison, release
+from taskgraph.messages import Message, RunTasks
+from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, release
 from taskgraph.rows import NewerSchema
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.wakeup import Pacer, Wakeup
@@ -31,7 +30,6 @@ from taskgraph.wakeup import Pacer, Wakeup
 log = logging.getLogger("taskgraph.consumer")
 
 _IN_HAND_MAX: Final = 512  # deliveries held by one process; more would wait for longer than their lease
-_NEWER_VERSION_SECONDS: Final = 30.0
 
 
 class Lease:
@@ -117,32 +115,12 @@ class Consumer:
                 await asyncio.wait(self._tasks.values())
 
     async def _sort(self, delivery: Delivery) -> None:
-        message = await self._parse(delivery)
+        message = await self.poison.read(delivery, misplaced)
         if message is None:
             return
         self._waiting.setdefault(message.graph, []).append((delivery, message))
         if message.graph not in self._tasks:
             self._tasks[message.graph] = asyncio.create_task(self._drain(message.graph))
-
-    async def _parse(self, delivery: Delivery) -> Message | None:
-        """The message, or None when it has been set aside or left to a newer version."""
-        try:
-            message = parse(delivery.body)
-            if isinstance(message, RunTasks):
-                raise InvalidMessage("a run-tasks message belongs on a work queue, not on the events queue")
-        except InvalidMessage as error:
-            log.warning("message %s is set aside: %s", delivery.id, error)
-            await self.poison.set_aside(delivery, str(error))
-            return None
-        except UnknownVersion as error:
-            log.warning("message %s is left to a newer version: %s", delivery.id, error)
-            await release(self.handlers.queues, delivery, _NEWER_VERSION_SECONDS)
-            return None
-        if delivery.dequeue_count > limits.POISON_DELIVERIES_MAX:
-            reason = f"taken {delivery.dequeue_count} times and never handled to an end"
-            await self.poison.set_aside(delivery, reason)
-            return None
-        return message
 
     async def _drain(self, graph_id: str) -> None:
         """Handle what has come for a graph, batch after batch, until nothing is left."""
@@ -185,7 +163,7 @@ class Consumer:
             return
         if isinstance(error, NewerSchema):
             log.warning("message %s is left to a newer version: %s", delivery.id, error)
-            await self._let_go(lease.deliveries[delivery.id], _NEWER_VERSION_SECONDS)
+            await self._let_go(lease.deliveries[delivery.id], NEWER_VERSION_SECONDS)
             return
         await self._count_failure(lease.deliveries[delivery.id], _reason(error))
 
@@ -201,6 +179,13 @@ class Consumer:
             await release(self.handlers.queues, delivery, seconds)
         except StorageError as error:
             log.info("message %s stays leased until its lease ends: %s", delivery.id, error)
+
+
+def misplaced(message: Message) -> str:
+    """Why a message does not belong on the events queue, "" if it does."""
+    return (
+        "a run-tasks message belongs on a work queue, not on the events queue" if isinstance(message, RunTasks) else ""
+    )
 
 
 def _reason(error: TaskgraphError) -> str:

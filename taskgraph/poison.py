@@ -8,7 +8,7 @@ leaves undone.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -16,14 +16,18 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
-from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, TooLarge, Unclear
+from taskgraph.errors import Conflict, InvalidMessage, NotFound, Refused, StaleDelivery, TooLarge, Unclear
 from taskgraph.handlers import QueueNames
 from taskgraph.layout import SCHEMA, gathered, spread
+from taskgraph.messages import Message, UnknownVersion, parse
 from taskgraph.records import POISON
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, Tables, Value, query_all
 
 log = logging.getLogger("taskgraph.poison")
+
+NEWER_VERSION_SECONDS: Final = 30.0
+"""Until a message, or rows, of a newer version are offered again: somebody else may know them."""
 
 _DRAIN_LEASE_SECONDS: Final = 30.0
 _RETRY_SECONDS_MAX: Final = 60.0
@@ -58,6 +62,28 @@ class Poison:
         self._queues = queues
         self._clock = clock
         self._names = names
+
+    async def read(self, delivery: Delivery, misplaced: Callable[[Message], str]) -> Message | None:
+        """The message in a delivery, or None when it has been set aside or left to a newer version.
+
+        misplaced: why a message does not belong on the queue it came by, "" if it does.
+        """
+        try:
+            message = parse(delivery.body)
+            if reason := misplaced(message):
+                raise InvalidMessage(reason)
+        except InvalidMessage as error:
+            log.warning("message %s of %s is set aside: %s", delivery.id, delivery.queue, error)
+            await self.set_aside(delivery, str(error))
+            return None
+        except UnknownVersion as error:
+            log.warning("message %s of %s is left to a newer version: %s", delivery.id, delivery.queue, error)
+            await release(self._queues, delivery, NEWER_VERSION_SECONDS)
+            return None
+        if delivery.dequeue_count > limits.POISON_DELIVERIES_MAX:
+            await self.set_aside(delivery, f"taken {delivery.dequeue_count} times and never handled to an end")
+            return None
+        return message
 
     async def set_aside(self, delivery: Delivery, reason: str) -> None:
         """Write down why, put the message into the poison queue, take it from its own. Repeatable."""

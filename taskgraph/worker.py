@@ -20,7 +20,6 @@ from taskgraph.clock import Clock
 from taskgraph.errors import (
     Conflict,
     IntegrityError,
-    InvalidMessage,
     StaleDelivery,
     StorageError,
     StorageUnavailable,
@@ -36,13 +35,11 @@ from taskgraph.messages import (
     TaskCompleted,
     TaskFailed,
     TaskResult,
-    UnknownVersion,
     bundles,
-    parse,
     to_text,
 )
 from taskgraph.model import TaskState, row_key
-from taskgraph.poison import Poison, release
+from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, release
 from taskgraph.rows import NewerSchema
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery
@@ -57,7 +54,6 @@ _LOG_CHUNK_BYTES: Final = 256 * 1024
 _LOG_FLUSH_SECONDS: Final = 1.0
 _GIVE_BACK_SECONDS: Final = 10.0  # until a worker that lacks an executor is offered the same task again
 _REPORT_SECONDS_MAX: Final = 600.0  # a result is tried for so long; after that the lease decides
-_NEWER_VERSION_SECONDS: Final = 30.0
 
 
 @dataclass(slots=True)
@@ -181,7 +177,7 @@ class Worker:
         except NewerSchema as error:
             log.warning("work message %s is left to a newer version: %s", delivery.id, error)
             with contextlib.suppress(StorageError):  # then it stays leased, and comes back
-                await release(self.handlers.queues, delivery, _NEWER_VERSION_SECONDS)
+                await release(self.handlers.queues, delivery, NEWER_VERSION_SECONDS)
         except Exception as error:
             log.exception("work message %s: failed", delivery.id)
             with contextlib.suppress(StorageError):  # then it stays leased, and comes back
@@ -191,9 +187,9 @@ class Worker:
             self._freed.set()
 
     async def _take(self, delivery: Delivery) -> None:
-        message = await self._parse(delivery)
-        if message is None:
-            return
+        message = await self.poison.read(delivery, _misplaced)
+        if not isinstance(message, RunTasks):
+            return  # set aside, or left to a newer version
         rows: dict[str, Row | None] = {}
         keys = [row_key(task_id) for task_id, _ in message.tasks]
         await self.handlers.records.load(message.graph, keys, rows)
@@ -212,24 +208,6 @@ class Worker:
             self._free += extra
             self._freed.set()
         await self._acknowledge(delivery, busy_until)
-
-    async def _parse(self, delivery: Delivery) -> RunTasks | None:
-        try:
-            message = parse(delivery.body)
-            if not isinstance(message, RunTasks):
-                raise InvalidMessage("only run-tasks messages belong on a work queue")
-        except InvalidMessage as error:
-            log.warning("work message %s is set aside: %s", delivery.id, error)
-            await self.poison.set_aside(delivery, str(error))
-            return None
-        except UnknownVersion as error:
-            log.warning("work message %s is left to a newer version: %s", delivery.id, error)
-            await release(self.handlers.queues, delivery, _NEWER_VERSION_SECONDS)
-            return None
-        if delivery.dequeue_count > limits.POISON_DELIVERIES_MAX:
-            await self.poison.set_aside(delivery, f"taken {delivery.dequeue_count} times and never worked to an end")
-            return None
-        return message
 
     async def _sift(
         self, message: RunTasks, rows: Mapping[str, Row | None], delivery: Delivery
@@ -473,6 +451,10 @@ class Worker:
             await self.handlers.queues.delete(delivery)
         except StaleDelivery:
             log.info("work message %s had been taken over when it was acknowledged", delivery.id)
+
+
+def _misplaced(message: Message) -> str:
+    return "" if isinstance(message, RunTasks) else "only run-tasks messages belong on a work queue"
 
 
 class _Keeper:

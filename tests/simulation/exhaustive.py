@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from taskgraph import limits
-from taskgraph.consumer import Consumer
+from taskgraph.consumer import Consumer, misplaced
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
 from taskgraph.handlers import Handlers
@@ -605,7 +605,7 @@ class Play:
         )
         batches: dict[str, list[tuple[Delivery, Message]]] = {}
         for delivery in found:
-            message = await consumer._parse(delivery)
+            message = await consumer.poison.read(delivery, misplaced)
             if message is not None:
                 batches.setdefault(message.graph, []).append((delivery, message))
         for graph_id, batch in batches.items():
