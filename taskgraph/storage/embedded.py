@@ -20,8 +20,9 @@ import json
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -383,18 +384,29 @@ def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> No
     connection.execute(f"PRAGMA synchronous={'FULL' if synchronous == 'full' else 'NORMAL'}")
     connection.execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
     connection.execute(f"PRAGMA cache_size=-{_CACHE_KIBIBYTES}")
-    if not _is_ours(connection, path):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+    # Each look is in one transaction: between two statements of their own, another process may make the schema, and a
+    # file that is half ours looks like anyone else's.
+    with _transaction(connection, "BEGIN"):
+        ours = _is_ours(connection, path)
+    if not ours:
+        with _transaction(connection, "BEGIN IMMEDIATE"):
             if not _is_ours(connection, path):  # another process may have been quicker
                 for statement in _SCHEMA:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
                 connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
-            connection.execute("COMMIT")
-        except BaseException:
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
             connection.execute("ROLLBACK")
-            raise
+        raise
 
 
 def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:

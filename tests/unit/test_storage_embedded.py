@@ -379,7 +379,8 @@ async def test_what_a_failed_transaction_took_is_not_used(tmp_path: Path, monkey
         assert [row.key for row in await query_all(two.tables("second"), "p", Range())] == ["b"]
 
 
-async def test_many_stores_may_make_the_file_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("attempt", range(30))  # one in ten once met a schema that another was just making
+async def test_many_stores_may_make_the_file_at_once(tmp_path: Path, attempt: int) -> None:
     stores = [EmbeddedStore(tmp_path / "store.db", ManualClock()) for _ in range(8)]
     try:
         results = await asyncio.gather(
