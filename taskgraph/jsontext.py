@@ -188,12 +188,17 @@ def has_surrogate(text: str) -> bool:
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 
+_CANONICAL: Final = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+).encode  # made once: json.dumps makes one for each call
+
+
 def canonical_json(value: Any) -> str:
     """The one way in which equal values are written: compact, keys sorted, characters as they are.
 
     Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold.
     """
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _CANONICAL(value)
 
 
 def utf16_units(text: str) -> int:

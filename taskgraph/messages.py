@@ -32,6 +32,7 @@ BODY_CHARS_MAX: Final = limits.MESSAGE_BYTES_MAX * 4 // 3  # what a queue takes:
 _TARGET = re.compile(limits.TARGET_PATTERN)
 _REQUEST = re.compile(limits.GRAPH_ID_PATTERN)
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+_ASCII_JSON: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 T = TypeVar("T")
 
@@ -147,7 +148,7 @@ def to_text(message: Message) -> str:
     cannot hold. The size is not checked: see `bundles`, and the limit of the queues.
     """
     try:
-        text = json.dumps(to_object(message), separators=(",", ":"), allow_nan=False)
+        text = _ASCII_JSON(to_object(message))
         if "\\ud" in text:
             whole = _HALF_CHARACTER.sub("\ufffd", json.dumps(to_object(message), ensure_ascii=False))
             text = json.dumps(json.loads(whole), separators=(",", ":"))
