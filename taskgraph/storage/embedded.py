@@ -168,6 +168,7 @@ class _Call:
     work: Callable[["_Session"], Any]
     future: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
+    commits: bool  # a commit of rows: the one call whose lost answer is worth settling
     result: Any = None
     error: BaseException | None = None
 
@@ -250,12 +251,15 @@ class _File:
         self._closed = False
         self._session: _Session | None = None  # only the thread touches it
 
-    async def call(self, work: Callable[[_Session], _T]) -> _T:
-        """Run work on the thread, in a transaction with whatever else is waiting."""
+    async def call(self, work: Callable[[_Session], _T], *, commits: bool = False) -> _T:
+        """Run work on the thread, in a transaction with whatever else is waiting.
+
+        Raises StorageUnavailable; Unclear only where `commits`: whatever else may be done twice, and is asked again.
+        """
         if self._closed:
             raise StorageUnavailable(f"{self.path} has been closed", str(self.path))
         loop = asyncio.get_running_loop()
-        call = _Call(work, loop.create_future(), loop)
+        call = _Call(work, loop.create_future(), loop, commits)
         with self._lock:
             self._waiting.append(call)
             start, self._draining = not self._draining, True
@@ -315,7 +319,7 @@ class _File:
             wrote = session.writing
             self._give_up(session)
             for call in group:
-                call.error = self._told(error, unclear=committing and wrote)
+                call.error = self._told(error, unclear=committing and wrote and call.commits)
             if not isinstance(error, sqlite3.Error):
                 raise
 
@@ -483,7 +487,9 @@ class _Tables:
         """See Tables."""
         checks.check_commit(partition, changes)
         encoded = [None if isinstance(change, Delete) else _encode(change.columns) for change in changes]
-        return await self._file.call(lambda session: _commit(session, self._name, partition, changes, encoded))
+        return await self._file.call(
+            lambda session: _commit(session, self._name, partition, changes, encoded), commits=True
+        )
 
     async def close(self) -> None:
         """Nothing: the connection belongs to the store."""

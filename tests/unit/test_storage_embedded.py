@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from taskgraph.clock import SystemClock
-from taskgraph.errors import Conflict, StorageUnavailable, TooLarge
+from taskgraph.errors import Conflict, StorageUnavailable, TooLarge, Unclear
 from taskgraph.storage import embedded
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Tables, query_all
@@ -53,6 +53,16 @@ async def add_up(tables: Tables, times: int) -> None:
 async def set_pages_max(store: EmbeddedStore, pages: int) -> None:
     """Make the disk full, as far as this store can see."""
     await store._file.call(lambda session: session.one(f"PRAGMA max_page_count={pages}"))
+
+
+async def refuse_to_commit(store: EmbeddedStore, refused: bool) -> None:
+    """Have SQLite itself refuse the end of every transaction, or no more."""
+
+    def allow(action: int, what: str | None, *_: str | None) -> int:
+        ends = action == sqlite3.SQLITE_TRANSACTION and what == "COMMIT"
+        return sqlite3.SQLITE_DENY if ends else sqlite3.SQLITE_OK
+
+    await store._file.call(lambda session: session._connection.set_authorizer(allow if refused else None))
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
@@ -186,6 +196,31 @@ async def test_a_disk_that_is_full_loses_nothing_and_recovers(tmp_path: Path) ->
         assert [row and row.key for row in await tables.get("p", ["a", "b", "big"])] == ["a", None, None]
         await set_pages_max(store, 1_000_000)
         await tables.commit("p", [Insert("b", {}), Insert("big", big)])
+
+
+async def test_only_commits_of_rows_are_unclear(tmp_path: Path) -> None:
+    """The ports promise it: who sends, acknowledges or reads asks again, and settles nothing."""
+    async with opened(tmp_path / "store.db") as store:
+        tables, queues = store.tables("graphs"), store.queues()
+        await tables.commit("p", [Insert("a", {"n": 1})])
+        await queues.send("queue", ["m"])
+        (delivery,) = await queues.receive("queue", lease_seconds=60)
+        await refuse_to_commit(store, True)
+        told = await asyncio.gather(  # one group, and so one transaction
+            tables.commit("p", [Insert("b", {})]),
+            tables.get("p", ["a"]),
+            queues.send("queue", ["more"]),
+            queues.renew(delivery, lease_seconds=60),
+            return_exceptions=True,
+        )
+        assert [type(each) for each in told] == [Unclear, StorageUnavailable, StorageUnavailable, StorageUnavailable]
+        for call in (queues.delete(delivery), queues.send("queue", ["more"])):
+            with pytest.raises(StorageUnavailable):
+                await call
+        await refuse_to_commit(store, False)
+        assert await tables.get("p", ["b"]) == [None]
+        await queues.delete(delivery)
+        assert await queues.count("queue") == 0
 
 
 async def test_a_closed_store_says_so(tmp_path: Path) -> None:
