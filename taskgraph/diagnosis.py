@@ -757,7 +757,8 @@ class _Examination:
         return self.find(
             "requirement-forgotten",
             node.row.key,
-            f"it does not wait for {self.labels(forgotten)}, which it requires and which has not completed",
+            f"it does not wait for {self.labels(forgotten)}, which it requires, and which {_have(forgotten)} "
+            "not completed",
             "it would go on too early",
             keys=self.teller_keys(node.reference, forgotten),
             repair=repair,
@@ -776,7 +777,7 @@ class _Examination:
         return self.find(
             "too-early",
             node.row.key,
-            f"it is {node.state}, and {self.labels(unfulfilled)} has not completed",
+            f"it is {node.state}, and {self.labels(unfulfilled)} {_have(unfulfilled)} not completed",
             "it runs on what is not there yet",
             keys=self.teller_keys(own, unfulfilled),
             repair=repair,
@@ -893,7 +894,8 @@ class _Examination:
             yield self.find(
                 "finished-early",
                 GRAPH,
-                f"it is finished, and {self.labels(node.reference for node in open_tasks)} has not completed",
+                f"it is finished, and {self.labels(node.reference for node in open_tasks)} {_have(open_tasks)} "
+                "not completed",
                 "what was told to the outside is not true",
                 keys=[node.row.key for node in open_tasks],
                 refusal="finished is final, and has been told",
@@ -911,7 +913,7 @@ class _Examination:
             "it never finishes",
             keys=[*self.teller_keys(GRAPH, graph.requires), *(node.row.key for node in unresolved)],
             repair=repair,
-            refusal=f"{self.labels(node.reference for node in unresolved)} has not completed",
+            refusal=f"{self.labels(node.reference for node in unresolved)} {_have(unresolved)} not completed",
         )
 
     def _failed_again(self) -> Patch | None:
@@ -1191,6 +1193,10 @@ def causes(
         remedy = f"mend the cause, then: taskgraph rerun {graph_id} {json.dumps(failed[0], ensure_ascii=False)}"
         made.append(Cause(f"it is blocked by {shown}{more}", remedy))
     return made or [Cause("nothing of it is ready, running or failed")]
+
+
+def _have(things: Sequence[object]) -> str:
+    return "has" if len(things) == 1 else "have"
 
 
 def _tasks(number: int) -> str:

@@ -1,8 +1,8 @@
 """Executor `command`: a child process of the worker.
 
 What this room is for: running what `payload.command` names, with its output streamed into the log, and leaving nothing
-behind: a run owns its process group (and session), and when the run is over, so is the group. It never interprets a
-command by a shell, and never keeps more output in memory than one chunk.
+behind: a run owns its process group (and session), and when the run is over, so is the group; `orphans` ends it if the
+worker dies first. It never interprets a command by a shell, and never keeps more output in memory than one chunk.
 
 A task's payload:
     command  list of texts: program and arguments
@@ -19,6 +19,7 @@ Needs POSIX: process groups, signals, and pipes that can be polled.
 
 import asyncio
 import errno
+import logging
 import os
 import signal
 import stat
@@ -41,6 +42,9 @@ from taskgraph.executors.contract import (
     malformed,
     payload_of,
 )
+from taskgraph.executors.orphans import guard
+
+log = logging.getLogger(__name__)
 
 GRACE_SECONDS: Final = 10.0  # between SIGTERM and SIGKILL
 DRAIN_SECONDS: Final = 1.0  # for processes that outlive the command and hold its output open
@@ -132,7 +136,11 @@ class CommandExecutor:
                     return failed(_why_not_started(order, error))
                 finally:
                     output.close_writing()
-                timed_out = await self._attend(process, order, output, write_log)
+                _watch(process)
+                try:
+                    timed_out = await self._attend(process, order, output, write_log)
+                finally:
+                    guard().forget(process.pid)
             finally:
                 output.close_reading()
             if timed_out:
@@ -276,6 +284,13 @@ def _signal_group(process: Process, number: int) -> bool:
     except (ProcessLookupError, PermissionError):  # gone; or only zombies (macOS), or another user's
         return False
     return True
+
+
+def _watch(process: Process) -> None:
+    try:
+        guard().watch(process.pid)
+    except OSError as error:  # the run itself needs no guard
+        log.warning("nothing will end process %s if this worker is killed: no guard: %s", process.pid, error)
 
 
 def _environment(work: Work, order: Order, result_file: Path) -> dict[str, str]:

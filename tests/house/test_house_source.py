@@ -31,7 +31,7 @@ LIBRARIES: Final = MappingProxyType(
         "random": ("taskgraph.clock",),
         "secrets": ("taskgraph.clock",),
         "uuid": (),
-        "time": ("taskgraph.clock",),
+        "time": ("taskgraph.clock", "taskgraph.executors.orphans"),  # the guard: a script in a process of its own
         "requests": (),
     }
 )
