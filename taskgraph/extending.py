@@ -32,6 +32,7 @@ from taskgraph.layout import (
 )
 from taskgraph.model import GraphDocument, GraphState, TaskNode, row_key, task_id_of
 from taskgraph.records import Records
+from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Range, Row, Value, query_all
 
 POINT_READS_MAX: Final = 200
@@ -41,6 +42,10 @@ LINK_REFERENCES_MAX: Final = 80
 """Dependents registered at one task in one step: with the task, a fork, the head and the event row they fit."""
 
 _STEP_ROWS_MAX: Final = 96
+
+_STEP_BYTES_MAX: Final = 2_500_000
+"""Of the rows that a step inserts, unless it is a single one; what else it writes (the head, the graph row, links, the
+journal) takes less than is left of a commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +93,17 @@ class ExtensionPlan:
         return FinishExtension(self.request)
 
 
-def row_units(row: Insert) -> int:
-    """Size of a row in UTF-16 units, a little over."""
-    return 100 + sum(
-        len(name) + (utf16_units(value) if isinstance(value, str) else 10) for name, value in row.columns.items()
-    )
+def row_bytes(row: Insert) -> int:
+    """Bytes that a row takes in a commit, a little over: the id of the operation comes with it."""
+    return 100 + sent_bytes(row.columns)
 
 
 def _chunk(rows: tuple[Insert, ...], start: int) -> tuple[Insert, ...]:
     chunk: list[Insert] = []
-    units = 0
+    size = 0
     for row in rows[start : start + _STEP_ROWS_MAX]:
-        units += row_units(row)
-        if chunk and units * 2 > limits.COMMIT_BYTES_MAX:
+        size += row_bytes(row)
+        if chunk and size > _STEP_BYTES_MAX:
             break
         chunk.append(row)
     return tuple(chunk)
@@ -171,8 +174,8 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
     if refusal or (not accepted and len(new) <= limits.COMMIT_CHANGES_MAX):
         small = plan(max(0, GRAPH_DIRECT_MAX - named), whole=True)
         rows = len(small.layout.rows) + 2 + sum(2 + len(link.references) for link in small.links)
-        units = sum(row_units(row) for row in small.layout.rows)
-        if refusal or (rows <= _STEP_ROWS_MAX and units * 2 <= limits.COMMIT_BYTES_MAX):
+        size = sum(row_bytes(row) for row in small.layout.rows)
+        if refusal or (rows <= _STEP_ROWS_MAX and size <= _STEP_BYTES_MAX):
             return small
     return plan(0, whole=False)
 

@@ -16,7 +16,7 @@ from typing import Final
 from taskgraph import limits
 from taskgraph.documents import canonical_json, content_hash, document_object
 from taskgraph.errors import Conflict, NotFound, Refused, Unclear
-from taskgraph.extending import request_rows, row_units
+from taskgraph.extending import request_rows, row_bytes
 from taskgraph.extension import request_key
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA, Layout, lay_out, name_mapping_rows, utf16_units
@@ -176,14 +176,14 @@ async def _list_graph(handlers: Handlers, graph_id: str, created: datetime, docu
 
 def _chunks(rows: Iterable[Insert]) -> Iterator[list[Insert]]:
     chunk: list[Insert] = []
-    units = 0
+    total = 0
     for row in rows:
-        size = row_units(row)
-        if chunk and (len(chunk) == limits.COMMIT_CHANGES_MAX or (units + size) * 2 > limits.COMMIT_BYTES_MAX):
+        size = row_bytes(row)
+        if chunk and (len(chunk) == limits.COMMIT_CHANGES_MAX or total + size > limits.COMMIT_BYTES_MAX):
             yield chunk
-            chunk, units = [], 0
+            chunk, total = [], 0
         chunk.append(row)
-        units += size
+        total += size
     if chunk:
         yield chunk
 

@@ -54,12 +54,16 @@ from taskgraph.propagation import (
     unblock,
 )
 from taskgraph.rows import Draft, NeedRows, View
+from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Change, Insert, Row
 
 T = TypeVar("T", list[Any], dict[str, Any])
 
 EVENT_CHARS_MAX: Final = 30_000
 """JSON of one event row; more facts than that wait for the next commit."""
+
+_ROW_BYTES: Final = 100  # what a commit adds to each row: its keys, and the id of the operation
+_ESCAPED_BYTES_MAX: Final = 12  # of a character, as a store is sent it: two escaped halves
 
 
 # --- what can happen -------------------------------------------------------------------------------------------
@@ -310,10 +314,13 @@ def _fits(view: View, context: Context) -> bool:
     changed = view.changed()
     if len(changed) + bool(context.events) > limits.COMMIT_CHANGES_MAX:
         return False
-    size = sum(len(value) for draft in changed for value in draft.changed.values() if isinstance(value, str))
-    if size * 2 > limits.COMMIT_BYTES_MAX:  # two bytes a character is more than JSON of ids and labels takes
+    if context.events and utf16_units(context.events_text) > EVENT_CHARS_MAX:
         return False
-    return not context.events or utf16_units(context.events_text) <= EVENT_CHARS_MAX
+    size = sum(len(value) for draft in changed for value in draft.changed.values() if isinstance(value, str))
+    if (size + EVENT_CHARS_MAX) * _ESCAPED_BYTES_MAX <= limits.COMMIT_BYTES_MAX:
+        return True  # whatever characters they are; only what might be too long is measured
+    size = sum(_ROW_BYTES + sent_bytes(draft.changed) for draft in changed)
+    return size + EVENT_CHARS_MAX * _ESCAPED_BYTES_MAX <= limits.COMMIT_BYTES_MAX
 
 
 def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
@@ -365,7 +372,12 @@ def _resolution_text(resolution: Mapping[str, Any]) -> str:
     # What a worker adds on its own account must not keep its result from being written down.
     known = {name: resolution[name] for name in ("failed", "exitCode", "resultUrl", "logsUrl") if name in resolution}
     known["reason"] = str(resolution.get("reason", ""))[: limits.REASON_CHARS_MAX]
-    return json.dumps(known, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
+    if utf16_units(text) <= limits.PROPERTY_CHARS_MAX:
+        return text
+    # Addresses of control characters, which JSON spells out, are no addresses.
+    short = {name: value for name, value in known.items() if name not in ("resultUrl", "logsUrl")}
+    return json.dumps(short, ensure_ascii=False, separators=(",", ":"))
 
 
 def _holds(task: Draft, run: int, claim: str) -> bool:

@@ -96,7 +96,7 @@ def test_values_at_the_bounds_pass(value: int | float | datetime) -> None:
 def test_the_byte_bound_is_never_below_what_is_sent(columns: dict[str, str]) -> None:
     sent = json.dumps(columns)
     punctuation = 2 + 6 * len(columns)
-    measured = checks._sent_bytes(columns)
+    measured = checks.sent_bytes(columns)
     assert len(sent) - punctuation <= measured <= len(sent)
     assert measured <= checks.check_columns("k", columns) * checks._ESCAPED_BYTES_MAX
 

@@ -20,6 +20,7 @@ from taskgraph.extension import (
 from taskgraph.layout import Link, lay_out
 from taskgraph.model import GRAPH
 from taskgraph.propagation import Dispatch
+from taskgraph.storage.checks import check_commit, sent_bytes
 from taskgraph.storage.tables import Insert, Row
 from taskgraph.transitions import (
     EVENT_CHARS_MAX,
@@ -148,22 +149,22 @@ def test_event_rows_are_bounded() -> None:
     assert columns(rows, GRAPH)["failedTasks"] == 60
 
 
-def test_commits_are_bounded_in_bytes() -> None:
-    """Results with resolutions of 30,000 characters each."""
+@pytest.mark.parametrize("char", ["x", "é", "\U0001f600"])
+def test_commits_are_bounded_in_bytes(char: str) -> None:
+    """Results with resolutions of 30,000 UTF-16 units each, which a store may be sent as six times as many bytes."""
     wanted = labels(90)
     rows = all_running(rows_of({label: [] for label in wanted}), wanted)
-    long = {"failed": False, "note": "x" * 30_000}
+    long = {"failed": False, "note": char * (15_000 if char > "\uffff" else 30_000)}
     left: Sequence[Item] = [Completed(task_id(label), 0, "c", ENDED, long) for label in wanted]
     sizes: list[int] = []
     while left:
         decision = decided(rows, *left, sequence=len(sizes) + 1)
-        sizes.append(
-            sum(len(str(value)) for change in decision.changes for value in change.columns.values())  # type: ignore[union-attr]
-        )
+        check_commit("graph", decision.changes)
+        sizes.append(sum(sent_bytes(change.columns) for change in decision.changes))  # type: ignore[union-attr]
         rows = apply(rows, decision, mark=str(len(sizes)))
         left = decision.left
-    assert max(sizes) * 2 <= limits.COMMIT_BYTES_MAX + 100_000
-    assert len(sizes) >= 2
+    assert limits.COMMIT_BYTES_MAX / 2 < max(sizes) <= limits.COMMIT_BYTES_MAX
+    assert len(sizes) == (1 if char == "x" else 6)
     assert columns(rows, GRAPH)["state"] == "finished"
 
 
