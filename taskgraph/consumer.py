@@ -133,7 +133,8 @@ class Consumer:
     async def take(self, graph_id: str, batch: Sequence[tuple[Delivery, Message]]) -> None:
         """Handle deliveries of one graph and acknowledge those that are done. Raises nothing that one message caused.
 
-        A storage error leaves all of them to redelivery, uncounted (P20).
+        A storage error leaves all of them to redelivery, uncounted (P20). Should handling them together fail in a way
+        that nobody foresaw, each is handled alone, so that only those which fail by themselves are counted.
         """
         deliveries = [delivery for delivery, _ in batch]
         lease = Lease(self.handlers.queues, self.handlers.clock, deliveries, self._lease_seconds)
@@ -149,6 +150,10 @@ class Consumer:
         except Exception as error:
             # A bug, or rows that nobody foresaw: it must cost neither this process nor the other messages.
             log.exception("graph %s: handling failed", graph_id)
+            if len(batch) > 1:
+                for delivery, message in batch:
+                    await self.take(graph_id, [(lease.deliveries[delivery.id], message)])
+                return
             for delivery in lease.deliveries.values():
                 await self._count_failure(delivery, f"{type(error).__name__}: {error}")
 

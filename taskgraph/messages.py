@@ -243,7 +243,7 @@ def _strict(text: str) -> Any:
         raise InvalidMessage(f"The message is not JSON: {error.msg} (character {error.pos + 1:,}).") from error
     if parsed.suspect:
         for fault in jsontext.faults(parsed.value):
-            where = jsontext.pointer(fault.path, 60) or "the message"
+            where = show(jsontext.pointer(fault.path, 60)) if fault.path else "the message"
             raise InvalidMessage(f"{fault.message} (at {where})")
     return parsed.value
 
