@@ -374,7 +374,10 @@ async def _list_again(handlers: Handlers, graph_id: str) -> None:
     (graph,) = await tables.get(graph_id, [GRAPH])
     if graph is None or not isinstance(created := graph.columns.get("created"), datetime):
         return
-    metadata = json.loads(str(graph.columns.get("metadata", "") or "{}"))
+    try:
+        metadata = json.loads(str(graph.columns.get("metadata", "") or "{}"))
+    except ValueError:
+        metadata = {}  # damaged, and named elsewhere: the list does without a name
     tasks = graph.columns.get("tasks", 0)
     columns: dict[str, Value] = {
         "graph": graph_id,
