@@ -306,8 +306,11 @@ class Worker:
             Claim(task_id, run, self._clock.new_id(), self.name, lease_until) for task_id, run, _, _ in chosen
         ]
         claimed: list[Claimed] = []
+        newer: NewerSchema | None = None
         for answer in await self.handlers.transition(graph_id, claims, rows=rows):
             item = answer.item
+            if isinstance(answer.error, NewerSchema):
+                newer = answer.error
             if not isinstance(item, Claim) or answer.outcome not in (Decided.APPLIED, Decided.REPEATED):
                 continue
             executor, definition = by_task[item.task_id]
@@ -321,6 +324,8 @@ class Worker:
                 store_url=self._store_url,
             )
             claimed.append(Claimed(work, executor))
+        if newer is not None and not claimed:
+            raise newer  # left to who knows the row; with other runs claimed, the sweep says it again
         return claimed
 
     async def _work(self, graph_id: str, claimed: Sequence[Claimed], delivery: Delivery) -> Delivery:
