@@ -69,9 +69,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._virtual = _Selector()
         super().__init__(self._virtual)
+        self.set_debug(False)  # python -X dev turns it on: what it measures is real time
 
     def time(self) -> float:
         return self._virtual.seconds
+
+
+def end_all(loop: VirtualLoop) -> None:
+    """End whatever still runs: those of a dead process wait for answers that never come, even while they are ended."""
+    while tasks := asyncio.all_tasks(loop):
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+    loop.run_until_complete(asyncio.sleep(0))  # callbacks of the last ones
 
 
 class LoopClock:
@@ -355,10 +365,7 @@ class ProcessWorld:
         try:
             return self.loop.run_until_complete(self._run(seconds_max))
         finally:
-            for task in asyncio.all_tasks(self.loop):
-                task.cancel()
-            self.loop.run_until_complete(asyncio.sleep(0))
-            self.loop.run_until_complete(asyncio.sleep(0))
+            end_all(self.loop)
             self.loop.close()
             asyncio.set_event_loop(None)
 
