@@ -143,7 +143,7 @@ class Consumer:
             outcomes = {id(each.message): each for each in handled}
             for delivery, message in batch:
                 await self._settle(lease, delivery, outcomes[id(message)])
-        except (Conflict, StaleDelivery, StorageUnavailable, Unclear) as error:
+        except (Conflict, StorageUnavailable, Unclear) as error:
             log.warning("graph %s: %s; its messages come back", graph_id, error)
             for delivery in lease.deliveries.values():
                 await self._let_go(delivery, 1.0 if isinstance(error, Conflict) else 5.0)

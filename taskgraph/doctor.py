@@ -31,7 +31,7 @@ from taskgraph.diagnosis import (
     slim,
     waiting_by_target,
 )
-from taskgraph.errors import Conflict, InvalidMessage, NotFound, StorageError, TaskgraphError, TooLarge, Unclear
+from taskgraph.errors import Conflict, InvalidMessage, NotFound, TaskgraphError, TooLarge, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
 from taskgraph.messages import AddTasks, parse, to_text
@@ -325,10 +325,6 @@ async def _repair(handlers: Handlers, graph_id: str, finding: Finding) -> str:
         return ""  # the rows have moved on: the next look tells
     except TooLarge as error:
         return f"the repair does not fit one commit: {error}"
-    except StorageError:
-        raise
-    except TaskgraphError as error:
-        return str(error)
     return ""
 
 

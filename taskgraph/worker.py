@@ -24,7 +24,6 @@ from taskgraph.errors import (
     StorageError,
     StorageUnavailable,
     TaskgraphError,
-    Unclear,
 )
 from taskgraph.executors import Executor, Executors, Outcome, Work
 from taskgraph.handlers import Handlers
@@ -171,7 +170,7 @@ class Worker:
         """Take one delivery; whatever goes wrong with it must not cost the worker."""
         try:
             await self._take(delivery)
-        except (Conflict, StaleDelivery, StorageUnavailable, Unclear) as error:
+        except (Conflict, StorageUnavailable) as error:
             # The lease on the rows decides from here; the message comes back by itself.
             log.warning("work message %s: %s", delivery.id, error)
         except NewerSchema as error:
@@ -547,6 +546,6 @@ class LogWriter:
             work = self.work
             try:
                 await self.logs.append(work.graph_id, work.task_id, work.run, data)
-            except (StorageError, Conflict) as error:
+            except StorageError as error:
                 self._lost = True
                 log.warning("graph %s: the log of task %s is lost from here: %s", work.graph_id, work.task_id, error)
