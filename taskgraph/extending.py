@@ -147,7 +147,7 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
     """Plan an extension. Raises InvalidGraph if its rows hold no valid document."""
     request = head.key.removeprefix("request:")
     document = await read_request(records, graph_id, request)
-    existing = await _digests(records, graph_id, [*document.tasks, *external_labels(document)])
+    existing = await _digests(records, graph_id, [*document.tasks, *sorted(external_labels(document))])
     refusal = _refusal(graph, head, document, existing, request)
     new: dict[str, TaskNode] = {}
     for label, node in document.tasks.items():
