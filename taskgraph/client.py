@@ -27,7 +27,7 @@ from taskgraph.executors import built_in
 from taskgraph.messages import Rerun, to_text
 from taskgraph.model import GRAPH_ENDED, GraphDocument, GraphState, TaskState, is_graph_id, row_key
 from taskgraph.planning import Plan, plan, to_mermaid
-from taskgraph.queries import Event, GraphListed, GraphStatus, Reason, TaskDetail, TaskStatus
+from taskgraph.queries import Event, GraphListed, GraphStatus, Reason, TaskDetail, TaskStatus, check_graph_id
 from taskgraph.service import Watcher
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.storage.tables import Value
@@ -420,6 +420,7 @@ class Client:
         request: id of this request; derived from the content if None, so that asking twice adds once. The answer says
         that the request is put down; `request` tells what became of it. Raises InvalidGraph, Refused.
         """
+        check_graph_id(graph_id)
         if request is not None and not is_graph_id(request):
             raise InvalidInput(f"{request!r} is no request id: 1 to 64 letters, digits, `-` and `_`")
         return await submission.extend(self.app.handlers, graph_id, _document(graph, "extension"), request=request)

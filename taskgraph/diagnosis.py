@@ -33,6 +33,7 @@ from taskgraph.model import (
     row_key,
     task_id_of,
     told_as,
+    typed,
 )
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.tables import Change, Insert, Merge, Row, Value
@@ -1183,14 +1184,14 @@ def causes(
         if due[code]:
             made.append(Cause(f"{due[code]:,} {text}", "run `taskgraph serve`, which handles and sweeps"))
     failed = sorted(
-        str(row.columns.get("label", ""))
+        (str(row.columns.get("label", "")), reference_of(key))
         for key, row in rows.items()
         if key.startswith("task:") and row.columns.get("state") in _FAILED
     )
     if failed:
-        shown = ", ".join(f"“{label}”" for label in failed[:NAMED_MAX])
+        shown = ", ".join(f"“{label}”" for label, _ in failed[:NAMED_MAX])
         more = f" and {len(failed) - NAMED_MAX:,} more" if len(failed) > NAMED_MAX else ""
-        remedy = f"mend the cause, then: taskgraph rerun {graph_id} {json.dumps(failed[0], ensure_ascii=False)}"
+        remedy = f"mend the cause, then: {typed('rerun', graph_id, *failed[0])}"
         made.append(Cause(f"it is blocked by {shown}{more}", remedy))
     return made or [Cause("nothing of it is ready, running or failed")]
 

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -70,6 +71,16 @@ def is_graph_id(text: str) -> bool:
 def is_task_id(text: str) -> bool:
     """Whether text has the shape of a taskId."""
     return _SLUGID.fullmatch(text) is not None
+
+
+def typed(command: str, graph_id: str, label: str, task_id: str) -> str:
+    """A command about a task that may be pasted into a shell: the shell finds nothing in a label that it would do.
+
+    A label that cannot be printed is replaced by the taskId.
+    """
+    name = label if label.isprintable() else task_id
+    guard = "-- " if name.startswith("-") or graph_id.startswith("-") else ""
+    return f"taskgraph {command} {guard}{graph_id} {shlex.quote(name)}"
 
 
 # --- references: how rows name each other inside `requires` and `dependents` ------------------------------------

@@ -8,6 +8,7 @@ leaves undone.
 """
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,6 +32,7 @@ NEWER_VERSION_SECONDS: Final = 30.0
 
 _DRAIN_LEASE_SECONDS: Final = 30.0
 _RETRY_SECONDS_MAX: Final = 60.0
+_KEY: Final = re.compile(r"[a-z0-9-]{3,63}:[A-Za-z0-9-]{1,200}")  # a queue and the id that it gave a message
 
 
 class PoisonState(StrEnum):
@@ -130,7 +132,7 @@ class Poison:
 
         Raises NotFound for an unknown key, Refused for one that is not set aside, or that we may not send.
         """
-        row = await self._row(key)
+        row = await self._row(key) if _KEY.fullmatch(key) else None
         if row is None:
             raise NotFound(f"no message {key} is set aside", [each.key for each in await self.list()][:3])
         message = _message(row)

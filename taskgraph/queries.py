@@ -13,10 +13,22 @@ from datetime import datetime
 from typing import Any, Final
 
 from taskgraph.clock import Clock
-from taskgraph.errors import IntegrityError, NotFound
+from taskgraph.errors import IntegrityError, InvalidInput, NotFound
 from taskgraph.handlers import QueueNames
+from taskgraph.jsontext import show
 from taskgraph.layout import gathered
-from taskgraph.model import GRAPH, GraphState, TaskState, is_relay, is_task_id, owner_of, row_key, task_id_of
+from taskgraph.model import (
+    GRAPH,
+    GraphState,
+    TaskState,
+    is_graph_id,
+    is_relay,
+    is_task_id,
+    owner_of,
+    row_key,
+    task_id_of,
+    typed,
+)
 from taskgraph.records import ALL
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, Value, query_all
@@ -155,7 +167,8 @@ class Queries:
         )
 
     async def graph_row(self, graph_id: str) -> Row:
-        """The graph row. Raises NotFound, with the nearest ids."""
+        """The graph row. Raises NotFound, with the nearest ids, and InvalidInput for what cannot be an id."""
+        check_graph_id(graph_id)
         (row,) = await self._tables.get(graph_id, [GRAPH])
         if row is None:
             recent = await query_all(self._tables, ALL, Range(select=("graph",)))
@@ -164,8 +177,11 @@ class Queries:
         return row
 
     async def state(self, graph_id: str) -> GraphState:
-        """The state of a graph: one read."""
-        return GraphState(str((await self.graph_row(graph_id)).columns["state"]))
+        """The state of a graph: one read. Raises IntegrityError for one that this version does not know."""
+        state = str((await self.graph_row(graph_id)).columns.get("state", ""))
+        if state not in _STATES:
+            raise IntegrityError(f"graph {graph_id} is in the state {show(state)}, which this version does not know")
+        return GraphState(state)
 
     async def status(self, graph_id: str) -> GraphStatus:
         """A graph with its tasks counted by state."""
@@ -330,7 +346,7 @@ class Queries:
                 verb = "failed for good" if status.state == TaskState.FAILED else "could not be run"
                 text = f"{verb} in run {status.run}"
                 text += f": {reason}" if reason else ""
-                remedy = f"mend it, then: taskgraph rerun {graph_id} {json.dumps(status.label, ensure_ascii=False)}"
+                remedy = f"mend it, then: {typed('rerun', graph_id, status.label, status.task_id)}"
             case TaskState.COMPLETED:
                 text = f"completed at {_clock_text(status.resolved)}"
             case _:
@@ -339,6 +355,7 @@ class Queries:
 
     async def events(self, graph_id: str, *, since: int = 0, limit: int = 1000) -> list[Event]:
         """The journal after event row number `since`, in order."""
+        check_graph_id(graph_id)
         found: list[Event] = []
         continuation: str | None = None
         while len(found) < limit:
@@ -357,6 +374,8 @@ class Queries:
 
     async def request(self, graph_id: str, request: str) -> Mapping[str, Value]:
         """The head row of an extension: state (staged, accepted, done, refused), reason. Raises NotFound."""
+        check_graph_id(graph_id)
+        check_graph_id(request, "a request")
         (row,) = await self._tables.get(graph_id, [f"request:{request}"])
         if row is None:
             raise NotFound(f"graph {graph_id} has no request {request}")
@@ -364,10 +383,18 @@ class Queries:
 
     async def partition(self, graph_id: str) -> list[Row]:
         """Every row of a graph, as a table explorer shows it."""
+        check_graph_id(graph_id)
         return await query_all(self._tables, graph_id, Range())
 
 
 _RELAYS: Final = ("join", "fork")
+_STATES: Final = frozenset(GraphState)
+
+
+def check_graph_id(text: str, what: str = "a graph") -> None:
+    """Raise InvalidInput for what cannot be an id: no store is asked for it."""
+    if not is_graph_id(text):
+        raise InvalidInput(f"{show(text)} cannot be the id of {what}: 1 to 64 letters, digits, - and _")
 
 
 def nearest(wanted: str, names: Sequence[str]) -> list[str]:

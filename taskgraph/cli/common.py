@@ -255,6 +255,15 @@ def tell_bug(session: Session, error: BaseException) -> int:
 class Root(TyperGroup):
     """The root command: whatever a command raises becomes an exit code here."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read what stands before the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if hasattr(error, "format_message"):
+                raise _harmless(error) from error.__cause__
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Usage errors are typer's own to tell."""
         try:
@@ -272,8 +281,14 @@ class Root(TyperGroup):
             raise
         except Exception as error:
             if hasattr(error, "format_message"):  # what typer raises for bad usage
-                raise
+                raise _harmless(error) from error.__cause__
             raise typer.Exit(tell_bug(_session_of(ctx), error)) from error
+
+
+def _harmless(error: Any) -> Any:
+    """A usage error that repeats what was typed, without what a terminal would obey."""
+    error.message = safe(str(error.message))
+    return error
 
 
 def _session_of(ctx: Any) -> Session:
@@ -311,10 +326,11 @@ def read_graph(file: str, kind: "Kind" = "graph") -> "tuple[GraphDocument, str]"
 
 def check_graph_id(graph_id: str) -> str:
     """An id that may be one. Raises InvalidInput."""
+    from taskgraph.jsontext import show
     from taskgraph.model import is_graph_id
 
     if not is_graph_id(graph_id):
-        raise InvalidInput(f"“{graph_id}” cannot be the id of a graph: 1 to 64 letters, digits, - and _")
+        raise InvalidInput(f"{show(graph_id)} cannot be the id of a graph: 1 to 64 letters, digits, - and _")
     return graph_id
 
 

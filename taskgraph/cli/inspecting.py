@@ -119,7 +119,7 @@ STATUS_EXAMPLES = examples("taskgraph status nightly-2026-08-01")
 def _print_status(session: Session, found: "GraphStatus") -> None:
     output = session.output
     out = output.out
-    metadata = [(name, safe(str(value))) for name, value in found.metadata.items()]
+    metadata = [(safe(name), safe(str(value))) for name, value in found.metadata.items()]
     tags = ", ".join(safe(f"{name}={value}") for name, value in found.tags.items())
     output.pairs(
         [
@@ -658,7 +658,7 @@ def rows(
         lines = [out.paint(safe(row.key), "bold")]
         width = max((len(name) for name in row.columns), default=0)
         lines += [
-            f"  {out.paint(name.ljust(width), 'dim')}  {safe(_value_text(value))}"
+            f"  {out.paint(safe(name).ljust(width), 'dim')}  {safe(_value_text(value))}"
             for name, value in row.columns.items()
         ]
         out.line("\n".join(lines))

@@ -54,7 +54,7 @@ from taskgraph.cli.progress import (
     submitting,
 )
 from taskgraph.errors import InvalidGraph, InvalidInput, InvalidSettings, Problem, Refused, StorageUnavailable
-from taskgraph.model import GraphState, TaskState
+from taskgraph.model import GraphState, TaskState, is_task_id
 
 if TYPE_CHECKING:
     from taskgraph.app import App
@@ -378,7 +378,9 @@ def _typed(one: Failure) -> str:
 
 
 async def log_tail(app: "App", graph_id: str, task_id: str, run: int, lines: int = _LOG_LINES_SHOWN) -> list[str]:
-    """The last lines of a run's log, without colours; none if there is no log."""
+    """The last lines of a run's log, without colours; none if there is no log, or no such task can be."""
+    if not is_task_id(task_id) or run < 0:
+        return []
     data = await app.logs.read(graph_id, task_id, run, limit=_LOG_WHOLE_BYTES)
     if not data:
         return []

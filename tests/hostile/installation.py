@@ -102,7 +102,7 @@ class OpenQueues(MemoryQueues):
 class TellingHandlers(Handlers):
     """Counts what became of the items of every message."""
 
-    fates: Counter[str] = Counter()
+    fates: Counter[str]
 
     async def handle(
         self, graph_id: str, messages: Sequence[Message], *, keep_alive: KeepAlive = no_keep_alive

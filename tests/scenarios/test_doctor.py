@@ -440,7 +440,7 @@ async def test_why_a_graph_does_not_move(local: Stage) -> None:
     found = await look(stage)
     assert found.sound
     assert "it is blocked by “a”" in found.causes[0].text
-    assert found.causes[0].remedy.endswith('taskgraph rerun graph "a"')
+    assert found.causes[0].remedy.endswith("taskgraph rerun graph a")
     await stage.rerun("a")
     await finish(stage)
     assert "it is finished" in await why()
