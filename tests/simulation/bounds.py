@@ -34,7 +34,7 @@ _OF_EXTENDING: Final = frozenset({"_STEP_ROWS_MAX", "LINK_REFERENCES_MAX", "GRAP
 
 
 @contextlib.contextmanager
-def bounded(bounds: Mapping[str, int]) -> Iterator[None]:
+def bounded(bounds: Mapping[str, Any]) -> Iterator[None]:
     """These limits, for a while."""
     if not bounds:
         yield

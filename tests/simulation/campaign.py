@@ -1,24 +1,44 @@
-"""Many histories, over several processes, and what they met: the report of `scripts/simulate`."""
+"""Many histories, over several processes, and what they met: the report of `scripts/simulate`.
 
+A process plays a chunk of seeds at a time and hands back its counters, so that a run of millions holds no more than a
+run of dozens. A run that is told to stop plays its chunks to their end and reports what was played.
+"""
+
+import concurrent.futures
+import gc
+import json
 import multiprocessing
+import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from tests.simulation.histories import world_of
 from tests.simulation.races import RACES
+from tests.simulation.remembered import remembering
+from tests.simulation.world import World
 
-CHUNK = 25  # histories that a process plays before it reports
-REACH_HISTORIES_MIN = 2_000  # so many histories must have met every race
+CHUNKS: Final = {"tiny": 250, "small": 50, "mixed": 25}
+"""Profile -> histories that a process plays before it reports: about half a second of them."""
+
+REACH_HISTORIES_MIN: Final = {"tiny": 100_000, "small": 20_000, "mixed": 2_000}
+"""Profile -> so many histories must have met every race that there is in it."""
+
+VIOLATIONS_KEPT_MAX: Final = 100
 
 
 @dataclass
 class Report:
-    """What was played. ends: state of the graph -> histories; violations: (seed, what broke)."""
+    """What was played. ends: state of the graph -> histories; violations: (seed, what broke), the first of them."""
 
+    profile: str = "mixed"
+    first: int = 0
     histories: int = 0
     calls: int = 0
+    commits: int = 0
+    steps: int = 0
     tasks: int = 0
     runs: int = 0
     extended: int = 0
@@ -26,94 +46,191 @@ class Report:
     faults: Counter[str] = field(default_factory=Counter)
     met: Counter[str] = field(default_factory=Counter)
     violations: list[tuple[int, str]] = field(default_factory=list)
+    broken: int = 0
     seconds: float = 0.0
+    cut_short: bool = False
 
     def add(self, other: "Report") -> None:
         """Take in what another process has played."""
         self.histories += other.histories
         self.calls += other.calls
+        self.commits += other.commits
+        self.steps += other.steps
         self.tasks += other.tasks
         self.runs += other.runs
         self.extended += other.extended
         self.ends.update(other.ends)
         self.faults.update(other.faults)
         self.met.update(other.met)
-        self.violations += other.violations
+        self.broken += other.broken
+        self.violations = sorted(self.violations + other.violations)[:VIOLATIONS_KEPT_MAX]
 
     def missed(self) -> list[str]:
         """Races that no history met."""
         return [race for race in RACES if not self.met[race]]
 
+    def as_object(self) -> dict[str, Any]:
+        """The report for machines."""
+        return {
+            "profile": self.profile,
+            "firstSeed": self.first,
+            "lastSeed": self.first + self.histories - 1,
+            "cutShort": self.cut_short,
+            "histories": self.histories,
+            "seconds": round(self.seconds, 3),
+            "historiesPerSecond": round(self.histories / self.seconds, 1) if self.seconds else None,
+            "storageCalls": self.calls,
+            "commits": self.commits,
+            "steps": self.steps,
+            "tasks": self.tasks,
+            "runs": self.runs,
+            "extensions": self.extended,
+            "ends": dict(sorted(self.ends.items())),
+            "faults": dict(sorted(self.faults.items())),
+            "races": {race: self.met[race] for race in RACES},
+            "missed": self.missed(),
+            "violations": self.broken,
+            "violationsKept": [{"seed": seed, "what": what} for seed, what in self.violations],
+        }
 
-def play(seed: int, *, small: bool) -> Report:
-    """One history, held against what graph and outcomes alone say."""
-    world = world_of(seed, small=small)
-    report = Report(histories=1)
+
+def judged(world: World, *, steps_max: int | None = None) -> tuple[str, str]:
+    """Play a history; gives how it ended ("" if it did not), and what broke ("" if nothing did)."""
     try:
-        end = world.run()
-        if end != world.oracle():
-            report.violations.append((seed, f"ended {end}, and should have {world.oracle()}"))
-        report.ends[end] += 1
+        end = world.run() if steps_max is None else world.run(steps_max)
+        expected = world.oracle()
     except Exception as error:
-        report.violations.append((seed, f"{type(error).__name__}: {error}"))
-    report.calls, report.tasks, report.runs = world.calls, len(world.tasks), len(world.executions)
-    report.extended = sum(world.extended)
+        return "", f"{type(error).__name__}: {error}"
+    return end, "" if end == expected else f"ended {end}, and should have {expected}"
+
+
+def play(seed: int, *, profile: str = "mixed") -> Report:
+    """One history, held against what graph and outcomes alone say."""
+    world = world_of(seed, profile=profile)
+    report = Report(profile, seed, histories=1)
+    end, broken = judged(world)
+    if end:
+        report.ends[end] += 1
+    if broken:
+        report.broken = 1
+        report.violations.append((seed, broken))
+    report.calls, report.commits, report.steps = world.calls, world.commits, world.steps
+    report.tasks, report.runs, report.extended = len(world.tasks), len(world.executions), sum(world.extended)
     report.faults, report.met = world.fault_counts, world.watch.met
     return report
 
 
-def _chunk(task: tuple[int, int, bool]) -> Report:
-    first, count, small = task
-    report = Report()
-    for seed in range(first, first + count):
-        report.add(play(seed, small=small))
+def _chunk(task: tuple[int, int, str]) -> Report:
+    first, count, profile = task
+    report = Report(profile, first)
+    collects = gc.isenabled()
+    gc.disable()  # what a history leaves is collected below, at once, and not at every few hundredth object
+    gc.freeze()
+    try:
+        with remembering():
+            for seed in range(first, first + count):
+                report.add(play(seed, profile=profile))
+    finally:
+        gc.collect()
+        gc.unfreeze()
+        if collects:
+            gc.enable()
     return report
 
 
-def _chunks(first: int, histories: int | None, deadline: float | None, small: bool) -> Iterator[tuple[int, int, bool]]:
-    seed = first
+def _ready() -> None:
+    """A process of a campaign leaves signals to the one that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _chunks(first: int, histories: int | None, profile: str) -> Iterator[tuple[int, int, str]]:
+    size, seed = CHUNKS[profile], first
     while histories is None or seed < first + histories:
-        if deadline is not None and time.monotonic() >= deadline:
-            return
-        count = CHUNK if histories is None else min(CHUNK, first + histories - seed)
-        yield seed, count, small
+        count = size if histories is None else min(size, first + histories - seed)
+        yield seed, count, profile
         seed += count
 
 
 def campaign(
-    first: int, *, histories: int | None, seconds: float | None = None, processes: int = 1, small: bool = False
+    first: int,
+    *,
+    histories: int | None,
+    seconds: float | None = None,
+    processes: int = 1,
+    profile: str = "mixed",
+    progress: Callable[[Report], None] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Report:
-    """Play histories from seed `first` on: so many, or for so long."""
+    """Play histories from seed `first` on: so many, or for so long.
+
+    progress: told now and then what has been played. stopped: asked now and then whether to end early.
+    """
     began = time.monotonic()
-    deadline = None if seconds is None else began + seconds
-    report = Report()
-    chunks = _chunks(first, histories, deadline, small)
+    report = Report(profile, first)
+
+    def over() -> bool:
+        report.cut_short = report.cut_short or stopped()
+        return report.cut_short or (seconds is not None and time.monotonic() - began >= seconds)
+
+    def take(part: Report) -> None:
+        report.add(part)
+        report.seconds = time.monotonic() - began
+        if progress is not None:
+            progress(report)
+
+    chunks = _chunks(first, histories, profile)
     if processes == 1:
-        for chunk in chunks:
-            report.add(_chunk(chunk))
+        while not over() and (chunk := next(chunks, None)) is not None:
+            take(_chunk(chunk))
     else:
-        with multiprocessing.get_context("fork").Pool(processes) as pool:
-            while batch := [chunk for _, chunk in zip(range(processes * 2), chunks, strict=False)]:
-                for part in pool.imap_unordered(_chunk, batch):
-                    report.add(part)
+        context = multiprocessing.get_context("fork")
+        with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context, initializer=_ready) as pool:
+            under_way: set[concurrent.futures.Future[Report]] = set()
+            while True:
+                while len(under_way) < processes * 2 and not over() and (chunk := next(chunks, None)) is not None:
+                    under_way.add(pool.submit(_chunk, chunk))
+                if not under_way:
+                    break
+                done, under_way = concurrent.futures.wait(
+                    under_way, timeout=1.0, return_when=concurrent.futures.FIRST_COMPLETED
+                )
+                for each in done:
+                    take(each.result())
     report.seconds = time.monotonic() - began
+    report.cut_short = report.cut_short and histories is not None and report.histories < histories
     return report
 
 
-def text(report: Report, first: int) -> str:
+def again(profile: str, seed: int) -> str:
+    """The command that plays one history again."""
+    return f"scripts/simulate{'' if profile == 'mixed' else f' --{profile}'} --seed {seed}"
+
+
+def text(report: Report) -> str:
     """The report, as Markdown."""
-    last = first + report.histories - 1
+    last = report.first + report.histories - 1
     per_second = report.histories / report.seconds if report.seconds else 0.0
+    each = report.calls / report.histories if report.histories else 0.0
+    cut = ", CUT SHORT" if report.cut_short else ""
+    played = f"{report.histories:,} histories in {report.seconds:.1f} s ({per_second:.0f}/s){cut}"
     lines = [
-        f"seeds {first} to {last}: {report.histories:,} histories in {report.seconds:.1f} s ({per_second:.0f}/s)",
-        f"{report.tasks:,} tasks, {report.runs:,} runs, {report.extended:,} extensions, {report.calls:,} storage calls",
+        f"{report.profile}: seeds {report.first} to {last}: {played}",
+        f"{report.tasks:,} tasks, {report.runs:,} runs, {report.extended:,} extensions",
+        f"{report.calls:,} storage calls ({each:.0f} in each), {report.commits:,} commits, {report.steps:,} steps",
         "ended: " + ", ".join(f"{count:,} {end}" for end, count in sorted(report.ends.items())),
         "faults: " + ", ".join(f"{count:,} {kind}" for kind, count in sorted(report.faults.items())),
+        f"one of them again: {again(report.profile, report.first)}",
         "",
         "| race | reached | what was seen |",
         "|---|---:|---|",
         *(f"| {race} | {report.met[race]:,} | {what} |" for race, what in RACES.items()),
         "",
-        f"violations: {len(report.violations)}",
+        f"violations: {report.broken:,}",
     ]
     return "\n".join(lines)
+
+
+def as_json(reports: list[Report]) -> str:
+    """All reports, for machines."""
+    return json.dumps([report.as_object() for report in reports], indent=2)

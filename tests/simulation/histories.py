@@ -5,12 +5,23 @@ The rates differ from seed to seed, and many are zero: a fault that is everywher
 
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from taskgraph.model import GraphDocument, TaskNode
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT
 from tests.simulation.world import Faults, World
 
-RATES = (0.0, 0.0, 0.01, 0.05, 0.1)
+PROFILES: Final = {
+    "tiny": "1 to 3 tasks, some 50 storage calls: as many histories as can be",
+    "small": "a few tasks and extensions",
+    "mixed": "small ones, wide ones, and some of dozens of tasks",
+}
+"""Profile -> what its histories are like."""
+
+OFTEN: Final = {"REDISPATCH_SECONDS": 30.0}
+"""What went unheard is said again in the first sweep after it, so that fewer are needed."""
+
+RATES: Final = (0.0, 0.0, 0.01, 0.05, 0.1)
 
 
 def random_document(
@@ -38,12 +49,48 @@ def wide_document(width: int) -> GraphDocument:
     return GraphDocument({**tasks, "z": TaskNode("z", tuple(middle))})
 
 
-def world_of(seed: int, *, small: bool = False) -> World:
-    """The history of a seed. small: never more than a few tasks, for many histories in little time."""
+def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World:
+    """The history of a seed. profile: see PROFILES; small: the profile of that name."""
+    profile = "small" if small else profile
+    return tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small")
+
+
+def tiny_world(seed: int) -> World:
+    """One to three tasks, and rarely an extension: some forty storage calls, met by every fault again and again."""
+    rng = random.Random(seed * 7 + 3)
+    document = random_document(rng, rng.choice((1, 1, 1, 1, 2, 2, 3)), density=rng.choice((0.3, 0.7)), reruns_max=1)
+    bounds: Mapping[str, Any] = rng.choice(({}, {}, FEW_LEAVES, NARROWER, CHUNKED, {**CHUNKED, **NARROWER}, TIGHT))
+    extensions: list[GraphDocument] = []
+    if bounds is not TIGHT and rng.random() < 0.2:
+        size = rng.choice((1, 1, 2))
+        extensions.append(random_document(rng, size, prefix="x0_", base=tuple(document.tasks), density=0.5))
+    labels = [*document.tasks, *(label for extension in extensions for label in extension.tasks)]
+    fragile = rng.choice((0.0, 0.0, 0.3))
+    fails = {label: rng.randrange(3) for label in labels if rng.random() < fragile}
+    faults = Faults(*(rng.choice(RATES) for _ in range(6)))
+    reruns = rng.random() < 0.5
+    if extensions and not reruns:
+        fails = {}
+    return World(
+        seed,
+        document,
+        fails,
+        extensions,
+        faults,
+        reruns,
+        bounds={**bounds, **OFTEN},
+        crowds=(4, 3, 2, 2),
+        storm_steps=(10, 80),
+        rival_rate=0.03,
+        sweep_seconds=60.0,
+    )
+
+
+def _world(seed: int, *, small: bool) -> World:
     rng = random.Random(seed * 7 + 1)
     shape = 0.0 if small else rng.random()
     sizes: Sequence[int] = (1, 1, 2) if small else (1, 2, 3, 5)
-    bounds: Mapping[str, int] = {}
+    bounds: Mapping[str, Any] = {}
     if shape < 0.9:
         document = random_document(
             rng, rng.randrange(1, 5 if small else 7), density=rng.choice((0.3, 0.3, 0.7)), reruns_max=2

@@ -105,9 +105,11 @@ class MemoryQueues:
         self._clock = clock
         self._ids = itertools.count(1)
         self.messages: dict[str, dict[str, tuple[float, int, str, str]]] = {}  # id -> visible at, count, receipt, body
+        self.changes = 0  # grows with each call that changed something
 
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
         checks.check_send(queue, bodies, delay_seconds)
+        self.changes += 1
         for body in bodies:
             key = f"{next(self._ids):08d}"
             self.messages.setdefault(queue, {})[key] = (self._clock.monotonic() + delay_seconds, 0, "", body)
@@ -118,6 +120,7 @@ class MemoryQueues:
         found: list[Delivery] = []
         if not held:
             return found
+        self.changes += 1
         for key in heapq.nsmallest(count, (key for key, message in held.items() if message[0] <= now)):
             _, taken, _, body = held[key]
             receipt = f"r{next(self._ids)}"
@@ -130,6 +133,7 @@ class MemoryQueues:
         message = held.get(delivery.id)
         if message is None or message[2] != delivery.receipt:
             raise StaleDelivery(delivery.id)
+        self.changes += 1
         receipt = f"r{next(self._ids)}"
         held[delivery.id] = (self._clock.monotonic() + lease_seconds, message[1], receipt, message[3])
         return Delivery(delivery.queue, delivery.id, receipt, delivery.body, delivery.dequeue_count)
@@ -139,6 +143,7 @@ class MemoryQueues:
         message = held.get(delivery.id)
         if message is None or message[2] != delivery.receipt:
             raise StaleDelivery(delivery.id)
+        self.changes += 1
         del held[delivery.id]
 
     async def count(self, queue: str) -> int:

@@ -5,27 +5,34 @@ or after the call, be told to stop in the middle of it, answer a commit that was
 silence, lose or double a message. Nobody polls: an actor is started when there is something for it, and time jumps
 where there is nothing for anybody. After the faults stop, time goes on until the graph is at rest; then the rows must
 say what the graph and the outcomes alone say.
+
+All chance of a history comes from one stream of numbers from 0 to 1: of the seed, or of a tape, which gives DULL when
+it has come to its end. DULL is the dullest draw of all: no fault, no time that goes by, and of all actors the last to
+have come goes on. So a history is shrunk by making its tape dull (`shrink`).
 """
 
 import asyncio
 import contextlib
+import functools
+import itertools
+import math
 import random
 import types
 from collections import Counter
-from collections.abc import Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from taskgraph import limits
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.messages import Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
-from taskgraph.model import GraphDocument, TaskNode, TaskState, reference_of, row_key, slugid_from, task_id_of
+from taskgraph.model import GraphDocument, TaskNode, TaskState, reference_of, row_key, task_id_of
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.tables import Change, Page, Range, Row
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import Swept, sweep
 from taskgraph.transitions import Claim, HandBack, Outcome
@@ -34,8 +41,28 @@ from tests.simulation.invariants import Invariants, Violation, hold, settled
 from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.races import Watch
 
-MESSAGE_LEASE_SECONDS = 30
-SKEWS_SECONDS = (0.0, 0.0, 0.0, -20.0, 75.0)  # how far the time of day of a process is off
+MESSAGE_LEASE_SECONDS: Final = 30
+SKEWS_SECONDS: Final = (75.0, -20.0, 0.0, 0.0, 0.0)  # how far the time of day of a process is off
+DULL: Final = 0.999_999
+STEPS_MAX: Final = 200_000
+EVENTS: Final = "taskgraph-events"
+WORK: Final = "taskgraph-work-default"
+_EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_NO_ROWS: Final[dict[str, Row]] = {}
+_task_id_of = functools.lru_cache(maxsize=10_000)(task_id_of)  # the same few labels in all histories
+
+
+_TOLD: Final = (
+    "state",
+    "run",
+    "claim",
+    "requiresLeft",
+    "failedTasks",
+    "rerunsLeft",
+    "retriesLeft",
+    "cursor",
+    "extending",
+)
 
 
 class Crash(BaseException):
@@ -47,13 +74,24 @@ def _step() -> Generator[None, None, None]:
     yield
 
 
+def of_tape(tape: Sequence[float]) -> Callable[[], float]:
+    """Draws as they stand on a tape, and dull ones ever after."""
+    return itertools.chain(tape, itertools.repeat(DULL)).__next__
+
+
 class VirtualClock:
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, draw: Callable[[], float]) -> None:
         self.seconds = 0.0
-        self._rng = rng
+        self._draw = draw
+        self._ids = itertools.count(1)
+        self._told = -1.0
+        self._now = _EPOCH
 
     def now(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
+        if self._told != self.seconds:
+            self._told = self.seconds
+            self._now = _EPOCH + timedelta(seconds=self.seconds)
+        return self._now
 
     def monotonic(self) -> float:
         return self.seconds
@@ -62,25 +100,25 @@ class VirtualClock:
         await _step()
 
     def new_id(self) -> str:
-        return slugid_from(self._rng.randbytes(16))
+        return f"id-{next(self._ids)}"
 
     def jitter(self) -> float:
-        return self._rng.random()
+        return self._draw()
 
 
-class SkewedClock(VirtualClock):
+class SkewedClock:
     """The clock of a process whose time of day is off."""
 
-    def __init__(self, true: VirtualClock, rng: random.Random, skew_seconds: float) -> None:
-        super().__init__(rng)
+    def __init__(self, true: VirtualClock, skew_seconds: float) -> None:
         self._true = true
         self._skew = timedelta(seconds=skew_seconds)
+        self.monotonic = true.monotonic
+        self.sleep = true.sleep
+        self.new_id = true.new_id
+        self.jitter = true.jitter
 
     def now(self) -> datetime:
         return self._true.now() + self._skew
-
-    def monotonic(self) -> float:
-        return self._true.seconds
 
 
 @dataclass
@@ -102,7 +140,11 @@ class FaultyTables:
 
     async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
         world = self._world
-        await world.call("get")
+        await _step()
+        world.called("get", partition, keys)
+        rows = self._inner.partitions.get(partition, _NO_ROWS)
+        if len(keys) <= 3:
+            return [rows.get(key) for key in keys]
         found: list[Row | None] = []
         commits = len(world.watch.written)
         for start in range(0, len(keys), 3):  # no snapshot: others may write between
@@ -113,10 +155,11 @@ class FaultyTables:
         return found
 
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
-        await self._world.call("query")
         world = self._world
+        await _step()
+        world.called("query", partition, (continuation or rows.start or "all",))
         page = await self._inner.query(partition, rows, limit=min(limit, 3), continuation=continuation)
-        if page.rows and world.active and world.rng.random() < 0.05:
+        if page.rows and world.active and world.random() < 0.05:
             page = Page([], continuation or page.rows[0].key)  # nothing yet, and no end either
         if page.continuation is not None:
             world.watch.met["R17"] += 1
@@ -124,24 +167,30 @@ class FaultyTables:
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
         world = self._world
-        await world.call("commit")
+        await _step()
+        world.called("commit", partition, changes)
         before = world.watch.before_commit(world.actor, partition, changes)
         try:
             etags = await self._inner.commit(partition, changes)
         except Conflict as conflict:
             world.watch.conflict(world.actor, partition, changes, conflict)
+            if world.trace is not None:
+                world.tell(f"conflict: {conflict}")
             raise
+        world.commits += 1
         world.committed(partition, changes)
         world.watch.committed(world.actor, partition, changes, before)
-        draw = world.rng.random()
         faults = world.faults
-        if draw < faults.unclear:
-            world.fault("unclear", partition)
-            raise Unclear("the answer was lost")
-        if draw < faults.unclear + faults.false_conflict:
-            world.fault("false_conflict", partition)
-            raise Conflict("412 on the own write")
-        await world.after("commit")
+        if world.active:
+            wrong = faults.unclear + faults.false_conflict
+            draw = world.random() if wrong else DULL
+            if draw < faults.unclear:
+                world.fault("unclear", partition)
+                raise Unclear("the answer was lost")
+            if draw < wrong:
+                world.fault("false_conflict", partition)
+                raise Conflict("412 on the own write")
+            world.after()
         return etags
 
     async def close(self) -> None:
@@ -156,38 +205,53 @@ class FaultyQueues:
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
         world = self._world
         for body in bodies:
-            await world.call("send")
-            draw = world.rng.random()
-            copies = 0 if draw < world.faults.lose else 2 if draw > 1 - world.faults.double else 1
-            if copies != 1:
-                world.fault("double" if copies else "lose", queue)
+            await _step()
+            world.called("send", queue, (body,))
+            copies = 1
+            faults = world.faults
+            if world.active and (faults.lose or faults.double):
+                draw = world.random()
+                copies = 0 if draw < faults.lose else 2 if draw < faults.lose + faults.double else 1
+                if copies != 1:
+                    world.fault("double" if copies else "lose", queue)
             await self._inner.send(queue, [body] * copies, delay_seconds=delay_seconds)
             world.watch.sent(world.actor, queue, body)
-            await world.after("send")
+            if world.active:
+                world.after()
 
     async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
         world = self._world
-        await world.call("receive")
+        await _step()
+        world.called("receive", queue)
         found = await self._inner.receive(queue, count=count, lease_seconds=lease_seconds)
-        world.watch.received(world.actor, found)
+        if found:
+            world.watch.received(world.actor, found)
+            if world.trace is not None:
+                world.tell("got " + ", ".join(f"{world.short(each.body)} #{each.dequeue_count}" for each in found))
         return found
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
-        await self._world.call("renew")
+        await _step()
+        self._world.called("renew", delivery.queue)
         return await self._inner.renew(delivery, lease_seconds=lease_seconds)
 
     async def delete(self, delivery: Delivery) -> None:
         world = self._world
-        await world.call("delete")
+        await _step()
+        world.called("delete", delivery.queue, (delivery.body,))
         try:
             await self._inner.delete(delivery)
         except StaleDelivery:
             world.watch.taken_over(world.actor, delivery)
+            if world.trace is not None:
+                world.tell("too late: somebody else has it")
             raise
-        await world.after("delete")
+        if world.active:
+            world.after()
 
     async def count(self, queue: str) -> int:
-        await self._world.call("count")
+        await _step()
+        self._world.called("count", queue)
         return await self._inner.count(queue)
 
     async def close(self) -> None:
@@ -208,11 +272,15 @@ class Actor:
     commits: int = 0
     conflicts: int = 0
     idle_seconds: float = 0.0
+    number: int = 0
 
 
 @dataclass
 class World:
-    """One history."""
+    """One history.
+
+    tape: draws to play instead of those of the seed. trace: told what happens, line by line, if it is a list.
+    """
 
     seed: int
     document: GraphDocument
@@ -221,30 +289,45 @@ class World:
     faults: Faults = field(default_factory=Faults)
     reruns: bool = False  # somebody reruns by hand whatever failed for good, again and again
     graph_id: str = "g"
-    bounds: Mapping[str, int] = field(default_factory=dict)  # limits made small
+    bounds: Mapping[str, Any] = field(default_factory=dict)  # limits made small
+    crowds: Sequence[int] = (6, 4, 4, 3, 2)  # so many actors at once, while there is something for them
+    storm_steps: tuple[int, int] | None = None  # the faults stop after so many steps; None: the more tasks, the later
+    rival_rate: float = 0.1  # of another submitter, at each look
+    sweep_seconds: float = limits.SWEEP_SECONDS
+    tape: Sequence[float] | None = None
+    trace: list[str] | None = None
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.clock = VirtualClock(self.rng)
+        self.random: Callable[[], float] = self.rng.random if self.tape is None else of_tape(self.tape)
+        self.clock = VirtualClock(self._draw)
         self.tables = MemoryTables()
         self.queues = MemoryQueues(self.clock)
         self.actors: list[Actor] = []
         self.actor = Actor("nobody", None, 0.0)
+        self.spawned = 0
+        self.steps = 0
         self.calls = 0
+        self.commits = 0
         self.crashes = 0
         self.fault_counts: Counter[str] = Counter()
         self.executions: dict[tuple[str, int], int] = {}
         self.extended = [False] * len(self.extensions)
         self.asked_at = [-1e9] * len(self.extensions)
         self.rerun_at = -1e9
-        self.next_sweep = limits.SWEEP_SECONDS
+        self.next_sweep = self.sweep_seconds
+        self._due_known = -1
+        self._due = (math.inf, math.inf)
         self.active = False
         self.tasks = dict(self.document.tasks)
         for extension in self.extensions:
             self.tasks |= extension.tasks
         self.invariants = Invariants(self.graph_id, self.tasks)
         self.watch = Watch(self)
-        self.labels = {task_id_of(self.graph_id, label): label for label in self.tasks}
+        self.labels = {_task_id_of(self.graph_id, label): label for label in self.tasks}
+
+    def _draw(self) -> float:
+        return self.random()
 
     @property
     def history(self) -> list[str]:
@@ -263,32 +346,72 @@ class World:
             self.watch.met["R11"] += 1
         if kind == "double":
             self.watch.met["R12"] += 1
+        if self.trace is not None:
+            self.tell(f"FAULT {kind}")
 
-    async def call(self, kind: str) -> None:
-        await _step()
+    def called(self, kind: str, where: str, what: Sequence[Any] = ()) -> None:
+        """A storage call begins: it may never reach the store."""
         self.calls += 1
+        if self.trace is not None:
+            self.tell(f"{kind} {where}" + ("" if not what else ": " + ", ".join(map(self.short, what))))
         if self.active:
-            if self.rng.random() < self.faults.crash:
-                self._die()
-            if self.rng.random() < self.faults.unavailable:
-                self.fault_counts["unavailable"] += 1
+            faults = self.faults
+            if faults.crash and self.random() < faults.crash:
+                self._die("before it")
+            if faults.unavailable and self.random() < faults.unavailable:
+                self.fault("unavailable", where)
                 self.watch.unavailable()
                 raise StorageUnavailable("503")
             self.watch.storm = 0
 
-    async def after(self, kind: str) -> None:
-        if self.active and self.rng.random() < self.faults.crash:
-            self._die()
+    def after(self) -> None:
+        """A storage call is done: whoever made it may never know."""
+        crash = self.faults.crash
+        if crash and self.random() < crash:
+            self._die("after it")
 
-    def _die(self) -> None:
+    def _die(self, when: str) -> None:
         self.crashes += 1
         self.fault_counts["crash"] += 1
+        if self.trace is not None:
+            self.tell(f"FAULT crash {when}")
         raise Crash
+
+    # --- what people read
+
+    def tell(self, what: str) -> None:
+        """A line of the trace."""
+        assert self.trace is not None
+        who = f"{self.actor.name} {self.actor.number}" if self.actor.number else ""
+        self.trace.append(f"{self.steps:>5} {self.clock.seconds:>8.2f}s  {who:<12} {what}")
+
+    def short(self, what: Any) -> str:
+        """A key, message or change as people say it: labels for taskIds, states and counts for columns."""
+        if isinstance(what, Insert):
+            state = what.columns.get("state")
+            text = f"+{what.key}" + (f" {state}" if state else "") + self._facts(what.columns)
+        elif isinstance(what, Merge):
+            told = [f"{name}={what.columns[name]}" for name in _TOLD if name in what.columns]
+            text = f"~{what.key} {' '.join(told)}".rstrip()
+        elif isinstance(what, Delete):
+            text = f"-{what.key}"
+        else:
+            text = str(what)
+        for task_id, label in self.labels.items():
+            text = text.replace(task_id, label)
+        return text
+
+    def _facts(self, columns: Mapping[str, Any]) -> str:
+        return f" [{columns['kinds']}]" if "kinds" in columns else ""
 
     # --- actors
 
+    def choice(self, among: Sequence[Any]) -> Any:
+        """One of these; the last is the dullest."""
+        return among[int(self.random() * len(among))]
+
     def handlers(self, skew_seconds: float = 0.0) -> Handlers:
-        clock = SkewedClock(self.clock, self.rng, skew_seconds) if skew_seconds else self.clock
+        clock = SkewedClock(self.clock, skew_seconds) if skew_seconds else self.clock
         return Handlers(Records(FaultyTables(self), clock), FaultyQueues(self), clock)
 
     async def _submit(self) -> None:
@@ -310,7 +433,7 @@ class World:
     async def _handler(self, handlers: Handlers) -> None:
         queues = handlers.queues
         found = await queues.receive(
-            handlers.names.events, count=self.rng.choice((1, 2, 8, 32)), lease_seconds=MESSAGE_LEASE_SECONDS
+            handlers.names.events, count=self.choice((1, 2, 8, 32)), lease_seconds=MESSAGE_LEASE_SECONDS
         )
         if not found:
             return
@@ -345,7 +468,8 @@ class World:
                 self.watch.claimed(answer)
                 if not isinstance(item, Claim) or answer.outcome not in (Outcome.APPLIED, Outcome.REPEATED):
                     continue
-                if self.active and self.rng.random() < 0.03:
+                if self.active and self.random() < 0.03:
+                    self.fault_counts["handed back"] += 1
                     await handlers.transition(self.graph_id, [HandBack(item.task_id, item.run, item.claim, "stop")])
                     continue
                 self._executed(item)
@@ -382,7 +506,7 @@ class World:
                 await handlers.queues.send(handlers.names.events, [to_text(message)])
 
     async def _sweep(self) -> None:
-        swept = await sweep(self.handlers(self.rng.choice(SKEWS_SECONDS)))
+        swept = await sweep(self.handlers(self.choice(SKEWS_SECONDS)), period_seconds=self.sweep_seconds)
         assert isinstance(swept, Swept)
 
     # --- invariants
@@ -398,33 +522,38 @@ class World:
     # --- the driver
 
     def spawn(self, name: str, coroutine: Coroutine[Any, Any, Any]) -> None:
-        actor = Actor(name, coroutine, self.clock.seconds)
+        self.spawned += 1
+        actor = Actor(name, coroutine, self.clock.seconds, number=self.spawned)
         self.watch.spawned(actor)
         self.actors.append(actor)
 
     def advance(self) -> None:
-        rng = self.rng
-        index = int(rng.random() * len(self.actors))
-        actor = self.actor = self.actors[index]
-        actor.idle_seconds = self.clock.seconds - actor.advanced_at
-        actor.advanced_at = self.clock.seconds
+        """Somebody goes on, up to the next storage call."""
+        actors = self.actors
+        index = int(self.random() * len(actors)) if len(actors) > 1 else 0
+        actor = self.actor = actors[index]
+        seconds = self.clock.seconds
+        actor.idle_seconds = seconds - actor.advanced_at
+        actor.advanced_at = seconds
         try:
-            if self.active and rng.random() < self.faults.crash / 4:
+            if self.active and self.faults.crash and self.random() < self.faults.crash / 4:
                 # Told to stop inside a storage call, whose answer it never hears.
-                self.fault_counts["cancelled"] += 1
+                self.fault("cancelled", "")
                 self.watch.met["R55"] += 1
                 actor.coroutine.throw(asyncio.CancelledError())
             else:
                 actor.coroutine.send(None)
+            return
         except StopIteration:
-            del self.actors[index]
+            pass
         except (Crash, asyncio.CancelledError):
             self.watch.crashed(actor)
-            del self.actors[index]
-        except (StorageUnavailable, Conflict, Unclear):
-            del self.actors[index]
+        except (StorageUnavailable, Conflict, Unclear) as error:
+            if self.trace is not None:
+                self.tell(f"gives up: {error!r}")
         except TaskgraphError as error:
             raise Violation(f"{actor.name}: {error!r}") from error
+        del actors[index]
 
     def submitted(self) -> bool:
         return self.invariants.graph_state not in ("", "submitting")
@@ -432,7 +561,7 @@ class World:
     def state(self) -> str:
         return self.invariants.graph_state
 
-    def run(self, steps_max: int = 200_000) -> str:
+    def run(self, steps_max: int = STEPS_MAX) -> str:
         """Faults first, then quiet time; gives the final state of the graph."""
         try:
             with bounded(self.bounds):
@@ -446,20 +575,22 @@ class World:
                 actor.coroutine.close()
 
     def _run(self, steps_max: int) -> str:
-        rng, clock = self.rng, self.clock
+        draw, clock, actors = self.random, self.clock, self.actors
         self.active = True
-        stormy = rng.randrange(50, min(200 + 50 * len(self.tasks), 2000))
-        crowd = rng.choice((2, 3, 4, 4, 6))
+        least, most = self.storm_steps or (50, min(200 + 50 * len(self.tasks), 2000))
+        stormy = most - 1 - int(draw() * (most - least))
+        crowd = self.choice(self.crowds)
         look_at = 0
-        handlers = [self.handlers(rng.choice(SKEWS_SECONDS)) for _ in range(3)]
+        handlers = [self.handlers(self.choice(SKEWS_SECONDS)) for _ in range(3)]
         for step in range(steps_max):
+            self.steps = step
             if step == stormy:
                 self._calm()
-            if not self.actors or (step >= look_at and len(self.actors) < crowd):
+            if not actors or (step >= look_at and len(actors) < crowd):
                 chosen = self._next_actor(handlers)
                 if chosen is not None:
                     self.spawn(*chosen)
-                elif not self.actors:
+                elif not actors:
                     if self._ended():
                         return self.state()
                     self._pass_time()
@@ -467,15 +598,17 @@ class World:
                 else:
                     look_at = step + 4  # nothing comes up all that fast
             self.advance()
-            draw = rng.random()
-            if draw < 0.1:  # time goes by while they are at work; seldom much, as when a machine sleeps
-                clock.seconds += 70.0 if draw < 0.0015 else rng.choice((0.1, 1.0, 7.0))
+            passes = draw()
+            if passes < 0.1:  # time goes by while they are at work; seldom much, as when a machine sleeps
+                clock.seconds += 70.0 if passes < 0.0015 else self.choice((0.1, 1.0, 7.0))
         raise Violation(f"no end after {steps_max} steps: {self.state()}")
 
     def _tasks_taken(self) -> dict[str, TaskNode]:
         """The tasks of the submission and of all extensions that were taken."""
-        answers = {row.columns.get("digest"): row.columns.get("state") for row in self.rows.values()}
         tasks = dict(self.document.tasks)
+        if not self.extensions:
+            return tasks
+        answers = {row.columns.get("digest"): row.columns.get("state") for row in self.rows.values()}
         for done, extension in zip(self.extended, self.extensions, strict=True):
             answer = answers.get(content_hash(extension))
             hold(answer == "done" or not done, f"an extension was done, and is {answer}")
@@ -485,20 +618,23 @@ class World:
 
     def _calm(self) -> None:
         self.active = False
-        self.faults = Faults()
+        if self.trace is not None:
+            self.trace.append(f"{self.steps:>5} {self.clock.seconds:>8.2f}s  from here on without faults")
 
     def _pass_time(self) -> None:
         """Nobody has anything to do: on to the next moment at which somebody may."""
-        names = self._names
-        due = min(self.queues.due_seconds(names[0]), self.queues.due_seconds(names[1]), self.next_sweep)
-        self.clock.seconds = max(self.clock.seconds, due) + 0.01
+        self.clock.seconds = max(self.clock.seconds, min(*self._due_seconds(), self.next_sweep)) + 0.01
 
-    @property
-    def _names(self) -> tuple[str, str]:
-        return ("taskgraph-events", "taskgraph-work-default")
+    def _due_seconds(self) -> tuple[float, float]:
+        """When the next event message may be received, and the next work message."""
+        queues = self.queues
+        if queues.changes != self._due_known:
+            self._due_known = queues.changes
+            self._due = queues.due_seconds(EVENTS), queues.due_seconds(WORK)
+        return self._due
 
     def _ended(self) -> bool:
-        if not self.submitted() or any(self.queues.messages.get(name) for name in self._names):
+        if not self.submitted() or any(self.queues.messages.get(name) for name in (EVENTS, WORK)):
             return False
         if self.state() == "finished":
             return True
@@ -514,39 +650,44 @@ class World:
 
     def _next_actor(self, handlers: list[Handlers]) -> tuple[str, Coroutine[Any, Any, Any]] | None:
         """Somebody for whom there is something to do."""
-        rng, now = self.rng, self.clock.seconds
-        if not self.submitted() and (rng.random() < 0.1 or not any(each.name == "submit" for each in self.actors)):
+        draw, now = self.random, self.clock.seconds
+        submitted = self.invariants.graph_state not in ("", "submitting")
+        if not submitted and (draw() < self.rival_rate or not any(each.name == "submit" for each in self.actors)):
             return "submit", self._submit()
-        events, work = self._names
+        events, work = self._due_seconds()
         choices: list[str] = []
-        if self.queues.due_seconds(events) <= now:
-            choices += ("handler", "handler")
-        if self.queues.due_seconds(work) <= now:
-            choices += ("worker", "worker")
-        if now >= self.next_sweep or rng.random() < 0.01:
+        if now >= self.next_sweep or draw() < 0.01:
             choices.append("sweep")
-        if self.submitted():
-            waiting = [n for n, done in enumerate(self.extended) if not done]
-            number = rng.choice(waiting) if waiting else -1
-            if waiting and (now - self.asked_at[number] > 20.0 or rng.random() < 0.02) and self.state() != "finished":
-                choices.append("extend")
-            if self.reruns and self.state() == "blocked" and now - self.rerun_at > 20.0 and self._at_rest():
+        number = -1
+        if submitted:
+            state = self.invariants.graph_state
+            waiting = [n for n, done in enumerate(self.extended) if not done] if self.extended else []
+            if waiting and state != "finished":
+                number = self.choice(waiting)
+                if now - self.asked_at[number] > 20.0 or draw() < 0.02:
+                    choices.append("extend")
+            if self.reruns and state == "blocked" and now - self.rerun_at > 20.0 and self._at_rest():
                 choices.append("rerun")
+        if work <= now:
+            choices += ("worker", "worker")
+        if events <= now:
+            choices += ("handler", "handler")
         if not choices:
             return None
-        match rng.choice(choices):
+        chosen = choices[int(draw() * len(choices))]
+        match chosen:
             case "handler":
-                return "handler", self._handler(rng.choice(handlers))
+                return chosen, self._handler(self.choice(handlers))
             case "worker":
-                return "worker", self._worker(rng.choice(handlers), f"w{rng.randrange(3)}")
+                return chosen, self._worker(self.choice(handlers), f"w{int(draw() * 3)}")
             case "extend":
                 self.asked_at[number] = now
-                return "extend", self._extend(number)
+                return chosen, self._extend(number)
             case "rerun":
                 self.rerun_at = now
-                return "rerun", self._rerun()
-        self.next_sweep = now + limits.SWEEP_SECONDS
-        return "sweep", self._sweep()
+                return chosen, self._rerun()
+        self.next_sweep = now + self.sweep_seconds
+        return chosen, self._sweep()
 
     def oracle(self) -> str:
         """From graph and outcomes alone: how must it end? (Leases lost too often block a graph that nobody reruns.)"""

@@ -1,0 +1,74 @@
+"""Answers that are remembered: plain functions of values, of which millions of small histories ask the same.
+
+Each of these functions gives the same for the same, and what it gives is never changed; so a history is the same with
+and without this, and only quicker. What decides anything is never remembered.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from taskgraph import documents, extending, layout, messages, submission
+from taskgraph.model import GraphDocument, TaskNode, task_id_of
+from tests.simulation import races, world
+
+_KEPT_MAX: Final = 20_000
+
+
+def _node_digest(wanted: Callable[[TaskNode], str]) -> Callable[[TaskNode], str]:
+    known: dict[tuple[Any, ...], str] = {}
+
+    def node_digest(node: TaskNode) -> str:
+        if node.task:
+            return wanted(node)
+        key = (node.label, node.requires, node.reruns)
+        digest = known.get(key)
+        if digest is None:
+            if len(known) >= _KEPT_MAX:
+                known.clear()
+            digest = known[key] = wanted(node)
+        return digest
+
+    return node_digest
+
+
+def _content_hash(wanted: Callable[[GraphDocument], str]) -> Callable[[GraphDocument], str]:
+    known: dict[tuple[Any, ...], str] = {}
+
+    def content_hash(document: GraphDocument) -> str:
+        nodes = document.tasks.values()
+        if document.routing or document.metadata or document.tags or any(node.task for node in nodes):
+            return wanted(document)
+        key = tuple([(node.label, node.requires, node.reruns) for node in nodes])
+        digest = known.get(key)
+        if digest is None:
+            if len(known) >= _KEPT_MAX:
+                known.clear()
+            digest = known[key] = wanted(document)
+        return digest
+
+    return content_hash
+
+
+@contextlib.contextmanager
+def remembering() -> Iterator[None]:
+    """These functions, with a memory, for a while."""
+    node_digest = _node_digest(documents.node_digest)
+    content_hash = _content_hash(documents.content_hash)
+    cached = functools.lru_cache(maxsize=_KEPT_MAX)
+    changed: list[tuple[Any, str, Any]] = [
+        *((module, "node_digest", node_digest) for module in (documents, layout, extending)),
+        *((module, "content_hash", content_hash) for module in (submission, world, races)),
+        *((module, "task_id_of", cached(task_id_of)) for module in (layout, extending)),
+        (extending, "read_document", cached(documents.read_document)),
+        (world, "parse", cached(messages.parse)),
+    ]
+    before = [(module, name, getattr(module, name)) for module, name, _ in changed]
+    for module, name, function in changed:
+        setattr(module, name, function)
+    try:
+        yield
+    finally:
+        for module, name, function in before:
+            setattr(module, name, function)
