@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.disable(logging.CRITICAL)  # warnings about storage that fails, as it is told to
     profiles = [profile for profile in PROFILES if getattr(options, profile)] or ["mixed"]
     if options.exhaustive:
-        return play_exhaustively(options.processes, options.pairs, options.seed or 1)
+        return exhaustive.report(options.processes, pairs=options.pairs, seed=options.seed or 1, lives=options.lives)
     if options.seed is not None and not options.histories and not options.seconds:
         return play_one(options.seed, profiles[0], shrunk=options.shrink)
     return play_many(options, profiles)
@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     parser.add_argument("--exhaustive", action="store_true", help="every kind of fault at every storage call instead")
     parser.add_argument("--pairs", type=float, metavar="SHARE", help="with --exhaustive: this share of all pairs too")
+    parser.add_argument("--lives", metavar="A-B", help="with --exhaustive: these lives only, counted from 1")
     return parser
 
 
@@ -207,20 +208,6 @@ def _tell_shrunk(shrunk: Shrunk, command: str) -> None:
         f"\n{len(world.tasks)} tasks, {shrunk.calls} storage calls, {faults} faults (found in {shrunk.plays} histories)"
         f"\nVIOLATION {shrunk.broken}\n  shrink it again: {command} --shrink"
     )
-
-
-def play_exhaustively(processes: int, pairs: float | None, seed: int) -> int:
-    """All singles, and a share of the pairs."""
-    tallies = exhaustive.play_all_singles(processes)
-    print(exhaustive.table(tallies, "life, one fault"))
-    if pairs:
-        more = exhaustive.play_all_pairs(processes, share=pairs, seed=seed)
-        print("\n" + exhaustive.table(more, "life, two faults"))
-        tallies = tallies + more
-    violations = [violation for tally in tallies for violation in tally.violations]
-    for violation in violations:
-        print(f"VIOLATION {violation}")
-    return EXIT_BROKEN if violations else 0
 
 
 if __name__ == "__main__":

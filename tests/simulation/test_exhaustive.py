@@ -1,27 +1,36 @@
 """Every storage call × every kind of fault, over sixty lives of graphs; `scripts/simulate --exhaustive` plays them all.
 
 In every test run each call that changes something meets one kind of fault (the kinds take turns), of the calls that
-only read every fifth, and some pairs of faults are drawn; the slow tests play every kind at every call, and many pairs.
+only read every fifth; some pairs of faults are drawn, and all pairs of the smallest life are explored. The slow tests
+play every kind at every call, and all pairs of faults.
 """
 
 import logging
+import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pytest
 
 from taskgraph import limits
+from tests.simulation import playing
+from tests.simulation.bounds import bounded
 from tests.simulation.exhaustive import (
-    KINDS,
-    LIVES,
     SMALL,
-    Tally,
+    chosen,
+    draw_all_pairs,
     play_all_pairs,
     play_all_singles,
-    play_pairs,
     play_singles,
-    table,
+    report,
 )
+from tests.simulation.invariants import Invariants
+from tests.simulation.lives import GRAPH_ID, LIVES, Life, chain
+from tests.simulation.mutants import no_sweep
+from tests.simulation.pairs import Explorer, Pairs, explore_pairs, hold_sampled
+from tests.simulation.playing import Play
+from tests.simulation.states import States
+from tests.simulation.tally import KINDS, Tally, kinds_at, table
 
 RECOVERY_SECONDS_MAX = limits.HANDLER_LEASE_SECONDS + limits.LEASE_SECONDS + 2 * limits.SWEEP_SECONDS
 """Virtual time by which one fault may delay a graph."""
@@ -47,7 +56,7 @@ def test_there_are_many_lives_with_names_of_their_own() -> None:
 
 def test_a_fault_at_every_storage_call() -> None:
     tallies = play_all_singles(turn=0)
-    kinds = check(tallies, "life, one kind of fault at each call")
+    kinds = check(tallies, "life, faults")
     assert sum(tally.runs for tally in tallies) > 2_500
     assert all(kinds[kind] > 30 for kind in KINDS)
     assert max(tally.slowest_seconds for tally in tallies) <= RECOVERY_SECONDS_MAX
@@ -59,26 +68,178 @@ def test_every_kind_of_fault_at_every_storage_call_of_small_lives(life) -> None:
 
 
 def test_some_pairs_of_faults() -> None:
-    tallies = play_all_pairs(share=0.0001)
-    check(tallies, "life, some pairs of faults")
+    tallies = draw_all_pairs(share=0.00005)
+    check(tallies, "life, pairs drawn")
     assert sum(tally.runs for tally in tallies) > 100
+
+
+# --- all pairs, without playing the same end twice
+
+
+def pairs_in_full(life: Life) -> Tally:
+    """Every pair of faults, each played from the beginning to the end."""
+    tally = Tally()
+    with bounded(life.bounds):
+        calm = Play(life)
+        calm.run()
+        for first, call in enumerate(calm.gate.calls, 1):
+            for kind in kinds_at(call):
+                after = Play(life, {first: kind})
+                after.run()
+                for second, other in enumerate(after.gate.calls[first:], first + 1):
+                    for other_kind in kinds_at(other):
+                        play = Play(life, {first: kind, second: other_kind})
+                        play.run()
+                        tally.cases += 1
+                        later = play.clock.seconds - calm.clock.seconds
+                        tally.slowest_seconds = max(tally.slowest_seconds, later)
+    return tally
+
+
+def hold_all_sampled(tallies: Sequence[Pairs], each: int) -> int:
+    """Play some of what was not played; gives how many."""
+    rng = random.Random(0)
+    lives = {life.name: life for life in LIVES}
+    held = 0
+    for tally in tallies:
+        further = [pruned for pruned in tally.sampled if pruned.seen is not None]
+        for pruned in (*rng.sample(tally.sampled, min(each, len(tally.sampled))), *further[: each // 2]):
+            hold_sampled(lives[tally.name], pruned, rng)
+            held += 1
+    return held
+
+
+def test_pairs_that_are_not_played_go_on_as_those_that_stand_for_them() -> None:
+    tally = explore_pairs(LIVES[0])
+    check([tally], "life, pairs of faults")
+    assert tally.cases > 8_000
+    assert tally.runs < tally.cases / 3
+    assert hold_all_sampled([tally], 100) > 100
+
+
+@pytest.mark.slow
+def test_all_pairs_are_covered_and_counted() -> None:
+    explored, played = explore_pairs(LIVES[0]), pairs_in_full(LIVES[0])
+    assert explored.cases == played.cases
+    assert explored.slowest_seconds == played.slowest_seconds
+
+
+def test_a_world_that_is_restored_goes_on_as_it_did() -> None:
+    life = next(life for life in LIVES if life.name == "extended in chunks")
+    states = States()
+    with bounded(life.bounds):
+        play = Play(life)
+        kept = []
+        more = True
+        while more:
+            kept.append((play.snapshot(), states.of(play), play.gate.number))
+            more = play.advance()
+        end, calls = play.verdict(), play.gate.number
+        assert len({state for _, state, _ in kept}) > 10
+        for snapshot, state, number in random.Random(1).sample(kept, 10):
+            play.restore(snapshot)
+            assert (states.of(play), play.gate.number) == (state, number)
+            assert (play.run(), play.gate.number) == (end, calls)
+
+
+def test_a_state_holds_everything_that_the_future_depends_on() -> None:
+    """One thing at a time is made different: rows, messages, memories, what is held, where the driver stands, time."""
+    life = Life("one held", chain(2), held=["c0"], acts=[])
+    states = States()
+    play = Play(life)
+    while play.task_state("c0") != "completed":
+        assert play.advance()
+    play.queues.messages["taskgraph-events"] = {"00000001": (play.clock.seconds + 5.0, 1, "r1", "a message")}
+    known = play.snapshot()
+    before = states.of(play)
+
+    def differs() -> bool:
+        found = states.of(play) != before
+        play.restore(known)
+        assert states.of(play) == before
+        return found
+
+    messages = play.queues.messages
+    messages["taskgraph-events"]["00000002"] = (0.0, 0, "", "another")
+    assert differs()
+    play.queues.messages["taskgraph-events"]["00000001"] = (play.clock.seconds + 5.0, 2, "r1", "a message")
+    assert differs()
+    play.queues.messages["taskgraph-events"]["00000001"] = (play.clock.seconds + 6.0, 1, "r1", "a message")
+    assert differs()
+    play.clock.seconds += 1.0  # the message comes back sooner, and the sweep too
+    assert differs()
+    for name in ("submitted", "acts_done", "next_sweep", "consumer", "place", "moved"):
+        setattr(play.driver, name, getattr(play.driver, name) + 1)
+        assert differs(), name
+    play.memories()[0][GRAPH_ID] = 77
+    assert differs()
+    play.executions["x", 0] += 1
+    assert differs()
+    for key, row in play.rows.items():
+        for name, value in row.columns.items():
+            if isinstance(value, str | int) and name != "operation":
+                wrong = "wrong" if isinstance(value, str) else value + 1
+                play.rows[key] = type(row)(key, row.etag, {**row.columns, name: wrong})
+                assert differs() or name == "ended", (key, name)
+    play.queues.messages["taskgraph-events"]["00000001"] = (play.clock.seconds + 5.0, 1, "r2", "a message")
+    assert not differs()  # nobody holds a receipt of it
+
+
+def test_the_mirror_of_the_invariants_is_in_the_state() -> None:
+    """What `Invariants` remembers is in the state or is the past: who adds to it must say which."""
+    assert set(vars(Invariants("g", {}))) == {
+        *("states", "runs", "claims", "failed_runs", "lost_leases", "failed_for_good", "sequence", "graph_state"),
+        *("graph_id", "requires", "history"),
+    }
+
+
+def test_a_rule_that_is_left_out_is_missed_by_pairs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(playing, "sweep", no_sweep)
+    tally = explore_pairs(LIVES[0], share=0.1)
+    assert any("'lose'" in violation and "no end" in violation for violation in tally.violations)
+
+
+def test_lives_are_chosen_by_number() -> None:
+    assert chosen(None) == list(range(len(LIVES)))
+    assert chosen("3") == [2]
+    assert chosen("3-5") == [2, 3, 4]
+    assert chosen("60-") == list(range(59, len(LIVES)))
+    with pytest.raises(ValueError, match="there are lives 1 to"):
+        chosen("99")
+
+
+def test_a_run_that_is_interrupted_says_how_far_it_got(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explore = Explorer.explore
+
+    def interrupted(self: Explorer) -> Pairs:
+        if self.life is LIVES[1]:
+            raise KeyboardInterrupt
+        return explore(self)
+
+    monkeypatch.setattr(Explorer, "explore", interrupted)
+    assert report(1, pairs=0.02, lives="1-2") == 130
+    told = capsys.readouterr()
+    assert "go on with --lives 2-2" in told.err
+    assert told.out.count("| **2 lives**") == 1
+    assert told.out.count("| **1 lives**") == 1
+
+
+# --- slow
 
 
 @pytest.mark.slow
 def test_every_kind_of_fault_at_every_storage_call() -> None:
     tallies = play_all_singles(2)
-    check(tallies, "life, every kind of fault at each call")
+    check(tallies, "life, faults")
     assert max(tally.slowest_seconds for tally in tallies) <= RECOVERY_SECONDS_MAX
 
 
 @pytest.mark.slow
-def test_many_pairs_of_faults() -> None:
-    check(play_all_pairs(2, share=0.05), "life, many pairs of faults")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["one task", "blocked", "chain of 2", "extended by a stranger"])
-def test_all_pairs_of_faults_of_the_smallest_lives(name: str) -> None:
-    tally = play_pairs(next(life for life in LIVES if life.name == name))
-    check([tally], "life, all pairs of faults")
-    assert tally.runs > 2_000
+def test_all_pairs_of_faults() -> None:
+    tallies = play_all_pairs(2)
+    check(tallies, "life, pairs of faults")
+    assert sum(tally.cases for tally in tallies) > 2_000_000
+    assert hold_all_sampled(tallies, 20) > 1_000
+    assert max(tally.slowest_seconds for tally in tallies) <= 2 * RECOVERY_SECONDS_MAX

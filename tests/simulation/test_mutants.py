@@ -5,10 +5,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.simulation import exhaustive
+from tests.simulation import playing
 from tests.simulation.__main__ import main
 from tests.simulation.campaign import Report
-from tests.simulation.exhaustive import LIVES, play_singles
+from tests.simulation.exhaustive import play_singles
+from tests.simulation.lives import LIVES
 from tests.simulation.mutants import HISTORIES_MAX, MUTANTS, history, hunt, no_sweep, rivals
 from tests.simulation.races import RACES
 
@@ -59,7 +60,7 @@ def test_a_violation_is_told_with_the_line_that_plays_it_again(
 
 
 def test_a_life_that_breaks_is_told_with_the_fault_and_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exhaustive, "sweep", no_sweep)
+    monkeypatch.setattr(playing, "sweep", no_sweep)
     violations = play_singles(LIVES[1]).violations
     assert any("'lose'" in violation and "no end" in violation for violation in violations)
 

@@ -1,0 +1,269 @@
+"""Lives of graphs: what is submitted, what fails, who vanishes, and what people do meanwhile; no chance in any of them.
+
+`exhaustive` plays each of them, once for each place where something can go wrong. Nothing is played here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from taskgraph.messages import RunTasks, TaskCompleted, TaskResult, to_text
+from taskgraph.model import GraphDocument, TaskNode, task_id_of
+from tests.simulation.bounds import CHUNKED, NARROW, NARROWER, TIGHT
+
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+GRAPH_ID: Final = "g"
+ALWAYS: Final = 10**6
+
+Requires = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class When:
+    """The moment of an act: `state` of a task, or of the graph at rest."""
+
+    label: str = ""
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something that a person or another program does.
+
+    kind: extend, rerun, send (a message that makes no sense), wipe (all queues are deleted), other (another graph is
+    submitted under the same id). at: when. answer: what becomes of an extension.
+    """
+
+    kind: str
+    at: When = When()
+    requires: Requires = field(default_factory=dict)
+    label: str = ""
+    body: str = ""
+    answer: str = "done"
+
+
+@dataclass(frozen=True)
+class Life:
+    """One graph and what happens to it.
+
+    fails: label -> runs that fail before one succeeds. vanish: label -> workers that vanish with it. hand_back: label
+    -> workers that give it back. held: labels whose runs end only when all acts are over; late: labels that nobody
+    claims before. bounds: limits made small, so that a small graph crosses them. batch: messages taken at once.
+    """
+
+    name: str
+    requires: Requires
+    end: str = "finished"
+    reruns: Mapping[str, int] = field(default_factory=dict)
+    fails: Mapping[str, int] = field(default_factory=dict)
+    exceptions: Sequence[str] = ()
+    vanish: Mapping[str, int] = field(default_factory=dict)
+    hand_back: Mapping[str, int] = field(default_factory=dict)
+    held: Sequence[str] = ()
+    late: Sequence[str] = ()
+    acts: Sequence[Act] = ()
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    batch: int = 32
+    sweeps: bool = False  # the sweep comes by all the time
+
+    @property
+    def tasks(self) -> int:
+        """How many there will be."""
+        return len(self.requires) + sum(
+            len(act.requires) for act in self.acts if act.kind == "extend" and act.answer == "done"
+        )
+
+    def document(self, requires: Requires) -> GraphDocument:
+        """A graph, or an extension."""
+        return GraphDocument(
+            {
+                label: TaskNode(
+                    label,
+                    tuple(wanted),
+                    self.reruns.get(label, 0),
+                    {"payload": {"n": label}, **({"target": "late"} if label in self.late else {})},
+                )
+                for label, wanted in requires.items()
+            }
+        )
+
+
+def chain(length: int) -> Requires:
+    return {f"c{n}": [f"c{n - 1}"] if n else [] for n in range(length)}
+
+
+def fan_out(width: int) -> Requires:
+    return {"a": [], **{f"m{n}": ["a"] for n in range(width)}}
+
+
+def fan_in(width: int) -> Requires:
+    return {**{f"m{n}": [] for n in range(width)}, "z": [f"m{n}" for n in range(width)]}
+
+
+def both_ways(width: int) -> Requires:
+    return {**fan_out(width), "z": [f"m{n}" for n in range(width)]}
+
+
+DIAMOND: Final = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
+
+
+def _added(requires: Requires, label: str, state: str, **more: Any) -> Act:
+    return Act("extend", When(label, state), requires, **more)
+
+
+def _messages() -> dict[str, str]:
+    stranger = task_id_of("other", "x")
+    result = TaskResult(stranger, 0, "c", START.isoformat(), {"failed": False})
+    return {
+        "no JSON": "{not json",
+        "foreign task": to_text(TaskCompleted(GRAPH_ID, (result,))),
+        "foreign graph": to_text(TaskCompleted("nowhere", (result,))),
+        "misplaced": to_text(RunTasks(GRAPH_ID, "default", ((stranger, 0),))),
+    }
+
+
+JUNK: Final = _messages()
+REST: Final = When("", "blocked")
+
+LIVES: Final = (
+    # plain shapes
+    Life("one task", chain(1)),
+    Life("chain of 2", chain(2)),
+    Life("chain of 4", chain(4)),
+    Life("two strangers", {"a": [], "b": []}),
+    Life("five strangers", {f"a{n}": [] for n in range(5)}),
+    Life("diamond", DIAMOND),
+    Life("diamond, message by message", DIAMOND, batch=1),
+    Life("diamond, with the sweep about", DIAMOND, sweeps=True),
+    Life("two diamonds", {**DIAMOND, "e": ["d"], "f": ["d"], "g": ["e", "f"]}),
+    Life("shortcut", {"a": [], "b": ["a"], "c": ["a", "b"]}),
+    Life("every earlier one", {f"t{n}": [f"t{m}" for m in range(n)] for n in range(4)}),
+    Life("fan-out of 4", fan_out(4)),
+    Life("fan-in of 4", fan_in(4)),
+    Life("fan-in of 4, message by message", fan_in(4), batch=1),
+    Life("crossed", {"a": [], "b": [], "c": ["a", "b"], "d": ["a", "b"]}),
+    # past the degree of a row
+    Life("forks", fan_out(5), bounds=NARROW),
+    Life("joins", fan_in(5), bounds=NARROW),
+    Life("forks and joins", both_ways(4), bounds=NARROW),
+    Life("joins, message by message", fan_in(4), bounds=NARROW, batch=1),
+    Life("trees of forks", fan_out(5), bounds=NARROWER),
+    Life("trees of joins", fan_in(5), bounds=NARROWER),
+    Life("trees of both", both_ways(5), bounds=NARROWER),
+    Life("more leaves than the graph names", {f"a{n}": [] for n in range(5)}, bounds=NARROWER),
+    Life("relays over several commits", both_ways(5), bounds=TIGHT),
+    # submissions over several commits
+    Life(
+        "submission in chunks", both_ways(4), bounds={"COMMIT_CHANGES_MAX": 5, "DEPENDENTS_MAX": 2, "REQUIRES_MAX": 2}
+    ),
+    Life("submission row by row", chain(3), bounds={"COMMIT_CHANGES_MAX": 4}),
+    Life("another graph under the id", chain(2), acts=[Act("other", When("c0", "completed"), chain(3))], late=["c1"]),
+    # failures
+    Life("rerun", chain(2), reruns={"c0": 1}, fails={"c0": 1}),
+    Life("two reruns", chain(1), reruns={"c0": 2}, fails={"c0": 2}),
+    Life("reruns in a diamond", DIAMOND, reruns={"b": 1, "c": 1}, fails={"b": 1, "c": 1}),
+    Life("blocked", chain(2), "blocked", fails={"c0": ALWAYS}),
+    Life("blocked, others go on", {"a": [], "b": ["a"], "c": []}, "blocked", fails={"a": ALWAYS}),
+    Life("blocked after its reruns", chain(2), "blocked", reruns={"c0": 1}, fails={"c0": ALWAYS}),
+    Life("exception", chain(2), "blocked", reruns={"c0": 3}, fails={"c0": ALWAYS}, exceptions=["c0"]),
+    Life("several fail", {"a": [], "b": [], "c": ["a", "b"]}, "blocked", fails={"a": ALWAYS, "b": ALWAYS}),
+    Life("several fail, message by message", {"a": [], "b": []}, "blocked", fails={"a": 9, "b": 9}, batch=1),
+    Life("rerun by hand", chain(2), fails={"c0": 1}, acts=[Act("rerun", REST, label="c0")]),
+    Life(
+        "two reruns by hand",
+        {"a": [], "b": [], "c": ["a", "b"]},
+        fails={"a": 1, "b": 1},
+        acts=[Act("rerun", REST, label="a"), Act("rerun", REST, label="b")],
+    ),
+    Life(
+        "rerun by hand that fails, and another",
+        chain(1),
+        fails={"c0": 2},
+        acts=[Act("rerun", REST, label="c0"), Act("rerun", REST, label="c0")],
+    ),
+    # workers
+    Life("worker vanishes", chain(2), vanish={"c0": 1}),
+    Life("two workers vanish", DIAMOND, vanish={"b": 1, "d": 1}),
+    Life("retries are spent", chain(2), "blocked", vanish={"c0": ALWAYS}, bounds={"RETRIES_DEFAULT": 2}),
+    Life("handed back", chain(2), hand_back={"c0": 1}),
+    Life("handed back twice, then fails", chain(1), reruns={"c0": 1}, hand_back={"c0": 2}, fails={"c0": 1}),
+    # extensions
+    Life("extended by a stranger", chain(1), held=["c0"], acts=[_added({"x": []}, "c0", "running")]),
+    Life("extended below a running task", chain(1), held=["c0"], acts=[_added({"x": ["c0"]}, "c0", "running")]),
+    Life("extended below a pending task", chain(1), late=["c0"], acts=[_added({"x": ["c0"]}, "c0", "pending")]),
+    Life("extended below a completed task", chain(2), late=["c1"], acts=[_added({"x": ["c0"]}, "c0", "completed")]),
+    Life(
+        "extended below all kinds",
+        {"a": [], "b": [], "c": []},
+        held=["b"],
+        late=["c"],
+        acts=[_added({"x": ["a", "b", "c"]}, "a", "completed")],
+    ),
+    Life(
+        "extended twice",
+        chain(1),
+        held=["c0"],
+        acts=[_added({"x": ["c0"]}, "c0", "running"), _added({"y": ["x", "c0"]}, "c0", "running")],
+    ),
+    Life(
+        "extended in chunks",
+        chain(1),
+        held=["c0"],
+        bounds=CHUNKED,
+        acts=[_added({"x": ["c0"], "y": ["x"], "z": ["c0", "y"]}, "c0", "running")],
+    ),
+    Life(
+        "extended in chunks below a completed task",
+        chain(2),
+        late=["c1"],
+        bounds=CHUNKED,
+        acts=[_added({"x": ["c0"], "y": ["x", "c1"], "z": ["c0"]}, "c0", "completed")],
+    ),
+    Life(
+        "extended in chunks, twice",
+        chain(1),
+        held=["c0"],
+        bounds=CHUNKED,
+        acts=[
+            _added({"x": ["c0"], "y": [], "z": ["y"]}, "c0", "running"),
+            _added({"u": ["x"], "v": ["c0"], "w": []}, "c0", "running"),
+        ],
+    ),
+    Life(
+        "an extension makes forks",
+        {**fan_out(3)},
+        held=["a"],
+        bounds=NARROW,
+        acts=[_added({"x": ["a"], "y": ["a"]}, "a", "running")],
+    ),
+    Life(
+        "an extension makes forks of a completed task",
+        {**fan_out(3)},
+        late=["m0"],
+        bounds=NARROW,
+        acts=[_added({"x": ["a"], "y": ["a"]}, "a", "completed")],
+    ),
+    Life(
+        "extensions fold the graph's joins",
+        {"a": [], "b": [], "c": []},
+        late=["a"],
+        bounds=NARROWER,
+        acts=[_added({f"x{n}": []}, "a", "pending") for n in range(3)],
+    ),
+    Life(
+        "an extension that is refused",
+        chain(1),
+        held=["c0"],
+        acts=[_added({"x": ["nobody"]}, "c0", "running", answer="refused")],
+    ),
+    Life(
+        "an extension while blocked, then rerun",
+        chain(1),
+        fails={"c0": 1},
+        acts=[Act("extend", REST, {"x": ["c0"]}, answer="not-running"), Act("rerun", REST, label="c0")],
+    ),
+    # messages
+    Life("all queues are deleted", chain(2), late=["c1"], acts=[Act("wipe", When("c1", "pending"))]),
+    *(Life(f"junk: {name}", chain(1), acts=[Act("send", When("c0"), body=body)]) for name, body in JUNK.items()),
+)

@@ -1,0 +1,661 @@
+"""One playing of a life, step by step: each actor in turn does one thing, and a fault may meet each storage call of it.
+
+Between two steps nobody is in the middle of anything: the whole world is data, can be kept (`snapshot`) and gone on
+with from there (`restore`). That is what lets `exhaustive` play one beginning with many ends.
+"""
+
+import contextlib
+import copy
+import functools
+import itertools
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from taskgraph import limits
+from taskgraph.consumer import Consumer, misplaced
+from taskgraph.documents import content_hash
+from taskgraph.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
+from taskgraph.handlers import Handlers
+from taskgraph.messages import Message, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
+from taskgraph.model import row_key, slugid_from, task_id_of
+from taskgraph.poison import Poison
+from taskgraph.records import LIVE, POISON, Records
+from taskgraph.storage.queues import Delivery
+from taskgraph.storage.tables import Change, Page, Range, Row
+from taskgraph.submission import extend, submit
+from taskgraph.sweep import sweep
+from taskgraph.transitions import Claim, HandBack, Item, LeaseLost, Outcome, Renew
+from taskgraph.wakeup import Wakeup
+from tests.simulation.invariants import Invariants, Violation, hold, settled
+from tests.simulation.lives import GRAPH_ID, START, Act, Life, When
+from tests.simulation.memory import MemoryQueues, MemoryTables, drive
+
+ROUNDS_MAX: Final = 600
+ASK_AGAIN_SECONDS: Final = 300.0
+
+TICKS: Final = 64
+"""Ticks of the clock in a second. A tick is a whole number of microseconds and a power of two: all sums and differences
+of times are exact, so that a life which is played at another hour is the same life."""
+
+
+class Gone(BaseException):
+    """The process is gone at this storage call."""
+
+
+@functools.cache
+def fresh_id(number: int) -> str:
+    return slugid_from(number.to_bytes(16, "big"))
+
+
+class LifeClock:
+    """Time that moves when somebody sleeps, ids that are counted, and no chance."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.ids = 0
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.seconds += math.ceil(seconds * TICKS) / TICKS
+
+    def new_id(self) -> str:
+        self.ids += 1
+        return fresh_id(self.ids)
+
+    def jitter(self) -> float:
+        return 0.5
+
+
+class Gate:
+    """Numbers the storage calls from 1, and lets the faults happen. faults: number -> kind."""
+
+    def __init__(self, faults: Mapping[int, str]) -> None:
+        self.faults = faults
+        self.number = 0
+        self.calls: list[str] = []  # since the beginning, or since the world was restored
+        self.kind = ""
+
+    def before(self, call: str) -> None:
+        self.calls.append(call)
+        self.number += 1
+        self.kind = self.faults.get(self.number, "")
+        if self.kind == "before":
+            raise Gone(call)
+        if self.kind == "unavailable":
+            raise StorageUnavailable(f"503 at {call}", "memory")
+
+    def after(self) -> None:
+        if self.kind == "after":
+            raise Gone
+        if self.kind == "unclear":
+            raise Unclear("the answer was lost")
+        if self.kind == "conflict":
+            raise Conflict("412 on the own write")
+
+
+class GatedTables:
+    def __init__(self, play: "Play") -> None:
+        self._play = play
+        self._gate = play.gate
+        self._inner = play.tables
+
+    async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
+        self._gate.before("get")
+        found = await self._inner.get(partition, keys)
+        self._gate.after()
+        return found
+
+    async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
+        self._gate.before("query")
+        page = await self._inner.query(partition, rows, limit=limit, continuation=continuation)
+        self._gate.after()
+        return page
+
+    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        self._gate.before("commit")
+        etags = await self._inner.commit(partition, changes)
+        if partition == GRAPH_ID:
+            self._play.invariants.committed(self._inner.partitions[partition], changes)
+        self._gate.after()
+        return etags
+
+    async def close(self) -> None:
+        pass
+
+
+class GatedQueues:
+    def __init__(self, play: "Play") -> None:
+        self._gate = play.gate
+        self._inner = play.queues
+
+    async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
+        for body in bodies:
+            self._gate.before("send")
+            copies = {"lose": 0, "double": 2}.get(self._gate.kind, 1)
+            await self._inner.send(queue, [body] * copies, delay_seconds=delay_seconds)
+            self._gate.after()
+
+    async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
+        self._gate.before("receive")
+        found = await self._inner.receive(queue, count=count, lease_seconds=lease_seconds)
+        self._gate.after()
+        return found
+
+    async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
+        self._gate.before("renew")
+        renewed = await self._inner.renew(delivery, lease_seconds=lease_seconds)
+        self._gate.after()
+        return renewed
+
+    async def delete(self, delivery: Delivery) -> None:
+        self._gate.before("delete")
+        await self._inner.delete(delivery)
+        self._gate.after()
+
+    async def count(self, queue: str) -> int:
+        self._gate.before("count")
+        count = await self._inner.count(queue)
+        self._gate.after()
+        return count
+
+    async def close(self) -> None:
+        pass
+
+
+@dataclass
+class Held:
+    """A run that a worker has in hand, with the message that it came by."""
+
+    claim: Claim
+    label: str
+    delivery: Delivery
+
+
+@dataclass(frozen=True)
+class End:
+    """How a life ended: what must not depend on any fault."""
+
+    state: str
+    tasks: Mapping[str, str]
+    requests: Mapping[str, str]
+    facts: Mapping[tuple[str, str], int]
+
+
+_MUTABLE: Final = frozenset({dict, list, set, Counter, itertools.count})
+
+
+def _copied(value: Any) -> Any:
+    """A copy of containers, however deep; rows, messages and texts never change."""
+    found = copy.copy(value)
+    if type(value) is dict:
+        for name, each in value.items():
+            if type(each) in _MUTABLE:
+                found[name] = _copied(each)
+    elif type(value) is list:
+        found[:] = [_copied(each) if type(each) in _MUTABLE else each for each in value]
+    return found
+
+
+FACTS: Final = frozenset({"task-completed", "task-failed", "task-exception"}) | {
+    f"graph-{what}" for what in ("running", "extended", "blocked", "unblocked", "finished", "cancelled")
+}
+
+
+@dataclass(slots=True)
+class Driver:
+    """Where a playing stands between two steps.
+
+    place: whose turn it is in this round. moved: whether anybody had anything to do in it. consumer: whose turn it is
+    of the two.
+    """
+
+    place: int = 0
+    moved: bool = False
+    rounds: int = 0
+    consumer: int = 0
+    submitted: bool = False
+    acts_done: int = 0
+    act_tried_at: float = -1e9
+    rerun_of: tuple[str, int] | None = None
+    next_sweep: float = limits.SWEEP_SECONDS
+
+
+Snapshot = tuple[Any, ...]
+
+
+class Play:
+    """One playing of a life. Call `run` inside `bounded(life.bounds)`."""
+
+    def __init__(self, life: Life, faults: Mapping[int, str] | None = None) -> None:
+        self.life = life
+        self.clock = LifeClock()
+        self.tables = MemoryTables()
+        self.queues = MemoryQueues(self.clock)
+        self.gate = Gate(faults or {})
+        self.document = life.document(life.requires)
+        tasks = dict(self.document.tasks)
+        for act in life.acts:
+            if act.kind == "extend" and act.answer == "done":
+                tasks |= life.document(act.requires).tasks
+        self.all_tasks = tasks
+        self.labels = {task_id_of(GRAPH_ID, label): label for label in tasks}
+        self.invariants = Invariants(GRAPH_ID, tasks)
+        self.consumers = [self._consumer(), self._consumer()]
+        self.client, self.worker, self.sweeper = self._handlers(), self._handlers(), self._handlers()
+        self.held: list[Held] = []
+        self.executions: Counter[tuple[str, int]] = Counter()
+        self.vanished: Counter[str] = Counter()
+        self.handed_back: Counter[str] = Counter()
+        self.driver = Driver()
+
+    def _handlers(self) -> Handlers:
+        return Handlers(Records(GatedTables(self), self.clock), GatedQueues(self), self.clock)
+
+    def _consumer(self) -> Consumer:
+        handlers = self._handlers()
+        poison = Poison(handlers.records.tables, handlers.queues, self.clock, handlers.names)
+        return Consumer(handlers, poison, Wakeup())
+
+    # --- what can be seen from outside
+
+    @property
+    def rows(self) -> dict[str, Row]:
+        return self.tables.partitions.get(GRAPH_ID, {})
+
+    def task_state(self, label: str) -> str:
+        return self.invariants.states.get(task_id_of(GRAPH_ID, label), "")
+
+    def at_rest(self) -> bool:
+        states = self.invariants.states
+        return not any(state in ("pending", "running") for state in states.values())
+
+    def queue_length(self) -> int:
+        return sum(len(held) for name, held in self.queues.messages.items() if not name.endswith("-poison"))
+
+    def _meets(self, when: When) -> bool:
+        if when.label:
+            state = self.task_state(when.label)
+            return state == when.state if when.state else state != ""
+        return self.invariants.graph_state == when.state and self.at_rest()
+
+    def ended(self) -> bool:
+        if not self.driver.submitted or self.driver.acts_done < len(self.life.acts) or self.queue_length() or self.held:
+            return False
+        state = self.invariants.graph_state
+        if state == "finished":
+            return GRAPH_ID not in self.tables.partitions.get(LIVE, {})  # whoever finished it may have died before
+        return state == "blocked" and self.at_rest()
+
+    # --- actors, each a process of its own
+
+    def step(self, coroutine: Any, dies: Callable[[], None]) -> bool:
+        """Let an actor do one thing; gives whether there was anything to do."""
+        try:
+            return bool(drive(coroutine))
+        except Gone:
+            dies()
+            return True
+        except StorageError:
+            return True  # it has said so, and its caller or loop comes again
+
+    async def _submit(self) -> bool:
+        await submit(self.client, GRAPH_ID, self.document)
+        self.driver.submitted = True
+        return True
+
+    async def _act(self, act: Act) -> bool:
+        client = self.client
+        match act.kind:
+            case "extend":
+                try:
+                    answer = await extend(client, GRAPH_ID, self.life.document(act.requires))
+                except Refused as refused:
+                    hold(refused.code == act.answer, refused)
+                    self._next_act()
+                    return True
+                if answer.state == "done":
+                    self._next_act()
+            case "rerun":
+                task_id = task_id_of(GRAPH_ID, act.label)
+                self.driver.rerun_of = task_id, self.invariants.runs[task_id]
+                message = Rerun(GRAPH_ID, *self.driver.rerun_of)
+                await client.queues.send(client.names.events, [to_text(message)])
+            case "send":
+                await client.queues.send(client.names.events, [act.body])
+                self._next_act()
+            case "wipe":
+                for held in self.queues.messages.values():
+                    held.clear()
+                self._next_act()
+            case "other":
+                try:
+                    await submit(client, GRAPH_ID, self.life.document(act.requires))
+                except Refused as refused:
+                    hold(refused.code == "different-content", refused)
+                    self._next_act()
+                else:
+                    raise Violation("another graph was taken for this one")
+            case _:
+                raise AssertionError(act.kind)
+        return True
+
+    def _next_act(self) -> None:
+        self.driver.acts_done += 1
+        self.driver.act_tried_at = -1e9
+        self.driver.rerun_of = None
+
+    def _look_at_act(self) -> Act | None:
+        """The act whose time has come, if it is not waiting for its answer."""
+        if not self.driver.submitted or self.driver.acts_done == len(self.life.acts):
+            return None
+        act = self.life.acts[self.driver.acts_done]
+        waiting = self.clock.seconds - self.driver.act_tried_at < ASK_AGAIN_SECONDS
+        if (
+            act.kind == "rerun"
+            and self.driver.rerun_of
+            and self.invariants.runs[self.driver.rerun_of[0]] > self.driver.rerun_of[1]
+        ):
+            self._next_act()  # it stands pending, or further on
+            return self._look_at_act()
+        if act.kind == "extend" and waiting:
+            answers = {str(r.columns["digest"]): str(r.columns["state"]) for r in self._requests()}
+            digest = content_hash(self.life.document(act.requires))
+            if answers.get(digest) in ("done", "refused"):
+                hold(answers[digest] == act.answer, f"the extension is {answers[digest]}")
+                self._next_act()
+                return self._look_at_act()
+        return act if not waiting and self._meets(act.at) else None
+
+    def _requests(self) -> list[Row]:
+        return [row for key, row in self.rows.items() if key.startswith("request:") and key.count(":") == 1]
+
+    async def _handle(self, consumer: Consumer) -> bool:
+        queues = consumer.handlers.queues
+        found = await queues.receive(
+            consumer.handlers.names.events, count=self.life.batch, lease_seconds=limits.HANDLER_LEASE_SECONDS
+        )
+        batches: dict[str, list[tuple[Delivery, Message]]] = {}
+        for delivery in found:
+            message = await consumer.poison.read(delivery, misplaced)
+            if message is not None:
+                batches.setdefault(message.graph, []).append((delivery, message))
+        for graph_id, batch in batches.items():
+            await consumer.take(graph_id, batch)
+        return bool(found)
+
+    async def _work(self, target: str) -> bool:
+        handlers = self.worker
+        found = await handlers.queues.receive(
+            handlers.names.work(target), count=limits.RECEIVE_MAX, lease_seconds=limits.LEASE_SECONDS
+        )
+        for delivery in found:
+            await self._take(handlers, delivery)
+        return bool(found)
+
+    async def _take(self, handlers: Handlers, delivery: Delivery) -> None:
+        message = parse(delivery.body)
+        if not isinstance(message, RunTasks):
+            raise Violation(f"{message} is on a work queue")
+        rows: dict[str, Row | None] = {}
+        await handlers.records.load(GRAPH_ID, [row_key(task_id) for task_id, _ in message.tasks], rows)
+        now = self.clock.now()
+        ready: list[Item] = []
+        ended: list[Item] = []
+        for task_id, run in message.tasks:
+            row = rows[row_key(task_id)]
+            if row is None:
+                raise Violation(f"there is no task {task_id}, and a message for it")
+            lease_until = row.columns.get("leaseUntil")
+            if row.columns["run"] != run:
+                continue
+            if row.columns["state"] == "pending":
+                until = now + timedelta(seconds=limits.LEASE_SECONDS)
+                ready.append(Claim(task_id, run, self.clock.new_id(), "w", until))
+            elif row.columns["state"] == "running" and isinstance(lease_until, datetime) and lease_until < now:
+                ended.append(LeaseLost(task_id, run, str(row.columns["claim"])))
+        if ended:
+            await handlers.transition(GRAPH_ID, ended)
+        answers = await handlers.transition(GRAPH_ID, ready, rows=rows) if ready else []
+        done: list[Held] = []
+        for answer in answers:
+            if not isinstance(answer.item, Claim) or answer.outcome not in (Outcome.APPLIED, Outcome.REPEATED):
+                continue
+            one = Held(answer.item, self.labels[answer.item.task_id], delivery)
+            self.executions[one.claim.task_id, one.claim.run] += 1
+            hold(
+                self.executions[one.claim.task_id, one.claim.run] == 1, f"run {one.claim.run} of {one.label} ran twice"
+            )
+            if self.vanished[one.label] < self.life.vanish.get(one.label, 0):
+                self.vanished[one.label] += 1
+                raise Gone
+            if self.handed_back[one.label] < self.life.hand_back.get(one.label, 0):
+                self.handed_back[one.label] += 1
+                back = HandBack(one.claim.task_id, one.claim.run, one.claim.claim, "stopped")
+                await handlers.transition(GRAPH_ID, [back])
+            elif one.label in self.life.held and self.driver.acts_done < len(self.life.acts):
+                self.held.append(one)
+            else:
+                done.append(one)
+        await self._report(handlers, done)
+        if not any(one.delivery.id == delivery.id for one in self.held):
+            await self._acknowledge(handlers, delivery)
+
+    async def _acknowledge(self, handlers: Handlers, delivery: Delivery) -> None:
+        with contextlib.suppress(StaleDelivery):
+            await handlers.queues.delete(delivery)
+
+    async def _report(self, handlers: Handlers, done: Sequence[Held]) -> None:
+        bodies: list[str] = []
+        for one in done:
+            failed = self.invariants.failed_runs[one.label] < self.life.fails.get(one.label, 0)
+            result = TaskResult(
+                one.claim.task_id,
+                one.claim.run,
+                one.claim.claim,
+                self.clock.now().isoformat(),
+                {"failed": failed},
+                exception=failed and one.label in self.life.exceptions,
+            )
+            bodies.append(to_text((TaskFailed if failed else TaskCompleted)(GRAPH_ID, (result,))))
+        while bodies:
+            try:
+                await handlers.queues.send(handlers.names.events, bodies)
+            except StorageUnavailable:
+                await self.clock.sleep(0.5)  # the work is done, only the word of it is missing
+            else:
+                return
+
+    async def _let_go(self) -> bool:
+        """The acts are over: what was held ends."""
+        held, self.held = self.held, []
+        await self._report(self.worker, held)
+        for delivery in {one.delivery.id: one.delivery for one in held}.values():
+            await self._acknowledge(self.worker, delivery)
+        return True
+
+    async def _beat(self) -> bool:
+        until = self.clock.now() + timedelta(seconds=limits.LEASE_SECONDS)
+        for one in list(self.held):
+            renew = Renew(one.claim.task_id, one.claim.run, one.claim.claim, until)
+            (answer,) = await self.worker.transition(GRAPH_ID, [renew])
+            if answer.outcome is Outcome.STALE:
+                self.held.remove(one)
+                continue
+            with contextlib.suppress(StaleDelivery):
+                one.delivery = await self.worker.queues.renew(one.delivery, lease_seconds=limits.LEASE_SECONDS)
+        return True
+
+    async def _sweep(self) -> bool:
+        await sweep(self.sweeper)
+        return True
+
+    # --- the driver
+
+    def _new_client(self) -> None:
+        self.client = self._handlers()
+
+    def _new_worker(self) -> None:
+        self.worker = self._handlers()
+        self.held.clear()  # it takes along what it had in hand
+
+    def _new_sweeper(self) -> None:
+        self.sweeper = self._handlers()
+
+    def _handled(self) -> bool:
+        turn = self.driver.consumer = self.driver.consumer ^ 1
+
+        def dies() -> None:
+            self.consumers[turn] = self._consumer()
+
+        return self.step(self._handle(self.consumers[turn]), dies)
+
+    def _acted(self, act: Act) -> bool:
+        driver = self.driver
+        tried = driver.acts_done
+        moved = self.step(self._act(act), self._new_client)
+        if driver.acts_done == tried and self.gate.kind == "":
+            driver.act_tried_at = self.clock.seconds
+        return moved
+
+    def _take_turn(self, place: int) -> bool | None:
+        """Let the actor at this place of a round do one thing. None: he is not called."""
+        driver, over = self.driver, self.driver.acts_done == len(self.life.acts)
+        match place:
+            case 0 if not driver.submitted:
+                return self.step(self._submit(), self._new_client)
+            case 1:
+                act = self._look_at_act()
+                return None if act is None else self._acted(act)
+            case 2 if over and self.held:
+                return self.step(self._let_go(), self._new_worker)
+            case 3:
+                return self._handled()
+            case 4:
+                return self.step(self._work("default"), self._new_worker)
+            case 5 if over and self.life.late:
+                return self.step(self._work("late"), self._new_worker)
+            case 6 if self.life.sweeps:
+                self.step(self._sweep(), self._new_sweeper)
+                return False
+            # When nobody had anything to do, time has passed:
+            case 8 if self.held:
+                return self.step(self._beat(), self._new_worker)
+            case 9 if self.clock.seconds >= driver.next_sweep:
+                driver.next_sweep = self.clock.seconds + limits.SWEEP_SECONDS
+                return self.step(self._sweep(), self._new_sweeper)
+        return None
+
+    def advance(self) -> bool:
+        """Let the next one who is called do one thing; False when the life is over. Raises Violation."""
+        driver = self.driver
+        while True:
+            place = driver.place
+            if place == 10 or (place == 7 and driver.moved):
+                driver.place, driver.moved = 0, False
+                driver.rounds += 1
+                continue
+            if place == 7:
+                if self.ended():
+                    return False
+                self._pass_time()
+            driver.place = place + 1
+            moved = self._take_turn(place)
+            if moved is not None:
+                driver.moved |= moved
+                return True
+
+    def _pass_time(self) -> None:
+        """Nobody has anything to do: on to the next moment at which somebody may."""
+        clock = self.clock
+        due = [self.driver.next_sweep]
+        hidden = [m[0] for held in self.queues.messages.values() for m in held.values() if m[0] > clock.seconds]
+        if hidden:
+            due.append(min(hidden))
+        if self.held:
+            due.append(clock.seconds + limits.LEASE_SECONDS / 3)
+        clock.seconds = max(clock.seconds, min(due)) + 1 / TICKS
+
+    def run(self) -> End:
+        """Play to the end. Raises Violation."""
+        while self.advance():
+            if self.driver.rounds > ROUNDS_MAX:
+                raise Violation(self.no_end())
+        return self.verdict()
+
+    def no_end(self) -> str:
+        where = {label: self.task_state(label) for label in self.all_tasks}
+        return f"no end after {self.clock.seconds:.0f} s: {self.invariants.graph_state} {where}"
+
+    # --- the world as data
+
+    def memories(self) -> list[dict[str, int]]:
+        """What each process remembers from one thing it does to the next."""
+        actors = (*(consumer.handlers for consumer in self.consumers), self.client, self.worker, self.sweeper)
+        return [handlers.records._next_sequence for handlers in actors]
+
+    def snapshot(self) -> Snapshot:
+        """The whole world, between two steps."""
+        return (
+            _copied(vars(self.tables)),
+            _copied(vars(self.queues)),
+            _copied(vars(self.invariants)),
+            copy.copy(self.driver),
+            [dict(memory) for memory in self.memories()],
+            [copy.copy(one) for one in self.held],
+            (Counter(self.executions), Counter(self.vanished), Counter(self.handed_back)),
+            (self.clock.seconds, self.clock.ids, self.gate.number),
+        )
+
+    def restore(self, snapshot: Snapshot, faults: Mapping[int, str] | None = None) -> None:
+        """Go on from there, with these faults."""
+        tables, queues, invariants, driver, memories, held, counts, numbers = snapshot
+        vars(self.tables).update(_copied(tables))
+        vars(self.queues).update(_copied(queues))
+        vars(self.invariants).update(_copied(invariants))
+        self.driver = copy.copy(driver)
+        for memory, kept in zip(self.memories(), memories, strict=True):
+            memory.clear()
+            memory.update(kept)
+        self.held = [copy.copy(one) for one in held]
+        self.executions, self.vanished, self.handed_back = (Counter(count) for count in counts)
+        self.clock.seconds, self.clock.ids, self.gate.number = numbers
+        self.gate.faults = faults or {}
+        self.gate.calls = []
+        self.gate.kind = ""
+
+    def verdict(self) -> End:
+        """The end, if it is what it must be. Raises Violation."""
+        state = self.invariants.graph_state
+        hold(state == self.life.end, f"the graph is {state}")
+        settled(self.rows, GRAPH_ID, self.all_tasks)
+        facts: Counter[tuple[str, str]] = Counter()
+        for key, row in self.rows.items():
+            if key.startswith("event:"):
+                for fact in json.loads(str(row.columns["events"])):
+                    if fact["event"] in FACTS:
+                        facts[fact["event"], fact.get("label", "") if fact["event"].startswith("task-") else ""] += 1
+        for label in self.all_tasks:
+            task_id = task_id_of(GRAPH_ID, label)
+            if self.task_state(label) == "completed":
+                hold(self.executions[task_id, self.invariants.runs[task_id]] == 1, f"{label} completed and never ran")
+        return End(
+            state,
+            {label: self.task_state(label) for label in sorted(self.all_tasks)},
+            {row.key: str(row.columns["state"]) for row in self._requests()},
+            dict(sorted(facts.items())),
+        )
+
+    def hold_without_faults(self) -> None:
+        """Where nothing went wrong, no message has failed and been handled after all. Raises Violation."""
+        for row in self.tables.partitions.get(POISON, {}).values():
+            hold(row.columns["state"] == "poison", f"{row.key} is {row.columns['state']}")

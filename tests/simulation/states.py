@@ -1,0 +1,204 @@
+"""The whole state of a playing between two steps, as a value: equal values have the same future.
+
+What is in it: every row with every column, every message, what each process remembers, what workers hold, where the
+driver stands, and what the invariants and the verdict will look at. Four things are left out or renamed, because
+nothing that happens later can depend on them:
+
+- **names.** Etags, receipts and operation ids are compared with copies that an actor holds, and between two steps no
+  actor holds any, but for a worker's receipt of a message (in the state: whether it is still the message's). Claims are
+  compared with claims: they are numbered in the order in which they are met, and equal ones stay equal. Ids of messages
+  decide in which order messages are taken: the order is in the state. New names are always new.
+- **the hour.** The code compares times with the present time only, so a time is kept as its distance from now. The
+  clock's ticks make such differences exact.
+- **times that nobody will compare**: those in texts and in the columns of `FOR_PEOPLE`, and those that count in one
+  state only (`WHILE`), while the row is in another.
+- **the past**: claims of runs that are over (no run ever comes back: checked at every commit), which states the graph
+  went through, and how many calls it took.
+
+`test_pairs` plays what was left out for equal states in full, and sees that it goes on and ends alike.
+"""
+
+import re
+from collections.abc import Hashable, Mapping
+from datetime import datetime
+from typing import Final
+
+from taskgraph.model import GRAPH
+from taskgraph.records import ALL, LIVE, POISON
+from taskgraph.storage.tables import Row
+from taskgraph.submission import listing_key
+from tests.simulation.lives import GRAPH_ID
+from tests.simulation.playing import ASK_AGAIN_SECONDS, Play, fresh_id
+
+FOR_PEOPLE: Final = frozenset(
+    {"started", "resolved", "time", "answered", "blocked", "finished", "setAside", "replayed"}
+)
+"""Columns with times that are written, copied and shown, and never compared."""
+
+WHILE: Final[Mapping[str, frozenset[str]]] = {
+    "leaseUntil": frozenset({"running"}),
+    "pendingSince": frozenset({"pending"}),
+    "staged": frozenset({"staged", "accepted"}),
+    "created": frozenset({"submitting"}),
+}
+"""Columns with times -> the states of their row in which anybody compares them."""
+
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z)?")
+_FRESH: Final = re.compile(re.escape(fresh_id(1)[:16]) + "[A-Za-z0-9_-]{6}")
+_PIECES_MAX: Final = 200_000
+
+Piece = tuple[int, tuple[str, ...], datetime | None]
+State = tuple[Hashable, ...]
+
+
+class States:
+    """States of one life. Equal parts are kept once, and compared by number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._pieces: dict[int, tuple[Row, Piece]] = {}  # by identity: a row never changes
+        self._listed: dict[int, tuple[Row, int, tuple[str, ...]]] = {}
+        self._bodies: dict[str, tuple[int, tuple[str, ...]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def _number(self, value: Hashable) -> int:
+        return self._numbers.setdefault(value, len(self._numbers))
+
+    def _text(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """A text without times, with a mark for each fresh id in it; and these ids."""
+        found = tuple(_FRESH.findall(text))
+        return _TIME.sub("T", _FRESH.sub("#", text) if found else text), found
+
+    def _piece(self, row: Row) -> Piece:
+        known = self._pieces.get(id(row))
+        if known is not None and known[0] is row:
+            return known[1]
+        state = row.columns.get("state")
+        columns: list[tuple[str, Hashable]] = []
+        ids: list[str] = []
+        time: datetime | None = None
+        for name, value in sorted(row.columns.items()):
+            if name == "operation":
+                continue
+            if isinstance(value, str):
+                value, found = self._text(value)
+                ids += found
+            elif isinstance(value, datetime):
+                counts = name not in FOR_PEOPLE and (name not in WHILE or state in WHILE[name])
+                if counts:
+                    assert time is None, f"two times count on {row.key}"
+                    time = value
+                value = counts
+            columns.append((name, value))
+        piece = self._number((row.key, *columns)), tuple(ids), time
+        if len(self._pieces) >= _PIECES_MAX:
+            self._pieces.clear()
+        self._pieces[id(row)] = row, piece
+        return piece
+
+    def _body(self, body: str) -> tuple[int, tuple[str, ...]]:
+        known = self._bodies.get(body)
+        if known is None:
+            text, ids = self._text(body)
+            known = self._bodies[body] = self._number(text), ids
+        return known
+
+    def of(self, play: Play) -> State:
+        """The state of a playing."""
+        now, seconds, driver = play.clock.now(), play.clock.seconds, play.driver
+        names: dict[str, int] = {}
+        partitions, queues = play.tables.partitions, play.queues.messages
+        rows: list[Hashable] = []
+        own = partitions.get(GRAPH_ID, {})
+        for key in sorted(own):
+            number, ids, time = self._piece(own[key])
+            rows.append(number)
+            if time is not None:
+                rows.append(time - now)
+            rows.extend(-1 - names.setdefault(each, len(names)) for each in ids)
+        parts: list[Hashable] = [self._number(tuple(rows))]
+        messages: list[Hashable] = []
+        for name in sorted(queues):
+            held = queues[name]
+            if not held:
+                continue
+            messages.append(name)
+            for key in sorted(held):
+                visible_at, count, _, body = held[key]
+                number, ids = self._body(body)
+                messages += (max(0.0, visible_at - seconds), count, number)
+                messages += (names.setdefault(each, len(names)) for each in ids)
+        parts.append(self._number(tuple(messages)))
+        parts.append(self._number(self._others(play, names, now)))
+        inner = play.invariants
+        parts.append(
+            self._number(
+                (
+                    frozenset(inner.states.items()),
+                    frozenset(inner.runs.items()),
+                    frozenset(inner.failed_runs.items()),
+                    inner.lost_leases,
+                    inner.failed_for_good,
+                    inner.sequence,
+                    inner.graph_state,
+                    tuple(
+                        names.setdefault(claim, len(names))
+                        for each in sorted(inner.runs.items())
+                        if (claim := inner.claims.get(each)) is not None
+                    ),
+                )
+            )
+        )
+        counts = (play.executions, play.vanished, play.handed_back)
+        parts.append(self._number(tuple(frozenset(count.items()) for count in counts)))
+        parts.append(self._number(tuple(frozenset(memory.items()) for memory in play.memories())))
+        for one in play.held:
+            waiting = queues.get(one.delivery.queue, {})
+            message = waiting.get(one.delivery.id)
+            parts += (
+                one.label,
+                one.claim.run,
+                names.setdefault(one.claim.claim, len(names)),
+                one.delivery.queue,
+                sorted(waiting).index(one.delivery.id) if message else -1,
+                message is not None and message[2] == one.delivery.receipt,
+            )
+        parts += (
+            driver.place,
+            driver.moved,
+            driver.consumer,
+            driver.submitted,
+            driver.acts_done,
+            max(driver.act_tried_at - seconds, -ASK_AGAIN_SECONDS),
+            driver.rerun_of,
+            driver.next_sweep - seconds,
+        )
+        return tuple(parts)
+
+    def _others(self, play: Play, names: dict[str, int], now: datetime) -> Hashable:
+        """The rows that are of no graph."""
+        found: list[Hashable] = []
+        partitions = play.tables.partitions
+        graph = partitions.get(GRAPH_ID, {}).get(GRAPH)
+        for partition in sorted(partitions):
+            if partition == GRAPH_ID:
+                continue
+            for key, row in sorted(partitions[partition].items()):
+                known = self._listed.get(id(row))
+                if known is None or known[0] is not row:
+                    columns = {name: value for name, value in row.columns.items() if not isinstance(value, datetime)}
+                    texts, ids = self._text(repr(sorted(columns.items())))
+                    known = self._listed[id(row)] = row, self._number(texts), ids
+                if partition == POISON:  # of a message that is waiting, or gone
+                    queue, _, message = key.rpartition(":")
+                    waiting = sorted(play.queues.messages.get(queue, {}))
+                    key = f"{queue}:{waiting.index(message) if message in waiting else 'gone'}"
+                elif partition == ALL and graph is not None:
+                    key = str(key == listing_key(GRAPH_ID, graph.columns["created"]))
+                found.append((partition, key, known[1], *(names.setdefault(each, len(names)) for each in known[2])))
+                since = row.columns.get("since")
+                if partition == LIVE and graph is None and isinstance(since, datetime):
+                    found.append(since - now)  # else nobody asks for how long it has been there
+        return tuple(sorted(found, key=repr) if partitions.get(POISON) else found)
