@@ -18,7 +18,7 @@ from taskgraph.extension import request_key
 from taskgraph.messages import AddTasks, Message, Rerun, RunTasks, TaskCompleted, TaskFailed, bundles, to_text
 from taskgraph.model import GRAPH, row_key
 from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived
-from taskgraph.records import LIVE, Records
+from taskgraph.records import LIVE, Records, changes_event
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Delete, Insert, Range, Row, query_all
 from taskgraph.transitions import (
@@ -158,8 +158,13 @@ class Handlers:
                 answers.append(Answer(item, Outcome.REFUSED, str(missing), missing))
             if not left:
                 break
-            operation = await self.records.operation(graph_id)
+            operation = self.records.begin(graph_id)
             decision = decide(known, left, now=self.clock.now(), operation=operation.id, sequence=operation.sequence)
+            if isinstance(decision, Decision) and not operation.sequence and changes_event(decision.changes, 0):
+                # Only facts need a number, and finding it in a new process takes many reads: claims do without.
+                operation = await self.records.operation(graph_id)
+                now = self.clock.now()
+                decision = decide(known, left, now=now, operation=operation.id, sequence=operation.sequence)
             if isinstance(decision, Need):
                 await self.records.load(graph_id, decision.keys, known)
                 continue

@@ -38,7 +38,7 @@ _PROBES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One commit that is about to be made: its id, and the number of the event row it may insert."""
+    """One commit that is about to be made: its id, and the number of the event row it may insert (0: not known)."""
 
     id: str
     sequence: int
@@ -57,8 +57,12 @@ class Records:
         wanted = sorted(keys)
         rows.update(zip(wanted, await self.tables.get(graph_id, wanted), strict=True))
 
+    def begin(self, graph_id: str) -> Operation:
+        """Begin a commit, without a call. Its number is 0 if this process has not looked yet: `operation` does."""
+        return Operation(self.clock.new_id(), self._next_sequence.get(graph_id, 0))
+
     async def operation(self, graph_id: str) -> Operation:
-        """Begin a commit."""
+        """Begin a commit that states facts."""
         sequence = self._next_sequence.get(graph_id)
         if sequence is None:
             sequence = await self._find_sequence(graph_id, 1)
