@@ -58,10 +58,10 @@ def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World
 def tiny_world(seed: int) -> World:
     """One to three tasks, and rarely an extension: some forty storage calls, met by every fault again and again."""
     rng = random.Random(seed * 7 + 3)
-    document = random_document(rng, rng.choice((1, 1, 1, 1, 2, 2, 3)), density=rng.choice((0.3, 0.7)), reruns_max=1)
+    document = random_document(rng, rng.choice((1, 1, 1, 1, 1, 2, 2, 3)), density=rng.choice((0.3, 0.7)), reruns_max=1)
     bounds: Mapping[str, Any] = rng.choice(({}, {}, FEW_LEAVES, NARROWER, CHUNKED, {**CHUNKED, **NARROWER}, TIGHT))
     extensions: list[GraphDocument] = []
-    if bounds is not TIGHT and rng.random() < 0.2:
+    if bounds is not TIGHT and rng.random() < 0.15:
         size = rng.choice((1, 1, 2))
         extensions.append(random_document(rng, size, prefix="x0_", base=tuple(document.tasks), density=0.5))
     labels = [*document.tasks, *(label for extension in extensions for label in extension.tasks)]
@@ -79,9 +79,9 @@ def tiny_world(seed: int) -> World:
         faults,
         reruns,
         bounds={**bounds, **OFTEN},
-        crowds=(4, 3, 2, 2),
-        storm_steps=(10, 80),
-        rival_rate=0.03,
+        crowds=(4, 3, 2, 2, 2, 2),
+        storm_steps=(5, 70),
+        rival_rate=0.02,
         sweep_seconds=60.0,
     )
 
