@@ -1,0 +1,616 @@
+"""The loop from reading to sending: what is written, sent, counted and answered, and when it gives up."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import pytest
+
+from taskgraph import limits
+from taskgraph.errors import Conflict, IntegrityError, NotFound, StorageUnavailable, TaskgraphError, Unclear
+from taskgraph.handlers import Counters, Handlers, QueueNames
+from taskgraph.messages import AddTasks, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse
+from taskgraph.model import GRAPH, GraphDocument, GraphState, TaskNode, row_key, task_id_of
+from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived
+from taskgraph.records import LIVE, Records
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
+from taskgraph.submission import extend, submit
+from taskgraph.transitions import Claim, Completed, Fire, Outcome, Remind, Renew
+from tests.manual_clock import HurriedClock
+from tests.simulation.memory import MemoryQueues, MemoryTables
+
+A, B = task_id_of("g", "a"), task_id_of("g", "b")
+DOCUMENT = GraphDocument({"a": TaskNode("a"), "b": TaskNode("b", ("a",))})
+
+
+class Sleeper(HurriedClock):
+    """Remembers every pause."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await super().sleep(seconds)
+
+
+class Table(MemoryTables):
+    """Remembers what is asked of it, and raises what it is told to: in place of a commit, or after one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gets: list[tuple[str, tuple[str, ...]]] = []
+        self.queries: list[tuple[str, Range]] = []
+        self.written: list[tuple[str, tuple[Change, ...]]] = []
+        self.instead: list[Exception] = []
+        self.after: list[Exception] = []
+        self.torn: dict[str, list[Row | None]] = {}  # what the next readings of a row give, in place of it
+
+    async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
+        self.gets.append((partition, tuple(keys)))
+        found = await super().get(partition, keys)
+        return [self.torn[k].pop(0) if self.torn.get(k) else row for k, row in zip(keys, found, strict=True)]
+
+    async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
+        self.queries.append((partition, rows))
+        return await super().query(partition, rows, limit=limit, continuation=continuation)
+
+    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        if self.instead:
+            raise self.instead.pop(0)
+        etags = await super().commit(partition, changes)
+        self.written.append((partition, tuple(changes)))
+        if self.after:
+            raise self.after.pop(0)
+        return etags
+
+    def columns(self, key: str, partition: str = "g") -> dict[str, object]:
+        return dict(self.partitions[partition][key].columns)
+
+    def put(self, key: str, partition: str = "g", **columns: str | int | bool | datetime) -> None:
+        row = self.partitions[partition][key]
+        self.partitions[partition][key] = Row(key, row.etag + "+", {**row.columns, **columns})
+
+
+@pytest.fixture
+def clock() -> Sleeper:
+    return Sleeper()
+
+
+@pytest.fixture
+def tables() -> Table:
+    return Table()
+
+
+@pytest.fixture
+def queues(clock: Sleeper) -> MemoryQueues:
+    return MemoryQueues(clock)
+
+
+@pytest.fixture
+def handlers(tables: Table, queues: MemoryQueues, clock: Sleeper) -> Handlers:
+    return Handlers(Records(tables, clock), queues, clock)
+
+
+class Beats:
+    """A keep-alive that counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def __call__(self) -> None:
+        self.count += 1
+
+
+@pytest.fixture
+def beats() -> Beats:
+    return Beats()
+
+
+async def begin(handlers: Handlers, document: GraphDocument = DOCUMENT) -> None:
+    """Submit a graph, and forget what was sent and counted."""
+    await submit(handlers, "g", document)
+    assert isinstance(handlers.queues, MemoryQueues)
+    assert isinstance(handlers.records.tables, Table)
+    handlers.queues.messages.clear()
+    for seen in (handlers.records.tables.gets, handlers.records.tables.queries, handlers.records.tables.written):
+        seen.clear()
+    handlers.counters = Counters()
+
+
+def claim(task_id: str = A, run: int = 0, name: str = "c") -> Claim:
+    return Claim(task_id, run, name, "w", datetime.fromisoformat("2030-01-01T00:00:00+00:00"))
+
+
+def done(task_id: str = A, run: int = 0, name: str = "c") -> Completed:
+    return Completed(task_id, run, name, "2026-01-01T00:00:00+00:00", {"failed": False})
+
+
+def result(task_id: str = A, run: int = 0, *, failed: bool = False, exception: bool = False) -> TaskResult:
+    return TaskResult(task_id, run, "c", "2026-01-01T00:00:00+00:00", {"failed": failed}, exception)
+
+
+def sent(queues: MemoryQueues, queue: str = "taskgraph-work-default") -> list[object]:
+    return [parse(body) for _, _, _, body in queues.messages.get(queue, {}).values()]
+
+
+# --- names -----------------------------------------------------------------------------------------------------
+
+
+def test_names_of_queues() -> None:
+    names = QueueNames()
+    assert (names.events, names.work("gpu")) == ("taskgraph-events", "taskgraph-work-gpu")
+    assert names.poison(names.events) == "taskgraph-events-poison"
+    assert QueueNames("other").work("x") == "other-work-x"
+
+
+# --- messages --------------------------------------------------------------------------------------------------
+
+
+async def test_messages_that_arrive_together_are_committed_together_and_answered_one_by_one(
+    handlers: Handlers, tables: Table, beats: Beats
+) -> None:
+    await begin(handlers, GraphDocument({"a": TaskNode("a"), "b": TaskNode("b")}))
+    await handlers.transition("g", [claim(A), claim(B)])
+    tables.written.clear()
+    first = TaskCompleted("g", (result(A),))
+    second = TaskFailed("g", (result(B, failed=True),))
+    third = Rerun("g", B, 0, "try")
+    handled = await handlers.handle("g", [first, second, third], keep_alive=beats)
+    assert len(tables.written) == 1
+    assert [each.message for each in handled] == [first, second, third]
+    assert [[answer.outcome for answer in each.answers] for each in handled] == [[Outcome.APPLIED]] * 3
+    assert [each.error for each in handled] == [None] * 3
+    assert beats.count == 1
+    runs = str(tables.columns(row_key(B))["runs"])
+    assert tables.columns(row_key(B))["run"] == 1
+    assert '"outcome":"failed"' in runs
+    assert '"reason":"try"' in runs
+
+
+async def test_each_result_of_a_message_is_believed_by_itself(handlers: Handlers, tables: Table) -> None:
+    await begin(handlers, GraphDocument({"a": TaskNode("a"), "b": TaskNode("b")}))
+    await handlers.transition("g", [claim(A), claim(B)])
+    (handled,) = await handlers.handle("g", [TaskCompleted("g", (result(A), result(B, run=5)))])
+    assert [answer.outcome for answer in handled.answers] == [Outcome.APPLIED, Outcome.STALE]
+    assert handled.error is None
+
+
+async def test_a_failure_that_no_rerun_would_change_is_an_exception(handlers: Handlers, tables: Table) -> None:
+    await begin(handlers, GraphDocument({"a": TaskNode("a", reruns=3)}))
+    await handlers.transition("g", [claim()])
+    await handlers.handle("g", [TaskFailed("g", (result(failed=True, exception=True),))])
+    assert tables.columns(row_key(A))["state"] == "exception"
+
+
+async def test_what_is_wrong_with_one_message_is_said_of_it_alone(handlers: Handlers) -> None:
+    await begin(handlers)
+    await handlers.transition("g", [claim()])
+    missing, unheard = TaskCompleted("g", (result("nobody"),)), AddTasks("g", "unheard")
+    good = TaskCompleted("g", (result(),))
+    of_unheard, of_missing, of_good = await handlers.handle("g", [missing, unheard, good])
+    assert [of_unheard.message, of_missing.message, of_good.message] == [unheard, missing, good]
+    assert isinstance(of_missing.error, NotFound)
+    assert str(of_missing.error) == "graph g has no row task:nobody"
+    assert isinstance(of_unheard.error, NotFound)
+    assert str(of_unheard.error) == "graph g has no request unheard"
+    assert of_unheard.answers == ()
+    assert of_good.error is None
+    assert of_good.answers[0].outcome is Outcome.APPLIED
+
+
+async def test_an_extension_is_brought_to_its_end_by_its_message(
+    handlers: Handlers, tables: Table, beats: Beats
+) -> None:
+    await begin(handlers)
+    staged = await extend(handlers, "g", GraphDocument({"x": TaskNode("x", ("a",))}))
+    message = AddTasks("g", staged.request)
+    (handled,) = await handlers.handle("g", [message], keep_alive=beats)
+    assert (handled.message, handled.answers, handled.error) == (message, (), None)
+    assert tables.columns(f"request:{staged.request}")["state"] == "done"
+    assert beats.count == 2, "once planned, and once per commit"
+
+
+async def test_errors_of_the_store_concern_all_messages(handlers: Handlers, tables: Table) -> None:
+    await begin(handlers)
+    staged = await extend(handlers, "g", GraphDocument({"x": TaskNode("x", ("a",))}))
+    tables.instead = [StorageUnavailable("503")]
+    with pytest.raises(StorageUnavailable):
+        await handlers.handle("g", [AddTasks("g", staged.request)])
+
+
+async def test_work_messages_are_for_workers(handlers: Handlers) -> None:
+    with pytest.raises(TypeError, match=r"^work messages are for workers$"):
+        await handlers.handle("g", [RunTasks("g", "default", ((A, 0),))])
+
+
+# --- transitions -------------------------------------------------------------------------------------------------
+
+
+async def test_items_about_nobody_are_refused_and_the_others_go_on(handlers: Handlers, tables: Table) -> None:
+    await begin(handlers)
+    answers = await handlers.transition("g", [claim("nobody"), claim()])
+    assert {answer.item.task_id: answer.outcome for answer in answers} == {  # type: ignore[union-attr]
+        "nobody": Outcome.REFUSED,
+        A: Outcome.APPLIED,
+    }
+    (missing,) = [answer for answer in answers if answer.outcome is Outcome.REFUSED]
+    assert isinstance(missing.error, NotFound)
+    assert missing.reason == str(missing.error) == "graph g has no row task:nobody"
+    assert [answer.outcome for answer in await handlers.transition("g", [claim("nobody")])] == [Outcome.REFUSED]
+
+
+async def test_the_tasks_of_all_items_are_read_at_once(handlers: Handlers, tables: Table) -> None:
+    await begin(handlers)
+    await handlers.transition("g", [Remind(A), Remind(B), Remind(A)])
+    assert tables.gets[0] == ("g", tuple(sorted((row_key(A), row_key(B)))))
+
+
+async def test_what_the_caller_has_read_is_not_read_again_and_is_brought_up(handlers: Handlers, tables: Table) -> None:
+    await begin(handlers)
+    (row,) = await tables.get("g", [row_key(A)])
+    rows: dict[str, Row | None] = {row_key(A): row}
+    await handlers.transition("g", [Remind(A)])
+    tables.gets.clear()
+    await handlers.transition("g", [claim()], rows=rows)
+    assert [keys for _, keys in tables.gets if row_key(A) in keys] == []
+    assert rows[row_key(A)] == tables.partitions["g"][row_key(A)]
+
+
+async def test_nothing_to_write_is_no_commit(handlers: Handlers, tables: Table, queues: MemoryQueues) -> None:
+    await begin(handlers)
+    await handlers.transition("g", [Remind(A)])
+    assert tables.written == []
+    assert handlers.counters == Counters(commits=0, dispatched=1)
+    assert sent(queues) == [RunTasks("g", "default", ((A, 0),))]
+
+
+async def test_what_was_done_is_counted(handlers: Handlers) -> None:
+    await begin(handlers)
+    await handlers.transition("g", [claim()])
+    await handlers.transition("g", [done()])
+    await handlers.transition("g", [claim(), claim(), Renew(A, 0, "other", handlers.clock.now())])
+    await handlers.transition("g", [claim("nobody")])
+    assert handlers.counters == Counters(commits=2, conflicts=0, dispatched=1, stale=3, refused=0)
+    await handlers.handle("g", [Rerun("g", A, 0)])
+    assert handlers.counters.refused == 1
+
+
+async def test_many_items_take_as_many_commits_as_they_need(handlers: Handlers, beats: Beats) -> None:
+    labels = [f"t{number:03}" for number in range(250)]
+    await begin(handlers, GraphDocument({label: TaskNode(label) for label in labels}))
+    items = [claim(task_id_of("g", label)) for label in labels]
+    answers = await handlers.transition("g", iter(items), keep_alive=beats)
+    assert [answer.item for answer in answers] == items
+    assert {answer.outcome for answer in answers} == {Outcome.APPLIED}
+    assert handlers.counters.commits == beats.count == 3
+
+
+async def test_a_conflict_is_met_by_reading_and_deciding_again(
+    handlers: Handlers, tables: Table, clock: Sleeper
+) -> None:
+    await begin(handlers)
+    tables.instead = [Conflict("x"), Conflict("x"), Conflict("x")]
+    (answer,) = await handlers.transition("g", [claim()])
+    assert answer.outcome is Outcome.APPLIED
+    assert handlers.counters == Counters(commits=1, conflicts=3)
+    assert len([keys for _, keys in tables.gets if keys == (row_key(A),)]) >= 4
+    assert clock.pauses == pytest.approx([0.02, 0.04, 0.08]), "twice as long each time, at half the bound by chance"
+
+
+async def test_a_conflict_that_does_not_end_gives_the_message_back(
+    handlers: Handlers, tables: Table, clock: Sleeper
+) -> None:
+    await begin(handlers)
+    last = Conflict("the last one")
+    tables.instead = [*(Conflict("x") for _ in range(limits.COMMIT_ATTEMPTS_MAX - 1)), last, Conflict("never met")]
+    with pytest.raises(Conflict, match=r"^graph g: others kept writing the same rows$") as caught:
+        await handlers.transition("g", [claim()])
+    assert caught.value.__cause__ is last
+    assert handlers.counters.conflicts == limits.COMMIT_ATTEMPTS_MAX
+    assert len(clock.pauses) == limits.COMMIT_ATTEMPTS_MAX - 1
+    assert max(clock.pauses) == 1.0, "at most 2 s, halved by chance"
+    assert clock.pauses == sorted(clock.pauses)
+
+
+async def test_the_first_pause_is_short_and_no_pause_is_longer_than_two_seconds(
+    handlers: Handlers, tables: Table, clock: Sleeper
+) -> None:
+    await begin(handlers)
+    tables.instead = [Conflict("x") for _ in range(12)]
+    await handlers.transition("g", [claim()])
+    assert clock.pauses == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64, *[1.0] * 6])
+
+
+async def test_rows_that_contradict_each_other_are_read_again_before_they_are_called_damaged(
+    handlers: Handlers, tables: Table, clock: Sleeper
+) -> None:
+    """Rows are read one after the other: what looks like damage may be somebody else's commit in between."""
+    await begin(handlers)
+    await handlers.transition("g", [claim()])
+    handlers.counters = Counters()
+    tables.torn[row_key(B)] = [None, None]
+    (answer,) = await handlers.transition("g", [done()])
+    assert answer.outcome is Outcome.APPLIED
+    assert clock.pauses == pytest.approx([0.02, 0.04])
+    assert handlers.counters == Counters(commits=1, dispatched=1), "no conflict, and nothing refused"
+
+
+async def test_damage_that_stays_is_answered_after_five_readings(
+    handlers: Handlers, tables: Table, clock: Sleeper
+) -> None:
+    await begin(handlers)
+    await handlers.transition("g", [claim()])
+    tables.put(row_key(B), requiresLeft="{")
+    (answer,) = await handlers.transition("g", [done()])
+    assert isinstance(answer.error, IntegrityError)
+    assert len(clock.pauses) == 5
+    assert handlers.counters.refused == 1
+
+
+async def test_a_relay_that_cannot_pass_on_is_logged_for_nobody_asked_for_it(
+    handlers: Handlers, tables: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    labels = [f"t{number:03}" for number in range(100)]
+    await begin(handlers, GraphDocument({**{n: TaskNode(n) for n in labels}, "z": TaskNode("z", tuple(labels))}))
+    join = min(key for key in tables.partitions["g"] if key.startswith("join:"))
+    tables.put(join, requiresLeft="[]", state="pending", dependents='["nobody"]')
+    with caplog.at_level(logging.ERROR, "taskgraph.handlers"):
+        await handlers.transition("g", [Fire(join)])
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    expected = f"graph g: {join} cannot pass on: row task:nobody is missing, though another row names it"
+    assert record.getMessage() == expected
+    assert tables.columns(join)["state"] == "pending"
+
+
+# --- sending ---------------------------------------------------------------------------------------------------
+
+
+async def test_ready_tasks_go_to_their_targets_once_and_in_order(handlers: Handlers, queues: MemoryQueues) -> None:
+    x, y, w = (task_id_of("g", label) for label in "xyw")
+    effects: list[Effect] = [
+        Dispatch(x, 0, "default"),
+        Dispatch(y, 1, "gpu"),
+        Dispatch(w, 0, "default"),
+        Dispatch(x, 0, "default"),
+        Dispatch(x, 1, "default"),
+    ]
+    await handlers.emit("g", effects)
+    assert sent(queues) == [RunTasks("g", "default", ((task, run),)) for task, run in ((x, 0), (w, 0), (x, 1))]
+    assert sent(queues, "taskgraph-work-gpu") == [RunTasks("g", "gpu", ((y, 1),))]
+    assert handlers.counters.dispatched == 4
+
+
+@pytest.mark.parametrize(
+    ("tasks", "largest", "messages"),
+    [(1, 1, 1), (8, 1, 8), (15, 1, 15), (16, 2, 8), (31, 3, 11), (80, 10, 8), (256, 32, 8), (1_000, 32, 32)],
+)
+async def test_few_tasks_go_one_by_one_and_many_in_bundles(
+    handlers: Handlers, queues: MemoryQueues, tasks: int, largest: int, messages: int
+) -> None:
+    """At least eight messages, so that eight workers have something to do; at most 32 tasks in one."""
+    wanted = [(task_id_of("g", str(number)), 0) for number in range(tasks)]
+    await handlers.dispatch("g", "default", wanted)
+    bundles = sent(queues)
+    assert [task for each in bundles for task in each.tasks] == wanted  # type: ignore[attr-defined]
+    assert max(len(each.tasks) for each in bundles) == largest  # type: ignore[attr-defined]
+    assert len(bundles) == messages
+    assert handlers.counters.dispatched == tasks
+
+
+async def test_a_graph_that_ended_leaves_the_live_index_and_whoever_waits_hears_it(
+    handlers: Handlers, tables: Table
+) -> None:
+    await begin(handlers)
+    heard: list[str] = []
+    handlers.on_ended = {"g": lambda: heard.append("g"), "other": lambda: heard.append("other")}
+    await handlers.emit("g", [GraphEnded(GraphState.FINISHED)])
+    assert heard == ["g"]
+    assert tables.partitions[LIVE] == {}
+
+
+async def test_a_graph_with_a_request_that_nobody_heard_of_stays_on_the_live_index(
+    handlers: Handlers, tables: Table
+) -> None:
+    await begin(handlers)
+    staged = await extend(handlers, "g", GraphDocument({"x": TaskNode("x", ("a",))}))
+    assert await handlers.late_requests("g") == [staged.request]
+    await handlers.emit("g", [GraphEnded(GraphState.FINISHED)])
+    assert list(tables.partitions[LIVE]) == ["g"]
+
+
+@pytest.mark.parametrize(
+    ("state", "late"), [("staged", True), ("accepted", False), ("done", False), ("refused", False)]
+)
+async def test_only_requests_that_were_never_taken_on_are_late(
+    handlers: Handlers, tables: Table, state: str, late: bool
+) -> None:
+    await tables.commit("g", [Insert("request:r", {"state": state}), Insert("request:r:0000", {"text": "{}"})])
+    await tables.commit("g", [Insert("task:x", {"state": "staged"}), Insert("requested", {"state": "staged"})])
+    assert await handlers.late_requests("g") == (["r"] if late else [])
+    assert tables.queries[-1][1].select == ("state",), "no document is read for it"
+
+
+async def test_a_graph_that_runs_again_is_swept_again(handlers: Handlers, tables: Table, clock: Sleeper) -> None:
+    await handlers.emit("g", [GraphRevived()])
+    assert tables.columns("g", LIVE) == {"since": clock.now()}
+    clock.advance(5)
+    await handlers.emit("g", [GraphRevived()])
+    assert tables.columns("g", LIVE) == {"since": clock.now() - timedelta(seconds=5)}, "it was there"
+
+
+async def test_an_unclear_entry_of_the_live_index_is_looked_at(handlers: Handlers, tables: Table) -> None:
+    tables.after = [Unclear("lost")]
+    await handlers.enter_live("g")
+    assert list(tables.partitions[LIVE]) == ["g"]
+    tables.instead = [Unclear("lost")]
+    with pytest.raises(Unclear):
+        await handlers.enter_live("other")
+    assert tables.gets[-1] == (LIVE, ("other",))
+
+
+@pytest.mark.parametrize("error", [Conflict("changed"), Unclear("lost")], ids=["conflict", "unclear"])
+async def test_whoever_else_takes_a_graph_off_the_live_index_is_welcome(
+    handlers: Handlers, tables: Table, error: Exception
+) -> None:
+    await handlers.leave_live("g")
+    assert tables.written == [], "it is not there"
+    await handlers.enter_live("g")
+    tables.instead = [error]
+    await handlers.leave_live("g")
+    assert list(tables.partitions[LIVE]) == ["g"]
+    await handlers.leave_live("g")
+    assert tables.partitions[LIVE] == {}
+    assert isinstance(tables.written[-1][1][0], Delete)
+
+
+# --- extensions --------------------------------------------------------------------------------------------------
+
+
+async def test_an_extension_of_an_unknown_graph_and_an_unknown_extension(handlers: Handlers) -> None:
+    with pytest.raises(NotFound, match=r"^there is no graph g$"):
+        await handlers.add_tasks("g", "r")
+    await begin(handlers)
+    with pytest.raises(NotFound, match=r"^graph g has no request r$"):
+        await handlers.add_tasks("g", "r")
+
+
+@pytest.mark.parametrize("state", ["done", "refused"])
+async def test_an_extension_that_was_answered_is_left_alone(handlers: Handlers, tables: Table, state: str) -> None:
+    await begin(handlers)
+    await tables.commit("g", [Insert("request:r", {"state": state})])
+    tables.written.clear()
+    await handlers.add_tasks("g", "r")
+    assert tables.written == []
+    assert tables.gets == [("g", ("request:r", GRAPH))], "not even its document is read"
+    assert tables.queries == []
+
+
+async def test_a_request_without_a_valid_document_is_an_integrity_error(handlers: Handlers, tables: Table) -> None:
+    await begin(handlers)
+    await tables.commit("g", [Insert("request:r", {"state": "staged"})])
+    expected = r"^request r of graph g holds no valid document$"
+    with pytest.raises(IntegrityError, match=expected) as caught:
+        await handlers.add_tasks("g", "r")
+    assert isinstance(caught.value.__cause__, TaskgraphError)
+
+
+def wide(count: int, prefix: str) -> GraphDocument:
+    return GraphDocument({f"{prefix}{n:03}": TaskNode(f"{prefix}{n:03}", ("a",)) for n in range(count)})
+
+
+async def test_an_extension_under_way_is_brought_to_its_end_first(
+    handlers: Handlers, tables: Table, beats: Beats
+) -> None:
+    await begin(handlers)
+    large = await extend(handlers, "g", wide(150, "x"))
+    small = await extend(handlers, "g", GraphDocument({"y": TaskNode("y", ("a",))}))
+    tables.written.clear()
+    tables.after = [StorageUnavailable("503")]
+    with pytest.raises(StorageUnavailable):
+        await handlers.add_tasks("g", large.request)
+    assert tables.columns(GRAPH)["extending"] == large.request
+    await handlers.add_tasks("g", small.request, keep_alive=beats)
+    assert tables.columns(f"request:{large.request}")["state"] == "done"
+    assert tables.columns(f"request:{small.request}")["state"] == "done"
+    assert tables.columns(GRAPH)["extending"] == ""
+    assert tables.columns(GRAPH)["tasks"] == 2 + 150 + 1
+    commits = [changes for partition, changes in tables.written if partition == "g"]
+    assert beats.count == 2 + len(commits) - 1, "each plan, and each commit but the one that failed"
+
+
+class Meddler(Table):
+    """Somebody else acts at a commit into the graph, once: before it is made."""
+
+    meddle: list[object] = []  # noqa: RUF012
+
+    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        if partition == "g" and self.meddle:
+            act = self.meddle.pop(0)
+            if callable(act):
+                await act()
+        return await super().commit(partition, changes)
+
+
+@pytest.mark.parametrize("size", [1, 150], ids=["small", "large"])
+@pytest.mark.parametrize("at", range(5))
+async def test_two_who_push_the_same_extension_do_it_once(
+    handlers: Handlers, tables: Table, queues: MemoryQueues, clock: Sleeper, size: int, at: int
+) -> None:
+    await begin(handlers)
+    staged = await extend(handlers, "g", wide(size, "x"))
+    tables.__class__ = Meddler
+    assert isinstance(tables, Meddler)
+    other = Handlers(Records(tables, clock), queues, clock)
+
+    async def idle() -> None:
+        pass
+
+    async def push() -> None:
+        await other.add_tasks("g", staged.request)
+
+    tables.meddle = [*[idle] * at, push]
+    await handlers.add_tasks("g", staged.request)
+    tables.meddle = []
+    assert tables.columns(f"request:{staged.request}")["state"] == "done"
+    assert tables.columns(GRAPH)["tasks"] == 2 + size
+    assert tables.columns(GRAPH)["revision"] == 1
+    assert len([key for key in tables.partitions["g"] if key.startswith("task:")]) == 2 + size
+
+
+@pytest.mark.parametrize("size", [1, 150], ids=["small", "large"])
+async def test_an_extension_is_planned_again_when_another_was_accepted_meanwhile(
+    handlers: Handlers, tables: Table, queues: MemoryQueues, clock: Sleeper, size: int
+) -> None:
+    await begin(handlers)
+    first = await extend(handlers, "g", wide(size, "x"))
+    second = await extend(handlers, "g", GraphDocument({"y": TaskNode("y", ("a",))}))
+    tables.__class__ = Meddler
+    assert isinstance(tables, Meddler)
+    other = Handlers(Records(tables, clock), queues, clock)
+
+    async def push() -> None:
+        await other.add_tasks("g", second.request)
+
+    tables.meddle = [push]
+    await handlers.add_tasks("g", first.request)
+    assert {tables.columns(f"request:{each.request}")["state"] for each in (first, second)} == {"done"}
+    assert tables.columns(GRAPH)["tasks"] == 2 + size + 1
+    assert tables.columns(GRAPH)["revision"] == 2
+
+
+async def test_a_request_that_disappears_is_an_integrity_error(handlers: Handlers, tables: Table) -> None:
+    await begin(handlers)
+    staged = await extend(handlers, "g", wide(150, "x"))
+    key = f"request:{staged.request}"
+    tables.after = [Conflict("412 on the own write")]
+    real = tables.partitions["g"][key]
+    tables.torn[key] = [real, None, None]
+    with pytest.raises(IntegrityError, match=f"^graph g: row {key} is gone$"):
+        await handlers.add_tasks("g", staged.request)
+
+
+async def test_a_step_that_cannot_be_decided_raises_its_error(handlers: Handlers, tables: Table) -> None:
+    await begin(handlers)
+    staged = await extend(handlers, "g", GraphDocument({"x": TaskNode("x", ("a",))}))
+    tables.put(row_key(A), dependents="{")
+    with pytest.raises(IntegrityError, match="dependents"):
+        await handlers.add_tasks("g", staged.request)
+
+
+def keys_of(changes: Iterable[Change]) -> set[str]:
+    return {change.key for change in changes}
+
+
+async def test_every_row_of_a_transition_is_written_under_the_etag_that_was_read(
+    handlers: Handlers, tables: Table
+) -> None:
+    await begin(handlers)
+    await handlers.transition("g", [claim()])
+    before = {key: row.etag for key, row in tables.partitions["g"].items()}
+    await handlers.transition("g", [done()])
+    ((_, changes),) = [each for each in tables.written if len(each[1]) > 1]
+    assert keys_of(changes) == {row_key(A), row_key(B), "event:0000000002"}
+    assert all(change.etag == before[change.key] for change in changes if isinstance(change, Merge))
