@@ -128,7 +128,9 @@ def test_a_dependent_that_does_not_exist_is_an_error() -> None:
 
 def test_a_graph_with_a_failed_task_does_not_finish() -> None:
     made = context(row(GRAPH, state="running", failedTasks=1))
-    with pytest.raises(IntegrityError):
+    with pytest.raises(
+        IntegrityError, match=r"^the graph waits for nothing, and yet a task of it has failed for good$"
+    ):
         finish(made.view.get(GRAPH), made)
     assert (made.effects, made.events) == ([], [])
 
@@ -169,7 +171,7 @@ def test_unblocking(state: str, before: int, after: str, revived: bool) -> None:
 @pytest.mark.parametrize("count", [0, -1])
 def test_unblocking_below_zero_is_an_error(count: int) -> None:
     made = context(row(GRAPH, state="blocked", failedTasks=count))
-    with pytest.raises(IntegrityError):
+    with pytest.raises(IntegrityError, match=r"^a failed task is rerun, and the graph counts none$"):
         unblock(made)
     assert made.view.changed() == []
 

@@ -176,6 +176,7 @@ def test_what_was_inserted_is_read_like_any_row() -> None:
     columns = {"ids": '["a"]', "state": "pending"}
     made = rows.insert(Insert("a", columns))
     assert (made.ids("ids"), made.text("state"), made.etag) == (["a"], "pending", None)
+    assert (made.text("missing"), made.integer("missing"), made.ids("more")) == ("", 0, [])
     made.set("state", "completed")
     assert columns["state"] == "pending", "the columns that were handed in are their owner's"
 

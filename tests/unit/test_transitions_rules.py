@@ -126,6 +126,8 @@ def test_a_rerun_is_answered_as_one() -> None:
     assert said(held(), Failed(A, 1, "c", ENDED, {"failed": True})) == (Outcome.APPLIED, "rerun")
     assert said(held(), LeaseLost(A, 1, "c", certain=True)) == (Outcome.APPLIED, "retry")
     assert said(held(), HandBack(A, 1, "c", "stop")) == (Outcome.APPLIED, "")
+    assert said(held(), Completed(A, 1, "c", ENDED, {})) == (Outcome.APPLIED, "")
+    assert said(held(state="pending"), Remind(A)) == (Outcome.REPEATED, "")
 
 
 def test_the_record_of_a_run_that_ended() -> None:
@@ -475,6 +477,7 @@ def test_a_commit_may_be_filled_to_the_last_row() -> None:
     assert isinstance(answer.error, IntegrityError)
     assert answer.outcome is Outcome.REFUSED
     assert answer.reason == str(answer.error) == "Completed does not fit one commit"
+    assert answer.item == Completed(A, 0, "c", ENDED, {})
 
 
 def test_without_facts_the_place_of_the_event_row_is_free() -> None:
@@ -540,6 +543,22 @@ def test_of_a_resolution_that_does_not_fit_the_known_parts_are_kept() -> None:
     assert text == f'{{"failed":true,"exitCode":1,"resultUrl":"u","logsUrl":"ü","reason":"{shown}"}}'
 
 
+@pytest.mark.parametrize("over", [0, 1])
+def test_addresses_are_kept_while_they_fit_and_dropped_both_where_they_do_not(over: int) -> None:
+    """JSON spells a control character out with six; an address of such characters is none."""
+    known = {"failed": True, "exitCode": 3, "resultUrl": "u", "logsUrl": "", "reason": "zu spät"}
+    shell = len(json.dumps(known, ensure_ascii=False, separators=(",", ":")))
+    spare = limits.PROPERTY_CHARS_MAX - shell + over
+    known["logsUrl"] = "\x01" * (spare // 6) + "x" * (spare % 6)
+    resolution = {**known, "note": "x" * limits.PROPERTY_CHARS_MAX}
+    text = written(decided(held(rerunsLeft=0), Failed(A, 1, "c", ENDED, resolution)))[OWN]["resolution"]
+    if over:
+        assert text == '{"failed":true,"exitCode":3,"reason":"zu spät"}'
+    else:
+        assert json.loads(text) == known
+        assert len(text) == limits.PROPERTY_CHARS_MAX
+
+
 @pytest.mark.parametrize("units", [limits.PROPERTY_CHARS_MAX, limits.PROPERTY_CHARS_MAX + 1])
 def test_the_latest_runs_are_kept_as_far_as_they_fit(units: int) -> None:
     """The record of this run is appended; the oldest goes when the column would be too long."""
@@ -579,13 +598,14 @@ def test_a_column_that_is_missing_is_empty() -> None:
 # --- asking for rows -----------------------------------------------------------------------------------------------
 
 
-def test_one_decision_asks_for_what_all_its_items_need() -> None:
-    """Also of those that come after an item which cannot be decided, so that few readings are enough."""
+@pytest.mark.parametrize("between", ["one that is refused", "one that is decided"])
+def test_one_decision_asks_for_what_all_its_items_need(between: str) -> None:
+    """Also of those that come after one which needs nothing, so that few readings are enough."""
     rows = running(running(rows_of({"a": [], "b": [], "x": ["a"], "y": ["b"]}), "a"), "b")
-    known = {key: rows[key] for key in (OWN, f"task:{B}")}
-    bad = Renew("nobody", 0, "c", LATER)
-    items = (Completed(A, 0, "c", ENDED, {}), bad, Completed(B, 0, "c", ENDED, {}))
-    asked = decide(known | {"task:nobody": None}, items, now=NOW, operation="op", sequence=1)
+    known = {**{key: rows[key] for key in (OWN, f"task:{B}")}, "task:nobody": None}
+    other = Renew("nobody", 0, "c", LATER) if between == "one that is refused" else Renew(B, 0, "c", LATER)
+    items = (Completed(A, 0, "c", ENDED, {}), other, Completed(B, 0, "c", ENDED, {}))
+    asked = decide(known, items, now=NOW, operation="op", sequence=1)
     assert asked == Need(frozenset({f"task:{task_id('x')}", f"task:{task_id('y')}"}))
 
 
@@ -842,6 +862,31 @@ def test_rows_asked_for_one_after_the_other_give_the_same_decision() -> None:
     rows = grown()
     item = accepted()
     assert loaded_step_by_step(rows, item)[0] == decided(rows, item)
+
+
+def rows_of_bytes(total: int) -> Decision:
+    """One step of so many bytes as the decision counts them: 100 for each row, the head too, and their columns."""
+    rows = grown() | {HEAD: request("accepted", cursor=0)}
+    parts = [Insert(f"request:r:{number}", {"text": ""}) for number in range(10)]
+    shell = sum(100 + sent_bytes(part.columns) for part in parts) + 100 + sent_bytes({"cursor": 10})
+    each, rest = divmod(total - shell, 10)
+    parts = [Insert(part.key, {"text": "x" * (each + (rest if not n else 0))}) for n, part in enumerate(parts)]
+    return decided(rows | dict.fromkeys(part.key for part in parts), InsertRows("r", 0, tuple(parts)))
+
+
+def test_a_commit_leaves_room_for_the_longest_event_row() -> None:
+    """12 bytes for each of its characters, whether this commit states facts or not."""
+    most = limits.COMMIT_BYTES_MAX - 12 * EVENT_CHARS_MAX
+    assert len(rows_of_bytes(most).changes) == 11
+    assert rows_of_bytes(most + 1).changes == ()
+
+
+@pytest.mark.parametrize(("characters", "fits"), [(255_000, True), (265_000, False), (300_000, False)])
+def test_characters_outside_the_basic_plane_take_twelve_bytes_each(characters: int, fits: bool) -> None:
+    rows = grown() | {HEAD: request("accepted", cursor=0)}
+    parts = tuple(Insert(f"request:r:{n}", {"text": "\U0001f600" * (characters // 10)}) for n in range(10))
+    decision = decided(rows | dict.fromkeys(part.key for part in parts), InsertRows("r", 0, parts))
+    assert bool(decision.changes) is fits
 
 
 def test_a_row_that_two_items_change_is_written_once() -> None:
