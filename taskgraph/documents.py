@@ -227,6 +227,8 @@ def _document(obj: Any, kind: Kind, report: Report) -> GraphDocument:
                 if not report.count:
                     nodes[label] = TaskNode(label, tuple(node.get("requires", ())), int(node.get("reruns", 0)), task)
         _check_cycles(tasks, requirements, report)
+        if wrong and not report.count:  # what the schema refuses is never let in for want of words
+            report.add(("tasks",), "schema", "A task is not of the form that the schema asks for.", "See the schema.")
     report.raise_if_any()
     if kind == "extension":
         return GraphDocument(nodes)

@@ -174,7 +174,8 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
     value: Any = error.instance
     bound: Any = error.validator_value
     name = _name_of(path)
-    if SUBS in path[-1:] or (isinstance(value, dict) and SUBS in value and error.validator != "required"):
+    named = SUBS in path[-1:] or (isinstance(value, dict) and SUBS in value and error.validator != "required")
+    if named and path[2:4] == ("task", "payload"):
         return  # a reference of a wrong form: _check_references says it once, for every place in a payload
     if "propertyNames" in error.absolute_schema_path:
         if error.absolute_schema_path[-1] == "pattern":

@@ -36,7 +36,8 @@ _UNIT_SECONDS: Final = {
     "month": 30 * 86_400,
     "year": 365 * 86_400,
 }
-_DATESTAMP_PART = re.compile(r"\s*([+-]?\s*\d{1,9})\s*(second|minute|hour|day|week|month|year)s?\b", re.ASCII)
+# The quantifiers are possessive: nothing but spaces, a page of them, must not be divided in every possible way.
+_DATESTAMP_PART = re.compile(r"\s*+((?:[+-]\s*+)?\d{1,9})\s*+(second|minute|hour|day|week|month|year)s?\b", re.ASCII)
 _SHORT_UNITS: Final = {
     "s": "second",
     "sec": "second",
@@ -48,7 +49,7 @@ _SHORT_UNITS: Final = {
     "mo": "month",
     "y": "year",
 }
-_SHORT_PART = re.compile(r"\s*([+-]?\s*\d{1,9})\s*(sec|min|mo|s|m|h|d|w|y)\b", re.ASCII)
+_SHORT_PART = re.compile(r"\s*+((?:[+-]\s*+)?\d{1,9})\s*+(sec|min|mo|s|m|h|d|w|y)\b", re.ASCII)
 _REFERENCE = re.compile(r"<([^<>]*)>|<<>")
 _KEPT_APART: Final = frozenset({"payload", "metadata", "deadline"})
 
@@ -283,7 +284,7 @@ def _moment(text: str, now: datetime) -> str | None:
         if match is None:
             return None if text[position:].strip() else _later(now, seconds) if position else None
         unit = _SHORT_UNITS.get(match.group(2), match.group(2))
-        seconds += int(match.group(1).replace(" ", "")) * _UNIT_SECONDS[unit]
+        seconds += int("".join(match.group(1).split())) * _UNIT_SECONDS[unit]
         position = match.end()
     return _later(now, seconds) if position else None
 

@@ -38,7 +38,6 @@ from tests.manual_clock import HurriedClock, ManualClock
 from tests.scenarios.stage import CrashError, Held, Stage, Trap, extension, graph
 from tests.simulation.invariants import Invariants, Violation, hold
 from tests.simulation.memory import MemoryQueues, MemoryTables
-from tests.simulation.processes import NoLogs
 
 GRAPH_ID: Final = "graph"
 WITNESS: Final = "witness"
@@ -111,6 +110,24 @@ class TellingHandlers(Handlers):
         for each in handled:
             self.fates.update(str(answer.outcome) for answer in each.answers)
         return handled
+
+
+class NoLogs:
+    """The output of tasks is of no interest here."""
+
+    def url(self, graph_id: str, task_id: str, run: int, name: str = "run.log") -> str:
+        return f"memory:{graph_id}/{task_id}/{run}/{name}"
+
+    async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
+        pass
+
+    async def read(
+        self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
+    ) -> bytes | None:
+        return None
+
+    async def close(self) -> None:
+        pass
 
 
 class _Alarm(logging.Handler):

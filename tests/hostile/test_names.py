@@ -8,6 +8,7 @@ only colours of it are obeyed.
 """
 
 import asyncio
+import itertools
 import json
 import shlex
 import subprocess
@@ -261,7 +262,7 @@ def hostile_graph() -> dict[str, Any]:
         for label in LABELS.values()
     }
     names = list(LABELS.values())
-    for before, label in zip(names, names[1:], strict=False):
+    for before, label in itertools.pairwise(names):
         tasks[label]["requires"] = [before]
     text = ATTACK.replace("\x00", "")
     tasks["fails " + LABELS["all"][:200]] = {
