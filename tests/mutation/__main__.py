@@ -1,0 +1,181 @@
+"""`scripts/mutate`: how many small changes of the protocol's code the tests notice, and which ones they do not.
+
+mutmut says what the changes are (see tests/mutation/mutants.py), and tests/mutation/runner.py plays the tests against
+each: mutmut's own runner collects the tests anew for each mutant, and would take half a day. All modules take about a
+quarter of an hour of one core; `--sample 10` takes every tenth change. It is no part of scripts/test.
+
+Exit code 1 if less than 95 % were killed, or if a survivor is explained nowhere: tests/mutation/survivors.txt says of
+each why it is as good as the original. Never reached are changes of lines that no test reaches at all.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.mutation.mutants import Mutant, mutants_of
+from tests.mutation.runner import KILLED, SURVIVED, TIMEOUT, UNREACHED, Results, default_folder, run
+from tests.mutation.survivors import explanations
+
+MODULES: Final = (
+    "transitions",
+    "propagation",
+    "extension",
+    "rows",
+    "records",
+    "handlers",
+    "extending",
+    "sweep",
+)
+
+KILLED_MIN_PERCENT: Final = 95.0
+
+TESTS: Final = (
+    "tests/unit/test_transitions.py",
+    "tests/unit/test_transitions_batches.py",
+    "tests/unit/test_transitions_rules.py",
+    "tests/unit/test_propagation.py",
+    "tests/unit/test_rows.py",
+    "tests/unit/test_records.py",
+    "tests/unit/test_handlers.py",
+    "tests/unit/test_extending.py",
+    "tests/unit/test_extending_rules.py",
+    "tests/unit/test_sweep.py",
+    "tests/unit/test_sweep_rules.py",
+    "tests/scenarios/test_crash_points.py",
+    "tests/scenarios/test_extensions.py",
+    "tests/scenarios/test_graph_life.py",
+    "tests/scenarios/test_harmless_messages.py",
+    "tests/scenarios/test_lineage_original.py",
+    "tests/scenarios/test_lineage_successor.py",
+    "tests/scenarios/test_numbered_traces.py",
+    "tests/scenarios/test_poison_and_consumer.py",
+    "tests/scenarios/test_queue_loss.py",
+    "tests/scenarios/test_repair.py",
+    "tests/scenarios/test_wide_graphs.py",
+    "tests/mutation/histories.py",
+)
+"""Fast ones, over the store in memory; none that needs the emulator or a process."""
+
+LEFT_OUT: Final = (
+    "test_five_thousand_leaves",
+    "test_a_thousand_tasks_whose_queues_are_emptied",
+    "test_a_submission_that_is_crashed_anywhere_and_repeated",
+    "test_an_extension_that_is_crashed_anywhere_and_repeated",
+    "test_a_hundred_small_extensions",
+    "test_steps_fit_a_commit_whatever_characters_definitions_hold",
+    "test_a_request_is_stored_over_as_many_rows_as_it_takes",
+    "embedded",
+)
+"""Slow for what they add here."""
+
+PARSER: Final = argparse.ArgumentParser(
+    prog="scripts/mutate",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+    epilog="example: scripts/mutate transitions propagation --sample 10",
+)
+PARSER.add_argument("modules", nargs="*", metavar="MODULE", help=f"some of: {', '.join(MODULES)} (default: all)")
+PARSER.add_argument("--sample", type=int, default=1, metavar="N", help="only every Nth mutant")
+PARSER.add_argument("--again", action="store_true", help="only what survived the last run")
+PARSER.add_argument(
+    "--budget", type=float, default=10.0, metavar="S", help="seconds of tests that a mutant may survive (default: 10)"
+)
+PARSER.add_argument("--processes", type=int, default=1, metavar="P", help="mutants at a time (default: 1)")
+
+
+def main() -> int:
+    """Run, report, and say by the exit code whether all is well."""
+    options = PARSER.parse_args()
+    modules = options.modules or list(MODULES)
+    if unknown := sorted(set(modules) - set(MODULES)):
+        PARSER.error(f"no such module here: {', '.join(unknown)}")
+    last = default_folder() / "survivors.json"
+    everything = [mutant for module in modules for mutant in mutants_of(module)]
+    mutants = everything[:: options.sample]
+    if options.again:
+        left = Counter(map(tuple, json.loads(last.read_text())))
+        mutants = [mutant for mutant in everything if mutant.key in left]
+    results = run(mutants, _arguments(), processes=options.processes, budget=options.budget, tell=_Told(len(mutants)))
+    survivors = [m for m in mutants if results.outcome.get(m) in (SURVIVED, UNREACHED)]
+    last.parent.mkdir(parents=True, exist_ok=True)
+    last.write_text(json.dumps([mutant.key for mutant in survivors]))
+    return _report(modules, mutants, results, survivors, whole=options.sample == 1 and not options.again)
+
+
+def _arguments() -> list[str]:
+    tests = [path for path in TESTS if Path(path).exists()]
+    return [*tests, "-m", "not slow and not azurite", "-k", " and ".join(f"not {each}" for each in LEFT_OUT)]
+
+
+class _Told:
+    def __init__(self, total: int) -> None:
+        self.total = total
+
+    def __call__(self, results: Results) -> None:
+        done = len(results.outcome)
+        if sys.stderr.isatty() or done % 100 == 0:
+            counts = Counter(results.outcome.values())
+            left = counts[SURVIVED] + counts[UNREACHED]
+            end = "\r" if sys.stderr.isatty() else "\n"
+            print(f"{done} of {self.total}, {left} alive", file=sys.stderr, end=end, flush=True)
+
+
+def _report(
+    modules: Sequence[str], mutants: Sequence[Mutant], results: Results, survivors: Sequence[Mutant], *, whole: bool
+) -> int:
+    explained = Counter(explanations())
+    rows = [_row(module, [m for m in mutants if m.module == module], results) for module in modules]
+    total = _row("all", mutants, results)
+    print()
+    print("| module | mutants | killed | by the clock | survived | never reached | killed, % |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for row in [*rows, total]:
+        print(f"| {' | '.join(row)} |")
+    print(f"\n{results.tests} tests, {results.seconds:.0f} s")
+
+    unexplained: list[Mutant] = []
+    for mutant in survivors:
+        if explained[mutant.key] > 0:
+            explained[mutant.key] -= 1
+        else:
+            unexplained.append(mutant)
+    print(
+        f"\nsurvivors: {len(survivors)}, explained in tests/mutation/survivors.txt: {len(survivors) - len(unexplained)}"
+    )
+    if unexplained:
+        print("\nexplained nowhere:\n")
+        for mutant in unexplained:
+            print(f"{mutant.place}\n- {mutant.before}\n+ {mutant.after}\n")
+    stale = [key for key in explained.elements() if key[0].split(".")[0] in modules]
+    if whole and stale:
+        print("\nexplained, and killed now (take them off the list):\n")
+        for place, before, after in stale:
+            print(f"{place}\n- {before}\n+ {after}\n")
+    killed = sum(results.outcome[m] in (KILLED, TIMEOUT) for m in mutants)
+    enough = killed * 100 >= KILLED_MIN_PERCENT * len(mutants)
+    return 0 if enough and not unexplained else 1
+
+
+def _row(name: str, mutants: Iterable[Mutant], results: Results) -> list[str]:
+    counts = Counter(results.outcome[mutant] for mutant in mutants)
+    total = counts.total()
+    killed = counts[KILLED] + counts[TIMEOUT]
+    return [
+        name,
+        str(total),
+        str(counts[KILLED]),
+        str(counts[TIMEOUT]),
+        str(counts[SURVIVED]),
+        str(counts[UNREACHED]),
+        f"{killed * 100 / total:.1f}" if total else "–",
+    ]
+
+
+if __name__ == "__main__":
+    os.nice(10)
+    sys.exit(main())
