@@ -484,6 +484,8 @@ class _Keeper:
                 await self._renew(lease_seconds)
             except TaskgraphError as error:
                 log.warning("graph %s: leases could not be renewed: %s", self._graph_id, error)
+            except Exception:  # a bug must not end the heartbeat: the run would be lost, and done again
+                log.exception("graph %s: leases could not be renewed", self._graph_id)
 
     async def _renew(self, lease_seconds: float) -> None:
         worker = self._worker
@@ -546,6 +548,6 @@ class LogWriter:
             work = self.work
             try:
                 await self.logs.append(work.graph_id, work.task_id, work.run, data)
-            except StorageError as error:
+            except Exception as error:  # whatever it is: no log is worth its run
                 self._lost = True
                 log.warning("graph %s: the log of task %s is lost from here: %s", work.graph_id, work.task_id, error)

@@ -8,6 +8,7 @@ it. A process that pauses hears late, as a zombie does.
 import asyncio
 import random
 import selectors
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,13 +16,13 @@ from typing import Any
 
 from taskgraph.app import App
 from taskgraph.consumer import Consumer
-from taskgraph.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
+from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, Unclear
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.handlers import Handlers
 from taskgraph.model import GRAPH, GraphDocument, TaskState, reference_of, slugid_from
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
-from taskgraph.records import LIVE, Records
+from taskgraph.records import LIVE, POISON, Records
 from taskgraph.service import sweep_forever
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.queues import Delivery
@@ -33,6 +34,10 @@ from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.world import Faults
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Gone(BaseException):
+    """A process ends at a storage call."""
 
 
 class _Selector(selectors.BaseSelector):
@@ -70,9 +75,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._virtual = _Selector()
         super().__init__(self._virtual)
         self.set_debug(False)  # python -X dev turns it on: what it measures is real time
+        self.slips: list[str] = []  # errors in tasks that nobody looks at
+        self.set_exception_handler(self._slip)
+        self._never: list[asyncio.Future[None]] = []
 
     def time(self) -> float:
         return self._virtual.seconds
+
+    def _slip(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), Gone):  # who is gone leaves what was in hand
+            self.slips.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    async def never(self) -> None:
+        """What somebody waits for who is dead."""
+        future = self.create_future()  # one of its own: whoever waits may be cancelled
+        self._never.append(future)  # held, so that nobody clears away those who wait
+        await future
 
 
 def end_all(loop: VirtualLoop) -> None:
@@ -130,7 +148,7 @@ class Process:
         if rng.random() < world.pause_rate:
             world.pauses += 1
             await asyncio.sleep(rng.choice((10.0, 45.0, 90.0)))
-        if rng.random() < faults.unavailable:
+        if rng.random() < faults.unavailable or world.loop.time() < world.outage_until:
             raise StorageUnavailable("503", "memory")
 
     async def after(self) -> None:
@@ -144,7 +162,7 @@ class Process:
         await self._silence()
 
     async def _silence(self) -> None:
-        await self.world.loop.create_future()  # one of its own: whoever waits may be cancelled
+        await self.world.loop.never()
 
     # --- Tables
 
@@ -184,6 +202,7 @@ class ProcessQueues:
             await self._process.before()
             draw = world.rng.random()
             copies = 0 if draw < world.faults.lose else 2 if draw > 1 - world.faults.double else 1
+            world.met["R19"] += copies == 0
             await world.queues.send(queue, [body] * copies, delay_seconds=delay_seconds)
             await self._process.after()
 
@@ -195,11 +214,21 @@ class ProcessQueues:
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
         await self._process.before()
-        return await self._process.world.queues.renew(delivery, lease_seconds=lease_seconds)
+        world = self._process.world
+        renewed = await world.queues.renew(delivery, lease_seconds=lease_seconds)
+        world.on_their_way.add(delivery.receipt)
+        await asyncio.sleep(world.rng.expovariate(200))  # whoever is stopped here never hears of the new receipt
+        world.on_their_way.discard(delivery.receipt)
+        return renewed
 
     async def delete(self, delivery: Delivery) -> None:
         await self._process.before()
-        await self._process.world.queues.delete(delivery)
+        world = self._process.world
+        try:
+            await world.queues.delete(delivery)
+        except StaleDelivery:
+            world.met["R21 heartbeat"] += delivery.receipt in world.on_their_way
+            raise
         await self._process.after()
 
     async def count(self, queue: str) -> int:
@@ -226,20 +255,30 @@ class ScriptedExecutor:
         world = self._process.world
         key = (work.task_id, work.run)
         world.executions.setdefault(key, []).append(work.claim)
-        await asyncio.sleep(world.rng.choice((0.0, 0.1, 5.0, 50.0)))
+        rng = world.rng
+        await write_log(b"begun\n")
+        # A heartbeat comes after 10 seconds: some runs end just then.
+        await asyncio.sleep(rng.choice((0.0, 0.1, 5.0, 10.0 + rng.uniform(0.0, 0.06), 50.0)))
         if self._process.dead:
-            await world.loop.create_future()
+            await world.loop.never()
+        await write_log(b"ended\n")
         if world.failed_runs(work.label) < world.fails.get(work.label, 0):
             return Outcome(failed=True, reason="as told")
-        return Outcome(failed=False)
+        return Outcome(failed=False, result=b"{}" if rng.random() < 0.3 else None)
 
 
-class NoLogs:
+class ProcessLogs:
+    """The logs as one process sees them: a log that fails is lost, a result is tried again."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
     def url(self, graph_id: str, task_id: str, run: int, name: str = "run.log") -> str:
         return f"memory:{graph_id}/{task_id}/{run}/{name}"
 
     async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
-        raise StorageUnavailable("logs are lost here")
+        await self._process.before()
+        await self._process.after()
 
     async def read(self, *_: Any, **__: Any) -> bytes | None:
         return None
@@ -257,6 +296,7 @@ class ProcessWorld:
     fails: Mapping[str, int] = field(default_factory=dict)
     faults: Faults = field(default_factory=Faults)
     pause_rate: float = 0.0
+    troubles: int = 0  # so many times a queue is deleted, or all calls are refused for a while
     storm_seconds: float = 300.0
     graph_id: str = "g"
 
@@ -270,6 +310,9 @@ class ProcessWorld:
         self.states: list[str] = []
         self.stop = asyncio.Event()
         self.processes: list[Process] = []
+        self.met: Counter[str] = Counter()
+        self.on_their_way: set[str] = set()  # receipts whose renewal has not been answered yet
+        self.outage_until = 0.0
 
     def failed_runs(self, label: str) -> int:
         """How many runs of a task have failed for its own sake, by its row."""
@@ -320,7 +363,7 @@ class ProcessWorld:
             clock=clock,
             tables=process,
             queues=handlers.queues,
-            logs=NoLogs(),
+            logs=ProcessLogs(process),
             wakeup=Wakeup(),
             handlers=handlers,
             poison=poison,
@@ -337,7 +380,7 @@ class ProcessWorld:
             handlers,
             poison,
             executors,
-            NoLogs(),
+            ProcessLogs(process),
             Wakeup(),
             name=f"{process.name}-{clock.new_id()[:4]}",
             slots=self.rng.choice((1, 3)),
@@ -374,6 +417,8 @@ class ProcessWorld:
         for number in range(2):
             self.start(f"serve{number}", self._server)
             self.start(f"worker{number}", self._worker)
+        for _ in range(self.troubles):
+            self.loop.call_later(self.rng.uniform(1.0, 100.0), self._trouble)
         while True:
             await asyncio.sleep(5.0)
             for keeper in self.keepers:
@@ -385,6 +430,15 @@ class ProcessWorld:
             state = self.states[-1] if self.states else ""
             if state == "finished" or (state == "blocked" and self.loop.time() > self.storm_seconds and self.at_rest()):
                 return state
+
+    def _trouble(self) -> None:
+        """A queue is deleted, or the store refuses everybody for longer than a lease."""
+        name = self.rng.choice(("taskgraph-events", "taskgraph-work-default", ""))
+        if not name:
+            self.outage_until = self.loop.time() + self.rng.uniform(40.0, 90.0)
+        elif not self.queues.messages.pop(name, None):
+            return
+        self.met["R31"] += 1
 
     def at_rest(self) -> bool:
         rows = self.tables.partitions[self.graph_id]
@@ -409,5 +463,8 @@ class ProcessWorld:
         for key, claims in self.executions.items():
             assert len(claims) == 1, f"seed {self.seed}: {key} was executed {len(claims)} times"
         assert self.states.count("finished") <= 1
+        assert not self.loop.slips, f"seed {self.seed}: {self.loop.slips}"
+        poisoned = [row for row in self.tables.partitions.get(POISON, {}).values() if row.columns["state"] == "poison"]
+        assert not poisoned, f"seed {self.seed}: nobody is to blame, and {poisoned[0]} is set aside"
         if state == "finished":
             assert self.graph_id not in self.tables.partitions[LIVE] or self.loop.time() < self.storm_seconds + 100

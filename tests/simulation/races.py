@@ -7,6 +7,7 @@ told of every call, commit, answer and death in a world, and counts; it never ch
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,6 +51,9 @@ RACES: Final = {
     "R29": "a failure arrived after a later run had completed",
     "R30": "storage refused three calls in a row",
     "R35": "a process died after the commit that finished the graph, and before it said so",
+    "R36": "the result that finished the graph was handled again, and its end told again",
+    "R37": "a graph that had been blocked finished",
+    "R38": "two commits wanted the same number of the journal, and one had to repeat",
     "R39": "two handlers spent the same rerun at once, and one had to repeat",
     "R40": "a failure was delivered again after its rerun stood pending",
     "R41": "a failure of an earlier run arrived when the graph had finished",
@@ -63,8 +67,74 @@ RACES: Final = {
     "R55": "a process was told to stop inside a storage call",
     "R59": "task and graph changed together: a task failed for good, or the last one completed",
 }
-"""Race id -> what must be seen. Ids that are missing need what this world lacks: hostile messages (exhaustive lives),
-heartbeats and signals (test_processes), real storage, or features that do not exist yet."""
+"""Race id -> what must be seen in histories of `world`."""
+
+BESIDE: Final = {
+    "R18": "a message whose handler always raises was set aside, and nothing else was",
+    "R19": "a message was lost, as one lost by age would be; none has an age",
+    "R21 heartbeat": "a heartbeat was ended while its renewal was under way, and the acknowledgement came too late",
+    "R31": "a queue was deleted with messages in it, or all calls were refused for longer than a lease; no poison",
+    "R33": "a malformed message was set aside, whole, and nobody else touched",
+    "R34": "a message or row past the limits of the store was set aside, or refused",
+    "R51": "an extension with a cycle or an unknown requirement was refused or set aside, without a trace",
+    "R57": "a process died while it set a message aside, between its row and its deletion",
+}
+"""Race id -> what must be seen in histories of `processes`, or at `desks`."""
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A race that no counter shows. tests: that show it; because: why there is none here, or none at all."""
+
+    because: str
+    tests: tuple[str, ...] = ()
+
+
+_NOT_BUILT: Final = "not built yet: "
+
+ELSEWHERE: Final = {
+    "R09": Elsewhere(
+        "a completed task is final; nothing reruns it",
+        (
+            "tests/scenarios/test_lineage_successor.py::test_successor_rerun_of_a_completed_task_is_refused",
+            "tests/scenarios/test_harmless_messages.py::test_nothing_old_moves_a_finished_graph",
+        ),
+    ),
+    "R26": Elsewhere(_NOT_BUILT + "cancel (P14)"),
+    "R27": Elsewhere(_NOT_BUILT + "deadlines (P16)", ("tests/contract/test_queues.py::test_bounds_are_checked",)),
+    "R28": Elsewhere(_NOT_BUILT + "timers (P16)"),
+    "R32": Elsewhere(
+        "needs two versions of the program",
+        (
+            "tests/scenarios/test_poison_and_consumer.py::test_columns_that_this_version_does_not_know_survive",
+            "tests/scenarios/test_poison_and_consumer.py::test_rows_of_a_newer_schema_are_left_to_who_knows_them",
+            "tests/simulation/test_desks.py::test_with_a_fault_at_some_calls",
+        ),
+    ),
+    "R42": Elsewhere(_NOT_BUILT + "skipped tasks (P15)"),
+    "R43": Elsewhere(_NOT_BUILT + "pause (P14)"),
+    "R47": Elsewhere(_NOT_BUILT + "purge (P27)"),
+    "R48": Elsewhere(_NOT_BUILT + "purge (P27)"),
+    "R52": Elsewhere(
+        "an answer of the real service",
+        (
+            "tests/unit/test_storage_azure.py::test_a_failure_inside_a_batch_is_unclear",
+            "tests/contract/test_tables.py::test_a_hundred_and_one_changes_are_refused",
+        ),
+    ),
+    "R56": Elsewhere(
+        "a mistake in the program: every warning fails the run that counts",
+        (
+            "tests/simulation/test_reach.py::test_a_coroutine_that_nobody_awaits_fails_the_run",
+            "tests/scenarios/test_poison_and_consumer.py::test_a_message_is_acknowledged_last",
+        ),
+    ),
+    "R58": Elsewhere("not applicable: an account that fails over loses rows, and no protocol above it can tell"),
+    "R60": Elsewhere("not applicable: of the emulator alone; tests/azurite.py ends it by SIGTERM"),
+}
+"""Race id -> where else it is shown, or why not."""
+
+ALL_IDS: Final = tuple(f"R{number:02}" for number in range(1, 61))
 
 
 class Watch:
@@ -123,6 +193,9 @@ class Watch:
         merges = not isinstance(change, Insert)
         self.met["R10"] += merges and "requiresLeft" in columns
         self.met["R39"] += merges and "rerunsLeft" in columns
+        self.met["R38"] += any(
+            isinstance(c, Insert) and c.key.startswith("event:") and c.key in self._world.rows for c in changes
+        )
         self.met["R49"] += merges and any(c.key == GRAPH for c in changes) and self._old(changes, GRAPH)
 
     def _old(self, changes: Sequence[Change], key: str) -> bool:
@@ -152,6 +225,7 @@ class Watch:
                 lease_until = self._world.rows[key].columns.get("leaseUntil")
                 self.met["R22"] += isinstance(lease_until, datetime) and lease_until > self._world.clock.now()
         if states.get(GRAPH) == "finished":
+            self.met["R37"] += "blocked" in self._world.history
             self.met["R07"] += any(row.columns.get("state") == "staged" for row in self._requests())
 
     def _requests(self) -> list[Row]:
@@ -208,6 +282,7 @@ class Watch:
                 continue
             again = delivery.dequeue_count > 1
             self.met["R02"] += again and answer.outcome is Outcome.REPEATED
+            self.met["R36"] += again and answer.outcome is Outcome.REPEATED and self._world.state() == "finished"
             if answer.outcome is not Outcome.STALE:
                 continue
             row: Mapping[str, Any] = self._world.rows[row_key(item.task_id)].columns

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.desks import DESKS, NotListedAndDamaged, WorksOnNewer, kinds_at, play
+from tests.simulation.desks import DESKS, NotListedAndDamaged, Works, WorksOnNewer, kinds_at, play
 
 
 @pytest.mark.parametrize("desk", DESKS, ids=lambda desk: desk.__name__)
@@ -19,3 +19,9 @@ def test_with_a_fault_at_some_calls(desk) -> None:  # type: ignore[no-untyped-de
     for number, call in list(enumerate(calls, 1))[::4]:
         for fault in kinds_at(call):
             play(desk, Counter(), number, fault)
+
+
+def test_a_bug_anywhere_ends_neither_heartbeat_nor_log_in_silence() -> None:
+    """An error that nobody foresaw ended the heartbeat of a run unseen, and the log with it."""
+    for number in range(1, len(play(Works, Counter())) + 1):
+        play(Works, Counter(), number, "bug")

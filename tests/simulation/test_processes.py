@@ -24,7 +24,8 @@ def world_of(seed: int) -> ProcessWorld:
     document = random_document(rng, rng.randrange(1, 9), reruns_max=2)
     fails = {label: rng.randrange(4) for label in document.tasks if rng.random() < 0.1}
     faults = Faults(*(rng.choice((0, 0, 0.005, 0.02, 0.05)) for _ in range(6)))
-    return ProcessWorld(seed, document, fails, faults, pause_rate=rng.choice((0, 0, 0.005, 0.02)))
+    pause_rate, troubles = rng.choice((0, 0, 0.005, 0.02)), rng.choice((0, 0, 1, 2))
+    return ProcessWorld(seed, document, fails, faults, pause_rate=pause_rate, troubles=troubles)
 
 
 def play_all(seeds: Iterable[int]) -> Counter[str]:
@@ -44,6 +45,7 @@ def play_all(seeds: Iterable[int]) -> Counter[str]:
         met["pauses"] += world.pauses
         met["restarts"] += world.restarts
         met["runs"] += len(world.executions)
+        met.update(world.met)
         for row in world.tables.partitions["g"].values():
             met["leases lost"] += 5 - int(row.columns.get("retriesLeft", 5))
             met["handed back"] += int(row.columns.get("handBacks", 0))
@@ -61,7 +63,7 @@ def test_processes_that_come_and_go(seeds: range | None) -> None:
     met = play_all(seeds or SEEDS)
     print(dict(met))
     if seeds is None:
-        for what in ("finished", "blocked", "crashes", "pauses", "restarts", "leases lost", "handed back"):
+        for what in ("finished", "blocked", "crashes", "pauses", "restarts", "leases lost", "handed back", "R31"):
             assert met[what] > 0, f"no history met: {what}"
 
 
