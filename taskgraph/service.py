@@ -71,12 +71,11 @@ async def running(*loops: Coroutine[Any, Any, None], stop: asyncio.Event) -> Asy
 
 async def serve(app: App, stop: asyncio.Event, *, workers: Sequence[Worker] = ()) -> None:
     """Handle events and sweep (and work, if workers are given) until told to stop."""
-    loops = [app.consumer().run(stop), sweep_forever(app, stop)]
     with contextlib.ExitStack() as stack:
-        for worker in workers:
-            if app.locks is not None:
+        if app.locks is not None:
+            for worker in workers:
                 stack.enter_context(app.locks.hold(worker.name))
-            loops.append(worker.run(stop))
+        loops = [app.consumer().run(stop), sweep_forever(app, stop), *(worker.run(stop) for worker in workers)]
         async with running(*loops, stop=stop):
             await stop.wait()
 
@@ -96,13 +95,13 @@ async def run_graph(
     that is in the queues is handled too: there is one set of queues for all graphs of a store.
     """
     consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
-    loops = [consumer.run(stop), sweep_forever(app, stop)]
     with contextlib.ExitStack() as stack:
-        for worker in workers:
-            if app.locks is not None:
+        if app.locks is not None:
+            for worker in workers:
                 stack.enter_context(app.locks.hold(worker.name))
-            loops.append(worker.run(stop))
         await sweep_graph(app.handlers, graph_id, Swept(), at_once=True)
+        # Made last: a loop that is made and never run, because something failed before, is an error of its own.
+        loops = [consumer.run(stop), sweep_forever(app, stop), *(worker.run(stop) for worker in workers)]
         async with running(*loops, stop=stop):
             return await _until_ended(app, graph_id, consumer, stop, watcher)
 

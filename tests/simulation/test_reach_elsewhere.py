@@ -1,0 +1,96 @@
+"""The branches of the command line that catch a storage error: a store that goes away, and two signals."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from taskgraph.app import App
+from taskgraph.cli import failures
+from taskgraph.cli.common import Session, minding_signals
+from taskgraph.cli.output import Output
+from taskgraph.cli.progress import Board, Follower, display_for
+from taskgraph.cli.running import _Order, _run
+from taskgraph.clock import SystemClock
+from taskgraph.errors import StorageUnavailable
+from taskgraph.executors import Executors
+from taskgraph.executors.idle import NoopExecutor
+from taskgraph.handlers import Handlers
+from taskgraph.model import GRAPH, GraphDocument, TaskNode
+from taskgraph.poison import Poison
+from taskgraph.queries import Queries
+from taskgraph.records import Records
+from taskgraph.settings import StoreSettings
+from taskgraph.submission import submit
+from taskgraph.wakeup import Wakeup
+from tests.simulation.memory import MemoryQueues, MemoryTables
+
+DOCUMENT = GraphDocument({"a": TaskNode("a", (), 0, {"target": "nobody"})})
+
+
+class Leaving(MemoryTables):
+    """Tables that go away once a graph runs; for so many calls, if that is said."""
+
+    away = 0
+
+    async def get(self, partition, keys):
+        row = self.partitions.get("g", {}).get(GRAPH)
+        if self.away and row is not None and row.columns["state"] == "running":
+            self.away -= 1
+            raise StorageUnavailable("503", "memory")
+        return await super().get(partition, keys)
+
+
+def app_over(tables: MemoryTables) -> App:
+    clock = SystemClock()
+    queues = MemoryQueues(clock)
+    handlers = Handlers(Records(tables, clock), queues, clock)
+    return App(
+        settings=StoreSettings(),
+        clock=clock,
+        tables=tables,
+        queues=queues,
+        logs=None,
+        wakeup=Wakeup(),
+        handlers=handlers,
+        poison=Poison(tables, queues, clock, handlers.names),
+        queries=Queries(tables, queues, clock, handlers.names),
+        locks=None,
+    )
+
+
+async def test_somebody_who_looks_on_waits_for_a_store_that_went_away() -> None:
+    tables = Leaving()
+    app = app_over(tables)
+    await submit(app.handlers, "g", DOCUMENT)
+    tables.away = 1
+    follower = Follower(app, "g", display_for(Output(), app.clock))
+    following = asyncio.create_task(follower.follow())
+    while follower.tally.state != "running":
+        assert not following.done()
+        await asyncio.sleep(0)
+    assert tables.away == 0
+    following.cancel()
+    await asyncio.wait((following,))
+
+
+async def test_a_run_whose_store_goes_away_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = Leaving()
+    app = app_over(tables)
+    order = _Order(None, "g", DOCUMENT, Executors([NoopExecutor()]), Board(app.clock), ["default"], 1)
+    tables.away = 10**6
+    with pytest.raises(StorageUnavailable):
+        await _run(app, Session(), order)
+    assert "when the store is back, go on with: taskgraph run --id g" in capsys.readouterr().err
+
+
+async def test_a_second_signal_ends_what_waits_for_storage() -> None:
+    told: list[int] = []
+    with pytest.raises(failures.Interrupted):
+        async with minding_signals(told.append) as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+            await stop.event.wait()
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.get_running_loop().create_future()
+    assert told == [1, 2]
