@@ -30,6 +30,7 @@ from taskgraph.model import (
     typed,
 )
 from taskgraph.records import ALL
+from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, Value, query_all
 from taskgraph.transitions import event_key
@@ -300,13 +301,16 @@ class Queries:
         graph = await self.graph_row(graph_id)
         first = await self.find_task(graph_id, label_or_id)
         reasons: list[Reason] = []
+        if not _known(graph):
+            status = _task_status(first)
+            return [Reason(status.label, status.task_id, status.state, 0, f"its graph: {_newer(graph)}", True, _NEWER)]
         seen = {first.key}
         level = [first]
         depth = 0
         while level and len(seen) <= WHY_TASKS_MAX:
             below: dict[str, None] = {}
             for row in level:
-                if row.columns.get("state") == TaskState.UNSCHEDULED:
+                if row.columns.get("state") == TaskState.UNSCHEDULED and _known(row):
                     left = await self._expand_requires(graph_id, _ids(row, "requiresLeft"), left=True)
                     below.update(dict.fromkeys(row_key(each) for each in left))
                     reasons.append(_waiting(row, depth, len(left)))
@@ -321,6 +325,8 @@ class Queries:
     async def _cause(self, row: Row, depth: int, graph_state: str, graph_id: str) -> Reason:
         status = _task_status(row)
         remedy = ""
+        if not _known(row):
+            return Reason(status.label, status.task_id, status.state, depth, _newer(row), True, _NEWER)
         match status.state:
             case TaskState.PENDING:
                 queue = self._names.work(status.target)
@@ -395,6 +401,19 @@ def check_graph_id(text: str, what: str = "a graph") -> None:
     """Raise InvalidInput for what cannot be an id: no store is asked for it."""
     if not is_graph_id(text):
         raise InvalidInput(f"{show(text)} cannot be the id of {what}: 1 to 64 letters, digits, - and _")
+
+
+_NEWER: Final = "use a newer version of taskgraph"
+
+
+def _known(row: Row) -> bool:
+    """Whether this version may judge the row (P23)."""
+    schema = row.columns.get("schema", 1)
+    return not isinstance(schema, int) or schema <= SCHEMA_MAX
+
+
+def _newer(row: Row) -> str:
+    return f"the row has schema {row.columns['schema']}, and this version knows {SCHEMA_MAX}: it is left to a newer one"
 
 
 def nearest(wanted: str, names: Sequence[str]) -> list[str]:
