@@ -918,7 +918,10 @@ def play(kind: type[Desk], met: Counter[str], at: int = 0, fault: str = "") -> l
 def play_all(
     met: Counter[str], faults: Counter[str], *, every: int = 1, desks: Sequence[type[Desk]] = DESKS
 ) -> tuple[int, list[str]]:
-    """Every kind of fault at every call (every so many-th) of every desk; gives scenes played, and violations."""
+    """Every kind of fault at every call of every desk; gives scenes played, and violations.
+
+    every: of what commits do not suffer alone, play every so many-th.
+    """
     scenes, violations = 0, []
     for kind in desks:
         try:
@@ -928,7 +931,7 @@ def play_all(
             continue
         for number, call in enumerate(calls, 1):
             for turn, fault in enumerate(kinds_at(call)):
-                if (number + turn) % (every * kind.every):
+                if fault not in OF_COMMITS and (number + turn) % (every * kind.every):
                     continue
                 scenes += 1
                 faults[fault] += 1

@@ -87,10 +87,14 @@ async def test_a_run_whose_store_goes_away_says_how_to_go_on(capsys: pytest.Capt
 
 async def test_a_second_signal_ends_what_waits_for_storage() -> None:
     told: list[int] = []
-    with pytest.raises(failures.Interrupted):
+
+    async def waits() -> None:
         async with minding_signals(told.append) as stop:
             os.kill(os.getpid(), signal.SIGINT)
             await stop.event.wait()
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(failures.Interrupted):
+        await waits()
     assert told == [1, 2]

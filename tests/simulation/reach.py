@@ -1,0 +1,261 @@
+"""What the simulation reaches: every race of the list, and every branch of taskgraph/ that catches a storage error.
+
+A run in a process of its own: the branches are counted from the first import on, histories of the world and of whole
+processes are played, and small scenes with every fault at every call. It fails, and names them, if a race that is to be
+counted here or a branch was never reached. Branches that no simulated store can reach are listed in `ELSEWHERE`, each
+with the test that reaches it instead.
+
+    python -m tests.simulation.reach [--json]
+"""
+
+import argparse
+import gc
+import json
+import logging
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.simulation import branches
+from tests.simulation.branches import ROOT, Branch, Taken
+
+WORLD_SEED: Final = 1_000
+HISTORIES: Final = 250
+RARE_HISTORIES: Final = 200  # of one task whose first run fails, with most messages doubled
+PROCESS_SEEDS: Final = range(60)
+DESKS_EVERY: Final = 3
+
+
+@dataclass(frozen=True)
+class Place:
+    """Branches that are reached by tests, and not here. where: how their ids begin."""
+
+    where: tuple[str, ...]
+    because: str
+    tests: tuple[str, ...]
+
+
+ELSEWHERE: Final = (
+    Place(
+        ("taskgraph.storage.azure",),
+        "the cloud's adapters: errors of the SDK, which no simulated store raises",
+        ("tests/unit/test_storage_azure.py", "tests/contract"),
+    ),
+    Place(
+        ("taskgraph.storage.embedded", "taskgraph.storage.checks"),
+        "the adapter of SQLite and files: errors of SQLite and of the system",
+        ("tests/unit/test_storage_embedded.py", "tests/unit/test_storage_checks.py", "tests/contract"),
+    ),
+    Place(
+        ("taskgraph.executors.",),
+        "code and commands of users: what is caught there is theirs, and no storage is called",
+        ("tests/unit/test_executors_callables.py", "tests/unit/test_executors_command.py"),
+    ),
+    Place(
+        ("taskgraph.cli.",),
+        "the terminal: a store that goes away while somebody looks at it, and two signals",
+        ("tests/simulation/test_reach_elsewhere.py",),
+    ),
+)
+
+
+def elsewhere(branch: Branch) -> Place | None:
+    """Where a branch is reached, if not here."""
+    return next((place for place in ELSEWHERE if branch.id.startswith(place.where)), None)
+
+
+@dataclass
+class Reached:
+    """What a run has reached. met: race -> times. faults: kind -> times. slips: warnings and errors that nobody saw."""
+
+    met: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    taken: Taken = field(default_factory=Taken)
+    histories: int = 0
+    processes: int = 0
+    scenes: int = 0
+    seconds: float = 0.0
+    violations: list[str] = field(default_factory=list)
+    slips: list[str] = field(default_factory=list)
+
+    def as_object(self) -> dict[str, Any]:
+        """For the process that asked for the run."""
+        return {
+            "met": self.met,
+            "faults": self.faults,
+            "times": self.taken.times,
+            "classes": self.taken.classes,
+            "histories": self.histories,
+            "processes": self.processes,
+            "scenes": self.scenes,
+            "seconds": self.seconds,
+            "violations": self.violations,
+            "slips": self.slips,
+        }
+
+
+def races_missed(met: Mapping[str, int], counted: Mapping[str, str]) -> list[str]:
+    """Races with a counter that never moved."""
+    return [f"race {race}: {what}" for race, what in counted.items() if not met.get(race)]
+
+
+def branches_missed(found: Sequence[Branch], taken: Taken) -> list[str]:
+    """Branches that are to be taken here, and never were; with the names that they never caught."""
+    missed = []
+    for branch in found:
+        names = taken.missed(branch)
+        if names and elsewhere(branch) is None:
+            missed.append(f"branch {branch.id} (line {branch.line}) never caught {', '.join(names)}")
+    return missed
+
+
+def counted_races() -> dict[str, str]:
+    """All races with a counter, in their order."""
+    from tests.simulation.races import BESIDE, RACES
+
+    return dict(sorted({**RACES, **BESIDE}.items()))
+
+
+def failures(reached: Reached) -> list[str]:
+    """Why a run fails; nothing if it reached everything and broke nothing."""
+    return [
+        *(f"violation: {each}" for each in reached.violations),
+        *(f"nobody saw: {each}" for each in reached.slips),
+        *races_missed(reached.met, counted_races()),
+        *branches_missed(branches.branches(), reached.taken),
+    ]
+
+
+# --- the run ---------------------------------------------------------------------------------------------------
+
+
+def listen(slips: list[str]) -> None:
+    """Take down what would otherwise be printed and passed over: coroutines that nobody awaits, errors at the end."""
+    warnings.simplefilter("error")
+
+    def unraisable(what: Any) -> None:
+        slips.append(f"{what.err_msg or 'ignored'}: {what.exc_value!r} in {what.object!r}")
+
+    sys.unraisablehook = unraisable
+
+
+def rare_world(seed: int) -> Any:
+    """What the rarest races need: words of an earlier run that come when all is over."""
+    from taskgraph.model import GraphDocument, TaskNode
+    from tests.simulation.world import Faults, World
+
+    document = GraphDocument({"a": TaskNode("a", (), 1)})
+    return World(seed, document, {"a": 1}, [], Faults(double=0.4, unavailable=0.1))
+
+
+def play() -> Reached:
+    """Play everything. The counters have to be in place."""
+    from tests.simulation import desks, histories, test_processes
+    from tests.simulation.invariants import Violation
+
+    began = time.monotonic()
+    reached = Reached(taken=branches.TAKEN)
+    listen(reached.slips)
+    logging.getLogger("taskgraph").addHandler(logging.NullHandler())
+    logging.disable(logging.CRITICAL)  # warnings about storage that fails, as it is told to
+    for number in range(HISTORIES + RARE_HISTORIES):
+        seed = WORLD_SEED + number
+        world = histories.world_of(seed) if number < HISTORIES else rare_world(seed)
+        try:
+            end = world.run()
+            if end != world.oracle():
+                reached.violations.append(f"world {seed} ended {end}")
+        except (AssertionError, Violation) as error:
+            reached.violations.append(f"world {seed}: {error}")
+        reached.met.update(world.watch.met)
+        reached.faults.update(world.fault_counts)
+        reached.histories += 1
+    for seed in PROCESS_SEEDS:
+        processes = test_processes.world_of(seed)
+        try:
+            processes.verdict(processes.run())
+        except AssertionError as error:
+            reached.violations.append(f"processes {seed}: {error}")
+        reached.met.update(processes.met)
+        reached.faults.update({"crash": processes.crashes, "pause": processes.pauses})
+        reached.processes += 1
+    reached.met["R19"] += reached.faults["lose"]
+    scenes, violations = desks.play_all(reached.met, reached.faults, every=DESKS_EVERY)
+    reached.scenes = scenes
+    reached.violations += [f"desk {each}" for each in violations]
+    gc.collect()  # a coroutine that nobody awaited says so when it goes
+    reached.seconds = time.monotonic() - began
+    return reached
+
+
+# --- the report ------------------------------------------------------------------------------------------------
+
+
+def report(reached: Reached) -> str:
+    """Both tables, as Markdown."""
+    from tests.simulation.races import ALL_IDS, BESIDE, RACES
+    from tests.simulation.races import ELSEWHERE as RACES_ELSEWHERE
+
+    faults = ", ".join(f"{count:,} {kind}" for kind, count in sorted(reached.faults.items()))
+    played = f"{reached.histories:,} histories, {reached.processes:,} of whole processes, {reached.scenes:,} scenes"
+    lines = [
+        f"{played}, in {reached.seconds:.0f} s; faults: {faults}",
+        "",
+        "| race | reached | what was seen, or where it is shown |",
+        "|---|---:|---|",
+    ]
+    for race in ALL_IDS:
+        for key, what in {**RACES, **BESIDE}.items():
+            if key.split()[0] == race:
+                lines.append(f"| {key} | {reached.met[key]:,} | {what} |")
+        if race in RACES_ELSEWHERE:
+            other = RACES_ELSEWHERE[race]
+            tests = "".join(f"; {each}" for each in other.tests)
+            lines.append(f"| {race} | {'test' if tests else '-'} | {other.because}{tests} |")
+    lines += ["", "| branch | line | taken | of these |", "|---|---:|---:|---|"]
+    for branch in branches.branches():
+        place = elsewhere(branch)
+        if place is not None and not reached.taken.times[branch.id]:
+            continue
+        classes = reached.taken.classes.get(branch.id, {})
+        names = ", ".join(f"{classes.get(name, 0):,} {name}" for name in branch.required if name != branches.ANY)
+        short = branch.id.removeprefix("taskgraph.")
+        lines.append(f"| {short} | {branch.line} | {reached.taken.times[branch.id]:,} | {names} |")
+    lines += ["", "| branches reached by tests | how many | why not here, and where |", "|---|---:|---|"]
+    for place in ELSEWHERE:
+        many = sum(elsewhere(branch) is place for branch in branches.branches())
+        lines.append(f"| {', '.join(place.where)} | {many} | {place.because}: {', '.join(place.tests)} |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play, print, and fail for what was not reached."""
+    parser = argparse.ArgumentParser(prog="scripts/simulate --reach", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="counts for another process instead of tables")
+    options = parser.parse_args(arguments)
+    branches.install()
+    reached = play()
+    if options.json:
+        print(json.dumps(reached.as_object()))
+    else:
+        print(report(reached))
+    missed = failures(reached)
+    for each in missed:
+        print(f"MISSED {each}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def exists(test: str, root: Path = ROOT) -> bool:
+    """Whether a test, a file or a folder of tests of this name is there."""
+    place, _, name = test.partition("::")
+    path = root / place
+    return path.exists() and (not name or f"def {name}(" in path.read_text("utf-8"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
