@@ -18,6 +18,10 @@ from tests.simulation import branches, reach
 from tests.simulation.branches import ROOT, Taken
 from tests.simulation.races import ALL_IDS, BESIDE, ELSEWHERE, RACES
 
+IN_PROCESSES_OF_THEIR_OWN = {
+    # test_many_stores_may_make_the_file_at_once: two processes at the same moment
+    "taskgraph.storage.embedded _switch_to_wal: except OperationalError"
+}
 STRICT = (sys.executable, "-X", "dev", "-W", "error")
 
 
@@ -45,12 +49,12 @@ def test_what_is_reached_elsewhere_is_reached_there(tmp_path: Path) -> None:
     taken = Taken()
     file = tmp_path / "taken.json"
     tests = sorted({test for place in reach.ELSEWHERE for test in place.tests})
-    pytest_ = (sys.executable, "-m", "pytest", "-q", "-p", "tests.simulation.counting", "-m", "not slow")
+    pytest_ = (sys.executable, "-m", "pytest", "-q", "-p", "tests.simulation.counting")
     done = run(*pytest_, *tests, TASKGRAPH_TEST_TAKEN=str(file))
     assert done.returncode == 0, done.stdout
     counts = json.loads(file.read_text("utf-8"))
     taken.add(counts["classes"], counts["times"])
-    assert [branch.id for branch in found if taken.missed(branch)] == []
+    assert {branch.id for branch in found if taken.missed(branch)} <= IN_PROCESSES_OF_THEIR_OWN
 
 
 # --- the lists -------------------------------------------------------------------------------------------------

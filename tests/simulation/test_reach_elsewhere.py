@@ -1,8 +1,14 @@
-"""The branches of the command line that catch a storage error: a store that goes away, and two signals."""
+"""Branches that the simulated stores cannot reach, and that no other test does.
+
+Of the command line: a store that goes away, and two signals. Of the embedded store: connections beyond use, bugs.
+"""
 
 import asyncio
 import os
 import signal
+import sqlite3
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +19,7 @@ from taskgraph.cli.output import Output
 from taskgraph.cli.progress import Board, Follower, display_for
 from taskgraph.cli.running import _Order, _run
 from taskgraph.clock import SystemClock
-from taskgraph.errors import StorageUnavailable
+from taskgraph.errors import StorageUnavailable, Unclear
 from taskgraph.executors import Executors
 from taskgraph.executors.idle import NoopExecutor
 from taskgraph.handlers import Handlers
@@ -22,6 +28,8 @@ from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import Records
 from taskgraph.settings import StoreSettings
+from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.tables import Insert
 from taskgraph.submission import submit
 from taskgraph.wakeup import Wakeup
 from tests.simulation.memory import MemoryQueues, MemoryTables
@@ -98,3 +106,58 @@ async def test_a_second_signal_ends_what_waits_for_storage() -> None:
     with pytest.raises(failures.Interrupted):
         await waits()
     assert told == [1, 2]
+
+
+# --- the file --------------------------------------------------------------------------------------------------
+
+
+async def test_a_log_that_has_no_place_is_told_so(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path / "store.db", SystemClock())
+    (tmp_path / "logs").write_text("a file where the folder should be", "utf-8")
+    with pytest.raises(StorageUnavailable):
+        await store.logs().append("g", "t", 0, b"x")
+    await store.close()
+
+
+async def test_a_connection_beyond_use_is_replaced(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path / "store.db", SystemClock())
+    tables = store.tables("graphs")
+    await tables.commit("p", [Insert("a", {})])
+
+    def allow(action: int, what: str | None, *_: str | None) -> int:
+        ends = action == sqlite3.SQLITE_TRANSACTION and what in ("COMMIT", "ROLLBACK")
+        return sqlite3.SQLITE_DENY if ends else sqlite3.SQLITE_OK
+
+    await store._file.call(lambda session: session._connection.set_authorizer(allow))
+    with pytest.raises(Unclear):
+        await tables.commit("p", [Insert("b", {})])
+    assert await tables.get("p", ["b"]) == [None]
+    await tables.commit("p", [Insert("b", {})])
+    await store.close()
+
+
+async def test_a_bug_in_a_call_reaches_who_made_it_and_nobody_else(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path / "store.db", SystemClock())
+    with pytest.raises(ZeroDivisionError):
+        await store._file.call(lambda session: 1 // 0)
+    assert await store.tables("graphs").get("p", ["a"]) == [None]
+    await store.close()
+
+
+def test_an_answer_to_a_loop_that_is_closed_disturbs_nobody(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path / "store.db", SystemClock())
+    goes_on = threading.Event()
+
+    async def leave() -> None:
+        call = store._file.call(lambda session: goes_on.wait())
+        call.send(None)
+        call.close()  # the answer is on its way, and so is the end of the loop
+
+    asyncio.run(leave())
+    goes_on.set()
+
+    async def next_one() -> None:
+        assert await store.tables("graphs").get("p", ["a"]) == [None]
+        await store.close()
+
+    asyncio.run(next_one())
