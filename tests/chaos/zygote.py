@@ -93,8 +93,11 @@ class _Zygote:
     def _end_all(self) -> None:
         for pid in self.children:
             os.kill(pid, signal.SIGKILL)
-        for pid in self.children:
-            os.waitpid(pid, 0)
+        with contextlib.suppress(BrokenPipeError):  # nobody is left to be told
+            for pid in list(self.children):
+                _, status = os.waitpid(pid, 0)
+                self.children.discard(pid)
+                _tell(ended=pid, status=os.waitstatus_to_exitcode(status))
 
 
 def _become(order: Mapping[str, Any], parent: int) -> None:
