@@ -258,6 +258,25 @@ async def test_what_the_caller_has_read_is_not_read_again_and_is_brought_up(hand
     assert rows[row_key(A)] == tables.partitions["g"][row_key(A)]
 
 
+async def test_a_new_process_looks_for_the_end_of_the_journal_only_when_it_states_facts(
+    handlers: Handlers, tables: Table, queues: MemoryQueues, clock: Sleeper
+) -> None:
+    await begin(handlers)
+    fresh = Handlers(Records(tables, clock), queues, clock)
+    await fresh.transition("g", [claim()])
+    assert tables.gets == [("g", (row_key(A),))]
+    clock.advance(5)
+    await fresh.transition("g", [done()])
+    probed = [keys for _, keys in tables.gets if keys[0].startswith("event:")]
+    assert len(probed) == 1
+    assert tables.columns("event:0000000002")["time"] == clock.now()
+    tables.gets.clear()
+    await fresh.transition("g", [claim(B)])
+    await fresh.transition("g", [done(B)])
+    assert [keys for _, keys in tables.gets if keys[0].startswith("event:")] == [], "from then on it is known"
+    assert "event:0000000003" in tables.partitions["g"]
+
+
 async def test_nothing_to_write_is_no_commit(handlers: Handlers, tables: Table, queues: MemoryQueues) -> None:
     await begin(handlers)
     await handlers.transition("g", [Remind(A)])
@@ -428,7 +447,8 @@ async def test_only_requests_that_were_never_taken_on_are_late(
     handlers: Handlers, tables: Table, state: str, late: bool
 ) -> None:
     await tables.commit("g", [Insert("request:r", {"state": state}), Insert("request:r:0000", {"text": "{}"})])
-    await tables.commit("g", [Insert("task:x", {"state": "staged"}), Insert("requested", {"state": "staged"})])
+    for other in ("join:x:0", "requested", "task:x"):
+        await tables.commit("g", [Insert(other, {"state": "staged"})])
     assert await handlers.late_requests("g") == (["r"] if late else [])
     assert tables.queries[-1][1].select == ("state",), "no document is read for it"
 

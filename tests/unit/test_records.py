@@ -129,6 +129,16 @@ async def test_the_number_never_goes_back(records: Records, tables: Watched) -> 
     assert tables.reads == []
 
 
+async def test_a_commit_without_facts_begins_without_a_reading(records: Records, tables: Watched) -> None:
+    await with_events(tables, 2)
+    assert records.begin("g").sequence == 0, "not known"
+    assert tables.reads == []
+    await records.commit("g", [event(3)], Operation("o", 3), {})
+    assert records.begin("g").sequence == 4
+    assert records.begin("other").sequence == 0
+    assert records.begin("g").id != records.begin("g").id
+
+
 async def test_every_operation_has_an_id_of_its_own(records: Records) -> None:
     assert (await records.operation("g")).id != (await records.operation("g")).id
 
@@ -209,7 +219,7 @@ async def test_a_commit_whose_answer_was_lost_is_known_by_its_operation(
     operation = await records.operation("g")
     changes: list[Change] = [Merge("a", before.etag, {"x": 1, "operation": operation.id})]
     if facts:
-        changes.append(event(operation.sequence, operation.id))
+        changes += [Insert("b", {"operation": operation.id}), event(operation.sequence, operation.id)]
     tables.answer = LOST[answer]()
     tables.reads.clear()
     await records.commit("g", changes, operation, rows)
@@ -229,6 +239,14 @@ async def test_a_commit_that_was_not_applied_is_a_conflict(records: Records, tab
     assert error in (caught.value, caught.value.__cause__)
     assert str(caught.value) == (str(error) if isinstance(error, Conflict) else "the commit was lost on its way")
     assert rows == {"a": None}
+
+
+async def test_a_commit_that_was_not_applied_leaves_its_number_free(records: Records, tables: Watched) -> None:
+    operation = await records.operation("g")
+    tables.instead = Unclear("the answer was lost")
+    with pytest.raises(Conflict):
+        await records.commit("g", [event(operation.sequence, operation.id)], operation, {})
+    assert (await records.operation("g")).sequence == operation.sequence == 1, "the journal is gapless"
 
 
 async def test_whoever_wrote_the_event_row_first_is_believed(records: Records, tables: Watched) -> None:
