@@ -63,6 +63,7 @@ def remembering() -> Iterator[None]:
         *((module, "task_id_of", cached(task_id_of)) for module in (layout, extending)),
         (extending, "read_document", cached(documents.read_document)),
         (world, "parse", cached(messages.parse)),
+        (world, "begun_before", {}),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in changed]
     for module, name, function in changed:

@@ -152,6 +152,8 @@ def _simpler(world: World) -> Iterator[World]:
         yield fresh(world, fails={})
     if world.reruns and not (world.extensions and world.fails):
         yield fresh(world, reruns=False)
+    if not world.begun:
+        yield fresh(world, begun=True)
     if world.bounds:
         yield fresh(world, bounds={})
     for kind in dataclasses.fields(Faults):
