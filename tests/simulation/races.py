@@ -106,6 +106,7 @@ ELSEWHERE: Final = {
     "R32": Elsewhere(
         "needs two versions of the program",
         (
+            "tests/upgrade/test_upgrade.py::test_both_take_turns",
             "tests/scenarios/test_poison_and_consumer.py::test_columns_that_this_version_does_not_know_survive",
             "tests/scenarios/test_poison_and_consumer.py::test_rows_of_a_newer_schema_are_left_to_who_knows_them",
             "tests/simulation/test_desks.py::test_with_a_fault_at_some_calls",
