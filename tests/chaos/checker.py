@@ -26,6 +26,8 @@ from tests.chaos.shapes import Spec, never_ready
 from tests.simulation.invariants import Violation, settled
 
 _WORKER: Final = re.compile(r"-(\d+)-.{6}$")
+_LATE: Final = "its result was handled late"
+_MOVING: Final = frozenset({"unscheduled", "pending", "running"})
 _CLOCKS_SECONDS: Final = 0.05  # between the clock of a row and that of a record: the same machine, other calls
 
 
@@ -119,8 +121,15 @@ class Evidence:
         alive = [p for p in self._by_pid.get(pid, []) if p.child.started - 1 <= at <= (p.child.ended or at) + 1]
         return alive[-1] if alive else None
 
+    def was_reported(self, run: tuple[str, str, int]) -> bool:
+        """Whether some handler has ever had the result of this run."""
+        return bool(self._results[run])
+
     def excuse_of_result(self, run: tuple[str, str, int], ended: float) -> tuple[str, float]:
-        """Why the result of a run, which its worker has reported, was not heard before its lease ended."""
+        """Why the result of a run, which its worker has reported, was not heard before its lease ended.
+
+        If nothing else tells, it waited for too long: more was to be done than the handlers could do.
+        """
         for taken, pid in self._results[run]:
             handler = self.process(pid, taken)
             if taken > ended or handler is None:
@@ -132,7 +141,7 @@ class Evidence:
                 return "its handler was stopped", taken
             if any(taken - 1 <= time <= ended for time in self._faults.get(pid, ())):
                 return "fault of its handler", taken
-        return "", 0.0
+        return _LATE, 0.0
 
     def excuse(self, process: Process | None, began: float, ended: float) -> tuple[str, float]:
         """Why a run of this process, of this time, could be lost, and since when; "" if nothing tells."""
@@ -285,12 +294,14 @@ async def _judge_graph(
         row = tasks.get(label)
         wanted = "failed" if label in spec.doomed else "unscheduled" if label in late else "completed"
         found = "missing" if row is None else str(row.columns["state"])
-        if found != wanted:
+        if found != wanted and not (found in _MOVING and graph_id in verdict.stuck):
             verdict.lost.append(f"graph {graph_id}: “{label}” is {found}, and should be {wanted}")
         if row is not None:
             _judge_task(evidence, graph_id, label, row, runs.get((graph_id, label), []), nodes, runs, verdict, hit)
     end = "blocked" if spec.doomed else "finished"
-    if state != end:
+    if graph_id in verdict.stuck:
+        pass  # told already: it may be lost, or late
+    elif state != end:
         verdict.lost.append(f"graph {graph_id} is {state}, and should be {end}")
     else:
         try:
@@ -371,10 +382,11 @@ def _judge_task(
         if outcome == "lost":
             process = evidence.worker(str(each["worker"]), began)
             excuse, since = evidence.excuse(process, began, over)
-            if each["run"] in ended and ended[each["run"]]["time"] < over:
+            result = (graph_id, row.key.removeprefix("task:"), int(each["run"]))
+            if (each["run"] in ended and ended[each["run"]]["time"] < over) or evidence.was_reported(result):
                 # It was done, so its result was on its way, unless its worker died in between.
-                heard, when = evidence.excuse_of_result((graph_id, row.key.removeprefix("task:"), each["run"]), over)
-                excuse, since = (heard, when) if heard else (excuse, since)
+                heard, when = evidence.excuse_of_result(result, over)
+                excuse, since = (heard, when) if heard != _LATE or not excuse else (excuse, since)
             verdict.runs[f"lost: {excuse or 'nothing tells why'}"] += 1
             if not excuse:
                 verdict.unjustified.append(f"{place}: run {each['run']} of {each['worker']} was given up for no reason")

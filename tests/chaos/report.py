@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from taskgraph import limits
 from tests.chaos.checker import Verdict
-from tests.chaos.soak import BOUND_SECONDS, Options
+from tests.chaos.soak import Options
 
 _SHOWN_MAX = 20
 
@@ -29,7 +28,7 @@ def summary(verdict: Verdict, options: Options, fire_seconds: float) -> dict[str
     return {
         "options": dataclasses.asdict(options),
         "secondsUnderFire": round(fire_seconds, 1),
-        "boundSeconds": BOUND_SECONDS,
+        "boundSeconds": options.bound_seconds,
         "graphs": verdict.graphs,
         "tasks": verdict.tasks,
         "ends": dict(verdict.ends),
@@ -66,7 +65,7 @@ def summary(verdict: Verdict, options: Options, fire_seconds: float) -> dict[str
             *verdict.lost,
             *verdict.unexpected,
             *verdict.unjustified,
-            *(f"graph {each} was not at rest within {BOUND_SECONDS:g} s" for each in verdict.stuck),
+            *(f"graph {each} was not at rest within {options.rest_seconds:g} s" for each in verdict.stuck),
             *verdict.broken,
         ],
         "good": verdict.good,
@@ -98,7 +97,7 @@ def as_markdown(verdict: Verdict, options: Options, fire_seconds: float) -> str:
         "| what | count |",
         "|---|---|",
         f"| **lost** (accepted, and not ended as it should) | {made['counts']['lost']} |",
-        f"| **stuck** (not at rest {BOUND_SECONDS:g} s after the last fault) | {made['stuck']} |",
+        f"| **stuck** (not at rest {options.rest_seconds:g} s after the last fault) | {made['stuck']} |",
         f"| **runs that nothing justifies** | {made['unjustified']} |",
         f"| **unexpected** (rows or executions that nobody asked for) | {made['counts']['unexpected']} |",
         f"| contradictions in rows, journals, doctor's findings, exit codes | {made['broken']} |",
@@ -131,8 +130,8 @@ def as_markdown(verdict: Verdict, options: Options, fire_seconds: float) -> str:
         f"| messages set aside as poison; left on queues | {made['poison']}; {made['messagesLeft']} |",
         "",
         (
-            f"| recovery, in seconds (bound T = {BOUND_SECONDS:g}: visibility {limits.HANDLER_LEASE_SECONDS:g} + lease "
-            f"{limits.LEASE_SECONDS:g} + 2 × sweep {limits.SWEEP_SECONDS:g}) | count | p50 | p99 | max |"
+            f"| recovery, in seconds (bound T = {options.bound_seconds:g}: visibility {options.lease_seconds:g} + "
+            f"lease {options.lease_seconds:g} + 2 × sweep {options.sweep_seconds:g}) | count | p50 | p99 | max |"
         ),
         "|---|---|---|---|---|",
     ]

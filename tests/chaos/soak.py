@@ -6,7 +6,7 @@ It goes in rounds, each with a table and queues of its own. Under fire, processe
 any moment, or by their own transport at a chosen request), stopped for longer than a lease, and their requests fail in
 every way that the transport knows. Then the fire stops, and within the bound T everything must have come to rest: that
 is the promise of liveness. Whatever was submitted by then is judged by `checker`. The next round is under fire
-meanwhile. Periods and leases are the product's own defaults.
+meanwhile. Leases and periods are the product's own unless the options say otherwise.
 """
 
 import argparse
@@ -33,19 +33,13 @@ from taskgraph.records import LIVE
 from taskgraph.storage.tables import Range, query_all
 from tests import azurite
 from tests.chaos.checker import Evidence, Process, Verdict, judge, read_lines
+from tests.chaos.launcher import LIMITS_VARIABLE
 from tests.chaos.processes import Zygote
 from tests.chaos.shapes import Spec, draw
 from tests.chaos.tasks import RECORD_VARIABLE
 from tests.chaos.transport import DEADLY, VARIABLE, Plan
 
-BOUND_SECONDS: Final = limits.HANDLER_LEASE_SECONDS + limits.LEASE_SECONDS + 2 * limits.SWEEP_SECONDS
-"""T: a message hidden by a dead handler, then a lease of a dead worker, and two rounds of the sweep."""
-
 _RATES: Final = {"refuse": 0.001, "drop": 0.002, "500": 0.001, "503": 0.001, "delay": 0.004}
-_WORDS: Final = {
-    "handler": ["serve"],
-    "worker": ["worker", "--slots", "4", "--python", "tests.chaos.tasks"],
-}
 _EXIT_FINE: Final = frozenset({0, -signal.SIGKILL, 5, 130})  # 5: its storage failed too often, as it was told to
 
 
@@ -62,6 +56,36 @@ class Options:
     handlers: int = 2
     workers: int = 4
     stop_every: float = 20.0
+    lease_seconds: float = limits.LEASE_SECONDS
+    sweep_seconds: float = limits.SWEEP_SECONDS
+    patience_seconds: float = 0.0  # until what is not at rest counts as stuck; the bound T if 0
+
+    @property
+    def bound_seconds(self) -> float:
+        """T: a message hidden by a dead handler, then a lease of a dead worker, and two rounds of the sweep."""
+        return 2 * self.lease_seconds + 2 * self.sweep_seconds
+
+    @property
+    def rest_seconds(self) -> float:
+        """How long is waited for everything to be at rest."""
+        return self.patience_seconds or self.bound_seconds
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Where periods differ from the product's own."""
+        wanted = {
+            "HANDLER_LEASE_SECONDS": self.lease_seconds,
+            "REDISPATCH_SECONDS": self.lease_seconds,
+            "SWEEP_SECONDS": self.sweep_seconds,
+        }
+        return {name: value for name, value in wanted.items() if value != getattr(limits, name)}
+
+    def words(self, role: str) -> list[str]:
+        """The command of a role."""
+        if role == "handler":
+            return ["serve"]
+        lease = [] if self.lease_seconds == limits.LEASE_SECONDS else ["--lease-seconds", str(self.lease_seconds)]
+        return ["worker", "--slots", "4", "--python", "tests.chaos.tasks", *lease]
 
 
 class Round:
@@ -80,6 +104,7 @@ class Round:
             "TASKGRAPH_STORE": store,
             "TASKGRAPH_PREFIX": self.prefix,
             RECORD_VARIABLE: str(folder / "executed.jsonl"),
+            LIMITS_VARIABLE: json.dumps(options.limits),
         }
         self.rng = random.Random(f"{options.seed} {number}")
         self.processes: list[Process] = []
@@ -128,7 +153,7 @@ class Round:
         """Keep one process of a role going: when it ends, or is stopped, another takes its place."""
         while not self.closing:
             plan = self.plan(0.15, 400) if role == "handler" else self.plan(0.3, 120)
-            process = await self.start(role, _WORDS[role], plan)
+            process = await self.start(role, self.options.words(role), plan)
             while process.child.status is None and process not in self._stopped:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(process.child.gone.wait(), 0.5)
@@ -202,7 +227,7 @@ class Round:
         began = time.time()
         child.stops.append((began, 0.0))
         self.zygote.signal(child, signal.SIGSTOP)
-        seconds = limits.LEASE_SECONDS + self.rng.uniform(3, 20)
+        seconds = self.options.lease_seconds * self.rng.uniform(1.05, 1.35)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(child.gone.wait(), seconds)
         child.stops[-1] = (began, time.time())
@@ -260,7 +285,7 @@ class Round:
         self, submissions: Sequence[asyncio.Task[None]], keepers: Sequence[asyncio.Task[None]]
     ) -> None:
         ceased = time.monotonic()
-        bound = ceased + BOUND_SECONDS
+        bound = ceased + self.options.rest_seconds
         async with self._opened() as client:
             while True:
                 await self._look(client)
