@@ -17,7 +17,7 @@ from types import FrameType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tests.simulation import campaign, exhaustive
+from tests.simulation import campaign, exhaustive, mutants
 from tests.simulation.histories import PROFILES, world_of
 from tests.simulation.shrink import Shrunk, fresh, shrink
 from tests.simulation.world import World
@@ -32,6 +32,8 @@ EXIT_CUT_SHORT = 130
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.disable(logging.CRITICAL)  # warnings about storage that fails, as it is told to
+    if options.mutants:
+        return mutants.report()
     profiles = [profile for profile in PROFILES if getattr(options, profile)] or ["mixed"]
     if options.exhaustive:
         return exhaustive.report(options.processes, pairs=options.pairs, seed=options.seed or 1, lives=options.lives)
@@ -63,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--exhaustive", action="store_true", help="every kind of fault at every storage call instead")
     parser.add_argument("--pairs", type=float, metavar="SHARE", help="with --exhaustive: this share of all pairs too")
     parser.add_argument("--lives", metavar="A-B", help="with --exhaustive: these lives only, counted from 1")
+    parser.add_argument("--mutants", action="store_true", help="leave out each rule of the protocol, and be caught")
     return parser
 
 

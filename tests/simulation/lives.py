@@ -49,7 +49,9 @@ class Life:
 
     fails: label -> runs that fail before one succeeds. vanish: label -> workers that vanish with it. hand_back: label
     -> workers that give it back. held: labels whose runs end only when all acts are over; late: labels that nobody
-    claims before. bounds: limits made small, so that a small graph crosses them. batch: messages taken at once.
+    claims before. sleeps: labels whose first worker is paused with them in hand, and wakes up as a zombie. bounds:
+    limits made small, so that a small graph crosses them. batch: messages taken at once. (Of a label that sleeps and is
+    handed back, it is the zombie that hands back.)
     """
 
     name: str
@@ -62,6 +64,7 @@ class Life:
     hand_back: Mapping[str, int] = field(default_factory=dict)
     held: Sequence[str] = ()
     late: Sequence[str] = ()
+    sleeps: Sequence[str] = ()
     acts: Sequence[Act] = ()
     bounds: Mapping[str, int] = field(default_factory=dict)
     batch: int = 32
@@ -266,4 +269,8 @@ LIVES: Final = (
     # messages
     Life("all queues are deleted", chain(2), late=["c1"], acts=[Act("wipe", When("c1", "pending"))]),
     *(Life(f"junk: {name}", chain(1), acts=[Act("send", When("c0"), body=body)]) for name, body in JUNK.items()),
+    # somebody wakes up, and does not know how late it is
+    Life("a zombie", chain(2), sleeps=["c0"]),
+    Life("a zombie in a diamond", DIAMOND, sleeps=["b"]),
+    Life("a zombie that hands back", chain(2), sleeps=["c0"], hand_back={"c0": 1}),
 )

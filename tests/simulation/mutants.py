@@ -1,30 +1,46 @@
-"""Rules of the protocol, each left out once: the world must notice, or it would notice nothing.
+"""Rules of the protocol, each left out once: the tests' worlds must notice, or they would notice nothing.
 
-A mutant replaces one function of the product by one that forgets its rule. What plays is the same as ever.
+A mutant replaces a function of the product by one that forgets its rule, or gives it a text with other words in one
+place; what plays is the same as ever. Most are hunted in seeded histories; those that take one fault at one place, and
+no race, in the lives of `exhaustive`.
 """
 
+import contextlib
 import dataclasses
+import inspect
 import random
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
 
-from taskgraph import extending, extension, propagation, transitions
+from taskgraph import extending, extension, handlers, limits, propagation, submission, transitions
+from taskgraph import sweep as sweep_module
+from taskgraph.consumer import Consumer
 from taskgraph.extending import ExtensionPlan
 from taskgraph.extension import AcceptExtension, InsertRows, LinkTasks
+from taskgraph.messages import Message
 from taskgraph.model import GRAPH, row_key
+from taskgraph.poison import Poison
 from taskgraph.propagation import Context
 from taskgraph.records import Operation, Records
 from taskgraph.rows import Draft
-from taskgraph.storage.tables import Change, Merge, Row
+from taskgraph.storage.queues import Delivery
+from taskgraph.storage.tables import Change, Merge, Range, Row, Tables
 from taskgraph.sweep import Swept
 from taskgraph.transitions import Claim, Outcome
+from tests.simulation import playing
 from tests.simulation import world as world_module
-from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER
+from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, bounded
+from tests.simulation.exhaustive import play_without_faults
 from tests.simulation.histories import random_document
+from tests.simulation.invariants import Violation
+from tests.simulation.lives import LIVES
 from tests.simulation.memory import MemoryTables
+from tests.simulation.playing import Play
+from tests.simulation.tally import kinds_at
 from tests.simulation.world import Faults, World
 
 HISTORIES_MAX: Final = 1_500
@@ -34,17 +50,47 @@ STEPS_MAX: Final = 20_000
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
+RECOVERY_SECONDS_MAX: Final = limits.HANDLER_LEASE_SECONDS + limits.LEASE_SECONDS + 2 * limits.SWEEP_SECONDS
+"""Virtual time by which one fault may delay a graph."""
+
+
 @dataclass(frozen=True)
 class Mutant:
-    """rule: the one that is left out. history: what is played, by seed."""
+    """rule: the one that is left out, with its ids. what: how. history: what is played, by seed; lives: what is played
+    instead, without a fault and with every one. given: what is left out besides, and nobody may miss by itself (of two
+    rules that stand in for each other); kinds: of faults, with which nobody does, after the submission."""
 
     rule: str
+    what: str
     patch: Patch
     history: Callable[[int], World] | None = None  # None: `history` below
+    lives: tuple[str, ...] = ()
+    given: Patch | None = None
+    kinds: tuple[str, ...] = ()
 
 
 def _set(target: Any, name: str, wrong: Any) -> Patch:
     return lambda patch: patch.setattr(target, name, wrong)
+
+
+def _reworded(home: Any, name: str, *changes: tuple[str, str], owner: Any = None) -> Patch:
+    """The function with other words in its text; each of the old ones must be there, once. owner: who calls it."""
+    function = getattr(home, name)
+    source = textwrap.dedent(inspect.getsource(function))
+    for old, new in changes:
+        assert source.count(old) == 1, f"{name} says {old!r} {source.count(old)} times"
+        source = source.replace(old, new)
+    found: dict[str, Any] = {}
+    exec(compile(source, f"<{name}, reworded>", "exec"), function.__globals__, found)  # noqa: S102 - our own text
+    return _set(owner or home, name, found[name])
+
+
+def _all(*patches: Patch) -> Patch:
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        for each in patches:
+            each(monkeypatch)
+
+    return patch
 
 
 _commit = MemoryTables.commit
@@ -53,6 +99,9 @@ _next_run = transitions._next_run
 _accept = extension.accept_extension
 _block = propagation.block
 _step = ExtensionPlan.step
+_records_commit = Records.commit
+_take = Consumer.take
+_set_aside = Poison.set_aside
 
 
 async def commit_whatever_was_read(self: MemoryTables, partition: str, changes: Sequence[Change]) -> list[str | None]:
@@ -71,6 +120,63 @@ async def commit_row_by_row(
         await self.tables.commit(graph_id, [change])
         rows.pop(change.key, None)
     self._next_sequence.pop(graph_id, None)
+
+
+async def commit_with_graph_row_as_it_stands(
+    self: MemoryTables, partition: str, changes: Sequence[Change]
+) -> list[str | None]:
+    graph = self.partitions.get(partition, {}).get(GRAPH)
+    return await _commit(
+        self,
+        partition,
+        [
+            dataclasses.replace(each, etag=graph.etag)
+            if isinstance(each, Merge) and graph and each.key == GRAPH
+            else each
+            for each in changes
+        ],
+    )
+
+
+async def commit_facts_first(
+    self: Records, graph_id: str, changes: Sequence[Change], operation: Operation, rows: dict[str, Row | None]
+) -> None:
+    facts = [each for each in changes if each.key.startswith("event:")]
+    for part in (facts, [each for each in changes if each not in facts]):
+        if part:
+            await _records_commit(self, graph_id, part, operation, rows)
+
+
+async def commit_cursor_first(
+    self: Records, graph_id: str, changes: Sequence[Change], operation: Operation, rows: dict[str, Row | None]
+) -> None:
+    heads = [each for each in changes if isinstance(each, Merge) and "cursor" in each.columns]
+    for part in (heads, [each for each in changes if each not in heads]):
+        if part:
+            await _records_commit(self, graph_id, part, operation, rows)
+
+
+async def acknowledge_first(self: Consumer, graph_id: str, batch: Sequence[tuple[Delivery, Message]]) -> None:
+    for delivery, _ in batch:
+        await self.handlers.queues.delete(delivery)
+    await _take(self, graph_id, batch)
+
+
+async def delete_first(self: Poison, delivery: Delivery, reason: str) -> None:
+    await self._queues.delete(delivery)
+    await _set_aside(self, delivery, reason)
+
+
+async def read_one_page(tables: Tables, partition: str, rows: Range) -> list[Row]:
+    return list((await tables.query(partition, rows)).rows)
+
+
+async def nothing_to_resend(*_: object, **__: object) -> None:
+    return
+
+
+def any_content(row: Row, graph_id: str, digest: str) -> None:
+    return
 
 
 async def always_mine(self: Records, *_: object) -> bool:
@@ -184,6 +290,13 @@ def history(seed: int) -> World:
     return World(seed, document, {"t1": rng.choice((0, 1, 3))}, added, faults, reruns=True, bounds=bounds)
 
 
+def long_extensions(seed: int) -> World:
+    """Two extensions of several chunks, while somebody runs what is in already."""
+    rng = random.Random(seed)
+    added = [random_document(rng, 6, prefix=f"x{n}_", density=0.4) for n in range(2)]
+    return World(seed, random_document(rng, 2), {}, added, Faults(crash=0.05, double=0.1), bounds=CHUNKED)
+
+
 def rivals(seed: int) -> World:
     """Three extensions at once, each of which would fill what the graph row may still name."""
     rng = random.Random(seed)
@@ -191,31 +304,269 @@ def rivals(seed: int) -> World:
     return World(seed, random_document(rng, 1), {}, added, Faults(double=0.2), bounds=FEW_LEAVES)
 
 
+NO_SWEEP: Final = _all(_set(world_module, "sweep", no_sweep), _set(playing, "sweep", no_sweep))
+
 MUTANTS: Final = (
-    Mutant("a row is written under the etag that was read", _set(MemoryTables, "commit", commit_whatever_was_read)),
-    Mutant("what a transition writes is one commit", _set(Records, "commit", commit_row_by_row)),
-    Mutant("a conflict on the own write is told by the operation", _set(Records, "_is_mine", always_mine)),
-    Mutant("a result counts only with its run and claim", _set(transitions, "_holds", hold_by_state_alone)),
-    Mutant("only a pending run can be claimed", _set(transitions, "_claim", claim_by_anyone)),
-    Mutant("every new run has a number of its own", _set(transitions, "_next_run", same_run)),
-    Mutant("a rerun spends the budget", _set(transitions, "_next_run", spend_nothing)),
-    Mutant("facts are written with what they tell", _set(Context, "event", say_nothing)),
-    Mutant("the sweep repeats what went unheard", _set(world_module, "sweep", no_sweep)),
-    Mutant("a requirement is taken away by its id", _everywhere(count_by_number)),
-    Mutant("all requirements are waited for", _everywhere(count_once)),
-    Mutant("the graph counts what failed for good", _set(transitions, "block", block_uncounted)),
-    Mutant("an extension holds the graph open", _set(extension, "_await_leaves", count_nothing)),
+    # one transition, one commit
     Mutant(
-        "an extension is planned for one revision", _set(transitions, "accept_extension", accept_any_revision), rivals
+        "P2: a row is written under the etag that was read",
+        "every merge takes the row's present etag",
+        _set(MemoryTables, "commit", commit_whatever_was_read),
     ),
-    Mutant("only a running graph takes extensions", _set(transitions, "accept_extension", accept_in_any_state)),
-    Mutant("new rows go in before anybody links to them", _set(ExtensionPlan, "step", link_first)),
-    Mutant("the cursor moves with what it counts", _set(transitions, "insert_rows", insert_in_place)),
-    Mutant("a link looks whether its task has completed", _set(extension, "count_down", count_nothing)),
+    Mutant(
+        "P8: the graph row is written under the etag that was read",
+        "merges of the graph row take its present etag",
+        _set(MemoryTables, "commit", commit_with_graph_row_as_it_stands),
+    ),
+    Mutant(
+        "P2: what a transition writes is one commit",
+        "each row in a commit of its own",
+        _set(Records, "commit", commit_row_by_row),
+    ),
+    Mutant(
+        "P3: facts are in the commit of what they tell",
+        "the event row in a commit of its own, first",
+        _set(Records, "commit", commit_facts_first),
+    ),
+    Mutant("P3: facts are written with what they tell", "no event rows", _set(Context, "event", say_nothing)),
+    Mutant(
+        "P17: a conflict on the own write is told by the operation",
+        "every conflict is taken for the own write",
+        _set(Records, "_is_mine", always_mine),
+    ),
+    Mutant(
+        "P17: an answer that was lost is settled by the operation",
+        "a row that is there is taken for written by this commit, whatever its operation",
+        _reworded(Records, "_is_mine", (' and row.columns.get("operation") == operation_id', "")),
+    ),
+    Mutant(
+        "P2: rows that contradict each other are read again",
+        "decided on as they were read",
+        _set(handlers, "_SUSPICIONS_MAX", 0),
+    ),
+    Mutant(
+        "P25: a reading goes on to its last continuation",
+        "the sweep and the handlers read one page",
+        _all(*(_set(module, "query_all", read_one_page) for module in (sweep_module, handlers, extending))),
+    ),
+    # claims, runs, leases, budgets
+    Mutant(
+        "P5: only a pending run can be claimed", "a claim takes any task", _set(transitions, "_claim", claim_by_anyone)
+    ),
+    Mutant(
+        "P4: a work message is for one run",
+        "a claim takes a pending task, whatever its run",
+        _reworded(transitions, "_claim", (' or task.integer("run") != item.run', "")),
+    ),
+    Mutant(
+        "P6: a result counts only with its run and claim",
+        "of a running task any result counts",
+        _set(transitions, "_holds", hold_by_state_alone),
+    ),
+    Mutant(
+        "P6: a hand-back counts only with its run and claim",
+        "any hand-back counts",
+        _reworded(
+            transitions,
+            "_hand_back",
+            ("if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, context)", ""),
+        ),
+        lives=("a zombie that hands back",),
+    ),
+    Mutant(
+        "P6: a renewal counts only with its run and claim",
+        "any renewal counts",
+        _reworded(transitions, "_renew", ("not _holds(task, item.run, item.claim)", "False")),
+        lives=("a zombie",),
+    ),
+    Mutant(
+        "P22: a lease that the sweep saw end is looked at again",
+        "any lost lease counts, whoever holds the run by now",
+        _reworded(
+            transitions,
+            "_lease_lost",
+            ("if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, context)", ""),
+        ),
+    ),
+    Mutant(
+        "D10: a run is given up only after its lease has ended",
+        "neither the sweep nor the decision looks at the end of the lease",
+        _all(
+            _reworded(
+                transitions,
+                "_lease_lost",
+                ("if not item.certain and lease_until is not None and lease_until >= context.now:", "if False:"),
+            ),
+            _reworded(sweep_module, "sweep_graph", (" and lease_until < now:", ":")),
+        ),
+        lives=("diamond, with the sweep about",),
+    ),
+    Mutant("P4: every new run has a number of its own", "the same again", _set(transitions, "_next_run", same_run)),
+    Mutant("P12: a rerun spends the budget", "it spends nothing", _set(transitions, "_next_run", spend_nothing)),
+    Mutant(
+        "P12: a budget that is spent stays spent",
+        "a rerun takes one more than there is",
+        _reworded(transitions, "_failed", ('task.integer("rerunsLeft") > 0', 'task.integer("rerunsLeft") >= 0')),
+    ),
+    Mutant(
+        "D10: a lost lease spends a retry",
+        "it spends nothing",
+        _reworded(transitions, "_lease_lost", ('task.set("retriesLeft", task.integer("retriesLeft") - 1)\n', "pass\n")),
+    ),
+    # what follows from a fact
+    Mutant(
+        "P7: a requirement is taken away by its id",
+        "the first one that is left is taken away",
+        _everywhere(count_by_number),
+    ),
+    Mutant("P7: all requirements are waited for", "the first one makes ready", _everywhere(count_once)),
+    Mutant(
+        "P8: the graph counts what failed for good",
+        "a failure is not counted",
+        _set(transitions, "block", block_uncounted),
+    ),
+    Mutant(
+        "P8: a rerun by hand takes its task off the count",
+        "the count stays",
+        _set(transitions, "unblock", count_nothing),
+    ),
+    Mutant(
+        "P4, D9: a message that comes again says the same again",
+        "a result that was committed before tells nobody",
+        _reworded(
+            transitions,
+            "_completed",
+            (
+                "tell_dependents(task, item.task_id, context)\n        return Outcome.REPEATED",
+                "return Outcome.REPEATED",
+            ),
+        ),
+        lives=("chain of 2",),
+        given=NO_SWEEP,  # which would say it too, later
+        kinds=("before", "after"),
+    ),
+    # extensions
+    Mutant(
+        "P8: an extension holds the graph open",
+        "the graph row does not wait for it",
+        _set(extension, "_await_leaves", count_nothing),
+    ),
+    Mutant(
+        "P8: an extension is planned for one revision",
+        "accepted at any revision",
+        _set(transitions, "accept_extension", accept_any_revision),
+        rivals,
+    ),
+    Mutant(
+        "P8: only a running graph takes extensions",
+        "accepted in any state",
+        _set(transitions, "accept_extension", accept_in_any_state),
+    ),
+    Mutant(
+        "P9: an extension is accepted once",
+        "accepted again with every message",
+        _reworded(extension, "accept_extension", ('head.text("state") != "staged"', "False"), owner=transitions),
+    ),
+    Mutant(
+        "P9: new rows go in before anybody links to them",
+        "links first, then rows",
+        _set(ExtensionPlan, "step", link_first),
+    ),
+    Mutant(
+        "P9: dependents go in before what they require",
+        "rows in the opposite order",
+        _reworded(
+            extending,
+            "plan_extension",
+            ("(*layout.rows, *mapping_rows)", "(*reversed(layout.rows), *mapping_rows)"),
+            owner=handlers,
+        ),
+        long_extensions,
+    ),
+    Mutant(
+        "P9: the cursor moves with what it counts",
+        "rows go in, and the cursor stays",
+        _set(transitions, "insert_rows", insert_in_place),
+    ),
+    Mutant(
+        "P9: the cursor moves in the commit of its step",
+        "the cursor in a commit of its own, first",
+        _set(Records, "commit", commit_cursor_first),
+    ),
+    Mutant(
+        "P9: a link looks whether its task has completed",
+        "links do not count down",
+        _set(extension, "count_down", count_nothing),
+    ),
+    # submissions
+    Mutant(
+        "P10: a graph starts when all its rows are in",
+        "it starts before",
+        _reworded(
+            submission,
+            "submit",
+            (
+                "    for chunk in _chunks(rows):",
+                "    await handlers.transition(graph_id, [Start(digest)])\n    for chunk in _chunks(rows):",
+            ),
+            owner=world_module,
+        ),
+    ),
+    Mutant(
+        "P10: a submission under way is left alone",
+        "the sweep gives up what is still being written",
+        _all(
+            _reworded(sweep_module, "sweep_graph", (" and created < before:", ":")),
+            _reworded(transitions, "_abandon", (" or created >= item.before", "")),
+        ),
+    ),
+    Mutant(
+        "P10: a graph's id stands for one content",
+        "any content is taken for the same",
+        _set(submission, "_same_content", any_content),
+        lives=("another graph under the id",),
+    ),
+    # the sweep
+    Mutant("P22: the sweep repeats what went unheard", "no sweep", NO_SWEEP),
+    Mutant(
+        "P22: the sweep sends pending tasks again",
+        "it looks past them",
+        _reworded(sweep_module, "sweep_graph", ("if at_once or is_due(age, period_seconds):", "if False:")),
+    ),
+    Mutant(
+        "P22: the sweep gives up runs whose lease has ended",
+        "it looks past them",
+        _reworded(sweep_module, "sweep_graph", (" and lease_until < now:", " and False:")),
+    ),
+    Mutant(
+        "P22: the sweep fires relays that stand pending",
+        "it looks past them",
+        _reworded(sweep_module, "sweep_graph", ("items.extend(Fire(reference_of(row.key)) for row in relays)", "pass")),
+        lives=("relays over several commits",),
+    ),
+    Mutant(
+        "P22: the sweep sends extensions again",
+        "it looks past them",
+        _set(sweep_module, "_requests", nothing_to_resend),
+        lives=("extended by a stranger", "extended in chunks"),
+    ),
+    # messages
+    Mutant(
+        "P18: a message is acknowledged when its effect is durable",
+        "acknowledged first",
+        _set(Consumer, "take", acknowledge_first),
+        lives=("rerun by hand",),
+    ),
+    Mutant(
+        "P20: a message is set aside before it is deleted",
+        "deleted first",
+        _set(Poison, "set_aside", delete_first),
+        lives=("junk: no JSON",),
+    ),
 )
 
 
-def hunt(history: Callable[[int], World], seeds: range) -> tuple[int, str]:
+def hunt(history: Callable[[int], World], seeds: Iterable[int]) -> tuple[int, str]:
     """Play until somebody notices; gives how many histories it took (0: nobody did), and what was noticed."""
     for number, seed in enumerate(seeds, 1):
         world = history(seed)
@@ -223,5 +574,81 @@ def hunt(history: Callable[[int], World], seeds: range) -> tuple[int, str]:
             end = world.run(STEPS_MAX)
             assert end == world.oracle(), f"ended {end}"
         except AssertionError as error:
-            return number, str(error)
+            return number, str(error).partition(": ")[2]
     return 0, ""
+
+
+def hunt_in_life(name: str, patch: Callable[[], object], kinds: Sequence[str] = ()) -> tuple[int, str]:
+    """Play a life without faults, then with each: `patch` is called when it is known how it goes.
+
+    kinds: of faults, if not all, and then after the submission only. Gives how many were played, and what was noticed ("": nothing).
+    """
+    life = next(life for life in LIVES if life.name == name)
+    with bounded(life.bounds):
+        calm, end = play_without_faults(life)
+        patch()
+        places = [(number, kind) for number, call in enumerate(calm.gate.calls, 1) for kind in kinds_at(call)]
+        first = Play(life)
+        first.advance()
+        after = first.gate.number if kinds else 0
+        tried = [{}, *({number: kind} for number, kind in places if number > after and (not kinds or kind in kinds))]
+        for number, faults in enumerate(tried, 1):
+            play = Play(life, faults)
+            try:
+                found = play.run()
+            except Violation as violation:
+                return number, str(violation)
+            if found != end:
+                return number, f"ended as {found} instead of {end}"
+            if (late := play.clock.seconds - calm.clock.seconds) > RECOVERY_SECONDS_MAX:
+                return number, f"one fault made it {late:.0f} s late"
+    return len(tried), ""
+
+
+def hunted(mutant: Mutant, *, given_only: bool = False) -> tuple[int, str]:
+    """Leave the rule out, and play until somebody notices; as `hunt`. given_only: leave out the other one alone."""
+
+    @contextlib.contextmanager
+    def without() -> Iterator[Callable[[], None]]:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+
+            def patch() -> None:
+                for each in (mutant.given, None if given_only else mutant.patch):
+                    if each is not None:
+                        each(monkeypatch)
+
+            yield patch
+
+    if not mutant.lives:
+        with without() as patch:
+            patch()
+            return hunt(mutant.history or history, range(HISTORIES_MAX))
+    played = 0
+    for name in mutant.lives:
+        with without() as patch:
+            number, noticed = hunt_in_life(name, patch, mutant.kinds)
+        played += number
+        if noticed:
+            return played, noticed
+    return 0, ""
+
+
+def report() -> int:
+    """Print the table; gives 1 if a rule was not missed."""
+    print(HEADER)
+    unnoticed = 0
+    for mutant in MUTANTS:
+        number, noticed = hunted(mutant)
+        unnoticed += not number
+        print(line(mutant, number, noticed), flush=True)
+    print(f"\n{len(MUTANTS)} rules left out, {len(MUTANTS) - unnoticed} noticed")
+    return 1 if unnoticed else 0
+
+
+HEADER: Final = "| rule | what was done instead | played | after | what was noticed |\n|---|---|---|---:|---|"
+
+
+def line(mutant: Mutant, number: int, noticed: str) -> str:
+    """One line of the table."""
+    where = "histories" if not mutant.lives else f"lives: {', '.join(mutant.lives)}"
+    return f"| {mutant.rule} | {mutant.what} | {where} | {number or '—'} | {noticed[:110]} |"

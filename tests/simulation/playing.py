@@ -21,12 +21,13 @@ from taskgraph.consumer import Consumer, misplaced
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
 from taskgraph.handlers import Handlers
+from taskgraph.layout import gathered
 from taskgraph.messages import Message, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model import row_key, slugid_from, task_id_of
 from taskgraph.poison import Poison
 from taskgraph.records import LIVE, POISON, Records
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.tables import Change, Page, Range, Row
+from taskgraph.storage.tables import Change, Merge, Page, Range, Row
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import sweep
 from taskgraph.transitions import Claim, HandBack, Item, LeaseLost, Outcome, Renew
@@ -37,6 +38,7 @@ from tests.simulation.memory import MemoryQueues, MemoryTables, drive
 
 ROUNDS_MAX: Final = 600
 ASK_AGAIN_SECONDS: Final = 300.0
+SLEEP_SECONDS: Final = 100.0
 
 TICKS: Final = 64
 """Ticks of the clock in a second. A tick is a whole number of microseconds and a power of two: all sums and differences
@@ -123,11 +125,24 @@ class GatedTables:
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
         self._gate.before("commit")
+        lost = self._leases_lost(changes) if partition == GRAPH_ID else ()
         etags = await self._inner.commit(partition, changes)
+        for row in lost:
+            until = row.columns["leaseUntil"]
+            hold(until < self._play.clock.now(), f"{row.columns['label']} was given up before its lease ended")
         if partition == GRAPH_ID:
             self._play.invariants.committed(self._inner.partitions[partition], changes)
         self._gate.after()
         return etags
+
+    def _leases_lost(self, changes: Sequence[Change]) -> list[Row]:
+        """Rows of runs that this commit gives up for lost."""
+        rows = self._play.rows
+        return [
+            rows[change.key]
+            for change in changes
+            if isinstance(change, Merge) and "retriesLeft" in change.columns and change.key in rows
+        ]
 
     async def close(self) -> None:
         pass
@@ -135,6 +150,7 @@ class GatedTables:
 
 class GatedQueues:
     def __init__(self, play: "Play") -> None:
+        self._play = play
         self._gate = play.gate
         self._inner = play.queues
 
@@ -143,6 +159,8 @@ class GatedQueues:
             self._gate.before("send")
             copies = {"lose": 0, "double": 2}.get(self._gate.kind, 1)
             await self._inner.send(queue, [body] * copies, delay_seconds=delay_seconds)
+            if body in self._play.junk and not queue.endswith("-poison"):
+                self._play.put[body] += copies
             self._gate.after()
 
     async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
@@ -174,11 +192,12 @@ class GatedQueues:
 
 @dataclass
 class Held:
-    """A run that a worker has in hand, with the message that it came by."""
+    """A run that a worker has in hand, with the message that it came by. until: it sleeps so long (0: it does not)."""
 
     claim: Claim
     label: str
     delivery: Delivery
+    until: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -242,6 +261,7 @@ class Play:
         self.tables = MemoryTables()
         self.queues = MemoryQueues(self.clock)
         self.gate = Gate(faults or {})
+        self.junk = {act.body for act in life.acts if act.kind == "send"}
         self.document = life.document(life.requires)
         tasks = dict(self.document.tasks)
         for act in life.acts:
@@ -256,6 +276,8 @@ class Play:
         self.executions: Counter[tuple[str, int]] = Counter()
         self.vanished: Counter[str] = Counter()
         self.handed_back: Counter[str] = Counter()
+        self.slept: Counter[str] = Counter()
+        self.put: Counter[str] = Counter()  # messages of acts, as often as they reached their queue
         self.driver = Driver()
 
     def _handlers(self) -> Handlers:
@@ -435,20 +457,31 @@ class Play:
             hold(
                 self.executions[one.claim.task_id, one.claim.run] == 1, f"run {one.claim.run} of {one.label} ran twice"
             )
+            sleeps = one.label in self.life.sleeps and not self.slept[one.label]
             if self.vanished[one.label] < self.life.vanish.get(one.label, 0):
                 self.vanished[one.label] += 1
                 raise Gone
-            if self.handed_back[one.label] < self.life.hand_back.get(one.label, 0):
-                self.handed_back[one.label] += 1
-                back = HandBack(one.claim.task_id, one.claim.run, one.claim.claim, "stopped")
-                await handlers.transition(GRAPH_ID, [back])
+            if self._is_told_to_stop(one.label) and one.label not in self.life.sleeps:
+                await self._hand_back(one)
             elif one.label in self.life.held and self.driver.acts_done < len(self.life.acts):
+                self.held.append(one)
+            elif sleeps:
+                self.slept[one.label] += 1
+                one.until = self.clock.seconds + SLEEP_SECONDS
                 self.held.append(one)
             else:
                 done.append(one)
         await self._report(handlers, done)
         if not any(one.delivery.id == delivery.id for one in self.held):
             await self._acknowledge(handlers, delivery)
+
+    def _is_told_to_stop(self, label: str) -> bool:
+        return self.handed_back[label] < self.life.hand_back.get(label, 0)
+
+    async def _hand_back(self, one: Held) -> None:
+        self.handed_back[one.label] += 1
+        back = HandBack(one.claim.task_id, one.claim.run, one.claim.claim, "stopped")
+        await self.worker.transition(GRAPH_ID, [back])
 
     async def _acknowledge(self, handlers: Handlers, delivery: Delivery) -> None:
         with contextlib.suppress(StaleDelivery):
@@ -476,21 +509,31 @@ class Play:
                 return
 
     async def _let_go(self) -> bool:
-        """The acts are over: what was held ends."""
-        held, self.held = self.held, []
-        await self._report(self.worker, held)
+        """The acts are over: what was held ends, but for what sleeps."""
+        held, self.held = self._awake(), [one for one in self.held if one.until > self.clock.seconds]
+        stopped = [one for one in held if self._is_told_to_stop(one.label)]
+        for one in stopped:
+            await self._hand_back(one)
+        await self._report(self.worker, [one for one in held if one not in stopped])
         for delivery in {one.delivery.id: one.delivery for one in held}.values():
             await self._acknowledge(self.worker, delivery)
         return True
 
+    def _awake(self) -> list[Held]:
+        return [one for one in self.held if one.until <= self.clock.seconds]
+
     async def _beat(self) -> bool:
         until = self.clock.now() + timedelta(seconds=limits.LEASE_SECONDS)
-        for one in list(self.held):
+        for one in self._awake():
+            if self._is_told_to_stop(one.label):
+                continue  # it renews nothing any more
             renew = Renew(one.claim.task_id, one.claim.run, one.claim.claim, until)
             (answer,) = await self.worker.transition(GRAPH_ID, [renew])
             if answer.outcome is Outcome.STALE:
                 self.held.remove(one)
                 continue
+            row = self.rows[row_key(one.claim.task_id)]
+            hold(row.columns["claim"] == one.claim.claim, f"{one.label} was renewed by one who had lost it")
             with contextlib.suppress(StaleDelivery):
                 one.delivery = await self.worker.queues.renew(one.delivery, lease_seconds=limits.LEASE_SECONDS)
         return True
@@ -523,7 +566,10 @@ class Play:
         driver = self.driver
         tried = driver.acts_done
         moved = self.step(self._act(act), self._new_client)
-        if driver.acts_done == tried and self.gate.kind == "":
+        # Who is told nothing, or that it failed, asks again at once. Of a rerun whose message is lost nobody is told,
+        # and nobody remembers; whoever asked sees that nothing happens. An extension is remembered: the sweep's.
+        heard = ("", "lose", "double") if act.kind == "extend" else ("",)
+        if driver.acts_done == tried and self.gate.kind in heard:
             driver.act_tried_at = self.clock.seconds
         return moved
 
@@ -536,7 +582,7 @@ class Play:
             case 1:
                 act = self._look_at_act()
                 return None if act is None else self._acted(act)
-            case 2 if over and self.held:
+            case 2 if over and self._awake():
                 return self.step(self._let_go(), self._new_worker)
             case 3:
                 return self._handled()
@@ -548,7 +594,7 @@ class Play:
                 self.step(self._sweep(), self._new_sweeper)
                 return False
             # When nobody had anything to do, time has passed:
-            case 8 if self.held:
+            case 8 if self._awake():
                 return self.step(self._beat(), self._new_worker)
             case 9 if self.clock.seconds >= driver.next_sweep:
                 driver.next_sweep = self.clock.seconds + limits.SWEEP_SECONDS
@@ -581,8 +627,9 @@ class Play:
         hidden = [m[0] for held in self.queues.messages.values() for m in held.values() if m[0] > clock.seconds]
         if hidden:
             due.append(min(hidden))
-        if self.held:
+        if self._awake():
             due.append(clock.seconds + limits.LEASE_SECONDS / 3)
+        due += [one.until for one in self.held if one.until > clock.seconds]
         clock.seconds = max(clock.seconds, min(due)) + 1 / TICKS
 
     def run(self) -> End:
@@ -603,6 +650,10 @@ class Play:
         actors = (*(consumer.handlers for consumer in self.consumers), self.client, self.worker, self.sweeper)
         return [handlers.records._next_sequence for handlers in actors]
 
+    def counts(self) -> tuple[Counter[Any], ...]:
+        """What was counted on the way."""
+        return self.executions, self.vanished, self.handed_back, self.slept, self.put
+
     def snapshot(self) -> Snapshot:
         """The whole world, between two steps."""
         return (
@@ -612,7 +663,7 @@ class Play:
             copy.copy(self.driver),
             [dict(memory) for memory in self.memories()],
             [copy.copy(one) for one in self.held],
-            (Counter(self.executions), Counter(self.vanished), Counter(self.handed_back)),
+            [Counter(count) for count in self.counts()],
             (self.clock.seconds, self.clock.ids, self.gate.number),
         )
 
@@ -627,7 +678,9 @@ class Play:
             memory.clear()
             memory.update(kept)
         self.held = [copy.copy(one) for one in held]
-        self.executions, self.vanished, self.handed_back = (Counter(count) for count in counts)
+        for count, kept in zip(self.counts(), counts, strict=True):
+            count.clear()
+            count.update(kept)
         self.clock.seconds, self.clock.ids, self.gate.number = numbers
         self.gate.faults = faults or {}
         self.gate.calls = []
@@ -648,6 +701,12 @@ class Play:
             task_id = task_id_of(GRAPH_ID, label)
             if self.task_state(label) == "completed":
                 hold(self.executions[task_id, self.invariants.runs[task_id]] == 1, f"{label} completed and never ran")
+        aside = Counter(
+            gathered(row.columns, "body")
+            for row in self.tables.partitions.get(POISON, {}).values()
+            if row.columns["state"] == "poison"
+        )
+        hold(aside == self.put, f"{self.put.total()} messages made no sense, and {aside.total()} are set aside")
         return End(
             state,
             {label: self.task_state(label) for label in sorted(self.all_tasks)},

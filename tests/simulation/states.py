@@ -151,8 +151,7 @@ class States:
                 )
             )
         )
-        counts = (play.executions, play.vanished, play.handed_back)
-        parts.append(self._number(tuple(frozenset(count.items()) for count in counts)))
+        parts.append(self._number(tuple(frozenset(count.items()) for count in play.counts())))
         parts.append(self._number(tuple(frozenset(memory.items()) for memory in play.memories())))
         for one in play.held:
             waiting = queues.get(one.delivery.queue, {})
@@ -164,6 +163,7 @@ class States:
                 one.delivery.queue,
                 sorted(waiting).index(one.delivery.id) if message else -1,
                 message is not None and message[2] == one.delivery.receipt,
+                max(0.0, one.until - seconds),
             )
         parts += (
             driver.place,
