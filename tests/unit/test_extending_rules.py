@@ -228,6 +228,7 @@ async def test_what_was_accepted_is_planned_in_steps_however_small_it_is() -> No
     plan = await Desk({"a": []}).plan(addition({"x": ["a"]}), state="accepted")
     assert (plan.whole, plan.refusal) == (False, "")
     assert plan.layout.top is not None
+    assert plan.layout.top.key.split(":")[-1].startswith("r"), "named by the request: no other join has this name"
 
 
 @pytest.mark.parametrize(("count", "whole"), [(92, True), (95, False)])
@@ -350,6 +351,12 @@ async def test_labels_that_the_graph_row_cannot_take_have_rows_of_their_own(over
         assert own == []
 
 
+async def test_labels_of_a_graph_whose_row_never_held_any_have_rows_of_their_own() -> None:
+    plan = await Desk({"a": []}).plan(addition({"x": ["a"]}))
+    assert plan.columns == {}
+    assert plan.layout.rows[-1].key == "name-mapping:r:0000"
+
+
 async def test_nothing_new_writes_no_labels() -> None:
     plan = await Desk({"a": []}, nameMapping='{"a":"…"}').plan(addition({"a": []}))
     assert (plan.columns, plan.layout.rows, plan.tasks, plan.edges) == ({}, (), 0, 0)
@@ -380,6 +387,14 @@ async def test_only_the_parts_of_a_request_are_read_for_its_document() -> None:
     desk.tables.queries.clear()
     assert await read_request(desk.records, "g", "r") == addition({"x": ["a"]})
     assert desk.tables.queries == [Range(f"{HEAD}:", f"{HEAD};")]
+
+
+async def test_a_document_over_several_parts_is_read_whole() -> None:
+    large = addition({"x": ["a"]}, task={"payload": {"text": "y" * 300_000}})
+    desk = Desk({"a": []})
+    await desk.plan(large)
+    assert len([key for key in desk.tables.partitions["g"] if key.startswith(f"{HEAD}:")]) == 2
+    assert await read_request(desk.records, "g", "r") == large
 
 
 def test_the_digest_of_a_task_does_not_depend_on_the_order_of_its_requirements() -> None:

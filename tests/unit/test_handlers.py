@@ -167,6 +167,7 @@ async def test_messages_that_arrive_together_are_committed_together_and_answered
     assert tables.columns(row_key(B))["run"] == 1
     assert '"outcome":"failed"' in runs
     assert '"reason":"try"' in runs
+    assert '"ended":"2026-01-01T00:00:00+00:00"' in runs
 
 
 async def test_each_result_of_a_message_is_believed_by_itself(handlers: Handlers, tables: Table) -> None:
@@ -292,8 +293,9 @@ async def test_what_was_done_is_counted(handlers: Handlers) -> None:
     await handlers.transition("g", [claim(), claim(), Renew(A, 0, "other", handlers.clock.now())])
     await handlers.transition("g", [claim("nobody")])
     assert handlers.counters == Counters(commits=2, conflicts=0, dispatched=1, stale=3, refused=0)
-    await handlers.handle("g", [Rerun("g", A, 0)])
-    assert handlers.counters.refused == 1
+    for times in (1, 2):
+        await handlers.handle("g", [Rerun("g", A, 0)])
+        assert handlers.counters.refused == times
 
 
 async def test_many_items_take_as_many_commits_as_they_need(handlers: Handlers, beats: Beats) -> None:
@@ -610,6 +612,47 @@ async def test_a_request_that_disappears_is_an_integrity_error(handlers: Handler
     tables.torn[key] = [real, None, None]
     with pytest.raises(IntegrityError, match=f"^graph g: row {key} is gone$"):
         await handlers.add_tasks("g", staged.request)
+
+
+@pytest.mark.parametrize("answer", [Conflict("412 on the own write"), Unclear("lost")], ids=["conflict", "unclear"])
+@pytest.mark.parametrize("at", range(1, 5))
+async def test_an_extension_goes_on_after_an_answer_that_was_lost(
+    handlers: Handlers, tables: Table, answer: Exception, at: int
+) -> None:
+    await begin(handlers)
+    staged = await extend(handlers, "g", wide(150, "x"))
+    tables.__class__ = Meddler
+    assert isinstance(tables, Meddler)
+
+    async def idle() -> None:
+        pass
+
+    async def lose() -> None:
+        tables.after = [answer]
+
+    tables.meddle = [*[idle] * (at - 1), lose]
+    await handlers.add_tasks("g", staged.request)
+    assert tables.columns(f"request:{staged.request}")["state"] == "done"
+    assert tables.columns(GRAPH)["tasks"] == 2 + 150
+
+
+async def test_a_plan_for_one_commit_is_dropped_when_others_have_begun_it_in_steps(
+    handlers: Handlers, tables: Table
+) -> None:
+    """They planned it at another revision: the rows of this plan are not those that the graph waits for."""
+    await begin(handlers)
+    staged = await extend(handlers, "g", GraphDocument({"x": TaskNode("x", ("a",))}))
+    tables.__class__ = Meddler
+    assert isinstance(tables, Meddler)
+
+    async def accepted_in_steps() -> None:
+        tables.put(f"request:{staged.request}", state="accepted", cursor=0, tasks=1)
+        tables.put(GRAPH, extending=staged.request, revision=1)
+
+    tables.meddle = [accepted_in_steps]
+    await handlers.add_tasks("g", staged.request)
+    assert tables.columns(f"request:{staged.request}")["state"] == "done"
+    assert str(tables.columns(row_key(task_id_of("g", "x")))["dependents"]).startswith('["join:')
 
 
 async def test_a_step_that_cannot_be_decided_raises_its_error(handlers: Handlers, tables: Table) -> None:

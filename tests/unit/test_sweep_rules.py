@@ -281,6 +281,26 @@ async def test_many_repairs_are_handed_on_in_portions(
     assert {tables.partitions["g"][row_key(each)].columns["run"] for each in ids} == {1}
 
 
+async def test_a_damaged_task_does_not_hide_the_others(handlers: Handlers, tables: Table) -> None:
+    await begin(handlers, GraphDocument({label: TaskNode(label) for label in "abc"}))
+    first, *others = sorted(task_id_of("g", label) for label in "abc")
+    tables.put(row_key(first), run="two")
+    for each in others:
+        tables.put(row_key(each), pendingSince=None)
+    assert (await sweep(handlers)).reminded == 2
+
+
+async def test_a_run_that_nobody_claimed_under_a_name_is_lost_too(
+    handlers: Handlers, tables: Table, clock: HurriedClock
+) -> None:
+    await begin(handlers)
+    await handlers.transition("g", [Claim(A, 0, "c", "w", clock.now())])
+    tables.put(row_key(A), claim=None)
+    clock.advance(1)
+    assert (await sweep(handlers)).leases_lost == 1
+    assert tables.partitions["g"][row_key(A)].columns["run"] == 1
+
+
 # --- requests --------------------------------------------------------------------------------------------------
 
 
@@ -400,6 +420,20 @@ async def test_every_live_graph_is_looked_at_and_a_busy_one_stops_no_round(
     assert (swept.graphs, swept.leases_lost) == (2, 2)
     assert swept.failed == ["g: graph g: others kept writing the same rows"]
     assert tables.partitions["h"][row_key(task_id_of("h", "a"))].columns["run"] == 1
+
+
+async def test_a_round_counts_over_all_graphs(handlers: Handlers, tables: Table, clock: HurriedClock) -> None:
+    for number in range(2):
+        await handlers.enter_live(f"ghost{number}")
+        await begin(handlers, PAIR, f"ended{number}")
+        tables.put(GRAPH, f"ended{number}", state="finished")
+        await begin(handlers, PAIR, f"begun{number}")
+        tables.put(GRAPH, f"begun{number}", state="submitting", created=clock.now())
+        await begin(handlers, PAIR, f"open{number}")
+        await tables.commit(f"open{number}", [Insert("request:r", {"state": "staged"})])
+    clock.advance(limits.ABANDONED_SECONDS + 1)
+    swept = await sweep(handlers)
+    assert (swept.graphs, swept.abandoned, swept.index_mended, swept.requests_resent) == (8, 2, 4, 2)
 
 
 async def test_a_store_that_cannot_be_reached_ends_the_round(
