@@ -636,6 +636,26 @@ async def test_an_extension_goes_on_after_an_answer_that_was_lost(
     assert tables.columns(GRAPH)["tasks"] == 2 + 150
 
 
+async def test_a_request_that_cannot_be_seen_for_a_moment_is_looked_for_again(
+    handlers: Handlers, tables: Table, queues: MemoryQueues, clock: Sleeper
+) -> None:
+    await begin(handlers)
+    staged = await extend(handlers, "g", wide(150, "x"))
+    key = f"request:{staged.request}"
+    tables.__class__ = Meddler
+    assert isinstance(tables, Meddler)
+    other = Handlers(Records(tables, clock), queues, clock)
+
+    async def push() -> None:
+        await other.add_tasks("g", staged.request)
+        tables.torn[key] = [tables.partitions["g"][key], None]
+
+    tables.meddle = [push]
+    await handlers.add_tasks("g", staged.request)
+    assert tables.torn[key] == []
+    assert tables.columns(key)["state"] == "done"
+
+
 async def test_a_plan_for_one_commit_is_dropped_when_others_have_begun_it_in_steps(
     handlers: Handlers, tables: Table
 ) -> None:
