@@ -27,6 +27,7 @@ from tests.simulation.tally import Tally, kinds_at, table
 T = TypeVar("T", bound=Tally)
 
 EXIT_BROKEN: Final = 1
+EXIT_USAGE: Final = 2
 EXIT_CUT_SHORT: Final = 130
 
 SMALL: Final = [index for index, life in enumerate(LIVES) if life.tasks <= 6]
@@ -152,18 +153,24 @@ def chosen(lives: str | None) -> list[int]:
     if not lives:
         return list(range(len(LIVES)))
     first, dash, last = lives.partition("-")
-    found = list(range(int(first or 1) - 1, int(last or len(LIVES)) if dash else int(first)))
-    if not found or found[0] < 0 or found[-1] >= len(LIVES):
-        raise ValueError(f"there are lives 1 to {len(LIVES)}")
-    return found
+    if all(text.isdecimal() for text in (first, last) if text) and (first or dash):
+        found = list(range(int(first or 1) - 1, int(last or len(LIVES)) if dash else int(first)))
+        if found and found[0] >= 0 and found[-1] < len(LIVES):
+            return found
+    raise ValueError(f"--lives {lives}: there are lives 1 to {len(LIVES)}; name one, or some as A-B")
 
 
 def report(processes: int, *, pairs: float | None = None, seed: int = 0, lives: str | None = None) -> int:
-    """Print the tables, with progress on stderr; gives the exit code: 1 on a violation, 130 when interrupted.
+    """Print the tables, with progress on stderr; gives the exit code: 1 on a violation, 2 for lives that there are not,
+    130 when interrupted.
 
     pairs: this share of them too. lives: which, as in `chosen`.
     """
-    indexes = chosen(lives)
+    try:
+        indexes = chosen(lives)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return EXIT_USAGE
     small = [index for index in indexes if index in SMALL]
     tallies: list[Tally] = []
     code = 0

@@ -199,13 +199,16 @@ def test_a_rule_that_is_left_out_is_missed_by_pairs_too(monkeypatch: pytest.Monk
     assert any("'lose'" in violation and "no end" in violation for violation in tally.violations)
 
 
-def test_lives_are_chosen_by_number() -> None:
+def test_lives_are_chosen_by_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert chosen(None) == list(range(len(LIVES)))
     assert chosen("3") == [2]
     assert chosen("3-5") == [2, 3, 4]
     assert chosen("60-") == list(range(59, len(LIVES)))
-    with pytest.raises(ValueError, match="there are lives 1 to"):
-        chosen("99")
+    for nonsense in ("99", "0", "5-3", "x", "1-x", "-0"):
+        with pytest.raises(ValueError, match="there are lives 1 to"):
+            chosen(nonsense)
+    assert report(1, lives="99") == 2
+    assert "--lives 99: there are lives 1 to" in capsys.readouterr().err
 
 
 def test_a_run_that_is_interrupted_says_how_far_it_got(
