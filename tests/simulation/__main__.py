@@ -108,8 +108,13 @@ def play_many(options: argparse.Namespace, profiles: list[str]) -> int:
         print(campaign.as_json(reports))
     elif broken and not options.no_shrink:
         seed = broken[0].violations[0][0]
-        print(f"\nthe shortest history found that fails like seed {seed}:")
-        _tell_shrunk(shrink(world_of(seed, profile=broken[0].profile)), campaign.again(broken[0].profile, seed))
+        try:
+            shrunk = shrink(world_of(seed, profile=broken[0].profile))
+        except ValueError:  # the campaign remembers answers between histories; alone, none is remembered
+            print(f"\nseed {seed} does not fail by itself: something was carried over from another history")
+        else:
+            print(f"\nthe shortest history found that fails like seed {seed}:")
+            _tell_shrunk(shrunk, campaign.again(broken[0].profile, seed))
     if broken or missed:
         return EXIT_BROKEN
     return EXIT_CUT_SHORT if cut_short else 0
