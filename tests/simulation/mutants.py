@@ -581,7 +581,8 @@ def hunt(history: Callable[[int], World], seeds: Iterable[int]) -> tuple[int, st
 def hunt_in_life(name: str, patch: Callable[[], object], kinds: Sequence[str] = ()) -> tuple[int, str]:
     """Play a life without faults, then with each: `patch` is called when it is known how it goes.
 
-    kinds: of faults, if not all, and then after the submission only. Gives how many were played, and what was noticed ("": nothing).
+    kinds: of faults, if not all, and then after the submission only. Gives how many were played, and what was noticed
+    ("": nothing).
     """
     life = next(life for life in LIVES if life.name == name)
     with bounded(life.bounds):
