@@ -8,7 +8,9 @@ import concurrent.futures
 import gc
 import json
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -142,10 +144,17 @@ def _chunk(task: tuple[int, int, str]) -> Report:
     return report
 
 
-def _ready() -> None:
-    """A process of a campaign leaves signals to the one that started it."""
+def _ready(starter: int) -> None:
+    """A process of a campaign leaves signals to the one that started it, and ends with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def end_with_it() -> None:
+        while os.getppid() == starter:
+            time.sleep(1.0)
+        os._exit(1)  # nobody takes what is played
+
+    threading.Thread(target=end_with_it, daemon=True).start()
 
 
 def _chunks(first: int, histories: int | None, profile: str) -> Iterator[tuple[int, int, str]]:
@@ -189,7 +198,9 @@ def campaign(
             take(_chunk(chunk))
     else:
         context = multiprocessing.get_context("fork")
-        with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context, initializer=_ready) as pool:
+        with concurrent.futures.ProcessPoolExecutor(
+            processes, mp_context=context, initializer=_ready, initargs=(os.getpid(),)
+        ) as pool:
             under_way: set[concurrent.futures.Future[Report]] = set()
             while True:
                 while len(under_way) < processes * 2 and not over() and (chunk := next(chunks, None)) is not None:
