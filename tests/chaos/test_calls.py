@@ -5,6 +5,7 @@ its answer is lost, or it is done and answered with an error. The dead are follo
 """
 
 import asyncio
+import contextlib
 import secrets
 from collections import Counter
 from collections.abc import Iterable
@@ -49,23 +50,30 @@ def extended() -> Story:
 STORIES: Final = {"pair": pair, "chain": chain, "diamond": diamond, "rerun": rerun, "extended": extended}
 
 
-async def played(connection: str, name: str, plan: Plan | None) -> tuple[Life, Counter[str]]:
-    """One life with this fault, and if it was deadly another one without; both to a good end."""
+async def played(connection: str, name: str, plan: Plan | None) -> tuple[list[bool], Counter[str]]:
+    """One life with this fault, and if it was deadly another one without; both to a good end.
+
+    Gives which requests of the first life only read, and what was met.
+    """
     story, prefix = STORIES[name](), f"c{secrets.token_hex(6)}"
-    first = Life(connection, prefix, story, plan)
-    last = first
     told: Counter[str] = Counter()
-    try:
-        await first.live()
-    except Killed:
-        told["killed"] += 1
-        last = Life(connection, prefix, story)
-        await last.live()
-    told["hit"] += bool(first.transport.hit)
-    told += await verdict(last, story)
-    await first.close()
-    await last.close()
-    return first, told
+    async with contextlib.AsyncExitStack() as stack:
+
+        def life(plan: Plan | None = None) -> Life:
+            made = Life(connection, prefix, story, plan)
+            stack.push_async_callback(made.close)
+            return made
+
+        first = life(plan)
+        try:
+            await first.live()
+        except Killed:
+            told["killed"] += 1
+            await life().live()
+        told["hit"] += bool(first.transport.hit)
+        reading = list(first.transport.reading)
+        told += await verdict(life(), story)
+    return reading, told
 
 
 async def all_of(connection: str, name: str, plans: Iterable[Plan]) -> Counter[str]:
@@ -90,11 +98,11 @@ async def all_of(connection: str, name: str, plans: Iterable[Plan]) -> Counter[s
 
 async def plans_for(connection: str, name: str) -> list[Plan]:
     """Every request of a life without faults, with every fault that differs there."""
-    life, told = await played(connection, name, None)
+    requests, told = await played(connection, name, None)
     assert not told["lost"], "the life without faults has lost a run: leases are too short for this machine"
     return [
         Plan(at=number, kind=kind)
-        for number, reading in enumerate(life.transport.reading, 1)
+        for number, reading in enumerate(requests, 1)
         for kind in (_READING if reading else _WRITING)
     ]
 
