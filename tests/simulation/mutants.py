@@ -566,6 +566,11 @@ MUTANTS: Final = (
 )
 
 
+def mutant_of(rule: str) -> Mutant:
+    """The one that leaves out this rule, named without its ids."""
+    return next(mutant for mutant in MUTANTS if mutant.rule.partition(": ")[2] == rule)
+
+
 def hunt(history: Callable[[int], World], seeds: Iterable[int]) -> tuple[int, str]:
     """Play until somebody notices; gives how many histories it took (0: nobody did), and what was noticed."""
     for number, seed in enumerate(seeds, 1):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.__main__ import main
 from tests.simulation.campaign import BEYOND, VIOLATIONS_KEPT_MAX, Report
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants import mutant_of
 from tests.simulation.races import RACES
 
 
@@ -19,7 +19,7 @@ def quiet() -> Iterator[None]:
 
 
 def leave_out(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    next(mutant for mutant in MUTANTS if mutant.rule == rule).patch(monkeypatch)
+    mutant_of(rule).patch(monkeypatch)
 
 
 def test_one_history_is_told_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.simulation.campaign import judged
 from tests.simulation.histories import world_of
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants import mutant_of
 from tests.simulation.shrink import fresh, kind_of, shrink, steps_max
 from tests.simulation.world import World
 
@@ -31,7 +31,7 @@ def first_that_fails(profile: str) -> tuple[World, str]:
 @pytest.mark.parametrize("rule", WANTED)
 def test_a_shrunk_history_fails_still_and_is_no_longer(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     profile, tasks_max, faults_max = WANTED[rule]
-    next(mutant for mutant in MUTANTS if mutant.rule == rule).patch(monkeypatch)
+    mutant_of(rule).patch(monkeypatch)
     played, broken = first_that_fails(profile)
     shrunk = shrink(world_of(played.seed, profile=profile))
     again = fresh(shrunk.world)
@@ -50,7 +50,7 @@ def test_a_shrunk_history_fails_still_and_is_no_longer(rule: str, monkeypatch: p
 
 
 def test_the_same_history_is_shrunk_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    next(mutant for mutant in MUTANTS if mutant.rule == "only a pending run can be claimed").patch(monkeypatch)
+    mutant_of("only a pending run can be claimed").patch(monkeypatch)
     played, _ = first_that_fails("tiny")
     one, two = (shrink(world_of(played.seed, profile="tiny")) for _ in range(2))
     assert one.retold().trace == two.retold().trace
