@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -144,7 +145,15 @@ def checkouts(commits: Sequence[str]) -> Iterator[list[Path]]:
             shutil.rmtree(tree / "tests" / "bench", ignore_errors=True)
             shutil.copytree(ROOT / "tests" / "bench", tree / "tests" / "bench")
             trees.append(tree)
+        needs = {tree: _requirements_of(tree) for tree in trees}
+        if len(set(needs.values())) > 1:
+            say("bench: the commits ask for different packages; both are measured with those that are installed here")
         yield trees
+
+
+def _requirements_of(tree: Path) -> tuple[str, ...]:
+    with (tree / "pyproject.toml").open("rb") as file:
+        return tuple(tomllib.load(file)["project"]["dependencies"])
 
 
 def _git(*words: str) -> None:

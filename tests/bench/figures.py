@@ -87,12 +87,13 @@ def figures_of(facts: Mapping[str, Any], *, weighed: bool) -> Figures:
 
 
 def median_of(repetitions: Sequence[Figures]) -> Figures:
-    """Figure by figure, the median of the repetitions that have it."""
+    """Figure by figure, the median of the repetitions that have it; of kinds and roles, what is missing is zero."""
     merged: Figures = {}
     for name in dict.fromkeys(name for each in repetitions for name in each):
         values = [each[name] for each in repetitions if each.get(name) is not None]
         if values and isinstance(values[0], Mapping):
-            merged[name] = median_of(values)
+            kinds = dict.fromkeys(kind for each in values for kind in each)
+            merged[name] = {kind: statistics.median(each.get(kind, 0.0) for each in values) for kind in kinds}
         else:
             merged[name] = statistics.median(values) if values else None
     return merged

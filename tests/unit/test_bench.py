@@ -3,19 +3,27 @@
 import asyncio
 import gzip
 import json
+import secrets
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
+from taskgraph.app import open_app
 from taskgraph.clock import SystemClock
 from taskgraph.documents import read_document
 from taskgraph.errors import Conflict
+from taskgraph.executors import built_in
+from taskgraph.service import run_graph
+from taskgraph.settings import read_settings
+from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.tables import Delete, Insert, Merge, Range
+from taskgraph.submission import submit
 from tests.bench import __main__ as command
 from tests.bench import counting, report
 from tests.bench.cells import Cell, CellFailed, Layout, Place, layout, measure
@@ -153,6 +161,38 @@ async def test_calls_of_the_ports_are_counted_and_answered_as_they_were(tmp_path
     assert counts.take() == {"operations": {}, "calls": {}, "sums": {}}
 
 
+@pytest.mark.azurite
+async def test_what_is_counted_is_what_goes_over_the_wire(azurite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request for each operation, but for making a queue: the first send meets a 404, and a PUT follows."""
+    for name in ("tables", "queues", "logs"):
+        monkeypatch.setattr(AzureStore, name, getattr(AzureStore, name))  # so that the wrappers go when the test ends
+    sent: list[tuple[str, int]] = []
+    request = aiohttp.ClientSession._request
+
+    async def watched(
+        session: aiohttp.ClientSession, method: str, *args: Any, **options: Any
+    ) -> aiohttp.ClientResponse:
+        answer = await request(session, method, *args, **options)
+        sent.append((method, answer.status))
+        return answer
+
+    monkeypatch.setattr(aiohttp.ClientSession, "_request", watched)
+    counts = counting.Counts()
+    counting.install(counts, azure=True)
+    environment = {"TASKGRAPH_STORE": azurite, "TASKGRAPH_PREFIX": f"b{secrets.token_hex(6)}"}
+    async with open_app(read_settings(None, environment, cwd=ROOT)) as app:
+        document = read_document(document_text(shape("fan-5").make(), "noop"))
+        await submit(app.handlers, "fan", document)
+        counts.take()
+        sent.clear()
+        worker = app.worker(built_in(app.clock), slots=2)
+        assert str(await run_graph(app, "fan", asyncio.Event(), workers=[worker])) == "finished"
+        counted = sum(counts.take()["operations"].values())
+    made = sum(2 for method, status in sent if method == "PUT" and status == 201)
+    assert made
+    assert len(sent) - made == counted
+
+
 def test_a_latency_is_the_time_from_the_last_requirement_to_the_start() -> None:
     zero = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -227,7 +267,8 @@ def test_medians_leave_out_what_a_repetition_does_not_have() -> None:
     median = median_of(repetitions)
     assert median["tasksPerSecond"] == 5
     assert median["bytesWrittenPerTask"] == 16
-    assert median["operationsPerTaskByKind"] == {"commit": 1, "get": 2}
+    repetitions[2]["operationsPerTaskByKind"] = {"commit": 1, "renew": 3}
+    assert median_of(repetitions)["operationsPerTaskByKind"] == {"commit": 1, "get": 2, "renew": 0}
     text = report.cells_text({"x": repetitions}, {"x": median})
     assert "5 (2–10)" in text
     assert "handler 20.00; worker 30.00" in text
