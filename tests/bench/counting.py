@@ -9,8 +9,10 @@ number of its rows. Receives that gave nothing are `empty`, apart from the other
 """
 
 import inspect
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import Any, Final
 
 from taskgraph.errors import Conflict
@@ -20,6 +22,9 @@ from taskgraph.storage.tables import Delete, Page, Row
 EMPTY: Final = "empty"
 """The kind of a receive that gave nothing."""
 
+# Rooms that make a call only because others ask them to, and rooms that act on their own account.
+_CARRIERS: Final = frozenset({"records", "storage.tables"})
+_OWNERS: Final = frozenset({"worker", "consumer", "sweep", "service", "submission", "doctor", "client"})
 _FIXED_BYTES: Final = 8  # of a number, a truth value or a time
 
 
@@ -27,7 +32,7 @@ class Counts:
     """What one process has asked of its store since `take` was called last."""
 
     def __init__(self, *, weigh: bool = False) -> None:
-        # Also the bytes of every row, and the kinds of rows: exact, and dear enough to show in the fastest cells.
+        # Also the bytes of every row, the kinds of rows, and who asks: dear enough to show in the fastest cells.
         self.weigh = weigh
         self._reset()
 
@@ -40,6 +45,8 @@ class Counts:
         """One call, so many operations."""
         self.calls[kind] += 1
         self.operations[kind] += operations
+        if self.weigh:
+            self.sums[f"place:{place()} {kind}"] += operations
 
     def take(self) -> dict[str, dict[str, int]]:
         """What was counted, as plain values; counting begins anew."""
@@ -58,6 +65,23 @@ def columns_bytes(columns: Mapping[str, Any]) -> int:
         else:
             total += _FIXED_BYTES
     return total
+
+
+def place() -> str:
+    """Who asks: the room that acts on its own account, and the function that makes the call (`worker: handlers.emit`).
+
+    The frames of coroutines that await one another lie on the stack, while the innermost of them runs.
+    """
+    frame: FrameType | None = sys._getframe()
+    asking = ""
+    while frame is not None:
+        package, _, room = frame.f_globals.get("__name__", "").partition(".")
+        if package == "taskgraph" and room not in _CARRIERS:
+            asking = asking or f"{room}.{frame.f_code.co_name}"
+            if room in _OWNERS:
+                return f"{room}: {asking}"
+        frame = frame.f_back
+    return asking or "elsewhere"
 
 
 def kind_of(partition: str, key: str) -> str:

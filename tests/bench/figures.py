@@ -77,6 +77,7 @@ def figures_of(facts: Mapping[str, Any], *, weighed: bool) -> Figures:
         "bytesSubmittedPerTask": written["bytesWritten"] / tasks if weighed else None,
         "getsPerTaskByRow": _by_kind(sums, "got", tasks) if weighed else None,
         "rowsWrittenPerTaskByRow": _by_kind(sums, "written", tasks) if weighed else None,
+        "operationsPerTaskByPlace": _by_kind(sums, "place", tasks) if weighed else None,
         "messageBytesPerTask": sums["messageBytes"] / tasks if weighed else None,
         "latencyMilliseconds": {name: seconds * 1000 for name, seconds in latency.items()},
         "cpuMillisecondsPerTask": {role: 1000 * seconds / tasks for role, seconds in cpu.items() if seconds},

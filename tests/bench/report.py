@@ -21,6 +21,8 @@ from tests.bench.figures import Figures, figure
 _PACKAGES: Final = ("azure-core", "azure-data-tables", "azure-storage-queue", "azure-storage-blob", "aiohttp")
 _KINDS: Final = ("get", "query", "commit", "send", "receive", "delete", "renew", "count", "log")
 
+_PLACES_SHOWN: Final = 14
+
 # Heading, figure, digits after the point.
 _COLUMNS: Final = (
     ("submit s", "submissionSeconds", 2),
@@ -130,8 +132,12 @@ def _spelled(parts: Mapping[str, float] | None) -> str:
     return "; ".join(f"{name} {value:.2f}" for name, value in (parts or {}).items())
 
 
+def _dearest(places: Mapping[str, float] | None) -> list[tuple[str, float]]:
+    return sorted((places or {}).items(), key=lambda each: -each[1])[:_PLACES_SHOWN]
+
+
 def cells_text(measured: Mapping[str, Sequence[Figures]], medians: Mapping[str, Figures]) -> str:
-    """Tables: speed and cost; operations by kind; rows and bytes; rows by kind; CPU by process."""
+    """Tables: speed and cost; operations by kind; rows and bytes; rows by kind; places; CPU by process."""
     kinds = [kind for kind in _KINDS if any(kind in each["operationsPerTaskByKind"] for each in medians.values())]
     kinds += sorted({kind for each in medians.values() for kind in each["operationsPerTaskByKind"]} - set(kinds))
     speed, by_kind, rows = [], [], []
@@ -146,6 +152,11 @@ def cells_text(measured: Mapping[str, Sequence[Figures]], medians: Mapping[str, 
         [name, *(_spelled(median[path]) for path in ("getsPerTaskByRow", "rowsWrittenPerTaskByRow"))]
         for name, median in medians.items()
     ]
+    places = [
+        [name if not line else "", place, number(spent, 2)]
+        for name, median in medians.items()
+        for line, (place, spent) in enumerate(_dearest(median.get("operationsPerTaskByPlace")))
+    ]
     cpu = [[name, _spelled(median["cpuMillisecondsPerTask"])] for name, median in medians.items()]
     return "\n\n".join(
         [
@@ -156,6 +167,8 @@ def cells_text(measured: Mapping[str, Sequence[Figures]], medians: Mapping[str, 
             table(["cell", *(heading for heading, _, _ in _ROW_COLUMNS)], rows),
             "Rows per task by kind, while the graph runs:",
             table(["cell", "read by key", "written"], told),
+            f"Who asks for them (empty receives too; the {_PLACES_SHOWN} dearest places of each cell):",
+            table(["cell", "place, operation", "per task"], places),
             "CPU, milliseconds per task, by process:",
             table(["cell", "while the graph runs"], cpu),
         ]

@@ -117,7 +117,12 @@ async def test_calls_of_the_ports_are_counted_and_answered_as_they_were(tmp_path
         assert logs.url("g", "t", 0)
     finally:
         await store.close()
-    assert counts.take() == {
+    taken_counts = counts.take()
+    places = {name: number for name, number in taken_counts["sums"].items() if name.startswith("place:")}
+    assert places["place:elsewhere commit"] == 3, "no room of taskgraph has asked"
+    assert sum(places.values()) == sum(taken_counts["operations"].values())
+    taken_counts["sums"] = {name: number for name, number in taken_counts["sums"].items() if name not in places}
+    assert taken_counts == {
         "operations": {
             "commit": 3,
             "get": 3,
@@ -327,6 +332,9 @@ async def test_a_cell_is_measured_in_processes_that_end() -> None:
     by_row = found["rowsWrittenPerTaskByRow"]
     assert by_row["task"] >= 2, "a claim and a completion each"
     assert {"commit", "receive", "send", "delete"} <= set(found["operationsPerTaskByKind"])
+    places = found["operationsPerTaskByPlace"]
+    assert sum(places.values()) == pytest.approx(found["operationsPerTask"] + found["emptyPollsPerTask"])
+    assert {name.partition(":")[0] for name in places} >= {"consumer", "worker"}
     assert found["bytesSubmittedPerTask"] > 0
     assert set(found["latencyMilliseconds"]) == {"p50", "p99"}
 
