@@ -23,11 +23,12 @@ from typing import Any, Final
 
 from tests.azurite import AzuriteFailed, AzuriteMissing, azurite
 from tests.bench import report
-from tests.bench.cells import STORES, Cell, CellFailed, Layout, Place, layout, measure
-from tests.bench.figures import Figures, figures_of, median_of, ratios
-from tests.bench.shapes import EXECUTORS, SMALL, STANDARD, TINY, UnknownShape, edges_of, shape
+from tests.bench.cells import STORES, Cell, CellFailed, Layout, Place, idle, layout, measure
+from tests.bench.figures import Figures, figures_of, idle_figures_of, median_of, ratios
+from tests.bench.shapes import EXECUTORS, SMALL, STANDARD, TINY, Shape, UnknownShape, chain, edges_of, shape
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+SETTLE_SECONDS: Final = 10.0  # of `--idle`, until pauses between two empty receives have grown as long as they may
 KEPT: Final = ROOT / "docs" / "benchmarks"
 
 DONE, FAILED, USAGE, NO_EMULATOR, INTERRUPTED = 0, 1, 2, 3, 130
@@ -39,6 +40,7 @@ examples:
   scripts/bench --stores azurite --layouts local,1h1w,2h4w  one process; processes of handlers and workers
   scripts/bench --shapes path/to/graph.json --executors noop,command
   scripts/bench --compare HEAD~5 . --shapes chain-200       a commit and the working tree, in turn
+  scripts/bench --idle 120 --layouts 1h1w --repeat 1        operations per hour with nothing to do
   scripts/bench --shapes all --keep 2026-08-laptop          writes docs/benchmarks/2026-08-laptop.md and .json
 
 What the columns mean: docs/benchmarks/README.md."""
@@ -68,6 +70,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--slots", type=int, default=max(2, os.cpu_count() or 2), help="of each worker (default: cores)")
     made.add_argument("--repeat", type=int, metavar="N", help="repetitions of each cell (default: 3; --quick: 1)")
     made.add_argument("--seconds-max", type=float, default=900.0, metavar="S", help="for one repetition (default: 900)")
+    made.add_argument(
+        "--idle", type=float, metavar="S", help="instead: count for S seconds what waiting for work costs"
+    )
     made.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two commits in turn; . is the working tree")
     made.add_argument("--json", action="store_true", help="print JSON, with each repetition, instead of tables")
     made.add_argument("--keep", metavar="NAME", help="also write docs/benchmarks/NAME.md and NAME.json")
@@ -76,8 +81,6 @@ def parser() -> argparse.ArgumentParser:
 
 def cells_of(options: argparse.Namespace) -> list[Cell]:
     """The cells that were asked for. Raises Usage."""
-    names = _listed(options.shapes or ",".join(TINY if options.quick else SMALL))
-    names = [one for name in names for one in (STANDARD if name == "all" else (name,))]
     stores = _listed(options.stores or ",".join(STORES))
     executors = _listed(options.executors)
     for given, known, what in ((stores, STORES, "store"), (executors, tuple(EXECUTORS), "executor")):
@@ -85,9 +88,10 @@ def cells_of(options: argparse.Namespace) -> list[Cell]:
             raise Usage(f"no {what} is named {wrong[0]!r}: there are {', '.join(known)}")
     if options.slots < 1 or (options.repeat is not None and options.repeat < 1):
         raise Usage("--slots and --repeat are at least 1")
+    usual_layouts = "local,1h1w" if options.quick else "local" if options.idle is None else "1h1w"
     try:
-        shapes = [shape(name) for name in names]
-        layouts = [layout(text) for text in _listed(options.layouts or ("local,1h1w" if options.quick else "local"))]
+        layouts = [layout(text) for text in _listed(options.layouts or usual_layouts)]
+        shapes = _shapes_of(options, layouts)
     except (UnknownShape, ValueError) as error:
         raise Usage(str(error)) from error
     cells = [
@@ -102,6 +106,19 @@ def cells_of(options: argparse.Namespace) -> list[Cell]:
     if len(set(map(str, cells))) < len(cells):
         raise Usage("a shape, store, executor or layout is named twice")
     return cells
+
+
+def _shapes_of(options: argparse.Namespace, layouts: Sequence[Layout]) -> list[Shape]:
+    if options.idle is not None:
+        if options.idle <= 0:
+            raise Usage("--idle is a number of seconds, more than 0")
+        if options.compare or options.quick or options.shapes:
+            raise Usage("--idle goes with --stores, --layouts and --repeat: what waits has no shape")
+        if not all(laid.handlers for laid in layouts):
+            raise Usage("--idle is of processes that wait: --layouts 1h1w and its like")
+        return [Shape("idle", lambda: chain(1))]  # what is submitted once the time is over
+    names = _listed(options.shapes or ",".join(TINY if options.quick else SMALL))
+    return [shape(one) for name in names for one in (STANDARD if name == "all" else (name,))]
 
 
 def list_text() -> str:
@@ -161,7 +178,7 @@ def _git(*words: str) -> None:
 
 
 def play(
-    cells: Sequence[Cell], places: Mapping[str, Place], repetitions: int
+    cells: Sequence[Cell], places: Mapping[str, Place], repetitions: int, idle_seconds: float | None = None
 ) -> tuple[dict[str, dict[str, list[Figures]]], list[str]]:
     """Measure; gives tree -> cell -> figures of each repetition, and what failed. A cell that failed is left out."""
     measured: dict[str, dict[str, list[Figures]]] = {name: {str(cell): [] for cell in cells} for name in places}
@@ -176,18 +193,23 @@ def play(
                 title = f"{cell}" + (f" {name}" if len(places) > 1 else "")
                 weigh = repetition == 0  # bytes are the same each time, and counting them is not free
                 try:
-                    facts = asyncio.run(measure(cell, place, weigh=weigh))
+                    if idle_seconds is not None:
+                        waited = idle(cell, place, settle_seconds=SETTLE_SECONDS, seconds=idle_seconds)
+                        figures = idle_figures_of(asyncio.run(waited))
+                    else:
+                        figures = figures_of(asyncio.run(measure(cell, place, weigh=weigh)), weighed=weigh)
                 except CellFailed as error:
                     failed[str(cell)] = f"{title}: {error}"
                     say(f"bench: {done}/{total} {failed[str(cell)]}")
                     continue
-                figures = figures_of(facts, weighed=weigh)
                 measured[name][str(cell)].append(figures)
-                say(
-                    f"bench: {done}/{total} {title}: {figures['tasksPerSecond']:,.0f} tasks/s, "
-                    f"{figures['operationsPerTask']:.2f} operations/task; load {figures['load']:.1f}; "
-                    f"{time.monotonic() - began:.0f} s so far"
+                told = (
+                    f"{figures['operationsPerHour']:,.0f} operations/hour"
+                    if idle_seconds is not None
+                    else f"{figures['tasksPerSecond']:,.0f} tasks/s, {figures['operationsPerTask']:.2f} operations/task"
                 )
+                seconds = time.monotonic() - began
+                say(f"bench: {done}/{total} {title}: {told}; load {figures['load']:.1f}; {seconds:.0f} s so far")
     for name in measured:
         measured[name] = {cell: each for cell, each in measured[name].items() if each and cell not in failed}
     return measured, list(failed.values())
@@ -213,7 +235,7 @@ def run(options: argparse.Namespace) -> int:
         places = {
             name: Place(tree, connection_string, options.seconds_max) for name, tree in zip(names, trees, strict=True)
         }
-        measured, failed = play(cells, places, repetitions)
+        measured, failed = play(cells, places, repetitions, options.idle)
     about["loadAtEnd"] = os.getloadavg()[0]
     about["failed"] = failed
     medians = {name: {cell: median_of(each) for cell, each in found.items()} for name, found in measured.items()}
@@ -224,6 +246,8 @@ def run(options: argparse.Namespace) -> int:
         results["ratios"] = compared
         first, second = (f"{commit} ({about['commits'][name]})" for name, commit in zip(names, commits, strict=True))
         text += report.ratios_text(first, second, compared)
+    elif options.idle is not None:
+        text += report.idle_text(medians["this"])
     elif medians["this"]:
         text += report.cells_text(measured["this"], medians["this"])
     for failure in failed:

@@ -174,19 +174,16 @@ async def crew(cell: Cell, place: Place, folder: Path, environment: dict[str, st
         await asyncio.gather(*(child.close() for child in children))
 
 
-async def measure(cell: Cell, place: Place, *, weigh: bool) -> dict[str, Any]:
-    """Run a cell once; gives what its processes said, as plain values. Raises CellFailed.
-
-    weigh: also the bytes of every row, which costs time.
-    """
+@contextlib.asynccontextmanager
+async def _stage(cell: Cell, place: Place, *, weigh: bool) -> AsyncIterator[tuple[list[Child], dict[str, Any]]]:
+    """The processes of a cell over a fresh store, and what is known before they begin."""
     requirements = cell.shape.make()
-    graph_id = f"bench-{secrets.token_hex(6)}"
     with tempfile.TemporaryDirectory(prefix="taskgraph-bench-") as text:
         folder = Path(text)
         document = folder / "graph.json"
         document.write_text(document_text(requirements, cell.executor), "utf-8")
         settings = {
-            "graph": graph_id,
+            "graph": f"bench-{secrets.token_hex(6)}",
             "document": str(document),
             "slots": cell.slots,
             "azure": cell.store == "azurite",
@@ -198,19 +195,50 @@ async def measure(cell: Cell, place: Place, *, weigh: bool) -> dict[str, Any]:
             "TASKGRAPH_PREFIX": f"b{secrets.token_hex(6)}",  # tables and queues of its own
             "TASKGRAPH_BENCH": json.dumps(settings),
         }
-        facts: dict[str, Any] = {
-            "tasks": len(requirements),
-            "edges": edges_of(requirements),
-            "load": os.getloadavg()[0],
-        }
+        facts = {"tasks": len(requirements), "edges": edges_of(requirements), "load": os.getloadavg()[0]}
         del requirements
         async with crew(cell, place, folder, environment) as children:
-            try:
-                async with asyncio.timeout(place.seconds_max):
-                    await _play(cell, children, facts)
-            except TimeoutError as error:
-                raise CellFailed(f"{cell} did not end within {place.seconds_max:g} s") from error
-        return facts
+            yield children, facts
+
+
+async def measure(cell: Cell, place: Place, *, weigh: bool) -> dict[str, Any]:
+    """Run a cell once; gives what its processes said, as plain values. Raises CellFailed.
+
+    weigh: also the bytes of every row and the like, which costs time.
+    """
+    async with _stage(cell, place, weigh=weigh) as (children, facts):
+        try:
+            async with asyncio.timeout(place.seconds_max):
+                await _play(cell, children, facts)
+        except TimeoutError as error:
+            raise CellFailed(f"{cell} did not end within {place.seconds_max:g} s") from error
+    return facts
+
+
+async def idle(cell: Cell, place: Place, *, settle_seconds: float, seconds: float) -> dict[str, Any]:
+    """Let the processes of a cell wait for work that does not come, then submit; gives what they said meanwhile.
+
+    settle_seconds: before counting begins, for their pauses to grow. Raises CellFailed.
+    """
+    async with _stage(cell, place, weigh=False) as (children, facts):
+        control, others = children[0], children[1:]
+        await asyncio.gather(*(child.ask(do="go", role=child.role) for child in others))
+        await asyncio.sleep(settle_seconds)
+        await asyncio.gather(*(child.ask(do="count") for child in others))
+        await asyncio.sleep(seconds)
+        counted = await asyncio.gather(*(child.ask(do="count") for child in others))
+        facts["processes"] = [
+            {"role": child.role, "phase": each["phase"]} for child, each in zip(others, counted, strict=True)
+        ]
+        await control.ask(do="submit")
+        try:
+            async with asyncio.timeout(place.seconds_max):
+                while not (await control.ask(do="look"))["ended"]:
+                    await asyncio.sleep(_LOOK_SECONDS / 10)  # nothing is counted any more
+        except TimeoutError as error:
+            raise CellFailed(f"{cell} did not end within {place.seconds_max:g} s") from error
+        facts["rows"] = await control.ask(do="examine")
+    return facts
 
 
 async def _play(cell: Cell, children: Sequence[Child], facts: dict[str, Any]) -> None:

@@ -100,6 +100,20 @@ def median_of(repetitions: Sequence[Figures]) -> Figures:
     return merged
 
 
+def idle_figures_of(facts: Mapping[str, Any]) -> Figures:
+    """What waiting costs: operations of all kinds per hour, empty receives among them."""
+    phases = [process["phase"] for process in facts["processes"]]
+    hours = statistics.mean(phase["seconds"] for phase in phases) / 3600
+    return {
+        "seconds": hours * 3600,
+        "load": facts["load"],
+        "operationsPerHour": sum(_summed(phases, "operations").values()) / hours,
+        "operationsPerHourByKind": {kind: each / hours for kind, each in _summed(phases, "operations").items()},
+        "cpuSecondsPerHour": sum(phase["cpu"]["own"] for phase in phases) / hours,
+        "firstStartMilliseconds": facts["rows"]["firstStartSeconds"] * 1000,
+    }
+
+
 COMPARED: Final = (
     "tasksPerSecond",
     "endToEndTasksPerSecond",

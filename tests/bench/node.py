@@ -4,8 +4,9 @@ What this room is for: the real parts of taskgraph with counted ports (`counting
 `worker`. It answers with lines of JSON on stdout (`failed`: why an order could not be obeyed) and ends when stdin does,
 however its parent has ended.
 
-Orders (`do`): submit, run (all in this process), go (begin to handle, or to work), look (the graph's state), examine
-(what the rows tell), stop. The run's settings come in TASKGRAPH_BENCH; the store in TASKGRAPH_STORE, as always.
+Orders (`do`): submit, run (all in this process), go (begin to handle, or to work), count (what it did since the last
+time), look (the graph's state), examine (what the rows tell), stop. The run's settings come in TASKGRAPH_BENCH; the
+store in TASKGRAPH_STORE, as always.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from taskgraph.app import App, open_app
 from taskgraph.documents import read_document
 from taskgraph.errors import TaskgraphError
 from taskgraph.executors import built_in
-from taskgraph.model import GRAPH_ENDED, task_id_of
+from taskgraph.model import GRAPH, GRAPH_ENDED, task_id_of
 from taskgraph.service import run_graph, serve, work
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Range, query_all
@@ -109,11 +110,17 @@ def told_by_rows(requirements: Mapping[str, Sequence[str]], rows: Mapping[str, M
 
 
 async def examine(app: App, graph_id: str, requirements: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """See told_by_rows."""
+    """See told_by_rows; and the seconds from the end of the submission to the first start of a task."""
     wanted = Range("task:", "task;", select=("state", "run", "started", "resolved"))
     by_key = {row.key: row.columns for row in await query_all(app.tables, graph_id, wanted)}
     found = {label: by_key.get(f"task:{task_id_of(graph_id, label)}", {}) for label in requirements}
-    return told_by_rows(requirements, found)
+    told = told_by_rows(requirements, found)
+    (graph,) = await app.tables.get(graph_id, [GRAPH])
+    flipped = graph.columns.get("started") if graph else None
+    starts = [start for columns in found.values() if isinstance(start := columns.get("started"), datetime)]
+    if isinstance(flipped, datetime) and starts:
+        told["firstStartSeconds"] = (min(starts) - flipped).total_seconds()
+    return told
 
 
 class Node:
@@ -138,6 +145,8 @@ class Node:
                 return await self._run()
             case "go":
                 return self._go(str(order["role"]))
+            case "count":
+                return self._count()
             case "look":
                 state = await self._app.queries.state(self._graph_id)
                 return {"state": str(state), "ended": state in GRAPH_ENDED}
@@ -176,6 +185,11 @@ class Node:
             loop = work(self._app, self._stop, worker)
         self._loops = asyncio.create_task(loop)
         return {}
+
+    def _count(self) -> dict[str, Any]:
+        assert self._phase is not None
+        counted, self._phase = self._phase.end(), Phase(self._counts)
+        return {"phase": counted}
 
     async def _end(self) -> dict[str, Any]:
         self._stop.set()

@@ -175,6 +175,20 @@ def cells_text(measured: Mapping[str, Sequence[Figures]], medians: Mapping[str, 
     )
 
 
+def idle_text(medians: Mapping[str, Figures]) -> str:
+    rows = [
+        [
+            name,
+            number(each["operationsPerHour"], 0),
+            "; ".join(f"{kind} {spent:,.0f}" for kind, spent in sorted(each["operationsPerHourByKind"].items())),
+            number(each["cpuSecondsPerHour"], 1),
+            number(each["firstStartMilliseconds"], 0),
+        ]
+        for name, each in medians.items()
+    ]
+    return table(["cell", "ops/hour", "by kind", "CPU s/hour", "then starts within ms"], rows)
+
+
 def ratios_text(
     first: str, second: str, compared: Mapping[str, Mapping[str, tuple[float | None, float | None, float | None]]]
 ) -> str:

@@ -26,8 +26,8 @@ from taskgraph.storage.tables import Delete, Insert, Merge, Range
 from taskgraph.submission import submit
 from tests.bench import __main__ as command
 from tests.bench import counting, report
-from tests.bench.cells import Cell, CellFailed, Layout, Place, layout, measure
-from tests.bench.figures import figure, figures_of, median_of, ratios
+from tests.bench.cells import Cell, CellFailed, Layout, Place, idle, layout, measure
+from tests.bench.figures import figure, figures_of, idle_figures_of, median_of, ratios
 from tests.bench.node import quantile, told_by_rows
 from tests.bench.shapes import EXECUTORS, STANDARD, Shape, UnknownShape, document_text, edges_of, shape
 
@@ -267,6 +267,20 @@ def test_figures_are_per_task_and_per_edge() -> None:
     assert figures_of(facts(2.0), weighed=False)["bytesWrittenPerTask"] is None
 
 
+def test_idle_figures_are_per_hour() -> None:
+    used = {"cpu": {"own": 0.1, "children": 0.0}, "calls": {}, "sums": {}}
+    phases = [
+        {"seconds": 36.0, "operations": {"empty": 10}, **used},
+        {"seconds": 36.0, "operations": {"empty": 5, "query": 1}, **used},
+    ]
+    waited = {"load": 0.1, "rows": {"firstStartSeconds": 0.05}, "processes": [{"phase": phase} for phase in phases]}
+    found = idle_figures_of(waited)
+    assert found["operationsPerHour"] == pytest.approx(1600)
+    assert found["operationsPerHourByKind"] == {"empty": pytest.approx(1500), "query": pytest.approx(100)}
+    assert found["cpuSecondsPerHour"] == pytest.approx(20)
+    assert found["firstStartMilliseconds"] == 50
+
+
 def test_medians_leave_out_what_a_repetition_does_not_have() -> None:
     repetitions = [figures_of(facts(seconds), weighed=seconds == 1.0) for seconds in (1.0, 2.0, 5.0)]
     median = median_of(repetitions)
@@ -303,6 +317,9 @@ def test_ratios_are_the_second_by_the_first() -> None:
         (["--repeat", "0"], "at least 1"),
         (["--shapes", "chain-5,chain-5"], "named twice"),
         (["--shapes", ","], "nothing to measure"),
+        (["--idle", "0"], "more than 0"),
+        (["--idle", "5", "--shapes", "chain-5"], "has no shape"),
+        (["--idle", "5", "--layouts", "local"], "processes that wait"),
         (["--stores", "embedded", "--keep", "../x"], "without slashes"),
         (["--stores", "embedded", "--compare", "no-such-commit", "."], "no commit is named 'no-such-commit'"),
     ],
@@ -337,6 +354,16 @@ async def test_a_cell_is_measured_in_processes_that_end() -> None:
     assert {name.partition(":")[0] for name in places} >= {"consumer", "worker"}
     assert found["bytesSubmittedPerTask"] > 0
     assert set(found["latencyMilliseconds"]) == {"p50", "p99"}
+
+
+async def test_waiting_is_counted_until_work_comes() -> None:
+    (cell,) = command.cells_of(command.parser().parse_args(["--idle", "0.2", "--stores", "embedded"]))
+    assert str(cell) == "idle/embedded/noop/1h1w"
+    waited = await idle(cell, Place(ROOT, seconds_max=60), settle_seconds=0.1, seconds=0.2)
+    found = idle_figures_of(waited)
+    assert found["operationsPerHour"] == pytest.approx(sum(found["operationsPerHourByKind"].values()))
+    assert found["firstStartMilliseconds"] > 0
+    assert "idle/embedded/noop/1h1w" in report.idle_text({str(cell): found})
 
 
 async def test_a_cell_that_cannot_be_measured_says_why() -> None:
