@@ -238,6 +238,7 @@ async def idle(cell: Cell, place: Place, *, settle_seconds: float, seconds: floa
         except TimeoutError as error:
             raise CellFailed(f"{cell} did not end within {place.seconds_max:g} s") from error
         facts["rows"] = await control.ask(do="examine")
+        await asyncio.gather(*(child.ask(do="stop") for child in others))
     return facts
 
 
