@@ -267,11 +267,11 @@ async def _execute(control: Child, others: Sequence[Child], facts: dict[str, Any
     submitted = await control.ask(do="stop")  # for its peak, before it is asked what the rows say
     began = time.time()
     await asyncio.gather(*(child.ask(do="go", role=child.role) for child in others))
-    ends = [child.ended for child in others if child.role == "handler"]
+    ends = [child.ended for child in others]  # a handler tells the end; a worker only ever its own, by cancelling
     while True:
         done, _ = await asyncio.wait(ends, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if done:
-            # Cancelled: that process has ended, and `ask` says why.
+            # Cancelled: that process has ended too early, and being asked to stop says why.
             ended = [end.result() for end in done if not end.cancelled()]
             facts["seconds"] = min(ended) - began if ended else 0.0
             break

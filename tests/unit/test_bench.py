@@ -357,9 +357,9 @@ async def test_a_cell_is_measured_in_processes_that_end() -> None:
 
 
 async def test_waiting_is_counted_until_work_comes() -> None:
-    (cell,) = command.cells_of(command.parser().parse_args(["--idle", "0.2", "--stores", "embedded"]))
+    (cell,) = command.cells_of(command.parser().parse_args(["--idle", "0.05", "--stores", "embedded"]))
     assert str(cell) == "idle/embedded/noop/1h1w"
-    waited = await idle(cell, Place(ROOT, seconds_max=60), settle_seconds=0.1, seconds=0.2)
+    waited = await idle(cell, Place(ROOT, seconds_max=60), settle_seconds=0.02, seconds=0.05)
     found = idle_figures_of(waited)
     assert found["operationsPerHour"] == pytest.approx(sum(found["operationsPerHourByKind"].values()))
     assert found["firstStartMilliseconds"] > 0
@@ -380,6 +380,22 @@ async def test_a_process_that_dies_is_no_measurement(tmp_path: Path) -> None:
     (folder / "node.py").write_text("raise SystemExit('no more memory')")
     with pytest.raises(CellFailed, match=r"the process of control ended \(status 1\): no more memory"):
         await measure(Cell(shape("chain-1"), "embedded", "noop", Layout(), 1), Place(tmp_path), weigh=False)
+
+
+async def test_a_worker_that_dies_ends_the_cell(tmp_path: Path) -> None:
+    """At once, and not when the time is over: the graph would wait for its lease."""
+    (tmp_path / "taskgraph").symlink_to(ROOT / "taskgraph")
+    folder = tmp_path / "tests" / "bench"
+    folder.mkdir(parents=True)
+    for package in (folder, folder.parent):
+        (package / "__init__.py").touch()
+    (folder / "counting.py").symlink_to(ROOT / "tests" / "bench" / "counting.py")
+    node = (ROOT / "tests" / "bench" / "node.py").read_text("utf-8")
+    broken = node.replace('role == "handler"', 'role == "handler" or sys.exit("no more memory")')
+    assert broken != node
+    (folder / "node.py").write_text(broken)
+    with pytest.raises(CellFailed, match=r"the process of worker ended \(status 1\): .*no more memory"):
+        await measure(Cell(shape("chain-1"), "embedded", "noop", layout("1h1w"), 1), Place(tmp_path), weigh=False)
 
 
 async def test_a_cell_that_does_not_end_is_given_up() -> None:
