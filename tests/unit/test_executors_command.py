@@ -330,8 +330,9 @@ async def test_a_machine_out_of_descriptors_is_no_failure_of_the_task(
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(os.listdir("/dev/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 2, hard))
+    used = {int(name) for name in os.listdir("/dev/fd")}
+    third_free = [number for number in range(len(used) + 3) if number not in used][2]  # the limit is on the number
+    resource.setrlimit(resource.RLIMIT_NOFILE, (third_free, hard))
     try:
         with pytest.raises(OSError, match=r"(?i)too many open files") as caught:
             await executor().run(python(""), log)
