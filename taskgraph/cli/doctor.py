@@ -4,8 +4,6 @@ What this room is for: asking the rooms `doctor` and `diagnosis`, and putting wh
 never reads a row itself and never decides what is certain.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -13,16 +11,14 @@ import typer
 from taskgraph.cli import failures
 from taskgraph.cli.common import JsonOption, Session, StoreOption, VerboseOption, begin, check_graph_id, examples
 from taskgraph.cli.output import Column, Output, Style, count, safe
+from taskgraph.cli.progress import reading
 from taskgraph.errors import NotFound
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.clock import Clock
     from taskgraph.diagnosis import Finding
     from taskgraph.doctor import Examined
 
-_SHOWN_AFTER_SECONDS: Final = 0.5
-_LINE_SECONDS: Final = 1.0
 _FINDINGS_SHOWN_MAX: Final = 50
 _STYLES: Final[dict[str, Style]] = {"wrong": "red", "due": "yellow", "note": "cyan"}
 
@@ -57,7 +53,7 @@ async def _one(app: "App", session: Session, graph_id: str, *, repair: bool) -> 
     from taskgraph.doctor import examine_graph, repair_graph
 
     examine = repair_graph if repair else examine_graph
-    with _reading(session.output, app.clock, "row") as tell:
+    with reading(session.output, app.clock, "row") as tell:
         try:
             found = await examine(app.handlers, app.poison, graph_id, progress=lambda rows: tell(rows, None))
         except NotFound:
@@ -78,7 +74,7 @@ async def _all(app: "App", session: Session, *, repair: bool) -> int:
     graphs = await live_graphs(app.handlers)
     found: list[Examined] = []
     gone: list[str] = []
-    with _reading(output, app.clock, "graph") as tell:
+    with reading(output, app.clock, "graph") as tell:
         for number, graph_id in enumerate(graphs):
             tell(number, len(graphs))
             try:
@@ -188,53 +184,3 @@ def _object(found: "Examined") -> dict[str, Any]:
         "why": [{"text": cause.text, "remedy": cause.remedy} for cause in found.causes],
         "rows": found.rows,
     }
-
-
-# --- progress --------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _reading(output: Output, clock: "Clock", unit: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Shows how many rows or graphs have been looked at, if that takes long enough to be seen."""
-    began = clock.monotonic()
-    if output.err.live:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        bar = Progress(
-            TextColumn(f"  looking at {unit}s"),
-            BarColumn(bar_width=40),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=Console(file=output.err.file, force_terminal=True),
-            transient=True,
-            auto_refresh=False,
-        )
-        line = bar.add_task(unit, total=None)
-        started = False
-
-        def draw(done: int, total: int | None) -> None:
-            nonlocal started
-            if not started and clock.monotonic() - began > _SHOWN_AFTER_SECONDS:
-                started = True
-                bar.start()
-            if started:
-                bar.update(line, completed=done, total=total, refresh=True)
-
-        try:
-            yield draw
-        finally:
-            if started:
-                bar.stop()
-        return
-    told = began
-
-    def tell(done: int, total: int | None) -> None:
-        nonlocal told
-        now = clock.monotonic()
-        if now - told >= _LINE_SECONDS:
-            told = now
-            of = f" of {total:,}" if total is not None else ""
-            output.say(f"{now - began:6.1f} s  looked at {done:,}{of} {unit}s")
-
-    yield tell

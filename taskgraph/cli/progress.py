@@ -465,16 +465,41 @@ async def following(
         raise error
 
 
-@contextlib.contextmanager
-def submitting(output: Output, clock: "Clock") -> Iterator[Callable[[int, int], None]]:
+def submitting(output: Output, clock: "Clock") -> contextlib.AbstractContextManager[Callable[[int, int | None], None]]:
     """Shows how many rows of a submission are written, if that takes long enough to be seen."""
+
+    def told(written: int, total: int | None) -> str:
+        return f"submitting: {written:,} of {count(total or 0, 'row')} written"
+
+    return counting(output, clock, "submitting", told)
+
+
+def reading(
+    output: Output, clock: "Clock", unit: str
+) -> contextlib.AbstractContextManager[Callable[[int, int | None], None]]:
+    """Shows how many rows or graphs have been looked at, if that takes long enough to be seen."""
+
+    def told(done: int, total: int | None) -> str:
+        return f"looked at {done:,}{f' of {total:,}' if total is not None else ''} {unit}s"
+
+    return counting(output, clock, f"looking at {unit}s", told)
+
+
+@contextlib.contextmanager
+def counting(
+    output: Output, clock: "Clock", title: str, told: Callable[[int, int | None], str]
+) -> Iterator[Callable[[int, int | None], None]]:
+    """Shows how far something has come (done, and of how many if that is known), if it takes long enough to be seen.
+
+    A bar with this title on a terminal that can show one; elsewhere a line now and then, in the words of `told`.
+    """
     began = clock.monotonic()
     if output.err.live:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         bar = Progress(
-            TextColumn("  submitting"),
+            TextColumn(f"  {title}"),
             BarColumn(bar_width=40),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -482,16 +507,16 @@ def submitting(output: Output, clock: "Clock") -> Iterator[Callable[[int, int], 
             transient=True,
             auto_refresh=False,
         )
-        row = bar.add_task("rows", total=None)
+        row = bar.add_task(title, total=None)
         started = False
 
-        def draw(written: int, total: int) -> None:
+        def draw(done: int, total: int | None) -> None:
             nonlocal started
             if not started and clock.monotonic() - began > _POLL_SECONDS_MIN:
                 started = True
                 bar.start()
             if started:
-                bar.update(row, completed=written, total=total, refresh=True)
+                bar.update(row, completed=done, total=total, refresh=True)
 
         try:
             yield draw
@@ -499,14 +524,14 @@ def submitting(output: Output, clock: "Clock") -> Iterator[Callable[[int, int], 
             if started:
                 bar.stop()
         return
-    told = began
+    last = began
 
-    def tell(written: int, total: int) -> None:
-        nonlocal told
+    def tell(done: int, total: int | None) -> None:
+        nonlocal last
         now = clock.monotonic()
-        if now - told >= _LINE_SECONDS:
-            told = now
-            output.say(f"{now - began:6.1f} s  submitting: {written:,} of {count(total, 'row')} written")
+        if now - last >= _LINE_SECONDS:
+            last = now
+            output.say(f"{now - began:6.1f} s  {told(done, total)}")
 
     yield tell
 
