@@ -7,7 +7,7 @@ ended. It never decides anything about tasks and never formats for a terminal.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -69,12 +69,19 @@ async def running(*loops: Coroutine[Any, Any, None], stop: asyncio.Event) -> Asy
         task.result()
 
 
-async def serve(app: App, stop: asyncio.Event, *, workers: Sequence[Worker] = ()) -> None:
-    """Handle events and sweep (and work, if workers are given) until told to stop."""
+@contextlib.contextmanager
+def _held(app: App, workers: Sequence[Worker]) -> Iterator[None]:
+    """The workers' lock files, where the store has any. Raises OSError if they cannot be written."""
     with contextlib.ExitStack() as stack:
         if app.locks is not None:
             for worker in workers:
                 stack.enter_context(app.locks.hold(worker.name))
+        yield
+
+
+async def serve(app: App, stop: asyncio.Event, *, workers: Sequence[Worker] = ()) -> None:
+    """Handle events and sweep (and work, if workers are given) until told to stop."""
+    with _held(app, workers):
         loops = [app.consumer().run(stop), sweep_forever(app, stop), *(worker.run(stop) for worker in workers)]
         async with running(*loops, stop=stop):
             await stop.wait()
@@ -82,7 +89,7 @@ async def serve(app: App, stop: asyncio.Event, *, workers: Sequence[Worker] = ()
 
 async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
     """Work until told to stop."""
-    with app.locks.hold(worker.name) if app.locks is not None else contextlib.nullcontext():
+    with _held(app, [worker]):
         await worker.run(stop)
 
 
@@ -95,10 +102,7 @@ async def run_graph(
     that is in the queues is handled too: there is one set of queues for all graphs of a store.
     """
     consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
-    with contextlib.ExitStack() as stack:
-        if app.locks is not None:
-            for worker in workers:
-                stack.enter_context(app.locks.hold(worker.name))
+    with _held(app, workers):
         await sweep_graph(app.handlers, graph_id, Swept(), at_once=True)
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
         loops = [consumer.run(stop), sweep_forever(app, stop), *(worker.run(stop) for worker in workers)]
