@@ -14,7 +14,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from taskgraph import jsontext, limits
@@ -26,6 +26,7 @@ from taskgraph.schemas import is_date_time
 VERSION: Final = 1
 RUN_MAX: Final = 1_000_000
 CLAIM_CHARS_MAX: Final = 128
+ETAG_CHARS_MAX: Final = 128
 URL_CHARS_MAX: Final = 4_096
 BODY_CHARS_MAX: Final = limits.MESSAGE_BYTES_MAX * 4 // 3  # what a queue takes: 64 KiB, base64 included
 
@@ -65,7 +66,7 @@ class TaskResult:
 
     claim: of the run, without which no result counts (D10). ended: RFC 3339. resolution: `failed` (bool), and where
     known `resultUrl`, `logsUrl`, `reason`, `exitCode`; other keys are kept. exception: the run never got to an answer,
-    so no rerun will help.
+    so no rerun will help. etag: of the task's row as its worker last wrote it, "" if not known; it spares a read.
     """
 
     task: str
@@ -74,6 +75,7 @@ class TaskResult:
     ended: str
     resolution: Mapping[str, Any]
     exception: bool = False
+    etag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +95,31 @@ class TaskFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What the sender of a work message knew of a pending task: it spares the worker a read.
+
+    etag: of the row that stood so. label, definition: as the row has them (the definition as JSON text). next: the one
+    task that requires this one and waits for nothing else, "" if there is none such. A claim under this etag holds
+    only if the row still is what the sender saw; whoever finds that it is not reads the row.
+    """
+
+    etag: str
+    label: str
+    definition: str
+    next: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RunTasks:
-    """Work for one target: 1..32 tasks of one graph, each with the number of the run that is wanted."""
+    """Work for one target: 1..32 tasks of one graph, each with the number of the run that is wanted.
+
+    seen: taskId -> what was known of it; it may lack any of them.
+    """
 
     graph: str
     target: str
     tasks: tuple[tuple[str, int], ...]
+    seen: Mapping[str, Seen] = field(default_factory=dict, hash=False)
 
 
 Message = AddTasks | Rerun | TaskCompleted | TaskFailed | RunTasks
@@ -123,9 +144,18 @@ def to_object(message: Message) -> dict[str, Any]:
         case TaskFailed(graph, tasks):
             results = [_result_object(result) for result in tasks]
             return {"version": VERSION, "type": "task-failed", "graph": graph, "tasks": results}
-        case RunTasks(graph, target, wanted):
-            runs = [{"task": task, "run": run} for task, run in wanted]
+        case RunTasks(graph, target, wanted, seen):
+            runs = [_run_object(task, run, seen.get(task)) for task, run in wanted]
             return {"version": VERSION, "type": "run-tasks", "graph": graph, "target": target, "tasks": runs}
+
+
+def _run_object(task: str, run: int, seen: Seen | None) -> dict[str, Any]:
+    if seen is None:
+        return {"task": task, "run": run}
+    made = {"task": task, "run": run, "etag": seen.etag, "label": seen.label, "definition": seen.definition}
+    if seen.next:
+        made["next"] = seen.next
+    return made
 
 
 def _result_object(result: TaskResult) -> dict[str, Any]:
@@ -138,6 +168,8 @@ def _result_object(result: TaskResult) -> dict[str, Any]:
     }
     if result.exception:
         made["exception"] = True
+    if result.etag:
+        made["etag"] = result.etag
     return made
 
 
@@ -278,10 +310,10 @@ def _text(obj: Mapping[str, Any], key: str, name: str, least: int, most: int, de
     return value
 
 
-def _task_id(obj: Mapping[str, Any], name: str) -> str:
-    value = obj.get("task")
+def _task_id(obj: Mapping[str, Any], name: str, key: str = "task") -> str:
+    value = obj.get(key)
     if not isinstance(value, str) or not is_task_id(value):
-        raise InvalidMessage(f"`task` of {_lower(name)} is {show(value)}, which is no taskId.")
+        raise InvalidMessage(f"`{key}` of {_lower(name)} is {show(value)}, which is no taskId.")
     return value
 
 
@@ -324,7 +356,8 @@ def _result(entry: Any, *, failed: bool) -> TaskResult:
     exception = obj.get("exception", False)
     if not isinstance(exception, bool) or (exception and not failed):
         raise InvalidMessage(f"`exception` of an entry of `tasks` is {show(exception)}, which cannot be here.")
-    return TaskResult(task, run, claim, ended, _resolution(obj.get("resolution"), failed), exception)
+    etag = _text(obj, "etag", name, 0, ETAG_CHARS_MAX, "")
+    return TaskResult(task, run, claim, ended, _resolution(obj.get("resolution"), failed), exception, etag)
 
 
 def _resolution(value: Any, failed: bool) -> dict[str, Any]:
@@ -346,11 +379,20 @@ def _run_tasks(graph: str, obj: Mapping[str, Any]) -> RunTasks:
     if not isinstance(target, str) or _TARGET.fullmatch(target) is None:
         raise InvalidMessage(f"`target` of the message is {show(target)}, which names no target.")
     wanted = []
+    seen: dict[str, Seen] = {}
     name = "An entry of `tasks`"
     for entry in _entries(obj):
         one = _object(entry, name)
-        wanted.append((_task_id(one, name), _whole_number(one, "run", name, 0, RUN_MAX)))
-    return RunTasks(graph, target, tuple(wanted))
+        task = _task_id(one, name)
+        wanted.append((task, _whole_number(one, "run", name, 0, RUN_MAX)))
+        if "etag" in one:
+            seen[task] = Seen(
+                _text(one, "etag", name, 1, ETAG_CHARS_MAX),
+                _text(one, "label", name, 0, limits.LABEL_CHARS_MAX * 2),
+                _text(one, "definition", name, 2, limits.INLINE_DEFINITION_CHARS_MAX),
+                _task_id(one, name, "next") if "next" in one else "",
+            )
+    return RunTasks(graph, target, tuple(wanted), seen)
 
 
 _READERS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Message]]] = {
