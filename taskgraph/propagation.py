@@ -6,6 +6,7 @@ storage and never sends anything.
 """
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -27,6 +28,35 @@ class Dispatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """Effect: this run has been claimed in the very commit that made it ready, and whoever offered to begin it may.
+
+    definition: JSON text of the task's definition.
+    """
+
+    task_id: str
+    run: int
+    claim: str
+    label: str
+    definition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """An offer to claim tasks in the commit that makes them ready: one commit instead of a message and a claim.
+
+    claims: fresh ids, one for each task that may be taken. fits: whether the definition (JSON text) is one that the
+    worker can run; a plain function.
+    """
+
+    worker: str
+    lease_until: datetime
+    targets: frozenset[str]
+    claims: Sequence[str]
+    fits: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class GraphEnded:
     """Effect: the graph needs no sweeping any more."""
 
@@ -38,7 +68,7 @@ class GraphRevived:
     """Effect: the graph needs sweeping (again)."""
 
 
-Effect = Dispatch | GraphEnded | GraphRevived
+Effect = Dispatch | Started | GraphEnded | GraphRevived
 
 
 @dataclass(slots=True)
@@ -56,6 +86,8 @@ class Context:
     """The JSON of each event, written once: the decision weighs them after every item."""
     effects: list[Effect] = field(default_factory=list)
     follow: list[str] = field(default_factory=list)
+    take: Take | None = None
+    """Who would claim what becomes ready here."""
 
     def event(self, kind: str, **fields: Any) -> None:
         """Record a fact that people and listeners are told (D9)."""
@@ -92,6 +124,31 @@ def make_pending(task: Draft, context: Context) -> None:
     dispatch(task, context)
 
 
+def claim(task: Draft, claim_id: str, worker: str, lease_until: datetime, context: Context) -> None:
+    """Move a pending task to running (D10)."""
+    task.set("state", str(TaskState.RUNNING))
+    task.set("claim", claim_id)
+    task.set("worker", worker)
+    task.set("leaseUntil", lease_until)
+    task.set("started", context.now)
+
+
+def make_ready(task: Draft, context: Context) -> None:
+    """A task waits for nothing any more: it stands pending, or is claimed at once by whoever offered to run it."""
+    take = context.take
+    if take is not None:
+        taken = sum(type(effect) is Started for effect in context.effects)
+        definition = task.text("task")
+        if taken < len(take.claims) and task.text("target") in take.targets and definition and take.fits(definition):
+            claim_id = take.claims[taken]
+            task.set("pendingSince", context.now)
+            claim(task, claim_id, take.worker, take.lease_until, context)
+            task_id = task.key.removeprefix("task:")
+            context.effects.append(Started(task_id, task.integer("run"), claim_id, task.text("label"), definition))
+            return
+    make_pending(task, context)
+
+
 def tell_dependents(node: Draft, reference: str, context: Context) -> None:
     """Count down every dependent of a node that is fulfilled. Deciding it again changes nothing and says the same."""
     dependents = node.ids("dependents")
@@ -124,7 +181,7 @@ def count_down(reference: str, fulfilled: str, context: Context) -> None:
         if state in (TaskState.UNSCHEDULED, TaskState.PENDING):
             context.follow.append(reference)
     elif state == TaskState.UNSCHEDULED:
-        make_pending(row, context)
+        make_ready(row, context)
     elif state == TaskState.PENDING:
         dispatch(row, context)
 

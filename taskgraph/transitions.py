@@ -47,7 +47,9 @@ from taskgraph.propagation import (
     Context,
     Effect,
     GraphEnded,
+    Take,
     block,
+    claim,
     dispatch,
     make_pending,
     tell_dependents,
@@ -71,13 +73,17 @@ _ESCAPED_BYTES_MAX: Final = 12  # of a character, as a store is sent it: two esc
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A run succeeded. Only the holder of (run, claim) is believed (P6)."""
+    """A run succeeded. Only the holder of (run, claim) is believed (P6).
+
+    etag: of the row as the worker last wrote it, "" if not known; deciding does not look at it.
+    """
 
     task_id: str
     run: int
     claim: str
     ended: str
     resolution: Mapping[str, Any]
+    etag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,15 +243,21 @@ class Need:
 
 
 def decide(
-    rows: Mapping[str, Row | None], items: Sequence[Item], *, now: datetime, operation: str, sequence: int
+    rows: Mapping[str, Row | None],
+    items: Sequence[Item],
+    *,
+    now: datetime,
+    operation: str,
+    sequence: int,
+    take: Take | None = None,
 ) -> Decision | Need:
     """Decide as many items as fit one commit, in order.
 
     rows: row key -> row, or None for one that does not exist. operation: id of this commit. sequence: number of the
-    event row that it may insert. An item that cannot be decided gets an answer with its error; the others go on.
+    event row that it may insert. take: who claims what becomes ready. An item that cannot be decided gets an answer with its error; the others go on.
     """
     view = View(rows)
-    context = Context(view, now)
+    context = Context(view, now, take=take)
     answers: list[Answer] = []
     needed: set[str] = set()
     todo: list[Item] = list(items)
@@ -534,11 +546,7 @@ def _claim(item: Claim, context: Context) -> tuple[Outcome, str]:
         return Outcome.REPEATED, ""
     if task.text("state") != TaskState.PENDING or task.integer("run") != item.run:
         return Outcome.STALE, f"the task is {task.text('state')} in run {task.integer('run')}"
-    task.set("state", str(TaskState.RUNNING))
-    task.set("claim", item.claim)
-    task.set("worker", item.worker)
-    task.set("leaseUntil", item.lease_until)
-    task.set("started", context.now)
+    claim(task, item.claim, item.worker, item.lease_until, context)
     return Outcome.APPLIED, ""
 
 
