@@ -1,0 +1,132 @@
+"""The plain way of working on rows: what `taskgraph.rows` and `transitions._fits` must never differ from.
+
+What this room is for: `taskgraph.rows` keeps a journal and running totals, so that a decision over a full commit costs
+as little for its last item as for its first. Here the same is done by copying and by counting anew, which is slow and
+easy to believe. tests/unit/test_rows_reference.py holds the two against each other.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from taskgraph import limits, transitions
+from taskgraph.errors import IntegrityError
+from taskgraph.layout import utf16_units
+from taskgraph.model import row_key
+from taskgraph.rows import SCHEMA_MAX, Draft, NeedRows, NewerSchema
+from taskgraph.storage.checks import sent_bytes
+from taskgraph.storage.tables import Change, Columns, Insert, Merge, Row, Value
+
+
+class PlainDraft(Draft):
+    """One row with what has been set on it; lists are read from their text each time, and written whole."""
+
+    __slots__ = ()
+
+    def __init__(self, key: str, columns: Columns, etag: str | None) -> None:
+        super().__init__(key, columns, etag)
+
+    def ids(self, name: str) -> list[str]:
+        text = self.text(name)
+        try:
+            found = json.loads(text) if text else []
+        except ValueError as error:
+            raise IntegrityError(f"row {self.key}: column {name} is no JSON list") from error
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+            raise IntegrityError(f"row {self.key}: column {name} is no list of references")
+        return found
+
+    def set(self, name: str, value: Value) -> None:
+        self.changed[name] = value
+
+    def set_ids(self, name: str, references: Sequence[str]) -> None:
+        self.changed[name] = json.dumps(list(references), separators=(",", ":"))
+
+
+class PlainView:
+    """The loaded rows of one graph; a mark is a copy of everything that was set."""
+
+    def __init__(self, rows: Mapping[str, Row | None]) -> None:
+        self._rows = rows
+        self._drafts: dict[str, PlainDraft] = {}
+
+    def knows(self, key: str) -> bool:
+        return key in self._rows or key in self._drafts
+
+    def require(self, keys: Iterable[str]) -> None:
+        missing = [key for key in keys if not self.knows(key)]
+        if missing:
+            raise NeedRows(missing)
+
+    def find(self, key: str) -> PlainDraft | None:
+        draft = self._drafts.get(key)
+        if draft is not None:
+            return draft
+        if key not in self._rows:
+            raise NeedRows((key,))
+        row = self._rows[key]
+        if row is None:
+            return None
+        schema = row.columns.get("schema", 1)
+        if isinstance(schema, int) and schema > SCHEMA_MAX:
+            raise NewerSchema(f"row {key} has schema {schema}; this version of taskgraph knows {SCHEMA_MAX}")
+        draft = PlainDraft(key, row.columns, row.etag)
+        self._drafts[key] = draft
+        return draft
+
+    def get(self, key: str) -> PlainDraft:
+        draft = self.find(key)
+        if draft is None:
+            raise IntegrityError(f"row {key} is missing, though another row names it")
+        return draft
+
+    def named(self, reference: str) -> PlainDraft:
+        return self.get(row_key(reference))
+
+    def insert(self, row: Insert) -> PlainDraft:
+        draft = PlainDraft(row.key, {}, None)
+        draft.changed = dict(row.columns)
+        self._drafts[row.key] = draft
+        return draft
+
+    def mark(self) -> dict[str, dict[str, Value]]:
+        return {key: dict(draft.changed) for key, draft in self._drafts.items() if draft.changed}
+
+    def rollback(self, mark: Mapping[str, dict[str, Value]]) -> None:
+        for key, draft in list(self._drafts.items()):
+            if draft.etag is None and key not in mark:
+                del self._drafts[key]
+            elif draft.changed or key in mark:
+                draft.changed = dict(mark.get(key, {}))
+
+    def changed(self) -> list[PlainDraft]:
+        return [
+            draft
+            for draft in self._drafts.values()
+            if draft.etag is None or any(draft.columns.get(name) != value for name, value in draft.changed.items())
+        ]
+
+    def changes(self, operation: str) -> list[Change]:
+        changes: list[Change] = []
+        for draft in self.changed():
+            if draft.etag is None:
+                changes.append(Insert(draft.key, {**draft.changed, "operation": operation}))
+            else:
+                different = {n: v for n, v in draft.changed.items() if draft.columns.get(n) != v}
+                changes.append(Merge(draft.key, draft.etag, {**different, "operation": operation}))
+        return changes
+
+
+def plainly_fits(view: PlainView, context: Any) -> bool:
+    """Whether what was decided fits one commit, counted anew."""
+    changed = view.changed()
+    if len(changed) + bool(context.events) > limits.COMMIT_CHANGES_MAX:
+        return False
+    events = json.dumps(context.events, ensure_ascii=False, separators=(",", ":"))
+    if context.events and utf16_units(events) > transitions.EVENT_CHARS_MAX:
+        return False
+    size = sum(len(value) for draft in changed for value in draft.changed.values() if isinstance(value, str))
+    if (size + transitions.EVENT_CHARS_MAX) * 12 <= limits.COMMIT_BYTES_MAX:
+        return True
+    size = sum(100 + sent_bytes(draft.changed) for draft in changed)
+    return size + transitions.EVENT_CHARS_MAX * 12 <= limits.COMMIT_BYTES_MAX
