@@ -42,6 +42,11 @@ class PlainDraft(Draft):
     def set_ids(self, name: str, references: Sequence[str]) -> None:
         self.changed[name] = json.dumps(list(references), separators=(",", ":"))
 
+    def cross_off(self, name: str, reference: str) -> list[str]:
+        left = [each for each in self.ids(name) if each != reference]
+        self.set_ids(name, left)
+        return left
+
 
 class PlainView:
     """The loaded rows of one graph; a mark is a copy of everything that was set."""

@@ -92,13 +92,18 @@ def test_references_are_set_as_the_store_holds_them() -> None:
     assert made.ids("x") == ["d"]
 
 
-def test_what_was_set_can_be_taken_back() -> None:
-    made = draft(x='["a"]')
+def test_lists_that_were_set_can_be_taken_back() -> None:
+    rows = view(row("a", x='["a"]'))
+    made = rows.get("a")
+    before = rows.mark()
+    made.set("x", '["c"]')
+    between = rows.mark()
     made.set_ids("x", ["b"])
-    made.restore({})
-    assert made.ids("x") == ["a"]
-    made.restore({"x": '["c"]'})
+    rows.rollback(between)
     assert made.ids("x") == ["c"]
+    rows.rollback(before)
+    assert made.ids("x") == ["a"]
+    assert made.changed == {}
 
 
 # --- rows ------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from tests.unit.transition_rows import LATER, NOW, Rows, apply, document, rows_o
 
 KEYS = ("a", "b", "c", "absent", "other")
 NAMES = ("x", "y", "ids")
-IDS = ("A" * 22, "B" * 22, "join:x:0", ",", '"', "\\", "é", "\x7f", "], [", "")
+IDS = ("A" * 22, "B" * 22, "join:x:0", ",", "a,", ",a", '"', "\\", "é", "\x7f", "], [", "")
 TEXTS = ("", "a", "b", "é" * 3, '["a"]')
 LISTS = st.lists(st.sampled_from(IDS), max_size=6)
 
@@ -64,7 +64,7 @@ STEPS = st.one_of(
     st.tuples(st.just("set_ids"), st.sampled_from(KEYS), st.just("ids"), LISTS),
     st.tuples(st.just("take"), st.sampled_from(KEYS), st.just("ids"), st.sampled_from(IDS)),
     st.tuples(st.just("ids"), st.sampled_from(KEYS), st.just("ids"), st.none()),
-    st.tuples(st.just("insert"), st.sampled_from(("absent", "new")), st.none(), st.sampled_from([{}, {"x": "1"}])),
+    st.tuples(st.just("insert"), st.sampled_from(("absent", "new")), st.none(), st.sampled_from([{"x": "1"}, {"ids": "[]", "y": 2}])),
     st.tuples(st.just("mark"), st.none(), st.none(), st.none()),
     st.tuples(st.just("rollback"), st.none(), st.none(), st.integers(0, 3)),
 )
@@ -93,7 +93,7 @@ def step(view: Any, marks: list[Any], kind: str, key: str, name: str, value: Any
                 elif kind == "take":
                     left = draft.ids(name)
                     if value in left:
-                        draft.set_ids(name, [each for each in left if each != value])
+                        return draft.cross_off(name, value)
                 else:
                     return list(draft.ids(name))
             except (NeedRows, IntegrityError) as error:
