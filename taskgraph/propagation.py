@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from taskgraph.errors import IntegrityError
+from taskgraph.layout import utf16_units
 from taskgraph.model import GRAPH, GraphState, TaskState, is_relay, told_as
 from taskgraph.rows import Draft, View
 
@@ -68,6 +69,9 @@ class GraphRevived:
     """Effect: the graph needs sweeping (again)."""
 
 
+ContextMark = tuple[int, int, int]
+"""A point of a decision to go back to: how many events and effects it had, and how long the events were."""
+
 Effect = Dispatch | Started | GraphEnded | GraphRevived
 
 
@@ -88,20 +92,24 @@ class Context:
     follow: list[str] = field(default_factory=list)
     take: Take | None = None
     """Who would claim what becomes ready here."""
+    events_units: int = 1
+    """UTF-16 units of `events_text`; one less than of "[]" while there are no events."""
 
     def event(self, kind: str, **fields: Any) -> None:
         """Record a fact that people and listeners are told (D9)."""
         event = {"event": kind, **{name: value for name, value in fields.items() if value is not None}}
         self.events.append(event)
-        self.event_texts.append(_EVENT_JSON(event))
+        text = _EVENT_JSON(event)
+        self.event_texts.append(text)
+        self.events_units += utf16_units(text) + 1  # its comma, or the bracket after the last
 
-    def mark(self) -> tuple[int, int]:
+    def mark(self) -> ContextMark:
         """A point to which `rollback` can go back."""
-        return len(self.events), len(self.effects)
+        return len(self.events), len(self.effects), self.events_units
 
-    def rollback(self, mark: tuple[int, int]) -> None:
+    def rollback(self, mark: ContextMark) -> None:
         """Forget events and effects since the mark."""
-        events, effects = mark
+        events, effects, self.events_units = mark
         del self.events[events:]
         del self.event_texts[events:]
         del self.effects[effects:]

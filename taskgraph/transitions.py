@@ -45,6 +45,7 @@ from taskgraph.layout import SCHEMA, utf16_units
 from taskgraph.model import GRAPH, GraphState, TaskState, row_key
 from taskgraph.propagation import (
     Context,
+    ContextMark,
     Effect,
     GraphEnded,
     Take,
@@ -56,6 +57,7 @@ from taskgraph.propagation import (
     unblock,
 )
 from taskgraph.rows import Draft, NeedRows, View
+from taskgraph.rows import Mark as RowsMark
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Change, Insert, Row
 
@@ -268,25 +270,20 @@ def decide(
         position += 1
         rows_mark, context_mark = view.mark(), context.mark()
         context.follow.clear()
-
-        def undo(rows_mark: Any = rows_mark, context_mark: Any = context_mark) -> None:
-            view.rollback(rows_mark)
-            context.rollback(context_mark)
-
         try:
             outcome, reason = _apply(item, context)
         except NeedRows as need:
             needed |= need.keys
-            undo()
+            _undo(context, rows_mark, context_mark)
             continue
         except TaskgraphError as error:
-            undo()
+            _undo(context, rows_mark, context_mark)
             answers.append(Answer(item, Outcome.REFUSED, str(error), error))
             continue
         if needed:
             continue  # the whole decision will be made again; only collect what else it needs
         if not _fits(view, context):
-            undo()
+            _undo(context, rows_mark, context_mark)
             if view.changed():
                 left = [item, *todo[position:]]
                 break
@@ -295,12 +292,18 @@ def decide(
             continue
         if not isinstance(item, Fire):
             answers.append(Answer(item, outcome, reason))
-        todo[position:position] = [Fire(reference) for reference in context.follow]
+        if context.follow:
+            todo[position:position] = [Fire(reference) for reference in context.follow]
     if needed:
         return Need(frozenset(needed))
     if context.events:
         view.insert(_event_row(context, sequence))
     return Decision(tuple(view.changes(operation)), tuple(context.effects), tuple(answers), tuple(left))
+
+
+def _undo(context: Context, rows_mark: RowsMark, context_mark: ContextMark) -> None:
+    context.view.rollback(rows_mark)
+    context.rollback(context_mark)
 
 
 def event_key(sequence: int) -> str:
@@ -323,14 +326,17 @@ def _event_row(context: Context, sequence: int) -> Insert:
 
 
 def _fits(view: View, context: Context) -> bool:
+    rows_max = limits.COMMIT_CHANGES_MAX - bool(context.events)
+    if view.rows_at_most > rows_max and len(view.changed()) > rows_max:
+        return False
+    if context.events_units > EVENT_CHARS_MAX:
+        return False
+    if (view.chars_at_most + EVENT_CHARS_MAX) * _ESCAPED_BYTES_MAX <= limits.COMMIT_BYTES_MAX:
+        return True  # whatever characters they are; only what might be too long is counted, and then measured
     changed = view.changed()
-    if len(changed) + bool(context.events) > limits.COMMIT_CHANGES_MAX:
-        return False
-    if context.events and utf16_units(context.events_text) > EVENT_CHARS_MAX:
-        return False
     size = sum(len(value) for draft in changed for value in draft.changed.values() if isinstance(value, str))
     if (size + EVENT_CHARS_MAX) * _ESCAPED_BYTES_MAX <= limits.COMMIT_BYTES_MAX:
-        return True  # whatever characters they are; only what might be too long is measured
+        return True
     size = sum(_ROW_BYTES + sent_bytes(draft.changed) for draft in changed)
     return size + EVENT_CHARS_MAX * _ESCAPED_BYTES_MAX <= limits.COMMIT_BYTES_MAX
 
@@ -339,12 +345,12 @@ def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
     match item:
         case Completed():
             return _completed(item, context)
+        case Claim():
+            return _claim(item, context)
         case Failed():
             return _failed(item, context)
         case ManualRerun():
             return _manual_rerun(item, context)
-        case Claim():
-            return _claim(item, context)
         case Renew():
             return _renew(item, context)
         case HandBack():
