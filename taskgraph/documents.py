@@ -10,8 +10,10 @@ and duplicate keys, schema, requirements, references, sizes, cycles. At most PRO
 rest is counted, so that one mistake made fifty thousand times does not hide another.
 """
 
+import contextlib
 import difflib
 import functools
+import gc
 import hashlib
 import itertools
 import json
@@ -32,12 +34,14 @@ __all__ = [
     "PROBLEMS_MAX",
     "Kind",
     "canonical_json",
+    "collector_paused",
     "content_hash",
     "document_from_object",
     "document_object",
     "external_labels",
     "nearest",
     "node_digest",
+    "node_digests",
     "read_document",
     "read_json",
     "references",
@@ -54,6 +58,21 @@ _CYCLE_LABELS_SHOWN: Final = 12
 _NODES_EXPLAINED_MAX: Final = 2 * PROBLEMS_MAX  # nodes handed to the schema validator, which is slow
 
 
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """No search for cyclic garbage meanwhile: for code that makes a great many values, none in a circle, to be kept.
+
+    The collector would look through all of them again and again as they grow in number, which takes half of the time.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 # --- reading ---------------------------------------------------------------------------------------------------
 
 
@@ -63,8 +82,9 @@ def read_document(text: bytes | str, *, source: str = "document", kind: Kind = "
     source: name of the text, for the error. Raises InvalidGraph with every problem, each with pointer and line.
     """
     report = Report(source)
-    obj = _parse(text, report)
-    return _document(obj, kind, report)
+    with collector_paused():
+        obj = _parse(text, report)
+        return _document(obj, kind, report)
 
 
 def document_from_object(obj: object, *, source: str = "document", kind: Kind = "graph") -> GraphDocument:
@@ -73,13 +93,14 @@ def document_from_object(obj: object, *, source: str = "document", kind: Kind = 
     Raises InvalidGraph.
     """
     report = Report(source)
-    copied = _copy(obj, report)
-    if report.count:
-        # A value that JSON does not have would be reported again, as a wrong type, by the schema.
-        report.raise_if_any()
-    for fault in jsontext.faults(copied):
-        report.add(fault.path, fault.code, fault.message, fault.remedy)
-    return _document(copied, kind, report)
+    with collector_paused():
+        copied = _copy(obj, report)
+        if report.count:
+            # A value that JSON does not have would be reported again, as a wrong type, by the schema.
+            report.raise_if_any()
+        for fault in jsontext.faults(copied):
+            report.add(fault.path, fault.code, fault.message, fault.remedy)
+        return _document(copied, kind, report)
 
 
 def read_json(text: bytes | str, *, source: str = "document") -> Any:
@@ -202,12 +223,13 @@ def _article(noun: str) -> str:
 
 
 def _document(obj: Any, kind: Kind, report: Report) -> GraphDocument:
-    """Schema, requirements, references, sizes and cycles of a value; raises InvalidGraph."""
+    """Schema, requirements, references, sizes and cycles of a value, which it takes apart; raises InvalidGraph."""
     _check_envelope(obj, kind, report)
     tasks = obj.get("tasks") if isinstance(obj, dict) else None
     nodes: dict[str, TaskNode] = {}
     if isinstance(tasks, dict):
         labels = frozenset(tasks)
+        once = dict(zip(labels, labels, strict=True))  # the parser makes a text of its own for each mention of a label
         known = _check_labels(tasks, report)
         requirements: dict[str, Sequence[str]] = {}
         wrong = 0
@@ -225,8 +247,11 @@ def _document(obj: Any, kind: Kind, report: Report) -> GraphDocument:
             if isinstance(task, dict):
                 _check_definition(label, task, labels, kind, report)
                 if not report.count:
-                    nodes[label] = TaskNode(label, tuple(node.get("requires", ())), int(node.get("reruns", 0)), task)
-        _check_cycles(tasks, requirements, report)
+                    requires = tuple([once.get(required, required) for required in node.get("requires", ())])
+                    nodes[label] = TaskNode(label, requires, int(node.get("reruns", 0)), task)
+                    requirements[label] = requires
+                    tasks[label] = None  # the node takes its place: a large document is not kept twice
+        _check_cycles(tasks, nodes, requirements, report)
         if wrong and not report.count:  # what the schema refuses is never let in for want of words
             report.add(("tasks",), "schema", "A task is not of the form that the schema asks for.", "See the schema.")
     report.raise_if_any()
@@ -411,14 +436,16 @@ def _check_by_schema(node: Any, label: str, report: Report, kind: Kind) -> None:
 # --- cycles ----------------------------------------------------------------------------------------------------
 
 
-def _check_cycles(tasks: Mapping[str, Any], requirements: Mapping[str, Sequence[str]], report: Report) -> None:
+def _check_cycles(
+    tasks: Mapping[str, Any], nodes: Mapping[str, TaskNode], requirements: Mapping[str, Sequence[str]], report: Report
+) -> None:
     """Report for every knot of tasks that wait for each other the shortest cycle in it."""
     for cycle, size, exact in digraph.cycles(requirements):
         if not report.takes("cycle"):
             report.more(1)
             continue
         first, second = cycle[0], cycle[1]
-        index = tasks[first]["requires"].index(second)
+        index = (nodes[first].requires if first in nodes else tasks[first]["requires"]).index(second)
         shown = [show(label) for label in (*cycle, first)]
         if len(shown) > _CYCLE_LABELS_SHOWN:
             left = len(shown) - _CYCLE_LABELS_SHOWN
@@ -493,13 +520,23 @@ def node_digest(node: TaskNode) -> str:
     return hashlib.sha256(canonical_json(normal).encode()).hexdigest()[:32]
 
 
-def content_hash(document: GraphDocument) -> str:
-    """32 hexadecimal digits that are equal for documents that mean the same, whatever the order of their keys."""
+def node_digests(document: GraphDocument) -> dict[str, str]:
+    """Label -> node_digest, of every task."""
+    return {label: node_digest(node) for label, node in document.tasks.items()}
+
+
+def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = None) -> str:
+    """32 hexadecimal digits that are equal for documents that mean the same, whatever the order of their keys.
+
+    digests: node_digests of the document, from a caller who has them.
+    """
+    if digests is None:
+        digests = node_digests(document)
     digest = hashlib.sha256()
     envelope = {"routing": document.routing, "metadata": dict(document.metadata), "tags": dict(document.tags)}
     digest.update(canonical_json(envelope).encode())
     for label in sorted(document.tasks):
-        digest.update(node_digest(document.tasks[label]).encode())
+        digest.update(digests[label].encode())
     return digest.hexdigest()[:32]
 
 

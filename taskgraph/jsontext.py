@@ -58,16 +58,11 @@ def too_deep_at(text: str, depth_max: int) -> int | None:
     """Offset of the first bracket nested deeper than depth_max, None if there is none. Linear, without recursion."""
     if text.count("{") + text.count("[") <= depth_max:
         return None
-    depth = 0
-    for bracket in _NO_BRACKETS.sub("", _STRINGS.sub("", text)):
-        if bracket in "[{":
-            depth += 1
-            if depth > depth_max:
-                break
-        else:
-            depth -= 1
-    else:
-        return None
+    brackets = _NO_BRACKETS.sub("", _STRINGS.sub("", text)).replace("{", "[").replace("}", "]")
+    for _ in range(depth_max):  # each round takes the innermost level out, all over the text
+        brackets = brackets.replace("[]", "")
+        if not brackets:
+            return None
     depth = 0
     for match in _BRACKET_OR_STRING.finditer(text):
         word = match.group()
@@ -188,9 +183,14 @@ def has_surrogate(text: str) -> bool:
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 
-_CANONICAL: Final = json.JSONEncoder(
+# The encoder behind json.dumps, made once: json.dumps makes one for each call, which takes longer than a small value.
+_ENCODER: Final = getattr(json.encoder, "c_make_encoder", None)
+_CANONICAL: Final = _ENCODER and _ENCODER(
+    None, None, json.encoder.encode_basestring, None, ":", ",", True, False, False
+)
+_CANONICAL_SLOW: Final = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
-).encode  # made once: json.dumps makes one for each call
+).encode
 
 
 def canonical_json(value: Any) -> str:
@@ -198,7 +198,12 @@ def canonical_json(value: Any) -> str:
 
     Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold.
     """
-    return _CANONICAL(value)
+    if _CANONICAL is None:  # another interpreter, or a later one
+        return _CANONICAL_SLOW(value)
+    try:
+        return "".join(_CANONICAL(value, 0))
+    except (RecursionError, TypeError):
+        return _CANONICAL_SLOW(value)  # which says what is wrong
 
 
 def utf16_units(text: str) -> int:

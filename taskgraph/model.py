@@ -49,13 +49,15 @@ _GRAPH_ID = re.compile(limits.GRAPH_ID_PATTERN)
 _SLUGID = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_-]{7}[Q-T][A-Za-z0-9_-][CGKOSWaeimquy26-][A-Za-z0-9_-]{10}[AQgw]$")
 
 
+# Bits that a slugid keeps, and bits that it sets: those of a UUID of version 4, and no first character `-`.
+_SLUGID_KEEPS: Final = 0x7FFFFFFF_FFFF_0FFF_3FFF_FFFFFFFFFFFF
+_SLUGID_SETS: Final = 0x00000000_0000_4000_8000_000000000000
+
+
 def slugid_from(digest: bytes) -> str:
     """A slugid (22 characters, v4-shaped, never beginning with `-`) stamped from 16 bytes."""
-    raw = bytearray(digest[:16])
-    raw[0] &= 0x7F  # the "nice" form: the first character is never `-`
-    raw[6] = (raw[6] & 0x0F) | 0x40
-    raw[8] = (raw[8] & 0x3F) | 0x80
-    return base64.urlsafe_b64encode(bytes(raw)).rstrip(b"=").decode("ascii")
+    stamped = int.from_bytes(digest[:16], "big") & _SLUGID_KEEPS | _SLUGID_SETS
+    return base64.urlsafe_b64encode(stamped.to_bytes(16, "big"))[:22].decode("ascii")
 
 
 def task_id_of(graph_id: str, label: str) -> str:
@@ -127,7 +129,14 @@ _IDS_JSON: Final = json.JSONEncoder(separators=(",", ":")).encode  # made once: 
 
 def ids_text(references: Iterable[str]) -> str:
     """A list of references as the compact JSON text that a column holds."""
-    return _IDS_JSON(list(references))
+    listed = list(references)
+    if not listed:
+        return "[]"
+    text = '["' + '","'.join(listed) + '"]'
+    # References hardly ever hold what JSON must escape: then they have only to be put side by side.
+    if text.isascii() and text.isprintable() and "\\" not in text and text.count('"') == 2 * len(listed):
+        return text
+    return _IDS_JSON(listed)
 
 
 # --- documents -------------------------------------------------------------------------------------------------
