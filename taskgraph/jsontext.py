@@ -193,6 +193,25 @@ _CANONICAL_SLOW: Final = json.JSONEncoder(
 ).encode
 
 
+_COMPACT_SLOW: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_COMPACT: Final = _ENCODER and _ENCODER(
+    None, _COMPACT_SLOW.default, json.encoder.encode_basestring, None, ":", ",", False, False, True
+)
+
+
+def compact_json(value: Any) -> str:
+    """What `json.dumps` writes when it is told to leave blanks out and characters as they are.
+
+    Raises TypeError for what JSON cannot hold.
+    """
+    if _COMPACT is None:
+        return _COMPACT_SLOW.encode(value)
+    try:
+        return "".join(_COMPACT(value, 0))
+    except (RecursionError, TypeError):
+        return _COMPACT_SLOW.encode(value)
+
+
 def canonical_json(value: Any) -> str:
     """The one way in which equal values are written: compact, keys sorted, characters as they are.
 

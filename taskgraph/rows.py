@@ -237,11 +237,11 @@ class View:
 
     def changed(self) -> list[Draft]:
         """The rows that would be written."""
-        return [
-            draft
-            for draft in self._drafts.values()
-            if draft.etag is None or any(draft.columns.get(name) != value for name, value in draft.changed.items())
-        ]
+        return [draft for draft in self._drafts.values() if _differs(draft)]
+
+    def changes_anything(self) -> bool:
+        """Whether any row would be written."""
+        return any(map(_differs, self._drafts.values()))
 
     def changes(self, operation: str) -> list[Change]:
         """What to commit. Every row carries the id of the operation that wrote it last (P17)."""
@@ -256,3 +256,11 @@ class View:
                 different["operation"] = operation
                 changes.append(Merge(draft.key, draft.etag, different))
         return changes
+
+
+def _differs(draft: Draft) -> bool:
+    """Whether a row would be written: it is new, or has something set on it that was not read."""
+    if draft.etag is None:
+        return True
+    read = draft.columns.get
+    return any(read(name) != value for name, value in draft.changed.items())

@@ -41,6 +41,7 @@ from taskgraph.extension import (
     link_tasks,
     refuse_extension,
 )
+from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, utf16_units
 from taskgraph.model import GRAPH, GraphState, TaskState, row_key
 from taskgraph.propagation import (
@@ -65,6 +66,11 @@ T = TypeVar("T", list[Any], dict[str, Any])
 
 EVENT_CHARS_MAX: Final = 30_000
 """JSON of one event row; more facts than that wait for the next commit."""
+
+# As plain texts: comparing one with a member of an enumeration takes ten times as long.
+_PENDING: Final = TaskState.PENDING.value
+_RUNNING: Final = TaskState.RUNNING.value
+_COMPLETED: Final = TaskState.COMPLETED.value
 
 _ROW_BYTES: Final = 100  # what a commit adds to each row: its keys, and the id of the operation
 _ESCAPED_BYTES_MAX: Final = 12  # of a character, as a store is sent it: two escaped halves
@@ -256,7 +262,8 @@ def decide(
     """Decide as many items as fit one commit, in order.
 
     rows: row key -> row, or None for one that does not exist. operation: id of this commit. sequence: number of the
-    event row that it may insert. take: who claims what becomes ready. An item that cannot be decided gets an answer with its error; the others go on.
+    event row that it may insert. take: who claims what becomes ready. An item that cannot be decided gets an answer
+    with its error; the others go on.
     """
     view = View(rows)
     context = Context(view, now, take=take)
@@ -284,7 +291,7 @@ def decide(
             continue  # the whole decision will be made again; only collect what else it needs
         if not _fits(view, context):
             _undo(context, rows_mark, context_mark)
-            if view.changed():
+            if view.changes_anything():
                 left = [item, *todo[position:]]
                 break
             too_large = IntegrityError(f"{type(item).__name__} does not fit one commit")
@@ -384,39 +391,35 @@ def _task(task_id: str, context: Context) -> Draft:
 
 
 def _resolution_text(resolution: Mapping[str, Any]) -> str:
-    text = json.dumps(resolution, ensure_ascii=False, separators=(",", ":"))
+    text = compact_json(resolution)
     if utf16_units(text) <= limits.PROPERTY_CHARS_MAX:
         return text
     # What a worker adds on its own account must not keep its result from being written down.
     known = {name: resolution[name] for name in ("failed", "exitCode", "resultUrl", "logsUrl") if name in resolution}
     known["reason"] = str(resolution.get("reason", ""))[: limits.REASON_CHARS_MAX]
-    text = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
+    text = compact_json(known)
     if utf16_units(text) <= limits.PROPERTY_CHARS_MAX:
         return text
     # Addresses of control characters, which JSON spells out, are no addresses.
     short = {name: value for name, value in known.items() if name not in ("resultUrl", "logsUrl")}
-    return json.dumps(short, ensure_ascii=False, separators=(",", ":"))
+    return compact_json(short)
 
 
 def _holds(task: Draft, run: int, claim: str) -> bool:
-    return task.text("state") == TaskState.RUNNING and task.integer("run") == run and task.text("claim") == claim
+    return task.text("state") == _RUNNING and task.integer("run") == run and task.text("claim") == claim
 
 
 def _completed(item: Completed, context: Context) -> tuple[Outcome, str]:
     task = _task(item.task_id, context)
     if _holds(task, item.run, item.claim):
-        task.set("state", str(TaskState.COMPLETED))
+        task.set("state", _COMPLETED)
         task.set("ended", item.ended)
         task.set("resolved", context.now)
         task.set("resolution", _resolution_text(item.resolution))
         context.event("task-completed", task=item.task_id, label=task.text("label"), run=item.run)
         tell_dependents(task, item.task_id, context)
         return Outcome.APPLIED, ""
-    if (
-        task.text("state") == TaskState.COMPLETED
-        and task.integer("run") == item.run
-        and task.text("claim") == item.claim
-    ):
+    if task.text("state") == _COMPLETED and task.integer("run") == item.run and task.text("claim") == item.claim:
         tell_dependents(task, item.task_id, context)
         return Outcome.REPEATED, ""
     return _stale_result(task, item.run, context)
@@ -519,7 +522,7 @@ def _runs_text(runs: Sequence[Any]) -> str:
     """The latest runs, as many as are kept and as fit the column."""
     kept = list(runs[-limits.RUNS_KEPT_MAX :])
     while True:
-        text = json.dumps(kept, ensure_ascii=False, separators=(",", ":"))
+        text = compact_json(kept)
         if utf16_units(text) <= limits.PROPERTY_CHARS_MAX:
             return text
         del kept[0]
@@ -550,7 +553,7 @@ def _claim(item: Claim, context: Context) -> tuple[Outcome, str]:
     task = _task(item.task_id, context)
     if _holds(task, item.run, item.claim):
         return Outcome.REPEATED, ""
-    if task.text("state") != TaskState.PENDING or task.integer("run") != item.run:
+    if task.text("state") != _PENDING or task.integer("run") != item.run:
         return Outcome.STALE, f"the task is {task.text('state')} in run {task.integer('run')}"
     claim(task, item.claim, item.worker, item.lease_until, context)
     return Outcome.APPLIED, ""

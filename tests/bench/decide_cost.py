@@ -21,7 +21,7 @@ from taskgraph.transitions import Claim, Completed, Decision, Item, decide
 from tests.unit.transition_rows import NOW, Rows, rows_of, running, task_id
 
 SECONDS: Final = 1.0
-ROUNDS: Final = 5
+ROUNDS: Final = 20
 ENDED: Final = "2026-01-01T12:00:00.123456+00:00"
 CLAIM: Final = "e9qOSgQ3R2iWTTTQd0aYbA"
 

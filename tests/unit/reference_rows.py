@@ -111,6 +111,9 @@ class PlainView:
             if draft.etag is None or any(draft.columns.get(name) != value for name, value in draft.changed.items())
         ]
 
+    def changes_anything(self) -> bool:
+        return bool(self.changed())
+
     def changes(self, operation: str) -> list[Change]:
         changes: list[Change] = []
         for draft in self.changed():
