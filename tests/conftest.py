@@ -3,7 +3,8 @@
 - `azurite`: the connection string of a storage emulator, one for the whole run. Started when first asked for, unless
   TASKGRAPH_TEST_AZURITE names one that runs already (`python -m tests.azurite -- pytest`). If it is not installed, the
   test is skipped; with CI or TASKGRAPH_TEST_REQUIRE_AZURITE set it fails, so that nothing is left out in silence.
-- `store`: an OpenStore over each of them, with names of its own, so that tests never meet.
+- `store`: an OpenStore over each of them, with names of its own, so that tests never meet; the emulator once through
+  our own requests and once through the SDK.
 """
 
 import asyncio
@@ -25,7 +26,11 @@ from taskgraph.storage.tables import Tables
 from tests import azurite as emulator
 from tests.manual_clock import ManualClock
 
-STORES = ("embedded", pytest.param("azurite", marks=pytest.mark.azurite))
+STORES = (
+    "embedded",
+    pytest.param("azurite", marks=pytest.mark.azurite),
+    pytest.param("azurite-sdk", marks=pytest.mark.azurite),
+)
 
 
 @dataclass(slots=True)
@@ -89,7 +94,8 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield OpenStore("embedded", embedded, prefix, clock)
         await embedded.close()
     else:
-        azure = AzureStore.from_connection_string(request.getfixturevalue("azurite"), SystemClock())
+        thin = request.param == "azurite"
+        azure = AzureStore.from_connection_string(request.getfixturevalue("azurite"), SystemClock(), thin=thin)
         yield OpenStore("azurite", azure, prefix, None)
         await azure.close()
 

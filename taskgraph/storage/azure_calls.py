@@ -46,6 +46,10 @@ _BACKOFF_SECONDS: Final = 0.2
 _BACKOFF_SECONDS_MAX: Final = 3.0
 
 
+class Unsent(ServiceRequestError):
+    """Nothing was sent, and nothing can be: the words say why."""
+
+
 class Repeat(Enum):
     """When a call may be made again."""
 
@@ -153,8 +157,8 @@ def _was_unsent(error: ServiceRequestError) -> bool:
     The SDK's own distinction does not serve: it calls a connection that was cut in the middle of the answer a request
     error too.
     """
-    if isinstance(error, ServiceRequestTimeoutError):
-        return True  # of the connection; a silent answer is another error
+    if isinstance(error, (Unsent, ServiceRequestTimeoutError)):
+        return True  # a time-out of the connection; a silent answer is another error
     cause = error.inner_exception or error.__cause__
     return isinstance(
         cause, (aiohttp.ClientConnectorError, aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL)
@@ -164,13 +168,15 @@ def _was_unsent(error: ServiceRequestError) -> bool:
 def _reason(error: AzureError) -> str:
     """A few words on a failure of the network, without addresses and without anything that was sent."""
     cause = error.inner_exception or error.__cause__ or error
+    if isinstance(cause, Unsent):
+        return cause.message
     if isinstance(cause, aiohttp.ClientConnectorDNSError):
         return "its name does not resolve"
     if isinstance(cause, (aiohttp.ClientConnectorSSLError, aiohttp.ClientConnectorCertificateError)):
         return "its certificate or its TLS is not accepted"
     if isinstance(cause, aiohttp.ClientConnectorError):
         return cause.os_error.strerror or "no connection"
-    if isinstance(cause, aiohttp.ConnectionTimeoutError):
+    if isinstance(cause, (aiohttp.ConnectionTimeoutError, ServiceRequestTimeoutError)):
         return f"no connection within {CONNECT_SECONDS:.0f} seconds"
     if isinstance(cause, TimeoutError):
         return "no answer in time"

@@ -1,15 +1,15 @@
 """Queues over Azure Queue Storage.
 
-What this room is for: the port Queues in the words of azure-storage-queue. Messages are plain text, not base64, and
-never expire (P21). It never renews or deletes on its own account.
+What this room is for: the port Queues, over one of two ways of asking the service (`azure_queues_thin`,
+`azure_queues_sdk`): what is checked before, what may be asked again, and what refusals mean. Messages are plain text,
+not base64, and never expire (P21). It never renews or deletes on its own account.
 """
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from azure.core.exceptions import HttpResponseError
-from azure.storage.queue.aio import QueueClient
 
 from taskgraph.errors import StaleDelivery, StorageError, TooLarge
 from taskgraph.storage import checks
@@ -18,21 +18,45 @@ from taskgraph.storage.queues import Delivery
 
 _T = TypeVar("_T")
 
-_FOREVER: Final = -1
 _STALE: Final = frozenset({"MessageNotFound", "PopReceiptMismatch", "QueueNotFound"})
 _BEING_DELETED: Final = frozenset({"QueueBeingDeleted", "QueueDisabled"})
 _TOO_LARGE: Final = frozenset({"RequestBodyTooLarge", "MessageTooLarge"})
 
 
+class QueueCalls(Protocol):
+    """One request to the service each. Raises the SDK's errors, HttpResponseError for every refusal."""
+
+    async def send(self, queue: str, body: str, delay_seconds: int) -> None:
+        """Put a message that never expires."""
+        ...
+
+    async def receive(self, queue: str, count: int, lease_seconds: int) -> list[Delivery]:
+        """Lease up to so many messages."""
+        ...
+
+    async def renew(self, queue: str, message_id: str, receipt: str, lease_seconds: int) -> str:
+        """Lease a message anew; the new receipt."""
+        ...
+
+    async def delete(self, queue: str, message_id: str, receipt: str) -> None:
+        """Delete a message."""
+        ...
+
+    async def count(self, queue: str) -> int:
+        """About how many messages there are."""
+        ...
+
+    async def create(self, queue: str) -> None:
+        """Make the queue."""
+        ...
+
+
 class AzureQueues:
     """Port Queues; see taskgraph/storage/queues.py for the promises. Times are whole seconds there, rounded up."""
 
-    def __init__(
-        self, caller: Caller, make_client: Callable[[str], QueueClient], on_send: Callable[[str], None] | None
-    ) -> None:
+    def __init__(self, caller: Caller, calls: QueueCalls, on_send: Callable[[str], None] | None) -> None:
         self._caller = caller
-        self._make_client = make_client
-        self._clients: dict[str, QueueClient] = {}
+        self._calls = calls
         self._on_send = on_send
 
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
@@ -40,15 +64,10 @@ class AzureQueues:
         checks.check_send(queue, bodies, delay_seconds)
         if not bodies:
             return
-        client = self._open(queue)
         delay = math.ceil(delay_seconds)
 
         async def one(body: str) -> None:
-            await self._call(
-                queue,
-                lambda: client.send_message(body, visibility_timeout=delay, time_to_live=_FOREVER),
-                Repeat.ALWAYS,
-            )
+            await self._call(queue, lambda: self._calls.send(queue, body, delay), Repeat.ALWAYS)
 
         await in_parallel(one, bodies)
         if self._on_send is not None and delay == 0:
@@ -57,42 +76,29 @@ class AzureQueues:
     async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
         """See Queues. Not repeated when the answer is lost: its messages come again when their lease ends."""
         checks.check_receive(queue, count, lease_seconds)
-        client = self._open(queue)
         lease = max(1, math.ceil(lease_seconds))
-
-        async def page() -> list[Delivery]:
-            pages = client.receive_messages(messages_per_page=count, visibility_timeout=lease).by_page()
-            async for messages in pages:
-                return [
-                    Delivery(queue, m.id, m.pop_receipt or "", m.content or "", int(m.dequeue_count or 1))
-                    async for m in messages
-                ]
-            return []
-
-        return await self._call(queue, page, Repeat.UNSENT)
+        return await self._call(queue, lambda: self._calls.receive(queue, count, lease), Repeat.UNSENT)
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
         """See Queues. When the answer is lost, the lease is too: the new receipt went with it."""
         checks.check_renew(lease_seconds)
-        client = self._open(delivery.queue)
-        lease = math.ceil(lease_seconds)
+        queue, lease = delivery.queue, math.ceil(lease_seconds)
         try:
-            answer = await self._caller.call(
-                lambda: client.update_message(delivery.id, delivery.receipt, visibility_timeout=lease), Repeat.UNSENT
+            receipt = await self._caller.call(
+                lambda: self._calls.renew(queue, delivery.id, delivery.receipt, lease), Repeat.UNSENT
             )
         except HttpResponseError as error:
             raise self._of_delivery(error, delivery) from error
-        return Delivery(delivery.queue, delivery.id, answer.pop_receipt or "", delivery.body, delivery.dequeue_count)
+        return Delivery(queue, delivery.id, receipt, delivery.body, delivery.dequeue_count)
 
     async def delete(self, delivery: Delivery) -> None:
         """See Queues."""
-        client = self._open(delivery.queue)
         tries = 0
 
         async def once() -> None:
             nonlocal tries
             tries += 1
-            await client.delete_message(delivery.id, delivery.receipt)
+            await self._calls.delete(delivery.queue, delivery.id, delivery.receipt)
 
         try:
             await self._caller.call(once, Repeat.ALWAYS)
@@ -104,14 +110,12 @@ class AzureQueues:
     async def count(self, queue: str) -> int:
         """See Queues."""
         checks.check_queue_name(queue)
-        client = self._open(queue)
         try:
-            properties = await self._caller.call(client.get_queue_properties, Repeat.ALWAYS)
+            return await self._caller.call(lambda: self._calls.count(queue), Repeat.ALWAYS)
         except HttpResponseError as error:
             if code_of(error) == "QueueNotFound":
                 return 0
             raise self._told(error, queue) from error
-        return int(properties.approximate_message_count or 0)
 
     async def close(self) -> None:
         """Nothing: the connections belong to the store."""
@@ -130,18 +134,11 @@ class AzureQueues:
             raise self._told(error, queue) from error
 
     async def _create(self, queue: str) -> None:
-        client = self._open(queue)
         try:
-            await self._caller.call(client.create_queue, Repeat.ALWAYS)
+            await self._caller.call(lambda: self._calls.create(queue), Repeat.ALWAYS)
         except HttpResponseError as error:
             if code_of(error) != "QueueAlreadyExists":
                 raise
-
-    def _open(self, queue: str) -> QueueClient:
-        client = self._clients.get(queue)
-        if client is None:
-            client = self._clients[queue] = self._make_client(queue)
-        return client
 
     def _of_delivery(self, error: HttpResponseError, delivery: Delivery) -> StorageError:
         if code_of(error) in _STALE:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from taskgraph import app, limits, service
 from taskgraph.clock import Clock, SystemClock
-from taskgraph.storage import azure
+from taskgraph.storage import azure, azure_pool
 from tests.chaos.transport import VARIABLE, FaultyTransport, Plan
 
 CLOCK_VARIABLE: Final = "TASKGRAPH_CHAOS_CLOCK"
@@ -29,9 +29,9 @@ def faulty_store(text: str, clock: Clock, transport: FaultyTransport) -> azure.A
     return azure.AzureStore.from_connection_string(text, clock, transport=transport)
 
 
-def real_transport() -> azure._Pool:
+def real_transport() -> azure_pool.Pool:
     """The store's own pool of connections, for an address without TLS."""
-    return azure._Pool("http:")
+    return azure_pool.Pool("http:")
 
 
 def install(environment: Mapping[str, str]) -> None:

@@ -1,7 +1,8 @@
-"""Faults between the SDK and the storage service: a transport that wraps the real one.
+"""Faults between the store and the storage service: a transport that wraps the real one.
 
 What this room is for: making the k-th request of a process, or a share of its requests, go wrong in the ways that
 networks and services do, while everything above (SDK, adapters, protocol) and below (aiohttp, the emulator) is real.
+Both ways of asking lead through here: the SDK's `send`, and `exchange`.
 It never answers by itself: what is replaced was done by the service before.
 
     refuse        the connection is refused: nothing is sent
@@ -21,19 +22,24 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import aiohttp
 from azure.core.exceptions import ServiceRequestError
 from azure.core.pipeline.transport import AsyncHttpTransport
+from multidict import CIMultiDict
+from yarl import URL
+
+from taskgraph.storage.azure_pool import Answer, Pool
 
 VARIABLE: Final = "TASKGRAPH_CHAOS"
 DEADLY: Final = ("kill-before", "kill-after")
 TROUBLES: Final = ("refuse", "drop", "500", "503", "delay")
 KINDS: Final = (*DEADLY, *TROUBLES)
 
+_AFTER: Final = ("kill-after", "drop")
 _QUEUE_READ: Final = re.compile(r"/(?P<queue>[a-z0-9-]+)/messages$")
 _MESSAGE: Final = re.compile(r"/(?P<queue>[a-z0-9-]+)/messages/(?P<id>[^/]+)$")
 _MESSAGE_ID: Final = re.compile(rb"<MessageId>([^<]+)</MessageId>")
@@ -79,10 +85,9 @@ def kill_this_process(request: str) -> None:
     signal.pause()
 
 
-def is_reading(request: Any) -> bool:
+def is_reading(method: str, path: str) -> bool:
     """Whether a request changes nothing. Receiving messages is a GET, and hides them from others."""
-    path = urlsplit(request.url).path
-    return request.method in ("GET", "HEAD") and _QUEUE_READ.search(path) is None
+    return method in ("GET", "HEAD") and _QUEUE_READ.search(path) is None
 
 
 class FaultyTransport(AsyncHttpTransport[Any, Any]):
@@ -95,7 +100,7 @@ class FaultyTransport(AsyncHttpTransport[Any, Any]):
 
     def __init__(
         self,
-        inner: AsyncHttpTransport[Any, Any],
+        inner: Pool,
         plan: Plan | None = None,
         *,
         die: Callable[[str], None] = kill_this_process,
@@ -133,14 +138,41 @@ class FaultyTransport(AsyncHttpTransport[Any, Any]):
         await asyncio.sleep(duration)
 
     async def send(self, request: Any, **config: Any) -> Any:
+        path = urlsplit(request.url).path
+        name, kind = await self._before(request.method, path)
+        response = await self._inner.send(request, **config)
+        if self._record >= 0 and _tells_of_messages(request.method, path):
+            self._remember(request.method, path, response.status_code, await _read(response))
+        if kind in _AFTER:
+            await _read(response)
+            self._after(kind, name)
+        if kind in ("500", "503") and 200 <= response.status_code < 300:
+            await _read(response)
+            _replace(response, int(kind))
+        return response
+
+    async def exchange(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, read_seconds: float
+    ) -> Answer:
+        name, kind = await self._before(method, url.raw_path)
+        answer = await self._inner.exchange(method, url, headers, body, read_seconds)
+        if self._record >= 0:
+            self._remember(method, url.raw_path, answer.status, answer.body)
+        self._after(kind, name)
+        if kind in ("500", "503") and 200 <= answer.status < 300:
+            left = {key: value for key, value in answer.headers.items() if key.lower() != "x-ms-error-code"}
+            return replace(answer, status=int(kind), headers=CIMultiDict(left), body=b"")
+        return answer
+
+    async def _before(self, method: str, path: str) -> tuple[str, str]:
+        """What goes wrong before a request is sent; else its name, and what is to go wrong after."""
         if self._death is not None:
             raise self._death
         self.calls += 1
-        parts = urlsplit(request.url)
-        name = f"{request.method} {parts.path}"
+        name = f"{method} {path}"
         if not self._plan.record:
             self.requests.append(name)
-            self.reading.append(is_reading(request))
+            self.reading.append(is_reading(method, path))
         kind = self._fault_of(name)
         if kind == "kill-before":
             self._kill(name)
@@ -149,20 +181,15 @@ class FaultyTransport(AsyncHttpTransport[Any, Any]):
             raise ServiceRequestError(refused, error=refused) from refused
         if kind == "delay":
             await asyncio.sleep(self._plan.delay_seconds)
-        response = await self._inner.send(request, **config)
-        if self._record >= 0:
-            await self._remember(request.method, parts.path, response)
+        return name, kind
+
+    def _after(self, kind: str, name: str) -> None:
+        """What goes wrong once the service has answered."""
         if kind == "kill-after":
-            await _read(response)
             self._kill(name)
         if kind == "drop":
-            await _read(response)
             lost = aiohttp.ServerDisconnectedError("the answer was lost, as asked for")
             raise ServiceRequestError(lost, error=lost) from lost
-        if kind in ("500", "503") and 200 <= response.status_code < 300:
-            await _read(response)
-            _replace(response, int(kind))
-        return response
 
     def _fault_of(self, name: str) -> str:
         kind = ""
@@ -186,10 +213,10 @@ class FaultyTransport(AsyncHttpTransport[Any, Any]):
             self._death = death
             raise
 
-    async def _remember(self, method: str, path: str, response: Any) -> None:
+    def _remember(self, method: str, path: str, status: int, answered: bytes) -> None:
         """Write down which messages this process has in hand: what a kill now takes with it."""
-        if method == "GET" and (found := _QUEUE_READ.search(path)) and response.status_code == 200:
-            for part in (await _read(response)).split(b"</QueueMessage>"):
+        if method == "GET" and (found := _QUEUE_READ.search(path)) and status == 200:
+            for part in answered.split(b"</QueueMessage>"):
                 message, text = _MESSAGE_ID.search(part), _MESSAGE_TEXT.search(part)
                 if message and text:
                     body = json.loads(html.unescape(text[1].decode()))
@@ -197,12 +224,17 @@ class FaultyTransport(AsyncHttpTransport[Any, Any]):
                     self._tell(
                         what="take", queue=found["queue"], id=message[1].decode(), graph=body["graph"], runs=runs
                     )
-        elif method == "DELETE" and (found := _MESSAGE.search(path)) and response.status_code == 204:
+        elif method == "DELETE" and (found := _MESSAGE.search(path)) and status == 204:
             self._tell(what="done", queue=found["queue"], id=found["id"])
 
     def _tell(self, **fields: Any) -> None:
         line = json.dumps({"time": time.time(), "pid": os.getpid(), **fields})
         os.write(self._record, f"{line}\n".encode())  # one write with O_APPEND: lines of processes never mix
+
+
+def _tells_of_messages(method: str, path: str) -> bool:
+    """Whether an answer is to be remembered; what is read in a stream, such as a log, is left alone."""
+    return bool((method == "GET" and _QUEUE_READ.search(path)) or (method == "DELETE" and _MESSAGE.search(path)))
 
 
 class _Nowhere:

@@ -197,9 +197,10 @@ def test_the_embedded_store_is_a_dict_with_conditions() -> None:
 
 
 @pytest.mark.azurite
-def test_the_cloud_store_is_a_dict_with_conditions(azurite: str) -> None:
+@pytest.mark.parametrize("thin", [True, False], ids=["thin", "sdk"])
+def test_the_cloud_store_is_a_dict_with_conditions(azurite: str, thin: bool) -> None:
     class Machine(TablesMachine):
-        open_store = staticmethod(lambda folder: AzureStore.from_connection_string(azurite, SystemClock()))
+        open_store = staticmethod(lambda folder: AzureStore.from_connection_string(azurite, SystemClock(), thin=thin))
 
     run_state_machine_as_test(
         Machine,

@@ -13,7 +13,6 @@ from uuid import UUID
 import aiohttp
 import pytest
 from aiohttp import web
-from azure.core.pipeline.transport import AioHttpTransport
 from azure.data.tables import EdmType, EntityProperty
 from azure.data.tables.aio import TableClient
 
@@ -27,8 +26,10 @@ from taskgraph.errors import (
     TooLarge,
     Unclear,
 )
-from taskgraph.storage import azure_tables
+from taskgraph.storage import azure_tables_sdk, azure_tables_thin
 from taskgraph.storage.azure import AzureStore
+from taskgraph.storage.azure_pool import Answer as RawAnswer
+from taskgraph.storage.azure_pool import Pool
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Delete, Insert, Merge, Page, Range
 from tests.manual_clock import HurriedClock
@@ -106,6 +107,7 @@ class Service:
     endpoint: str
     store: AzureStore
     clock: HurriedClock
+    thin: bool = True
     answers: list[Answer] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
@@ -140,8 +142,15 @@ def connection_string(endpoint: str) -> str:
     return f"AccountName=account;AccountKey={KEY};{ends}"
 
 
+@pytest.fixture(params=[True, False], ids=["thin", "sdk"])
+def thin(request: pytest.FixtureRequest) -> bool:
+    """Our own requests, and the SDK's: a failure means the same."""
+    found: bool = request.param
+    return found
+
+
 @pytest.fixture
-async def service() -> AsyncIterator[Service]:
+async def service(thin: bool) -> AsyncIterator[Service]:
     application = web.Application(client_max_size=1 << 26)
     runner = web.AppRunner(application, shutdown_timeout=0.1)
     clock = HurriedClock()
@@ -157,8 +166,8 @@ async def service() -> AsyncIterator[Service]:
     assert site._server is not None
     port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
     endpoint = f"http://127.0.0.1:{port}"
-    store = AzureStore.from_connection_string(connection_string(endpoint), clock)
-    served.append(Service(endpoint, store, clock))
+    store = AzureStore.from_connection_string(connection_string(endpoint), clock, thin=thin)
+    served.append(Service(endpoint, store, clock, thin))
     yield served[0]
     assert served[0].answers == [], "every answer was asked for"
     await store.close()
@@ -247,6 +256,8 @@ EVERYTHING = [*COMMITS, *READS, send, receive, renew, acknowledge, append]
 async def test_a_commit_whose_answer_says_nothing_is_unclear_and_not_repeated(
     service: Service, commit: Call, answer: Answer
 ) -> None:
+    if service.thin and commit is delete and answer.status == 204:
+        pytest.skip("to a plain deletion, that is the answer")
     service.says(answer)
     with pytest.raises(Unclear, match=service.endpoint) as caught:
         await commit(service)
@@ -255,7 +266,8 @@ async def test_a_commit_whose_answer_says_nothing_is_unclear_and_not_repeated(
 
 
 async def test_a_commit_that_is_never_answered_is_unclear(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(azure_tables, "COMMIT_SECONDS", 0.2)
+    for module in (azure_tables_thin, azure_tables_sdk):
+        monkeypatch.setattr(module, "COMMIT_SECONDS", 0.2)
     for commit in (insert, merge, delete, batch):
         service.says(SILENCE)
         with pytest.raises(Unclear, match="no answer in time"):
@@ -285,7 +297,7 @@ async def test_a_failure_inside_a_batch_is_unclear(service: Service, status: int
         await batch(service)
 
 
-@pytest.mark.parametrize("commit", [insert, merge])
+@pytest.mark.parametrize("commit", [insert, merge, delete])
 @pytest.mark.parametrize(
     ("status", "code"),
     [
@@ -296,7 +308,9 @@ async def test_a_failure_inside_a_batch_is_unclear(service: Service, status: int
     ],
 )
 async def test_a_condition_that_failed_is_a_conflict(service: Service, commit: Call, status: int, code: str) -> None:
-    service.says(refusal(status, code))
+    # The SDK takes the deletion of a missing row for a success, so there it goes in a transaction even alone.
+    in_batch = commit is delete and not service.thin
+    service.says(batch_refusal(status, code, 0) if in_batch else refusal(status, code))
     with pytest.raises(Conflict) as caught:
         await commit(service)
     assert caught.value.index == 0
@@ -318,12 +332,14 @@ async def test_a_conflict_in_a_batch_has_the_index_that_the_service_says(
     assert caught.value.index == index
 
 
-async def test_a_delete_of_a_missing_row_is_a_conflict(service: Service) -> None:
-    """The SDK's own delete reports it as a success."""
-    service.says(batch_refusal(404, "ResourceNotFound", 0))
-    with pytest.raises(Conflict) as caught:
-        await delete(service)
-    assert caught.value.index == 0
+async def test_one_change_is_one_plain_request(service: Service) -> None:
+    there = "/graphs(PartitionKey='p',RowKey='a')"
+    for commit, request in ((insert, "POST /graphs"), (merge, f"PATCH {there}"), (delete, f"DELETE {there}")):
+        if commit is delete and not service.thin:
+            continue
+        service.says(INSERTED)
+        assert await commit(service) == [None if commit is delete else ETAG]
+        assert service.asked == [request]
 
 
 @pytest.mark.parametrize("commit", [insert, merge])
@@ -532,8 +548,8 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def unreachable(text: str, *, hurried: bool = False) -> AsyncIterator[Service]:
-    store = AzureStore.from_connection_string(text, HurriedClock() if hurried else SystemClock())
+async def unreachable(text: str, *, hurried: bool = False, thin: bool = True) -> AsyncIterator[Service]:
+    store = AzureStore.from_connection_string(text, HurriedClock() if hurried else SystemClock(), thin=thin)
     try:
         yield Service("", store, HurriedClock())
     finally:
@@ -541,9 +557,9 @@ async def unreachable(text: str, *, hurried: bool = False) -> AsyncIterator[Serv
 
 
 @pytest.mark.parametrize(("call", "hurried"), [(get, False), *[(call, True) for call in EVERYTHING]])
-async def test_a_store_that_is_not_there_is_named_soon(call: Call, hurried: bool) -> None:
+async def test_a_store_that_is_not_there_is_named_soon(call: Call, hurried: bool, thin: bool) -> None:
     endpoint = f"http://127.0.0.1:{free_port()}"
-    async with unreachable(connection_string(endpoint), hurried=hurried) as service:
+    async with unreachable(connection_string(endpoint), hurried=hurried, thin=thin) as service:
         begun = time.monotonic()
         with pytest.raises(StorageUnavailable, match="cannot be reached") as caught:
             await call(service)
@@ -553,12 +569,12 @@ async def test_a_store_that_is_not_there_is_named_soon(call: Call, hurried: bool
         assert KEY not in shown(caught.value)
 
 
-async def test_a_name_that_does_not_resolve_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_does_not_resolve_is_told_so(monkeypatch: pytest.MonkeyPatch, thin: bool) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    async with unreachable(f"AccountName=nobody;AccountKey={KEY}", hurried=True) as service:
+    async with unreachable(f"AccountName=nobody;AccountKey={KEY}", hurried=True, thin=thin) as service:
         with pytest.raises(StorageUnavailable, match="its name does not resolve") as caught:
             await get(service)
         assert caught.value.endpoint == "https://nobody.table.core.windows.net"
@@ -566,7 +582,7 @@ async def test_a_name_that_does_not_resolve_is_told_so(monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", [get, insert, send])
-async def test_a_host_that_is_silent_is_named_within_fifteen_seconds(call: Call) -> None:
+async def test_a_host_that_is_silent_is_named_within_fifteen_seconds(call: Call, thin: bool) -> None:
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -575,7 +591,8 @@ async def test_a_host_that_is_silent_is_named_within_fifteen_seconds(call: Call)
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(listener.getsockname())
-        async with unreachable(connection_string(f"http://127.0.0.1:{listener.getsockname()[1]}")) as service:
+        text = connection_string(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        async with unreachable(text, thin=thin) as service:
             begun = time.monotonic()
             with pytest.raises(StorageUnavailable, match="no connection within 4 seconds"):
                 await call(service)
@@ -583,13 +600,15 @@ async def test_a_host_that_is_silent_is_named_within_fifteen_seconds(call: Call)
 
 
 @pytest.mark.slow
-async def test_a_name_server_that_is_silent_costs_less_than_fifteen_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_server_that_is_silent_costs_less_than_fifteen_seconds(
+    monkeypatch: pytest.MonkeyPatch, thin: bool
+) -> None:
     def slow(*_: object, **__: object) -> None:
         time.sleep(6)
         raise socket.gaierror(socket.EAI_AGAIN, "too late")
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    async with unreachable(f"AccountName=nobody;AccountKey={KEY}") as service:
+    async with unreachable(f"AccountName=nobody;AccountKey={KEY}", thin=thin) as service:
         begun = time.monotonic()
         with pytest.raises(StorageUnavailable, match="its name does not resolve"):
             await get(service)
@@ -675,8 +694,8 @@ async def test_endpoints_with_an_identity() -> None:
         AzureStore.from_endpoints("http://a", "https://b", "https://c", HurriedClock())
 
 
-async def test_a_closed_store_says_so() -> None:
-    store = AzureStore.from_connection_string(connection_string("http://127.0.0.1:1"), HurriedClock())
+async def test_a_closed_store_says_so(thin: bool) -> None:
+    store = AzureStore.from_connection_string(connection_string("http://127.0.0.1:1"), HurriedClock(), thin=thin)
     service = Service("", store, HurriedClock())
     await store.close()
     await store.close()
@@ -694,11 +713,11 @@ def test_the_key_is_not_in_the_representation_of_anything() -> None:
 # --- the same over the emulator: an answer that is lost after the service has acted ----------------------------------
 
 
-class LosingTransport(AioHttpTransport):  # type: ignore[misc]  # the SDK hides its type
+class LosingTransport(Pool):
     """Sends the request and loses the answer, of the requests that it is told."""
 
     def __init__(self) -> None:
-        super().__init__(use_env_settings=False)
+        super().__init__("http:")
         self.lose: Sequence[str] = ()
         self.sent: list[str] = []
 
@@ -710,6 +729,13 @@ class LosingTransport(AioHttpTransport):  # type: ignore[misc]  # the SDK hides 
                 await _maybe(response.close())
             raise _lost()
         return response
+
+    async def exchange(self, method: str, *more: Any) -> RawAnswer:
+        answer = await super().exchange(method, *more)
+        self.sent.append(method)
+        if method in self.lose:
+            raise _lost()
+        return answer
 
 
 async def _maybe(result: Any) -> None:
@@ -725,9 +751,9 @@ def _lost() -> Exception:
 
 
 @pytest.mark.azurite
-async def test_a_commit_whose_answer_was_lost_has_been_made_once(azurite: str) -> None:
+async def test_a_commit_whose_answer_was_lost_has_been_made_once(azurite: str, thin: bool) -> None:
     transport = LosingTransport()
-    store = AzureStore.from_connection_string(azurite, HurriedClock(), transport=transport)
+    store = AzureStore.from_connection_string(azurite, HurriedClock(), transport=transport, thin=thin)
     tables = store.tables(f"lost{time.monotonic_ns()}")
     [etag] = await tables.commit("p", [Insert("there", {"n": 0})])
     transport.sent.clear()
@@ -747,14 +773,14 @@ async def test_a_commit_whose_answer_was_lost_has_been_made_once(azurite: str) -
 
 
 @pytest.mark.azurite
-async def test_columns_of_kinds_that_we_do_not_write_are_shown_and_kept(azurite: str) -> None:
+async def test_columns_of_kinds_that_we_do_not_write_are_shown_and_kept(azurite: str, thin: bool) -> None:
     name = f"kinds{time.monotonic_ns()}"
     async with TableClient.from_connection_string(azurite, name) as theirs:
         await theirs.create_table()
         identity = UUID("12345678-1234-5678-1234-567812345678")
         entity = {"big": EntityProperty(2**40, EdmType.INT64), "raw": b"\0\xff", "identity": identity}
         await theirs.create_entity({"PartitionKey": "p", "RowKey": "a", **entity})
-        store = AzureStore.from_connection_string(azurite, HurriedClock())
+        store = AzureStore.from_connection_string(azurite, HurriedClock(), thin=thin)
         tables = store.tables(name)
         [row] = await tables.get("p", ["a"])
         assert row is not None

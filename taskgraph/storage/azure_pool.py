@@ -1,0 +1,163 @@
+"""The one pool of connections to a storage account.
+
+What this room is for: the SDK's transport over a session of our own, with bounds on every wait, and beside it
+`exchange`, the same session for requests that no part of the SDK has touched. It never makes a request twice, follows
+no redirection, and shows nothing of a request in an error: an address may carry a signature, a header a key's work.
+"""
+
+import asyncio
+import io
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import aiohttp
+from aiohttp.abc import ResolveResult
+from azure.core.exceptions import (
+    ServiceRequestError,
+    ServiceRequestTimeoutError,
+    ServiceResponseError,
+    ServiceResponseTimeoutError,
+)
+from azure.core.pipeline.transport import AioHttpTransport
+from yarl import URL
+
+from taskgraph.storage.azure_calls import CONNECT_SECONDS, READ_SECONDS, Unsent
+
+_CONNECTIONS_MAX: Final = 64
+# The emulator closes an idle connection after 5 seconds; a request that meets the closing would be an unclear one.
+_IDLE_SECONDS_EMULATOR: Final = 4.0
+_IDLE_SECONDS: Final = 60.0
+_BODY_BYTES_MAX: Final = (
+    1_000_000  # a longer body goes as a stream: aiohttp would write it in one go, and warns of that
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of the service, read to its end. The names of headers are told apart without regard to case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Transport(Protocol):
+    """What the store asks of a way to send requests, beside what the SDK asks of an AsyncHttpTransport."""
+
+    async def exchange(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, read_seconds: float
+    ) -> Answer:
+        """Send this, as it is and once, and read the answer, whatever its status.
+
+        Raises ServiceRequestError, ServiceResponseError, as the SDK's transports do.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connections. Idempotent."""
+        ...
+
+
+class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, and so hides its type
+    """The SDK's transport with our own session: made in the running loop, with bounds on every wait."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._secure = endpoint.startswith("https:")
+        super().__init__(
+            connection_timeout=CONNECT_SECONDS,
+            read_timeout=READ_SECONDS,
+            use_env_settings=self._secure,
+        )
+        self.session: aiohttp.ClientSession | None
+        self._ended = False
+
+    async def open(self) -> None:
+        """Make the session. The SDK calls it before every request."""
+        if self.session is None and not self._ended:
+            self.session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=_CONNECTIONS_MAX,
+                    keepalive_timeout=_IDLE_SECONDS if self._secure else _IDLE_SECONDS_EMULATOR,
+                    resolver=_Resolver(),
+                ),
+                response_class=_Response,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # the SDK does it, and `exchange` asks for none
+                skip_auto_headers=("Content-Type",),  # what is not signed must not be sent
+                trust_env=self._secure,  # proxies; the emulator is on this machine
+            )
+        await super().open()
+
+    async def send(self, request: Any, **config: Any) -> Any:
+        """Send a request of the SDK."""
+        data = request.data
+        if isinstance(data, (str, bytes)) and len(data) > _BODY_BYTES_MAX:
+            request.data = io.BytesIO(data.encode("utf-8") if isinstance(data, str) else data)
+        return await super().send(request, **config)
+
+    async def exchange(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, read_seconds: float
+    ) -> Answer:
+        """See Transport. What the SDK's transport makes of each failure, this makes of it too."""
+        if self.session is None and not self._ended:
+            await self.open()
+        session = self.session
+        if session is None or session.closed:
+            raise Unsent("the connections have been closed")
+        try:
+            async with session.request(
+                method,
+                url,
+                headers=headers,
+                data=body if body is None or len(body) <= _BODY_BYTES_MAX else io.BytesIO(body),
+                timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=read_seconds),
+                allow_redirects=False,
+            ) as response:
+                return Answer(response.status, response.headers, await response.read())
+        except aiohttp.ClientResponseError as error:  # it was answered in something else than HTTP
+            raise ServiceResponseError(type(error).__name__) from None  # the error itself shows the address
+        except aiohttp.ConnectionTimeoutError:
+            raise ServiceRequestTimeoutError(f"no connection within {CONNECT_SECONDS:.0f} seconds") from None  # so too
+        except TimeoutError as error:
+            raise ServiceResponseTimeoutError("no answer in time", error=error) from error
+        except aiohttp.InvalidURL:
+            raise Unsent("no address") from None
+        except aiohttp.ClientError as error:
+            raise ServiceRequestError(type(error).__name__, error=error) from error
+
+    async def close(self) -> None:
+        """See Transport."""
+        self._ended = True
+        await super().close()
+
+
+class _AnswerLost(aiohttp.ClientConnectionError):
+    """The connection was lost between the request and the answer."""
+
+
+class _Response(aiohttp.ClientResponse):
+    """Tells of a lost answer in a word of its own.
+
+    For aiohttp repeats a GET, PUT or DELETE once by itself when the connection is lost, and here those receive
+    messages, renew leases and append to logs: none of them may be made twice unasked.
+    """
+
+    async def start(self, connection: Any) -> aiohttp.ClientResponse:
+        try:
+            return await super().start(connection)
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            raise _AnswerLost(str(error)) from error
+
+
+class _Resolver(aiohttp.ThreadedResolver):
+    """Looks names up, and gives up in time: no other bound of the SDK covers a name server that is silent."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        try:
+            return await asyncio.wait_for(super().resolve(host, port, family), CONNECT_SECONDS)
+        except TimeoutError as error:
+            raise OSError(None, "its name was not resolved in time") from error

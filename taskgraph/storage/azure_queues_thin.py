@@ -1,0 +1,81 @@
+"""Requests to Azure Queue Storage, built and read here: the same bytes as the SDK's for a fraction of the work.
+
+What this room is for: messages as XML, as the service documents it. It never decides what a refusal means. The bodies
+have been checked: they hold nothing that XML does not bring back as it was.
+"""
+
+from typing import Final
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+from azure.core.exceptions import DecodeError
+
+from taskgraph.storage.azure_queues import QueueCalls
+from taskgraph.storage.azure_wire import Wire, quoted
+from taskgraph.storage.queues import Delivery
+
+_HEADERS: Final = {"Accept": "application/xml"}
+_SEND_HEADERS: Final = {**_HEADERS, "Content-Type": "application/xml"}
+_FOREVER: Final = ("messagettl", "-1")
+
+
+class ThinQueueCalls:
+    """See QueueCalls. rare: what makes and counts queues."""
+
+    def __init__(self, wire: Wire, rare: QueueCalls) -> None:
+        self._wire = wire
+        self._rare = rare
+
+    async def send(self, queue: str, body: str, delay_seconds: int) -> None:
+        """See QueueCalls."""
+        text = (
+            '<?xml version="1.0" encoding="utf-8"?>'
+            f"<QueueMessage><MessageText>{escape(body)}</MessageText></QueueMessage>"
+        )
+        query = [("visibilitytimeout", str(delay_seconds)), _FOREVER]
+        path = f"/{queue}/messages"
+        await self._wire.ask("POST", path, (201,), query=query, headers=_SEND_HEADERS, body=text.encode("utf-8"))
+
+    async def receive(self, queue: str, count: int, lease_seconds: int) -> list[Delivery]:
+        """See QueueCalls."""
+        query = [("numofmessages", str(count)), ("visibilitytimeout", str(lease_seconds))]
+        answer = await self._wire.ask("GET", f"/{queue}/messages", (200,), query=query, headers=_HEADERS)
+        try:
+            messages = ElementTree.fromstring(answer.body)  # noqa: S314  # of the service, as the SDK reads it
+            return [_delivery(queue, message) for message in messages]
+        except (ElementTree.ParseError, ValueError, LookupError) as error:
+            raise DecodeError("the answer is no list of messages") from error
+
+    async def renew(self, queue: str, message_id: str, receipt: str, lease_seconds: int) -> str:
+        """See QueueCalls."""
+        query = [("popreceipt", receipt), ("visibilitytimeout", str(lease_seconds))]
+        answer = await self._wire.ask("PUT", _message(queue, message_id), (204,), query=query, headers=_HEADERS)
+        return answer.headers.get("x-ms-popreceipt", "")
+
+    async def delete(self, queue: str, message_id: str, receipt: str) -> None:
+        """See QueueCalls."""
+        query = [("popreceipt", receipt)]
+        await self._wire.ask("DELETE", _message(queue, message_id), (204,), query=query, headers=_HEADERS)
+
+    async def count(self, queue: str) -> int:
+        """See QueueCalls."""
+        return await self._rare.count(queue)
+
+    async def create(self, queue: str) -> None:
+        """See QueueCalls."""
+        await self._rare.create(queue)
+
+
+def _message(queue: str, message_id: str) -> str:
+    return f"/{queue}/messages/{quoted(message_id)}"
+
+
+def _delivery(queue: str, message: ElementTree.Element) -> Delivery:
+    parts = {part.tag: part.text or "" for part in message}
+    return Delivery(
+        queue,
+        parts["MessageId"],
+        parts["PopReceipt"],
+        parts.get("MessageText", ""),
+        int(parts.get("DequeueCount") or 1),
+    )

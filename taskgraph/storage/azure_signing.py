@@ -1,0 +1,148 @@
+"""Who is asking: how a bare request to the storage service carries the store's credential.
+
+What this room is for: an account key (Shared Key Lite for tables, Shared Key for queues, as the service documents
+them), a signature that is part of the address, or a token that is fetched and kept while it is good. It never sends
+anything itself, and no error or representation of it shows a key, a signature or a token.
+"""
+
+import asyncio
+import base64
+import hmac
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from email.utils import format_datetime
+from typing import Final, Protocol
+
+from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.core.credentials_async import AsyncTokenCredential
+from yarl import URL
+
+from taskgraph.clock import Clock
+from taskgraph.errors import InvalidSettings
+
+Credential = AzureNamedKeyCredential | AzureSasCredential | AsyncTokenCredential
+Query = Sequence[tuple[str, str]]
+
+SCOPE: Final = "https://storage.azure.com/.default"
+_RENEW_SECONDS: Final = 300.0  # before a token ends
+_DIRECTORY: Final = re.compile(r"authorization_uri=\"?https://[^/\s\",]+/([0-9A-Za-z.-]+)")
+
+
+class Signer(Protocol):
+    """One way of saying who asks. `suffix` is added to the query of every address, which is otherwise the caller's."""
+
+    suffix: str
+
+    async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
+        """Add what the request needs to its headers. path: as it is sent; query: its values before they are quoted."""
+        ...
+
+    def refused(self, challenge: str) -> bool:
+        """The service answered 401, with this WWW-Authenticate. Whether to sign and send once more."""
+        ...
+
+
+def signer_for(credential: Credential, endpoint: str, kind: str, clock: Clock) -> Signer:
+    """The signer of this credential. kind: "table" or "queue". Raises InvalidSettings for a token without TLS."""
+    if isinstance(credential, AzureSasCredential):
+        return SignatureSigner(credential.signature)
+    if isinstance(credential, AzureNamedKeyCredential):
+        name, key = credential.named_key
+        return (LiteKeySigner if kind == "table" else KeySigner)(name, key, clock.now)
+    if not endpoint.startswith("https:"):
+        raise InvalidSettings(f"{endpoint}: an identity is only ever shown over https")
+    return TokenSigner(credential, clock)
+
+
+class LiteKeySigner:
+    """An account key for tables: the date and the path are signed."""
+
+    suffix = ""
+
+    def __init__(self, account: str, key: str, now: Callable[[], datetime]) -> None:
+        self._account = account
+        self._key = base64.b64decode(key)
+        self._now = now
+
+    async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
+        """See Signer."""
+        date = headers["x-ms-date"] = _http_date(self._now())
+        signature = self._signed(f"{date}\n/{self._account}{path}")
+        headers["Authorization"] = f"SharedKeyLite {self._account}:{signature}"
+
+    def refused(self, challenge: str) -> bool:
+        """See Signer. There is no other key to try."""
+        return False
+
+    def _signed(self, text: str) -> str:
+        return base64.b64encode(hmac.digest(self._key, text.encode("utf-8"), "sha256")).decode("ascii")
+
+
+class KeySigner(LiteKeySigner):
+    """An account key for queues: method, headers, path and query are signed."""
+
+    async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
+        """See Signer."""
+        headers["x-ms-date"] = _http_date(self._now())
+        lines = [method, "", "", str(length) if length else "", "", headers.get("Content-Type", "")]
+        lines += [""] * 6  # Date and the conditions: not sent
+        lines += [f"{name}:{headers[name]}" for name in sorted(headers) if name.startswith("x-ms-")]
+        lines.append(f"/{self._account}{path}")
+        lines += [f"{name}:{value}" for name, value in sorted(query)]
+        signature = self._signed("\n".join(lines))
+        headers["Authorization"] = f"SharedKey {self._account}:{signature}"
+
+
+class SignatureSigner:
+    """A shared access signature: it is part of the address, and nothing is computed."""
+
+    def __init__(self, signature: str) -> None:
+        # Quoted as the SDK's own transport would quote it, so that the same texts work with both.
+        self.suffix = URL("?" + signature.removeprefix("?")).raw_query_string
+
+    async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
+        """See Signer."""
+
+    def refused(self, challenge: str) -> bool:
+        """See Signer."""
+        return False
+
+
+class TokenSigner:
+    """A token of an identity: fetched when there is none, kept until it is about to end."""
+
+    suffix = ""
+
+    def __init__(self, credential: AsyncTokenCredential, clock: Clock) -> None:
+        self._credential = credential
+        self._clock = clock
+        self._token: AccessToken | None = None
+        self._directory: str | None = None
+        self._fetching = asyncio.Lock()
+
+    async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
+        """See Signer. Raises the credential's errors."""
+        token = self._token
+        if token is None or not self._is_good(token):
+            async with self._fetching:  # one fetch for all who wait
+                token = self._token
+                if token is None or not self._is_good(token):
+                    token = self._token = await self._credential.get_token(SCOPE, tenant_id=self._directory)
+        headers["Authorization"] = f"Bearer {token.token}"
+
+    def refused(self, challenge: str) -> bool:
+        """See Signer. The next request fetches another token, from the directory that the service names if it does."""
+        self._token = None
+        named = _DIRECTORY.search(challenge)
+        if named is None or named[1] == self._directory:
+            return False
+        self._directory = named[1]
+        return True
+
+    def _is_good(self, token: AccessToken) -> bool:
+        return token.expires_on - self._clock.now().timestamp() > _RENEW_SECONDS
+
+
+def _http_date(now: datetime) -> str:
+    return format_datetime(now, usegmt=True)

@@ -1,0 +1,122 @@
+"""Bare requests to one endpoint of the storage service, for the calls that are made all the time.
+
+What this room is for: addresses, the headers that every request has, the signature, and what a refusal says. The SDK
+needs about ten times the work for the same bytes (docs/benchmarks/azure-client.md); it stays beside this as the
+reference, and for whatever is rare. Nothing is repeated here but a request that was turned away at the door, unread,
+for the sake of another token.
+"""
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from azure.core.exceptions import HttpResponseError
+from yarl import URL
+
+from taskgraph.storage.azure_calls import READ_SECONDS
+from taskgraph.storage.azure_pool import Answer, Transport
+from taskgraph.storage.azure_signing import Query, Signer
+
+# The oldest version that has all that is used here; every emulator and every cloud know it.
+_VERSION: Final = "2019-02-02"
+_HEADERS: Final = {
+    "Accept-Encoding": "identity",
+    "User-Agent": "taskgraph",
+    "x-ms-version": _VERSION,
+}
+_CODE: Final = re.compile(r"[A-Za-z0-9]{1,80}")
+_CODE_ELEMENT: Final = re.compile(rb"<Code>([A-Za-z0-9]{1,80})</Code>")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.~:-]*")
+
+
+class Refusal(HttpResponseError):
+    """An answer that is not the one hoped for: its status, the service's word for it, the words of its message."""
+
+    def __init__(self, status: int, code: str, words: str = "") -> None:
+        super().__init__(f"{status} {code}")
+        self.status_code = status
+        self.error_code = code
+        self.words = words
+
+
+class Wire:
+    """Requests to one endpoint. `endpoint` may have a path, as the emulator's has: the account's name."""
+
+    def __init__(self, endpoint: str, signer: Signer, transport: Transport) -> None:
+        parts = urlsplit(endpoint)
+        self.endpoint = endpoint
+        self._origin = f"{parts.scheme}://{parts.netloc}"
+        self._path = quote(parts.path, safe="/%")
+        self._signer = signer
+        self._transport = transport
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        good: Collection[int],
+        *,
+        query: Query = (),
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        read_seconds: float = READ_SECONDS,
+    ) -> Answer:
+        """Send a request; its answer. path: quoted, below the endpoint. query: not quoted.
+
+        Raises Refusal for a status that is not good, and what a Transport raises.
+        """
+        answer = await self._once(method, path, query, headers, body, read_seconds)
+        if answer.status == 401 and self._signer.refused(answer.headers.get("WWW-Authenticate", "")):
+            answer = await self._once(method, path, query, headers, body, read_seconds)
+        if answer.status not in good:
+            raise refusal(answer.status, answer.headers, answer.body)
+        return answer
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        query: Query,
+        more: Mapping[str, str] | None,
+        body: bytes | None,
+        read_seconds: float,
+    ) -> Answer:
+        headers = _HEADERS.copy() if more is None else {**_HEADERS, **more}
+        path = self._path + path
+        await self._signer.sign(method, path, query, headers, 0 if body is None else len(body))
+        address = f"{self._origin}{path}"
+        asked = "&".join([f"{name}={quote(value, safe='')}" for name, value in query])
+        if self._signer.suffix:
+            asked = f"{asked}&{self._signer.suffix}" if asked else self._signer.suffix
+        if asked:
+            address = f"{address}?{asked}"
+        # What was signed is what is sent: nothing may quote it once more.
+        return await self._transport.exchange(method, URL(address, encoded=True), headers, body, read_seconds)
+
+
+def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
+    """What an answer that is not the one hoped for says. It may come from a proxy, and then says nothing."""
+    code, words = headers.get("x-ms-error-code", ""), ""
+    if body.startswith(b"{"):
+        try:
+            told = json.loads(body)["odata.error"]
+            code, words = str(told["code"]), str(told["message"]["value"])
+        except (ValueError, KeyError, TypeError):
+            pass  # the header may have said it
+    elif not code and (found := _CODE_ELEMENT.search(body)):
+        code = found[1].decode("ascii")
+    return Refusal(status, code if _CODE.fullmatch(code) else "", words)
+
+
+def quoted(text: str) -> str:
+    """A text inside an address, percent-encoded."""
+    if _PLAIN.fullmatch(text):
+        return text.replace(":", "%3A")
+    return quote(text, safe="")
+
+
+def literal(text: str) -> str:
+    """A text between apostrophes, as keys and conditions name it; not yet percent-encoded."""
+    return "'" + text.replace("'", "''") + "'"
