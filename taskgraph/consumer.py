@@ -2,12 +2,14 @@
 
 What this room is for: the receiving half of `serve` and `run`. Deliveries of one graph are handled together and one
 batch after another, so what piles up while a commit is on its way goes into the next one (D12), and this process never
-races itself (D12a). It never looks into a graph.
+races itself (D12a). What a worker of the same process has to report goes the same way, without a queue in between, and
+the worker may take what becomes ready in the same commit. It never looks into a graph.
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from taskgraph import limits
@@ -20,7 +22,7 @@ from taskgraph.errors import (
     TaskgraphError,
     Unclear,
 )
-from taskgraph.handlers import Handled, Handlers
+from taskgraph.handlers import Handled, Handlers, Taker
 from taskgraph.messages import Message, RunTasks
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, release
 from taskgraph.rows import NewerSchema
@@ -30,6 +32,19 @@ from taskgraph.wakeup import Pacer, Wakeup
 log = logging.getLogger("taskgraph.consumer")
 
 _IN_HAND_MAX: Final = 512  # deliveries held by one process; more would wait for longer than their lease
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A message that waits to be handled, and what it came by: a delivery, or a caller of this process."""
+
+    message: Message
+    delivery: Delivery | None = None
+    told: "asyncio.Future[Handled] | None" = None
+
+
+_SETTLED_AT_ONCE: Final = 16
+_PAUSE_SECONDS: Final = 0.5
 
 
 class Lease:
@@ -78,8 +93,10 @@ class Consumer:
         self._wakeup = wakeup
         self._lease_seconds = lease_seconds
         self._idle_seconds_max = idle_seconds_max
-        self._waiting: dict[str, list[tuple[Delivery, Message]]] = {}
+        self._waiting: dict[str, list[_Waiting]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.taker: Taker | None = None
+        """A worker of this process."""
         self.received = 0
         self.idle = False
 
@@ -89,7 +106,7 @@ class Consumer:
         pacer = Pacer(self.handlers.clock, seconds_max=self._idle_seconds_max)
         try:
             while not stop.is_set():
-                if sum(len(each) for each in self._waiting.values()) >= _IN_HAND_MAX:
+                if sum(len(each) for each in self._waiting.values()) >= _IN_HAND_MAX and self._tasks:
                     await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
                     continue
                 ticket = self._wakeup.ticket(queue)
@@ -118,15 +135,32 @@ class Consumer:
         message = await self.poison.read(delivery, misplaced)
         if message is None:
             return
-        self._waiting.setdefault(message.graph, []).append((delivery, message))
-        if message.graph not in self._tasks:
-            self._tasks[message.graph] = asyncio.create_task(self._drain(message.graph))
+        self._put(_Waiting(message, delivery))
+
+    def _put(self, waiting: _Waiting) -> None:
+        self._waiting.setdefault(waiting.message.graph, []).append(waiting)
+        self.look(waiting.message.graph)
+
+    def look(self, graph_id: str) -> "asyncio.Task[None]":
+        """There is something to do for this graph: a message, or what the taker has; gives who does it."""
+        if graph_id not in self._tasks:
+            self._tasks[graph_id] = asyncio.create_task(self._drain(graph_id))
+        return self._tasks[graph_id]
+
+    async def hand_in(self, message: Message) -> Handled:
+        """Have a message of this process handled, without a queue in between; gives what became of it.
+
+        Raises StorageError: then it may have been handled, and handing it in again is harmless.
+        """
+        told: asyncio.Future[Handled] = asyncio.get_running_loop().create_future()
+        self._put(_Waiting(message, told=told))
+        return await told
 
     async def _drain(self, graph_id: str) -> None:
         """Handle what has come for a graph, batch after batch, until nothing is left."""
         try:
-            while batch := self._waiting.pop(graph_id, []):
-                await self.take(graph_id, batch)
+            while (batch := self._waiting.pop(graph_id, [])) or (self.taker and self.taker.wants(graph_id)):
+                await self._take(graph_id, batch)
         finally:
             del self._tasks[graph_id]
 
@@ -136,26 +170,56 @@ class Consumer:
         A storage error leaves all of them to redelivery, uncounted (P20). Should handling them together fail in a way
         that nobody foresaw, each is handled alone, so that only those which fail by themselves are counted.
         """
-        deliveries = [delivery for delivery, _ in batch]
+        await self._take(graph_id, [_Waiting(message, delivery) for delivery, message in batch])
+
+    async def _take(self, graph_id: str, batch: Sequence[_Waiting]) -> None:
+        deliveries = [waiting.delivery for waiting in batch if waiting.delivery is not None]
         lease = Lease(self.handlers.queues, self.handlers.clock, deliveries, self._lease_seconds)
         try:
-            handled = await self.handlers.handle(graph_id, [message for _, message in batch], keep_alive=lease.keep)
+            handled = await self.handlers.handle(
+                graph_id, [waiting.message for waiting in batch], keep_alive=lease.keep, taker=self.taker
+            )
             outcomes = {id(each.message): each for each in handled}
-            for delivery, message in batch:
-                await self._settle(lease, delivery, outcomes[id(message)])
+            for waiting in batch:
+                _tell(waiting, outcomes[id(waiting.message)])
+            await self._settle_all(
+                lease, [(w.delivery, outcomes[id(w.message)]) for w in batch if w.delivery is not None]
+            )
         except (Conflict, StorageUnavailable, Unclear) as error:
             log.warning("graph %s: %s; its messages come back", graph_id, error)
+            for waiting in batch:
+                _fail(waiting, error)
+            if self.taker is not None:
+                self.taker.failed(graph_id, error)
             for delivery in lease.deliveries.values():
                 await self._let_go(delivery, 1.0 if isinstance(error, Conflict) else 5.0)
+            if not deliveries:
+                await self.handlers.clock.sleep(_PAUSE_SECONDS)  # those of this process come back at once
         except Exception as error:
             # A bug, or rows that nobody foresaw: it must cost neither this process nor the other messages.
             log.exception("graph %s: handling failed", graph_id)
+            if self.taker is not None:
+                self.taker.failed(graph_id, error)
             if len(batch) > 1:
-                for delivery, message in batch:
-                    await self.take(graph_id, [(lease.deliveries[delivery.id], message)])
+                for waiting in batch:
+                    current = lease.deliveries.get(waiting.delivery.id) if waiting.delivery is not None else None
+                    await self._take(graph_id, [_Waiting(waiting.message, current, waiting.told)])
                 return
+            for waiting in batch:
+                _fail(waiting, error)
             for delivery in lease.deliveries.values():
                 await self._count_failure(delivery, f"{type(error).__name__}: {error}")
+
+    async def _settle_all(self, lease: Lease, handled: Sequence[tuple[Delivery, Handled]]) -> None:
+        """Settle deliveries, several at a time: deleting one is a call, and a batch has many."""
+        for start in range(0, len(handled), _SETTLED_AT_ONCE):
+            part = handled[start : start + _SETTLED_AT_ONCE]
+            results = await asyncio.gather(
+                *(self._settle(lease, delivery, each) for delivery, each in part), return_exceptions=True
+            )
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
 
     async def _settle(self, lease: Lease, delivery: Delivery, handled: Handled) -> None:
         error = handled.error
@@ -184,6 +248,16 @@ class Consumer:
             await release(self.handlers.queues, delivery, seconds)
         except StorageError as error:
             log.info("message %s stays leased until its lease ends: %s", delivery.id, error)
+
+
+def _tell(waiting: _Waiting, handled: Handled) -> None:
+    if waiting.told is not None and not waiting.told.done():
+        waiting.told.set_result(handled)
+
+
+def _fail(waiting: _Waiting, error: Exception) -> None:
+    if waiting.told is not None and not waiting.told.done():
+        waiting.told.set_exception(error)
 
 
 def misplaced(message: Message) -> str:

@@ -5,24 +5,28 @@ alike (D8, D16). It is stateless between calls; any number of copies may work on
 message (its caller does, last) and never contains a rule about tasks.
 """
 
+import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, StorageError, TaskgraphError, Unclear
 from taskgraph.extending import ExtensionPlan, plan_extension
 from taskgraph.extension import request_key
-from taskgraph.messages import AddTasks, Message, Rerun, RunTasks, TaskCompleted, TaskFailed, bundles, to_text
-from taskgraph.model import GRAPH, row_key
-from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived
-from taskgraph.records import LIVE, Records, changes_event
+from taskgraph.kept import KeptRows, Known
+from taskgraph.layout import SCHEMA
+from taskgraph.messages import AddTasks, Message, Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, bundles, to_text
+from taskgraph.model import GRAPH, TaskState, ids_text, is_task_id, row_key
+from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived, Started, Take
+from taskgraph.records import LIVE, Operation, Records, changes_event
 from taskgraph.storage.queues import Queues
-from taskgraph.storage.tables import Delete, Insert, Range, Row, query_all
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, query_all
 from taskgraph.transitions import (
     Answer,
+    Claim,
     Completed,
     Decision,
     Failed,
@@ -42,6 +46,11 @@ KeepAlive = Callable[[], Awaitable[None]]
 _BACKOFF_SECONDS: Final = 0.02
 _BACKOFF_SECONDS_MAX: Final = 2.0
 _SUSPICIONS_MAX: Final = 5
+_KEPT_CONFLICTS_MAX: Final = 2  # in a row; then whatever is kept of the graph is taken for old
+_SHARES: Final = 4  # into so many messages at least goes what is ready
+_SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
+_COUNTED_MAX: Final = 10_000  # graphs
+_ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: others wait
 
 
 async def no_keep_alive() -> None:
@@ -79,6 +88,40 @@ class Counters:
     refused: int = 0
 
 
+class Taker(Protocol):
+    """A worker in this process, which takes what becomes ready without being sent a message."""
+
+    def wants(self, graph_id: str) -> bool:
+        """Whether it has something for `items`, now."""
+        ...
+
+    def items(self, graph_id: str) -> Sequence[Completed | Claim]:
+        """What it has to report, and claims of ready tasks that it knows of: to go along with the next commit."""
+        ...
+
+    def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
+        """What became of items, its own among them. rows: as the commit left them."""
+        ...
+
+    def failed(self, graph_id: str, error: Exception) -> None:
+        """What has not been answered will not be. With a StorageError it may be tried again."""
+        ...
+
+    def offer(self, graph_id: str) -> Take | None:
+        """How much it can take at once, now."""
+        ...
+
+    def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
+        """These are claimed in its name: run them. rows: as the commit left them."""
+        ...
+
+    def keep(
+        self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
+    ) -> Sequence[tuple[str, int]]:
+        """Ready tasks that nobody has been told of: keep those to be claimed soon, and give the others back."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Handled:
     """What became of one message: answers of its items, or the error that leaves it to redelivery."""
@@ -99,20 +142,41 @@ class Handlers:
     counters: Counters = field(default_factory=Counters)
     on_ended: dict[str, Callable[[], None]] = field(default_factory=dict)
     """Graph id -> called when this process sees the graph end; a hint for whoever waits here."""
+    in_flight: dict[str, int] = field(default_factory=dict)
+    """Graph id -> about how many tasks this process has sent out and not heard of again; for the size of bundles."""
+    kept: KeptRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kept = KeptRows(self.records.tables)
 
     async def handle(
-        self, graph_id: str, messages: Sequence[Message], *, keep_alive: KeepAlive = no_keep_alive
+        self,
+        graph_id: str,
+        messages: Sequence[Message],
+        *,
+        keep_alive: KeepAlive = no_keep_alive,
+        taker: Taker | None = None,
     ) -> list[Handled]:
         """Handle messages of one graph together: what arrives together is committed together (D12).
 
-        An error that concerns one message is in its `Handled`; storage errors are raised and leave all of them.
+        taker: who claims, in the same commits, what becomes ready. An error that concerns one message is in its
+        `Handled`; storage errors are raised and leave all of them.
         """
         handled: list[Handled] = []
-        items: list[tuple[Message, list[Item]]] = []
+        items: list[tuple[Message, Sequence[Item]]] = []
+        completed: list[Completed | Claim] = []
+        everything: list[Item] = []
         for message in messages:
             match message:
-                case TaskCompleted() | TaskFailed() | Rerun():
-                    items.append((message, _items(message)))
+                case TaskCompleted():
+                    facts = _completed(message)
+                    items.append((message, facts))
+                    completed += facts
+                    everything += facts
+                case TaskFailed() | Rerun():
+                    asked = _items(message)
+                    items.append((message, asked))
+                    everything += asked
                 case AddTasks():
                     try:
                         await self.add_tasks(message.graph, message.request, keep_alive=keep_alive)
@@ -123,9 +187,11 @@ class Handlers:
                         handled.append(Handled(message, error=error))
                 case RunTasks():
                     raise TypeError("work messages are for workers")
-        if not items:
-            return handled
-        answers = await self.transition(graph_id, [item for _, own in items for item in own], keep_alive=keep_alive)
+        answers: list[Answer] = []
+        if len(everything) > len(completed):
+            answers = await self.transition(graph_id, everything, keep_alive=keep_alive, taker=taker)
+        elif completed or (taker is not None and taker.wants(graph_id)):
+            answers = await self.advance(graph_id, completed, keep_alive=keep_alive, taker=taker)
         by_item = {id(answer.item): answer for answer in answers}
         for message, own in items:
             mine = tuple(by_item[id(item)] for item in own)
@@ -140,69 +206,43 @@ class Handlers:
         *,
         keep_alive: KeepAlive = no_keep_alive,
         rows: dict[str, Row | None] | None = None,
+        taker: Taker | None = None,
     ) -> list[Answer]:
         """Take items through read → decide → commit → send, in as many commits as they need.
 
         rows: what the caller has read already; brought up to date. Raises NotFound for an unknown graph or task, and
         Conflict when others kept writing for `limits.COMMIT_ATTEMPTS_MAX` rounds: release the message then (P26).
         """
-        left: Sequence[Item] = list(items)
-        known: dict[str, Row | None] = rows if rows is not None else {}
-        answers: list[Answer] = []
-        conflicts = suspicions = 0
-        while left:
-            await self._load_own(graph_id, left, known)
-            left, absent = _present(left, known)
-            for item in absent:
-                missing = NotFound(f"graph {graph_id} has no row {_own_row(item)}")
-                answers.append(Answer(item, Outcome.REFUSED, str(missing), missing))
-            if not left:
-                break
-            operation = self.records.begin(graph_id)
-            decision = decide(known, left, now=self.clock.now(), operation=operation.id, sequence=operation.sequence)
-            if isinstance(decision, Decision) and not operation.sequence and changes_event(decision.changes, 0):
-                # Only facts need a number, and finding it in a new process takes many reads: claims do without.
-                operation = await self.records.operation(graph_id)
-                now = self.clock.now()
-                decision = decide(known, left, now=now, operation=operation.id, sequence=operation.sequence)
-            if isinstance(decision, Need):
-                await self.records.load(graph_id, decision.keys, known)
-                continue
-            if suspicions < _SUSPICIONS_MAX and any(isinstance(a.error, IntegrityError) for a in decision.answers):
-                # Rows read one after the other may contradict each other while others write: look again first.
-                suspicions += 1
-                known.clear()
-                await self._back_off(suspicions)
-                continue
-            if decision.changes:
-                try:
-                    await self.records.commit(graph_id, decision.changes, operation, known)
-                except Conflict as conflict:
-                    self.counters.conflicts += 1
-                    conflicts += 1
-                    if conflicts >= limits.COMMIT_ATTEMPTS_MAX:
-                        raise Conflict(f"graph {graph_id}: others kept writing the same rows") from conflict
-                    await self._back_off(conflicts)
-                    known.clear()
-                    continue
-                self.counters.commits += 1
-            self._count(graph_id, decision)
-            answers.extend(decision.answers)
-            left = decision.left
-            await self.emit(graph_id, decision.effects)
-            await keep_alive()
-        return answers
+        run = _Transition(self, graph_id, rows if rows is not None else {}, None, keep_alive, taker)
+        return await run.to_the_end(items)
 
-    async def _load_own(self, graph_id: str, items: Sequence[Item], rows: dict[str, Row | None]) -> None:
-        first = {key for item in items if (key := _own_row(item)) and key not in rows}
-        if first:
-            await self.records.load(graph_id, first, rows)
+    async def advance(
+        self,
+        graph_id: str,
+        items: Iterable[Completed | Claim],
+        *,
+        keep_alive: KeepAlive = no_keep_alive,
+        taker: Taker | None = None,
+    ) -> list[Answer]:
+        """`transition` for what a graph mostly consists of, by the rows that this process knows already.
 
-    async def _back_off(self, conflicts: int) -> None:
+        Known rows may be old. A change made by them is good, or its commit conflicts and they are read; an answer that
+        changes nothing is only given once the item's own row has been read.
+        """
+        known = self.kept.of(graph_id)
+        run = _Transition(self, graph_id, known.rows, known, keep_alive, taker)
+        try:
+            return await run.to_the_end(items)
+        finally:
+            known.forget_absent()
+
+    async def back_off(self, conflicts: int) -> None:
+        """Let others go first, for longer the more often they did."""
         bound = min(_BACKOFF_SECONDS * 2 ** min(conflicts, 10), _BACKOFF_SECONDS_MAX)
         await self.clock.sleep(bound * self.clock.jitter())
 
-    def _count(self, graph_id: str, decision: Decision) -> None:
+    def count(self, graph_id: str, decision: Decision) -> None:
+        """Count what became of items, and log what belongs to no message."""
         for answer in decision.answers:
             if isinstance(answer.item, Fire) and answer.error is not None:
                 # It belongs to no message: the sweep tries again, and `doctor` names the damage.
@@ -210,29 +250,84 @@ class Handlers:
             self.counters.stale += answer.outcome is Outcome.STALE
             self.counters.refused += answer.outcome is Outcome.REFUSED
 
-    async def emit(self, graph_id: str, effects: Sequence[Effect]) -> None:
-        """Send what follows from a commit. Sending twice is harmless; not sending is mended by the sweep."""
+    async def emit(
+        self,
+        graph_id: str,
+        effects: Sequence[Effect],
+        rows: Mapping[str, Row | None] | None = None,
+        *,
+        taker: Taker | None = None,
+        more: bool = False,
+    ) -> None:
+        """Send what follows from a commit. Sending twice is harmless; not sending is mended by the sweep.
+
+        rows: as the commit left them. more: further commits of the same call will send more.
+        """
         ready: dict[str, list[tuple[str, int]]] = {}
+        started: list[Started] = []
         for effect in effects:
             match effect:
                 case Dispatch(task_id, run, target):
                     ready.setdefault(target, []).append((task_id, run))
+                case Started():
+                    started.append(effect)
                 case GraphEnded():
+                    self.kept.forget(graph_id)
+                    self.in_flight.pop(graph_id, None)
                     if tell := self.on_ended.get(graph_id):
                         tell()
                     if not await self.late_requests(graph_id):  # the sweep answers them first
                         await self.leave_live(graph_id)
                 case GraphRevived():
                     await self.enter_live(graph_id)
+        if taker is not None and started:
+            taker.started(graph_id, started, rows or {})
         for target, tasks in ready.items():
-            await self.dispatch(graph_id, target, list(dict.fromkeys(tasks)))
+            fresh: Sequence[tuple[str, int]] = list(dict.fromkeys(tasks))
+            if taker is not None:
+                fresh = taker.keep(graph_id, target, fresh, rows or {})
+            if fresh:
+                await self.dispatch(graph_id, target, fresh, rows=rows, more=more)
 
-    async def dispatch(self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]]) -> None:
-        """Send work messages: one task each while there are few, more in one when there is plenty (D12)."""
-        size = max(1, min(limits.BUNDLE_TASKS_MAX, len(tasks) // 8))
-        messages = bundles(lambda part: RunTasks(graph_id, target, part), tasks, size)
+    async def dispatch(
+        self,
+        graph_id: str,
+        target: str,
+        tasks: Sequence[tuple[str, int]],
+        *,
+        rows: Mapping[str, Row | None] | None = None,
+        more: bool = False,
+        size: int = 0,
+    ) -> None:
+        """Send work messages: one task each while there are few, more in one when there is plenty (D12).
+
+        rows: rows of the tasks, as far as they are known: a message says what was seen. more: this is a part of
+        plenty. size: so many tasks in each message, 0 for as many as suit.
+        """
+        flying = self.in_flight.get(graph_id, 0)
+        if not size:
+            plenty = len(tasks) + flying
+            size = limits.BUNDLE_TASKS_MAX if more else max(1, min(limits.BUNDLE_TASKS_MAX, plenty // _SHARES))
+        if len(self.in_flight) >= _COUNTED_MAX:
+            self.in_flight.clear()
+        self.in_flight[graph_id] = flying + len(tasks)
+        alone = not flying and len(tasks) == 1
+        entries = [(task, run, _seen(task, run, rows, alone=alone)) for task, run in tasks]
+
+        def make(part: tuple[tuple[str, int, Seen | None], ...]) -> Message:
+            seen = {task: what for task, _, what in part if what is not None}
+            return RunTasks(graph_id, target, tuple([(task, run) for task, run, _ in part]), seen)
+
+        messages = bundles(make, entries, size)
         await self.queues.send(self.names.work(target), [to_text(message) for message in messages])
         self.counters.dispatched += len(tasks)
+
+    def landed(self, graph_id: str, answers: Sequence[Answer]) -> None:
+        """Tasks have been heard of again."""
+        flying = self.in_flight.get(graph_id)
+        if flying:
+            heard = sum(isinstance(answer.item, Completed | Failed) for answer in answers)
+            self.in_flight[graph_id] = max(0, flying - heard)
 
     async def late_requests(self, graph_id: str) -> list[str]:
         """Extensions that were put down and not heard of yet, by the id of their request."""
@@ -316,6 +411,204 @@ class Handlers:
                     return
 
 
+class _Transition:
+    """One call of `transition` or `advance`: the items that are left, and the rows by which they are decided."""
+
+    def __init__(
+        self,
+        handlers: Handlers,
+        graph_id: str,
+        rows: dict[str, Row | None],
+        known: Known | None,
+        keep_alive: KeepAlive,
+        taker: Taker | None,
+    ) -> None:
+        self._handlers = handlers
+        self._records = handlers.records
+        self._graph_id = graph_id
+        self._rows = rows
+        self._known = known
+        self._keep_alive = keep_alive
+        self._taker = taker
+        self._read: set[int] = set()  # items whose own row has been read since they first changed nothing
+        self._conflicts = self._suspicions = 0
+
+    async def to_the_end(self, items: Iterable[Item]) -> list[Answer]:
+        handlers, graph_id = self._handlers, self._graph_id
+        left: Sequence[Item] = list(items)
+        if self._known is not None:
+            _suppose(left, self._rows)
+        answers: list[Answer] = []
+        theirs: set[int] = set()  # items of the taker, who is told their answers
+        rounds = 0
+        while True:
+            rounds += 1
+            if self._taker is not None and self._known is not None and (left or rounds <= _ROUNDS_MAX):
+                more = self._taker.items(graph_id)
+                theirs.update(map(id, more))
+                left = [*more, *left]  # what has been done goes before what is to be begun
+            if not left:
+                return answers
+            await self._load({key for item in left if (key := _own_row(item)) and key not in self._rows})
+            left, absent = _present(left, self._rows)
+            if absent:
+                self._give(answers, theirs, [_not_found(graph_id, item) for item in absent])
+                continue
+            operation, decision = await self._decide(left)
+            if isinstance(decision, Need):
+                await self._load(decision.keys)
+                continue
+            if self._doubtful(decision):
+                await self._back_off_in_doubt()
+                continue
+            if decision.changes:
+                try:
+                    await self._records.commit(graph_id, decision.changes, operation, self._rows)
+                except Conflict as conflict:
+                    await self._after(conflict, decision.changes, left)
+                    continue
+                handlers.counters.commits += 1
+                self._tidy(decision.changes)
+            handlers.count(graph_id, decision)
+            left = decision.left
+            self._give(answers, theirs, decision.answers)
+            handlers.landed(graph_id, decision.answers)
+            await handlers.emit(graph_id, decision.effects, self._rows, taker=self._taker, more=bool(left))
+            await self._keep_alive()
+
+    def _give(self, answers: list[Answer], theirs: set[int], given: Sequence[Answer]) -> None:
+        if theirs and self._taker is not None:
+            self._taker.answered(self._graph_id, [a for a in given if id(a.item) in theirs], self._rows)
+            given = [answer for answer in given if id(answer.item) not in theirs]
+        answers.extend(given)
+
+    async def _load(self, keys: Collection[str]) -> None:
+        if keys:
+            if self._known is None:
+                await self._records.load(self._graph_id, keys, self._rows)
+            else:
+                await self._handlers.kept.load(self._graph_id, self._known, keys)
+
+    async def _decide(self, items: Sequence[Item]) -> tuple[Operation, Decision | Need]:
+        records, graph_id = self._records, self._graph_id
+        take = self._taker.offer(graph_id) if self._taker is not None else None
+        operation = records.begin(graph_id)
+        now = self._handlers.clock.now()
+        decision = decide(self._rows, items, now=now, operation=operation.id, sequence=operation.sequence, take=take)
+        if isinstance(decision, Decision) and not operation.sequence and changes_event(decision.changes, 0):
+            # Only facts need a number, and finding it takes a new process some reads: claims do without.
+            operation = await records.operation(graph_id)
+            now = self._handlers.clock.now()
+            decision = decide(
+                self._rows, items, now=now, operation=operation.id, sequence=operation.sequence, take=take
+            )
+        return operation, decision
+
+    def _doubtful(self, decision: Decision) -> bool:
+        """Whether the decision rests on rows that must be read first; they are dropped then."""
+        if self._suspicions < _SUSPICIONS_MAX and any(isinstance(a.error, IntegrityError) for a in decision.answers):
+            # Rows read one after the other may contradict each other while others write: look again first.
+            self._suspicions += 1
+            self._go_fresh()
+            return True
+        if self._known is None:
+            return False
+        # By rows that were kept, only a change can be made: its etags tell whether they are old.
+        idle = [a.item for a in decision.answers if a.outcome is not Outcome.APPLIED and id(a.item) not in self._read]
+        for item in idle:
+            self._read.add(id(item))
+            self._rows.pop(_own_row(item), None)
+        return bool(idle)
+
+    async def _back_off_in_doubt(self) -> None:
+        if self._suspicions:
+            await self._handlers.back_off(self._suspicions)
+
+    def _go_fresh(self) -> None:
+        """Go by nothing any more that was read or kept before."""
+        if self._known is not None:
+            self._handlers.kept.forget(self._graph_id)
+            self._known = None
+            self._rows = {}
+        self._rows.clear()
+
+    async def _after(self, conflict: Conflict, changes: Sequence[Change], items: Sequence[Item]) -> None:
+        """Others wrote first: forget what may be old. Raises Conflict when that has happened too often."""
+        self._handlers.counters.conflicts += 1
+        self._conflicts += 1
+        if self._conflicts >= limits.COMMIT_ATTEMPTS_MAX:
+            raise Conflict(f"graph {self._graph_id}: others kept writing the same rows") from conflict
+        if self._known is None or self._conflicts > _KEPT_CONFLICTS_MAX:
+            await self._handlers.back_off(self._conflicts)
+            self._go_fresh()
+            return
+        failed = changes[conflict.index].key if conflict.index is not None else ""
+        if failed.startswith("event:"):
+            await self._handlers.back_off(self._conflicts)  # the rows were not at fault
+            return
+        own = {_own_row(item) for item in items}
+        for change in changes:
+            if not failed or change.key == failed or (failed in own and change.key in own):
+                self._rows.pop(change.key, None)
+
+    def _tidy(self, changes: Sequence[Change]) -> None:
+        """Keep no row longer than somebody may want it, and none that others here have made old."""
+        if self._known is None:
+            self._handlers.kept.written(self._graph_id, [change.key for change in changes])
+            return
+        for change in changes:
+            if isinstance(change, Insert) or (
+                isinstance(change, Merge) and change.columns.get("state") == TaskState.COMPLETED
+            ):
+                self._rows.pop(change.key, None)
+
+
+def _not_found(graph_id: str, item: Item) -> Answer:
+    missing = NotFound(f"graph {graph_id} has no row {_own_row(item)}")
+    return Answer(item, Outcome.REFUSED, str(missing), missing)
+
+
+def _suppose(items: Sequence[Item], rows: dict[str, Row | None]) -> None:
+    """Take rows as their worker says that it left them; if it is wrong, the commit conflicts and they are read."""
+    for item in items:
+        if isinstance(item, Completed) and item.etag:
+            key = row_key(item.task_id)
+            row = rows.get(key)
+            if row is None or row.etag == item.etag:
+                continue
+            if row.columns.get("run") == item.run and row.columns.get("state") in (
+                TaskState.PENDING,
+                TaskState.RUNNING,
+            ):
+                columns = {**row.columns, "state": str(TaskState.RUNNING), "claim": item.claim}
+                rows[key] = Row(key, item.etag, columns)
+
+
+def _seen(task_id: str, run: int, rows: Mapping[str, Row | None] | None, *, alone: bool) -> Seen | None:
+    """What a work message says of a task, None if its row is not known as it stands."""
+    row = rows.get(row_key(task_id)) if rows is not None else None
+    if rows is None or row is None:
+        return None
+    columns = row.columns
+    definition = columns.get("task")
+    if columns.get("state") != TaskState.PENDING or columns.get("run") != run or not isinstance(definition, str):
+        return None
+    if len(definition) > _SEEN_CHARS_MAX or columns.get("schema", 1) != SCHEMA:
+        return None  # long ones would make for many messages
+    after = _only_next(task_id, columns, rows) if alone else ""
+    return Seen(row.etag, str(columns.get("label", "")), definition, after)
+
+
+def _only_next(task_id: str, columns: Columns, rows: Mapping[str, Row | None]) -> str:
+    """The task that waits for this one alone, if it is all that does; "" otherwise."""
+    (after, *others) = json.loads(str(columns.get("dependents", "[]"))) or [""]
+    if others or not is_task_id(after):
+        return ""
+    row = rows.get(row_key(after))
+    waits = row is not None and row.columns.get("requiresLeft") == ids_text([task_id])
+    return after if waits else ""
+
+
 def _present(items: Sequence[Item], rows: Mapping[str, Row | None]) -> tuple[list[Item], list[Item]]:
     """Items whose task exists, and those whose task does not: a message may be foreign, or early."""
     present: list[Item] = []
@@ -331,10 +624,12 @@ def _own_row(item: Item) -> str:
     return row_key(task_id) if task_id else ""
 
 
-def _items(message: TaskCompleted | TaskFailed | Rerun) -> list[Item]:
+def _completed(message: TaskCompleted) -> list[Completed]:
+    return [Completed(r.task, r.run, r.claim, r.ended, r.resolution, r.etag) for r in message.tasks]
+
+
+def _items(message: TaskFailed | Rerun) -> list[Item]:
     match message:
-        case TaskCompleted():
-            return [Completed(r.task, r.run, r.claim, r.ended, r.resolution) for r in message.tasks]
         case TaskFailed():
             return [Failed(r.task, r.run, r.claim, r.ended, r.resolution, r.exception) for r in message.tasks]
         case Rerun():

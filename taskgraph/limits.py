@@ -51,4 +51,7 @@ SWEEP_SECONDS: Final = 30.0
 ABANDONED_SECONDS: Final = 24 * 3600.0  # a submission that has not started for so long never will
 RUNS_KEPT_MAX: Final = 20  # earlier runs listed on a task row; the event rows hold all
 BUNDLE_TASKS_MAX: Final = 32  # tasks in one work or result message
+KEPT_ROWS_MAX: Final = 120_000  # rows that a process remembers over all graphs; about 2 KB each
+READ_ALONE_MAX: Final = 6  # so many rows are read one by one, whatever lies beside them
+READ_PAGE_WORTH: Final = 8  # keys for which a page of up to 1,000 rows is read instead of each alone
 REASON_CHARS_MAX: Final = 1_000

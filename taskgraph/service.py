@@ -37,15 +37,22 @@ Watcher = Callable[[GraphState], Awaitable[None]]
 
 
 async def sweep_forever(app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS) -> None:
-    """Sweep now, and then every so often (with jitter, so that copies do not keep step)."""
+    """Sweep now, and then every so often (with jitter, so that copies do not keep step).
+
+    Half as often while there is no live graph. Nothing of a graph that comes meanwhile is due before
+    limits.REDISPATCH_SECONDS, so that it is found no later than a graph that was there all along.
+    """
     while not stop.is_set():
+        pause = period_seconds
         try:
             swept = await sweep(app.handlers, period_seconds=period_seconds)
+            if swept.graphs == 0:
+                pause *= 2
             if swept.reminded or swept.leases_lost or swept.relays_fired or swept.requests_resent or swept.failed:
                 log.info("sweep: %s", swept)
         except StorageError as error:
             log.warning("the sweep could not finish: %s", error)
-        await wait_any((stop,), period_seconds * (0.75 + app.clock.jitter() / 2))
+        await wait_any((stop,), pause * (0.75 + app.clock.jitter() / 2))
 
 
 @contextlib.asynccontextmanager
@@ -81,10 +88,19 @@ def _held(app: App, workers: Sequence[Worker]) -> Iterator[None]:
 
 async def serve(app: App, stop: asyncio.Event, *, workers: Sequence[Worker] = ()) -> None:
     """Handle events and sweep (and work, if workers are given) until told to stop."""
+    consumer = app.consumer()
+    _attach(consumer, workers)
     with _held(app, workers):
-        loops = [app.consumer().run(stop), sweep_forever(app, stop), *(worker.run(stop) for worker in workers)]
+        loops = [consumer.run(stop), sweep_forever(app, stop), *(worker.run(stop) for worker in workers)]
         async with running(*loops, stop=stop):
             await stop.wait()
+
+
+def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
+    """Workers report to the consumer of their process; the first also takes what becomes ready in its commits."""
+    if workers:
+        consumer.taker = workers[0]
+        workers[0].attach(consumer)
 
 
 async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
@@ -102,6 +118,7 @@ async def run_graph(
     that is in the queues is handled too: there is one set of queues for all graphs of a store.
     """
     consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
+    _attach(consumer, workers)
     with _held(app, workers):
         await sweep_graph(app.handlers, graph_id, Swept(), at_once=True)
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.

@@ -1,19 +1,26 @@
 """Take ready tasks from work queues, claim them, run them, report.
 
-What this room is for: everything between a work message and a result message. A run begins only after its claim is
-committed (P5), and its result counts only with that claim (P6); the lease on the row and the message are renewed
-together while it runs. On SIGTERM unfinished runs go back at once. It never moves a task by its own rules: claims,
-renewals and hand-backs go through the same decisions as everything else.
+What this room is for: everything between a work message and a result. A run begins only after its claim is committed
+(P5), and its result counts only with that claim (P6); the lease on the row and the message are renewed together while
+it runs. On SIGTERM unfinished runs go back at once. It never moves a task by its own rules: claims, results, renewals
+and hand-backs go through the same decisions as everything else.
+
+Results go to the events queue, as many in one message as there are when it can be sent. Where a desk of the same
+process handles events (`run`, `serve --worker`), they go straight into its next commit, which may claim for this worker
+what it makes ready: `Worker` is that desk's `Taker`. A worker without a desk that has run the one task of a graph which
+is under way, and knows that just one task waits for it, makes that commit by itself.
 """
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from taskgraph import limits
 from taskgraph.clock import Clock
@@ -26,24 +33,26 @@ from taskgraph.errors import (
     TaskgraphError,
 )
 from taskgraph.executors import Executor, Executors, Outcome, Work
-from taskgraph.handlers import Handlers
-from taskgraph.layout import gathered
+from taskgraph.handlers import Handled, Handlers
+from taskgraph.layout import SCHEMA, gathered
 from taskgraph.messages import (
     Message,
     RunTasks,
+    Seen,
     TaskCompleted,
     TaskFailed,
     TaskResult,
     bundles,
     to_text,
 )
-from taskgraph.model import TaskState, row_key
+from taskgraph.model import TaskState, ids_text, is_task_id, row_key
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, release
+from taskgraph.propagation import Started, Take
 from taskgraph.rows import NewerSchema
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.tables import Row
-from taskgraph.transitions import CannotRun, Claim, HandBack, Item, LeaseLost, Renew
+from taskgraph.storage.tables import Row, Value
+from taskgraph.transitions import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Renew
 from taskgraph.transitions import Outcome as Decided
 from taskgraph.wakeup import Pacer, Wakeup
 
@@ -53,16 +62,65 @@ _LOG_CHUNK_BYTES: Final = 256 * 1024
 _LOG_FLUSH_SECONDS: Final = 1.0
 _GIVE_BACK_SECONDS: Final = 10.0  # until a worker that lacks an executor is offered the same task again
 _REPORT_SECONDS_MAX: Final = 600.0  # a result is tried for so long; after that the lease decides
+_AHEAD_SECONDS: Final = 0.25  # tasks are claimed ahead as long as they would begin within this time
+_AHEAD_PER_SLOT: Final = 8
+_AHEAD_INSTANT: Final = 128  # of those that take no time
+_STOCK_SECONDS: Final = 0.5  # ready tasks are kept for so long without a slot; then others are offered them
+_STOCK_MAX: Final = 512
+_INSTANT_SECONDS: Final = 0.0005
+_FORGET: Final = 0.8  # weight of what was, in a mean of late
 
 
-@dataclass(slots=True)
+class Desk(Protocol):
+    """Who handles events in this process."""
+
+    def look(self, graph_id: str) -> "asyncio.Task[None]":
+        """There is something in hand for this graph."""
+        ...
+
+    async def hand_in(self, message: Message) -> Handled:
+        """Have a message handled. Raises StorageError."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A work message in hand, kept until every run that was claimed by it has been reported."""
+
+    delivery: Delivery
+    open: int = 1  # runs, and one for taking it apart
+    busy_until: datetime | None = None  # it came back for a run that still has its lease
+
+
+@dataclass(slots=True, eq=False)
 class Claimed:
-    """One run that this worker holds."""
+    """One run that this worker holds. etag: of its row, "" if not known. next: see messages.Seen."""
 
     work: Work
     executor: Executor
+    held: _Held | None = None
+    etag: str = ""
+    next: str = ""
+    since: float = 0.0  # claimed or renewed
+    began: float = 0.0
     handle: asyncio.Task[Outcome] | None = None
+    outcome: Outcome | None = None
+    error: BaseException | None = None
     lost: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Ready:
+    """A task that can be claimed, and that nobody else has been told of lately. held: the message it came by."""
+
+    task_id: str
+    run: int
+    target: str
+    definition: str
+    since: float
+    held: _Held | None = None
+    seen: Seen | None = None
+    claim: Claim | None = None
 
 
 @dataclass(slots=True)
@@ -77,7 +135,7 @@ class WorkerCounters:
 
 
 class Worker:
-    """One worker: some targets, some slots."""
+    """One worker: some targets, some slots. With a desk (`attach`), its results go straight to that."""
 
     def __init__(
         self,
@@ -104,24 +162,46 @@ class Worker:
         self._wakeup = wakeup
         self._clock: Clock = handlers.clock
         self._slots = slots
-        self._free = slots
-        self._freed = asyncio.Event()
         self._lease_seconds = lease_seconds
         self._idle_seconds_max = idle_seconds_max
         self._store_url = store_url
-        self._taking: set[asyncio.Task[None]] = set()
-        self._stopping = False
+        self._desk: Desk | None = None
         self._turn = 0
-        self._running: set[asyncio.Task[Outcome]] = set()
+        self._stopping = False
+        self._freed = asyncio.Event()
+        self._reserved = 0  # places for what is being received, or claimed
+        self._waiting: deque[Claimed] = deque()  # claimed, and not begun
+        self._running: dict[asyncio.Task[Outcome], Claimed] = {}
+        self._stock: dict[str, deque[_Ready]] = {}
+        self._stocked = 0
+        self._results: dict[str, list[tuple[Completed, Claimed]]] = {}  # for the desk
+        self._in_commit: dict[str, dict[int, tuple[Item, Claimed | _Ready]]] = {}
+        self._outbox: dict[str, list[Claimed]] = {}
+        self._reporters: dict[str, asyncio.Task[None]] = {}
+        self._held: set[_Held] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._expiring = self._pulling = False
+        self._ids: list[str] = []
+        self._seconds: float | None = None  # of a run, of late
+        self._per_message = 1.0  # tasks, of late
+        self._crowded: set[str] = set()  # graphs that others move as well
+        self._fits = functools.lru_cache(maxsize=1000)(self._fits_now)
+
+    def attach(self, desk: Desk) -> None:
+        """Report to this desk from now on."""
+        self._desk = desk
+
+    # --- receiving
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until told to stop; then hand unfinished runs back and return."""
         pacer = Pacer(self._clock, seconds_max=self._idle_seconds_max)
         queues = [self.handlers.names.work(target) for target in self.targets]
         stopped = asyncio.ensure_future(stop.wait())
+        beat = asyncio.create_task(self._beat())
         try:
             while not stop.is_set():
-                if self._free <= 0:
+                if self._capacity() <= 0:
                     self._freed.clear()
                     freed = asyncio.ensure_future(self._freed.wait())
                     await asyncio.wait((freed, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -141,35 +221,48 @@ class Worker:
         finally:
             stopped.cancel()
             await self._hand_everything_back()
+            beat.cancel()
+            await asyncio.wait((beat,))
 
     async def _receive(self, queues: Sequence[str]) -> bool:
         found = False
         self._turn += 1  # each target is first in turn: a full queue must not starve the others
         turn = self._turn % len(queues)
         for queue in (*queues[turn:], *queues[:turn]):
-            if self._free <= 0:
+            capacity = self._capacity()
+            if capacity <= 0:
                 break
-            count = min(self._free, limits.RECEIVE_MAX)
+            count = min(limits.RECEIVE_MAX, max(1, int(capacity / self._per_message)))
             deliveries = await self.handlers.queues.receive(queue, count=count, lease_seconds=self._lease_seconds)
+            self._reserved += len(deliveries)
             for delivery in deliveries:
                 found = True
-                self._free -= 1
-                task = asyncio.create_task(self._guard(delivery))
-                self._taking.add(task)
-                task.add_done_callback(self._taking.discard)
+                self._background(self._guard(delivery))
         return found
 
-    async def _hand_everything_back(self) -> None:
-        self._stopping = True
-        for running in list(self._running):
-            running.cancel()
-        if self._taking:
-            await asyncio.wait(self._taking)
+    def _capacity(self) -> int:
+        """How many more tasks may be claimed now."""
+        if self._stopping:
+            return 0
+        room = self._slots - len(self._running) - len(self._waiting) - self._reserved
+        if self._seconds is not None:
+            instant = self._seconds < _INSTANT_SECONDS
+            most = _AHEAD_INSTANT if instant else self._slots * _AHEAD_PER_SLOT
+            room += min(most, int(_AHEAD_SECONDS * self._slots / max(self._seconds, 1e-6)))
+        return room
+
+    def _background(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _guard(self, delivery: Delivery) -> None:
         """Take one delivery; whatever goes wrong with it must not cost the worker."""
+        place = contextlib.ExitStack()
+        place.callback(self._give_up_place)
+        held = _Held(delivery)
         try:
-            await self._take(delivery)
+            await self._take(held, place)
         except (Conflict, StorageUnavailable) as error:
             # The lease on the rows decides from here; the message comes back by itself.
             log.warning("work message %s: %s", delivery.id, error)
@@ -182,36 +275,61 @@ class Worker:
             with contextlib.suppress(StorageError):  # then it stays leased, and comes back
                 await self.poison.failed(delivery, f"{type(error).__name__}: {error}")
         finally:
-            self._free += 1
-            self._freed.set()
+            place.close()
 
-    async def _take(self, delivery: Delivery) -> None:
+    def _give_up_place(self) -> None:
+        self._reserved -= 1
+        self._freed.set()
+
+    async def _take(self, held: _Held, place: contextlib.ExitStack) -> None:
+        delivery = held.delivery
         message = await self.poison.read(delivery, _misplaced)
         if not isinstance(message, RunTasks):
             return  # set aside, or left to a newer version
+        self._per_message = self._per_message * _FORGET + len(message.tasks) * (1 - _FORGET)
+        found = await self._look_up(message, held)
+        if found is None:
+            return  # set aside
+        ready = await self._choose(message, found)
+        for one in ready:
+            one.held = held
+        held.open += len(ready)
+        place.close()  # what is claimed is counted from here on
+        room = max(0, self._capacity())
+        if ready[room:]:
+            self._put_by(message.graph, ready[room:])
+        if ready[:room]:
+            await self._claim(message.graph, ready[:room])
+        await self._release(held)
+
+    async def _look_up(self, message: RunTasks, held: _Held) -> list[_Ready] | None:
+        """The tasks of a message that stand ready; None if the message was set aside.
+
+        What a message says of a task is believed at its first delivery: the claim fails if it is no longer so.
+        """
+        now = self._clock.monotonic()
+        if held.delivery.dequeue_count == 1 and all(task_id in message.seen for task_id, _ in message.tasks):
+            return [
+                _Ready(task_id, run, message.target, seen.definition, now, seen=seen)
+                for task_id, run in message.tasks
+                if (seen := message.seen[task_id])
+            ]
         rows: dict[str, Row | None] = {}
         keys = [row_key(task_id) for task_id, _ in message.tasks]
         await self.handlers.records.load(message.graph, keys, rows)
         missing = [key for key in keys if rows[key] is None]
         if len(missing) == len(keys):
             # Foreign, or of a graph that is gone: tried a few times, since a message may be early, then set aside.
-            await self.poison.failed(delivery, f"graph {message.graph} has no row {missing[0]}")
-            return
-        ready, busy_until = await self._sift(message, rows, delivery)
-        chosen, extra = await self._choose(message, ready, rows)
-        try:
-            claimed = await self._claim(message.graph, chosen, rows) if chosen else []
-            if claimed:
-                delivery = await self._work(message.graph, claimed, delivery)
-        finally:
-            self._free += extra
-            self._freed.set()
-        await self._acknowledge(delivery, busy_until)
+            await self.poison.failed(held.delivery, f"graph {message.graph} has no row {missing[0]}")
+            return None
+        ready = await self._sift(message, rows, held)
+        return [
+            _Ready(task_id, run, message.target, await self._definition(message.graph, task_id, rows), now)
+            for task_id, run in ready
+        ]
 
-    async def _sift(
-        self, message: RunTasks, rows: Mapping[str, Row | None], delivery: Delivery
-    ) -> tuple[list[tuple[str, int]], datetime | None]:
-        """Which runs of a message can be claimed; and until when to keep a message that came back for a live run.
+    async def _sift(self, message: RunTasks, rows: Mapping[str, Row | None], held: _Held) -> list[tuple[str, int]]:
+        """Which runs of a message can be claimed; also, until when to keep a message that came back for a live run.
 
         A message that comes back belongs to a worker that died, or is slow: once the lease of its run has ended, the
         run is given up here, without waiting for the sweep.
@@ -219,7 +337,6 @@ class Worker:
         now = self._clock.now()
         ready: list[tuple[str, int]] = []
         ended: list[Item] = []
-        busy_until: datetime | None = None
         for task_id, run in message.tasks:
             row = rows[row_key(task_id)]
             if row is None or row.columns.get("run") != run:
@@ -227,57 +344,44 @@ class Worker:
             state = row.columns.get("state")
             if state == TaskState.PENDING:
                 ready.append((task_id, run))
-            elif state == TaskState.RUNNING and delivery.dequeue_count > 1:
+            elif state == TaskState.RUNNING and held.delivery.dequeue_count > 1:
                 lease_until = row.columns.get("leaseUntil")
                 if not isinstance(lease_until, datetime) or lease_until < now:
                     ended.append(LeaseLost(task_id, run, str(row.columns.get("claim", ""))))
-                elif busy_until is None or busy_until < lease_until:
-                    busy_until = lease_until
+                elif held.busy_until is None or held.busy_until < lease_until:
+                    held.busy_until = lease_until
         if ended:
             await self.handlers.transition(message.graph, ended)
-        return ready, busy_until
+        return ready
 
-    async def _choose(
-        self, message: RunTasks, ready: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
-    ) -> tuple[list[tuple[str, int, Executor, dict[str, Any]]], int]:
-        """Runs to claim now, with what runs them, and how many further slots they take.
-
-        What this worker cannot run, or has no slot for, is given back to the queue for others.
-        """
-        able: list[tuple[str, int, Executor, dict[str, Any]]] = []
+    async def _choose(self, message: RunTasks, found: Sequence[_Ready]) -> list[_Ready]:
+        """Those that this worker can run; what it cannot is given back to the queue for others."""
+        able: list[_Ready] = []
         unable: list[tuple[str, int, str]] = []
-        for task_id, run in ready:
-            definition = await self._definition(message.graph, task_id, rows)
-            reason = self.executors.why_not(definition)
+        for one in found:
+            reason = self.executors.why_not(_read_definition(message.graph, one.task_id, one.definition))
             if reason is None:
-                able.append((task_id, run, self.executors.choose(definition), definition))
+                able.append(one)
             else:
-                unable.append((task_id, run, reason))
+                unable.append((one.task_id, one.run, reason))
         if unable:
             await self._give_back(message, unable)
-        extra = 0
-        if not all(executor.instant for _, _, executor, _ in able):
-            extra = max(0, min(len(able) - 1, self._free))
-            rest = [(task_id, run) for task_id, run, _, _ in able[1 + extra :]]
-            if rest:
-                await self.handlers.dispatch(message.graph, message.target, rest)
-            able = able[: 1 + extra]
-            self._free -= extra
-        return able, extra
+        return able
 
-    async def _definition(self, graph_id: str, task_id: str, rows: Mapping[str, Row | None]) -> dict[str, Any]:
+    async def _definition(self, graph_id: str, task_id: str, rows: Mapping[str, Row | None]) -> str:
         row = rows[row_key(task_id)]
         text = str(row.columns.get("task", "")) if row else ""
         if not text:
             (longer,) = await self.handlers.records.tables.get(graph_id, [f"definition:{task_id}"])
             text = gathered(longer.columns, "task") if longer else ""
+        return text
+
+    def _fits_now(self, definition: str) -> bool:
+        """Whether this worker can run a task of this definition."""
         try:
-            definition = json.loads(text)
-        except ValueError:
-            definition = None
-        if not isinstance(definition, dict):
-            raise IntegrityError(f"graph {graph_id}: task {task_id} has no definition")
-        return definition
+            return self.executors.why_not(_read_definition("", "", definition)) is None
+        except IntegrityError:
+            return False  # left to a message, whose reader says what is wrong
 
     async def _give_back(self, message: RunTasks, tasks: Sequence[tuple[str, int, str]]) -> None:
         """Put tasks back that this worker cannot run, after a pause, and say so (on the row too, for `why`)."""
@@ -290,96 +394,264 @@ class Worker:
         queue = self.handlers.names.work(message.target)
         await self.handlers.queues.send(queue, [to_text(again)], delay_seconds=_GIVE_BACK_SECONDS)
 
-    async def _claim(
-        self,
-        graph_id: str,
-        chosen: Sequence[tuple[str, int, Executor, dict[str, Any]]],
-        rows: dict[str, Row | None],
-    ) -> list[Claimed]:
-        lease_until = self._clock.now() + timedelta(seconds=self._lease_seconds)
-        by_task = {task_id: (executor, definition) for task_id, _, executor, definition in chosen}
-        labels = {
-            task_id: str(row.columns.get("label", "")) for task_id, *_ in chosen if (row := rows[row_key(task_id)])
-        }
-        claims: list[Item] = [
-            Claim(task_id, run, self._clock.new_id(), self.name, lease_until) for task_id, run, _, _ in chosen
-        ]
-        claimed: list[Claimed] = []
+    # --- claiming
+
+    async def _claim(self, graph_id: str, ready: Sequence[_Ready]) -> None:
+        """Claim ready tasks, and have those run that are this worker's then."""
+        by_task = {one.task_id: one for one in ready}
+        claims = [self._claim_of(one) for one in ready]
+        self._reserved += len(ready)
+        try:
+            if self._desk is not None:
+                rows = self.handlers.kept.of(graph_id).rows
+                answers = await self.handlers.advance(graph_id, claims)
+            else:
+                rows = {row_key(one.task_id): _as_seen(one, one.seen) for one in ready if one.seen is not None}
+                answers = await self.handlers.transition(graph_id, claims, rows=rows)
+        finally:
+            self._reserved -= len(ready)
+            self._freed.set()
         newer: NewerSchema | None = None
-        for answer in await self.handlers.transition(graph_id, claims, rows=rows):
-            item = answer.item
+        begun = False
+        for answer in answers:
             if isinstance(answer.error, NewerSchema):
                 newer = answer.error
-            if not isinstance(item, Claim) or answer.outcome not in (Decided.APPLIED, Decided.REPEATED):
+            item = answer.item
+            if not isinstance(item, Claim):
                 continue
-            executor, definition = by_task[item.task_id]
-            work = Work(
-                graph_id=graph_id,
-                task_id=item.task_id,
-                run=item.run,
-                label=labels.get(item.task_id, ""),
-                claim=item.claim,
-                definition=definition,
-                store_url=self._store_url,
-            )
-            claimed.append(Claimed(work, executor))
-        if newer is not None and not claimed:
+            one = by_task[item.task_id]
+            if answer.outcome in (Decided.APPLIED, Decided.REPEATED):
+                begun = True
+                self._begin(graph_id, one, item, rows)
+            elif one.held is not None and answer.error is None:
+                await self._release(one.held)
+        self._fill()
+        if newer is not None and not begun:
             raise newer  # left to who knows the row; with other runs claimed, the sweep says it again
-        return claimed
 
-    async def _work(self, graph_id: str, claimed: Sequence[Claimed], delivery: Delivery) -> Delivery:
-        """Run what was claimed and report each as it ends; gives the delivery with its latest receipt."""
-        keeper = _Keeper(self, graph_id, claimed, delivery)
-        beat: asyncio.Task[None] | None = None
-        for one in claimed:
-            one.handle = asyncio.create_task(self._execute(one))
-            self._running.add(one.handle)
-            one.handle.add_done_callback(self._running.discard)
-            if self._stopping:
-                one.handle.cancel()
-        pending = {one.handle: one for one in claimed if one.handle is not None}
-        # Runs that end at once need no heartbeat, and are reported together.
-        await asyncio.wait(pending, timeout=0 if all(one.executor.instant for one in claimed) else 0.005)
+    def _claim_of(self, one: _Ready) -> Claim:
+        lease_until = self._clock.now() + timedelta(seconds=self._lease_seconds)
+        if one.claim is None:
+            one.claim = Claim(one.task_id, one.run, self._clock.new_id(), self.name, lease_until)
+        else:  # tried before: should that have come through after all, it is still ours
+            one.claim = Claim(one.task_id, one.run, one.claim.claim, self.name, lease_until)
+        return one.claim
+
+    def _begin(self, graph_id: str, ready: _Ready, claim: Claim, rows: Mapping[str, Row | None]) -> None:
+        row = rows.get(row_key(claim.task_id))
+        label = ready.seen.label if ready.seen is not None else str(row.columns.get("label", "")) if row else ""
+        work = self._work(graph_id, claim.task_id, claim.run, claim.claim, label, ready.definition)
+        one = Claimed(work, self.executors.choose(work.definition), ready.held, row.etag if row else "")
+        one.next = ready.seen.next if ready.seen is not None else ""
+        self._admit(one)
+
+    def _work(self, graph_id: str, task_id: str, run: int, claim: str, label: str, definition: str) -> Work:
+        return Work(
+            graph_id=graph_id,
+            task_id=task_id,
+            run=run,
+            label=label,
+            claim=claim,
+            definition=_read_definition(graph_id, task_id, definition),
+            store_url=self._store_url,
+        )
+
+    def _admit(self, one: Claimed) -> None:
+        one.since = one.began = self._clock.monotonic()
+        if one.held is not None:
+            self._held.add(one.held)
+        self._waiting.append(one)
+
+    # --- stock: ready tasks that nobody else has been told of lately
+
+    def _put_by(self, graph_id: str, ready: Iterable[_Ready]) -> None:
+        stock = self._stock.setdefault(graph_id, deque())
+        before = len(stock)
+        stock.extend(ready)
+        self._stocked += len(stock) - before
+        if not self._expiring:
+            self._expiring = True
+            self._background(self._expire())
+
+    def _pop_stock(self, graph_id: str, count: int) -> list[_Ready]:
+        stock = self._stock.get(graph_id)
+        if not stock or count <= 0:
+            return []
+        popped = [stock.popleft() for _ in range(min(count, len(stock)))]
+        self._stocked -= len(popped)
+        if not stock:
+            del self._stock[graph_id]
+        return popped
+
+    async def _expire(self) -> None:
+        """Tell others of what has been kept too long; give claims back that have waited too long for a slot."""
         try:
-            while pending:
-                done = [handle for handle in pending if handle.done()]
-                if done:
-                    finished = [pending.pop(handle) for handle in done]
-                    keeper.drop(finished)
-                    await self._report(graph_id, finished)
-                    continue
-                if beat is None:
-                    beat = asyncio.create_task(keeper.beat())
-                await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            while (self._stocked or self._waiting) and not self._stopping:
+                await self._clock.sleep(_STOCK_SECONDS / 2)
+                now = self._clock.monotonic()
+                for graph_id, stock in list(self._stock.items()):
+                    old = sum(now - one.since >= _STOCK_SECONDS for one in stock)
+                    await self._tell_others(graph_id, self._pop_stock(graph_id, old))
+                await self._give_back_waiting(now)
         finally:
-            if beat is not None:
-                beat.cancel()
-                await asyncio.wait((beat,))
-        return keeper.delivery
+            self._expiring = False
+
+    async def _tell_others(self, graph_id: str, ready: Sequence[_Ready]) -> None:
+        by_target: dict[str, list[tuple[str, int]]] = {}
+        for one in ready:
+            by_target.setdefault(one.target, []).append((one.task_id, one.run))
+        for target, tasks in by_target.items():
+            try:
+                await self.handlers.dispatch(graph_id, target, tasks, size=min(8, max(1, len(tasks) // 16)))
+            except StorageError as error:
+                log.warning("graph %s: %d ready tasks are left to the sweep: %s", graph_id, len(tasks), error)
+                return
+        for one in ready:
+            if one.held is not None:
+                await self._release(one.held)
+
+    async def _give_back_waiting(self, now: float) -> None:
+        late = [one for one in self._waiting if now - one.began >= 2 * _STOCK_SECONDS]
+        if not late:
+            return
+        self._waiting = deque(one for one in self._waiting if one not in late)
+        by_graph: dict[str, list[Claimed]] = {}
+        for one in late:
+            by_graph.setdefault(one.work.graph_id, []).append(one)
+        for graph_id, held in by_graph.items():
+            await self._hand_back(graph_id, held, f"worker {self.name} had no slot for it")
+
+    def _pull(self) -> None:
+        """Claim from the stock what there is room for."""
+        if not self._stocked or self._capacity() <= 0:
+            return
+        if self._desk is not None:
+            for graph_id in list(self._stock):
+                self._desk.look(graph_id)
+        elif not self._pulling:
+            self._pulling = True
+            self._background(self._pull_all())
+
+    async def _pull_all(self) -> None:
+        try:
+            while self._stocked and (room := self._capacity()) > 0:
+                graph_id = next(iter(self._stock))
+                ready = self._pop_stock(graph_id, room)
+                try:
+                    await self._claim(graph_id, ready)
+                except TaskgraphError as error:
+                    log.warning("graph %s: %d ready tasks are left to the sweep: %s", graph_id, len(ready), error)
+        finally:
+            self._pulling = False
+
+    # --- running
+
+    def _fill(self) -> None:
+        """Begin what has been claimed, as far as there are slots."""
+        while self._waiting and not self._stopping:
+            one = self._waiting[0]
+            if one.executor.instant:
+                self._waiting.popleft()
+                self._run_at_once(one)
+            elif len(self._running) < self._slots:
+                self._waiting.popleft()
+                self._start(one)
+            else:
+                if not self._expiring:
+                    self._expiring = True
+                    self._background(self._expire())
+                return
+
+    def _run_at_once(self, one: Claimed) -> None:
+        run = one.executor.run(one.work, _no_log)
+        try:
+            run.send(None)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            self._ended(one, outcome, None)
+        except Exception as error:
+            self._ended(one, None, error)
+        else:
+            run.close()
+            self._ended(one, None, RuntimeError(f"the executor {one.executor.name} says it is instant, and waits"))
+
+    def _start(self, one: Claimed) -> None:
+        one.began = self._clock.monotonic()
+        one.handle = asyncio.create_task(self._execute(one))
+        self._running[one.handle] = one
+        one.handle.add_done_callback(self._has_ended)
+
+    def _has_ended(self, handle: "asyncio.Task[Outcome]") -> None:
+        one = self._running.pop(handle)
+        if handle.cancelled():
+            self._ended(one, None, None)
+        elif (error := handle.exception()) is not None:
+            self._ended(one, None, error)
+        else:
+            self._ended(one, handle.result(), None)
+        self._freed.set()
+        self._fill()
+        self._pull()
 
     async def _execute(self, one: Claimed) -> Outcome:
         writer = LogWriter(self.logs, one.work)
         try:
             outcome = await one.executor.run(one.work, writer.write)
         finally:
-            await asyncio.shield(writer.close())
+            if writer.used:
+                await asyncio.shield(writer.close())
         return outcome
 
-    async def _report(self, graph_id: str, finished: Sequence[Claimed]) -> None:
+    def _ended(self, one: Claimed, outcome: Outcome | None, error: BaseException | None) -> None:
+        """A run is over. Neither outcome nor error: it was cancelled."""
+        one.outcome, one.error = outcome, error
+        if outcome is not None:
+            seconds = self._clock.monotonic() - one.began
+            self._seconds = seconds if self._seconds is None else self._seconds * _FORGET + seconds * (1 - _FORGET)
+        graph_id = one.work.graph_id
+        plain = outcome is not None and not outcome.failed and outcome.result is None and not one.lost
+        if self._desk is not None and plain and not self._stopping:
+            self._results.setdefault(graph_id, []).append((self._completed(one), one))
+            self._desk.look(graph_id)
+            return
+        self._outbox.setdefault(graph_id, []).append(one)
+        if graph_id not in self._reporters:
+            reporter = self._reporters[graph_id] = asyncio.create_task(self._report_all(graph_id))
+            self._tasks.add(reporter)
+            reporter.add_done_callback(self._tasks.discard)
+
+    def _completed(self, one: Claimed) -> Completed:
+        work, outcome = one.work, one.outcome
+        if outcome is None:
+            raise RuntimeError("a result was asked for before its end")
+        ended = self._clock.now().isoformat()
+        return Completed(work.task_id, work.run, work.claim, ended, self._resolution(one, outcome), one.etag)
+
+    # --- reporting
+
+    async def _report_all(self, graph_id: str) -> None:
+        """Report what has ended, and what ends meanwhile with the next message."""
+        try:
+            while ended := self._outbox.pop(graph_id, []):
+                try:
+                    await self._report(graph_id, ended)
+                except (Conflict, StorageError) as error:
+                    log.warning("graph %s: results are left to their leases: %s", graph_id, error)
+                except Exception:
+                    log.exception("graph %s: results could not be reported", graph_id)
+        finally:
+            del self._reporters[graph_id]
+            self._freed.set()
+
+    async def _report(self, graph_id: str, ended: Sequence[Claimed]) -> None:
         completed: list[TaskResult] = []
         failed: list[TaskResult] = []
         hand_back: list[Item] = []
-        for one in finished:
-            work = one.work
-            handle = one.handle
-            if handle is None or one.lost:
+        for one in ended:
+            work, error = one.work, one.error
+            if one.lost:
                 self.counters.lost += 1
                 continue
-            if handle.cancelled():
-                reason = f"worker {self.name} was stopped"
-                hand_back.append(HandBack(work.task_id, work.run, work.claim, reason))
-                continue
-            error = handle.exception()
             if isinstance(error, OSError | StorageError):
                 # This machine is out of something, or the result could not be stored: infrastructure, a retry.
                 log.error("graph %s: task %s could not be run here: %s", graph_id, work.task_id, error)
@@ -388,13 +660,24 @@ class Worker:
             if error is not None:
                 log.error("graph %s: task %s: the executor broke", graph_id, work.task_id, exc_info=error)
                 reason = f"the executor broke: {type(error).__name__}: {error}"
-                outcome = Outcome(failed=True, exception=True, reason=reason[: limits.REASON_CHARS_MAX])
-            else:
-                outcome = handle.result()
-            result = await self._result(one, outcome)
-            (failed if outcome.failed else completed).append(result)
+                one.outcome = Outcome(failed=True, exception=True, reason=reason[: limits.REASON_CHARS_MAX])
+            if one.outcome is None:
+                reason = f"worker {self.name} was stopped"
+                hand_back.append(HandBack(work.task_id, work.run, work.claim, reason))
+                continue
+            result = await self._result(one, one.outcome)
+            (failed if one.outcome.failed else completed).append(result)
         self.counters.completed += len(completed)
         self.counters.failed += len(failed)
+        if not (len(ended) == len(completed) == 1 and await self._go_on(ended[0], completed[0])):
+            await self._send_results(graph_id, completed, failed)
+        if hand_back:
+            self.counters.handed_back += len(hand_back)
+            await self.handlers.transition(graph_id, hand_back)
+        for one in ended:
+            await self._let_go(one)
+
+    async def _send_results(self, graph_id: str, completed: Sequence[TaskResult], failed: Sequence[TaskResult]) -> None:
         messages: list[Message] = [
             *bundles(lambda part: TaskCompleted(graph_id, part), completed),
             *bundles(lambda part: TaskFailed(graph_id, part), failed),
@@ -402,19 +685,51 @@ class Worker:
         bodies = [to_text(message) for message in messages]
         if bodies:
             await self._insist(lambda: self.handlers.queues.send(self.handlers.names.events, bodies))
-        if hand_back:
-            self.counters.handed_back += len(hand_back)
-            await self.handlers.transition(graph_id, hand_back)
+
+    async def _go_on(self, one: Claimed, result: TaskResult) -> bool:
+        """Complete a run here, and take the one task that waits for it; gives whether that was done.
+
+        Only where nothing else of the graph is under way: side by side, a handler does it for many in one commit.
+        """
+        graph_id, task_id = one.work.graph_id, one.work.task_id
+        if not one.next or not one.etag or self._desk is not None or self._stopping or graph_id in self._crowded:
+            return False
+        handlers = self.handlers
+        known = handlers.kept.of(graph_id)
+        own, after = row_key(task_id), row_key(one.next)
+        if len(self._crowded) > 1000:
+            self._crowded.clear()
+        conflicts = handlers.counters.conflicts
+        try:
+            if known.rows.get(after) is None:
+                await handlers.kept.load(graph_id, known, [after])
+            row = known.rows.get(after)
+            if row is None or not self._waits_for(row, task_id):
+                known.forget_absent()
+                return False
+            known.rows.setdefault(own, _as_claimed(one))
+            item = Completed(task_id, result.run, result.claim, result.ended, result.resolution, one.etag)
+            (answer,) = await handlers.advance(graph_id, [item], taker=self)
+        except StorageError as error:
+            log.info("graph %s: a result goes to the handlers: %s", graph_id, error)
+            self._crowded.add(graph_id)
+            return False
+        if handlers.counters.conflicts > conflicts:
+            self._crowded.add(graph_id)
+        return answer.error is None
+
+    def _waits_for(self, row: Row, task_id: str) -> bool:
+        columns = row.columns
+        return (
+            columns.get("requiresLeft") == ids_text([task_id])
+            and columns.get("state") == TaskState.UNSCHEDULED
+            and columns.get("target") in self.targets
+            and self._fits(str(columns.get("task", "")))
+        )
 
     async def _result(self, one: Claimed, outcome: Outcome) -> TaskResult:
         work = one.work
-        resolution: dict[str, Any] = {"failed": outcome.failed}
-        if outcome.reason:
-            resolution["reason"] = outcome.reason[: limits.REASON_CHARS_MAX]
-        if outcome.exit_code is not None:
-            resolution["exitCode"] = outcome.exit_code
-        if not one.executor.instant:
-            resolution["logsUrl"] = self.logs.url(work.graph_id, work.task_id, work.run)
+        resolution = self._resolution(one, outcome)
         if outcome.result is not None:
             data = outcome.result
             await self._insist(
@@ -428,7 +743,19 @@ class Worker:
             ended=self._clock.now().isoformat(),
             resolution=resolution,
             exception=outcome.exception,
+            etag=one.etag,
         )
+
+    def _resolution(self, one: Claimed, outcome: Outcome) -> dict[str, Any]:
+        work = one.work
+        resolution: dict[str, Any] = {"failed": outcome.failed}
+        if outcome.reason:
+            resolution["reason"] = outcome.reason[: limits.REASON_CHARS_MAX]
+        if outcome.exit_code is not None:
+            resolution["exitCode"] = outcome.exit_code
+        if not one.executor.instant:
+            resolution["logsUrl"] = self.logs.url(work.graph_id, work.task_id, work.run)
+        return resolution
 
     async def _insist(self, call: Callable[[], Awaitable[None]]) -> None:
         """Try for a long time to get a result out: the work is done, only the word of it is missing."""
@@ -446,65 +773,300 @@ class Worker:
             else:
                 return
 
-    async def _acknowledge(self, delivery: Delivery, busy_until: datetime | None) -> None:
-        if busy_until is not None:
-            seconds = (busy_until - self._clock.now()).total_seconds() + 1.0
+    async def _hand_back(self, graph_id: str, ones: Sequence[Claimed], reason: str) -> None:
+        """Give runs back that have not begun."""
+        items = [HandBack(one.work.task_id, one.work.run, one.work.claim, reason) for one in ones]
+        self.counters.handed_back += len(items)
+        try:
+            await self.handlers.transition(graph_id, items)
+        except StorageError as error:
+            log.warning("graph %s: %d runs are left to their leases: %s", graph_id, len(items), error)
+            return
+        for one in ones:
+            await self._let_go(one)
+
+    async def _let_go(self, one: Claimed) -> None:
+        """A run has been reported: its message may go, if it was the last."""
+        if one.held is not None:
+            held, one.held = one.held, None
+            await self._release(held)
+
+    async def _release(self, held: _Held) -> None:
+        held.open -= 1
+        if held.open:
+            return
+        self._held.discard(held)
+        delivery = held.delivery
+        if held.busy_until is not None:
+            seconds = (held.busy_until - self._clock.now()).total_seconds() + 1.0
             await release(self.handlers.queues, delivery, max(1.0, seconds))
             return
         try:
             await self.handlers.queues.delete(delivery)
         except StaleDelivery:
             log.info("work message %s had been taken over when it was acknowledged", delivery.id)
+        except StorageError as error:
+            log.info("work message %s comes back: %s", delivery.id, error)
+
+    # --- the desk's taker (see handlers.Taker)
+
+    def wants(self, graph_id: str) -> bool:
+        """See Taker."""
+        if self._desk is None:
+            return False
+        return bool(self._results.get(graph_id)) or (graph_id in self._stock and self._capacity() > 0)
+
+    def items(self, graph_id: str) -> Sequence[Completed | Claim]:
+        """See Taker."""
+        if self._desk is None:
+            return ()
+        items: list[Completed | Claim] = []
+        open_items = self._in_commit.setdefault(graph_id, {})
+        for item, one in self._results.pop(graph_id, ()):
+            items.append(item)
+            open_items[id(item)] = (item, one)
+        for ready in self._pop_stock(graph_id, self._capacity()):
+            claim = self._claim_of(ready)
+            items.append(claim)
+            open_items[id(claim)] = (claim, ready)
+            self._reserved += 1
+        return items
+
+    def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
+        """See Taker."""
+        open_items = self._in_commit.get(graph_id, {})
+        done: list[Claimed] = []
+        for answer in answers:
+            item, one = open_items.pop(id(answer.item), (None, None))
+            if isinstance(one, _Ready):
+                self._reserved -= 1
+                if isinstance(item, Claim) and answer.outcome in (Decided.APPLIED, Decided.REPEATED):
+                    self._begin(graph_id, one, item, rows)
+                elif one.held is not None and answer.error is None:
+                    self._background(self._release(one.held))
+            elif one is not None:
+                if answer.error is not None:
+                    self._report_by_message(one)
+                    continue
+                self.counters.completed += 1
+                done.append(one)
+        self._fill()
+        self._freed.set()
+        held = [one for one in done if one.held is not None]
+        if held:
+            self._background(self._let_all_go(held))
+
+    async def _let_all_go(self, ones: Sequence[Claimed]) -> None:
+        for one in ones:
+            await self._let_go(one)
+
+    def _report_by_message(self, one: Claimed) -> None:
+        """The handlers' own desk counts what goes wrong with a message, and sets it aside in the end."""
+        graph_id, outcome = one.work.graph_id, one.outcome
+        if outcome is not None:
+            item = self._completed(one)
+            result = TaskResult(item.task_id, item.run, item.claim, item.ended, item.resolution)
+            self._background(self._send_and_let_go(graph_id, one, result))
+
+    async def _send_and_let_go(self, graph_id: str, one: Claimed, result: TaskResult) -> None:
+        try:
+            await self._send_results(graph_id, [result], [])
+        except StorageError as error:
+            log.warning("graph %s: a result is left to its lease: %s", graph_id, error)
+        else:
+            await self._let_go(one)
+
+    def failed(self, graph_id: str, error: Exception) -> None:
+        """See Taker."""
+        again = isinstance(error, StorageError) and not self._stopping
+        for item, one in self._in_commit.pop(graph_id, {}).values():
+            if isinstance(one, _Ready):
+                self._reserved -= 1
+                if again:
+                    self._put_by(graph_id, [one])
+            elif again and isinstance(item, Completed):
+                self._results.setdefault(graph_id, []).append((item, one))
+            else:
+                self._report_by_message(one)
+        self._freed.set()
+
+    def offer(self, graph_id: str) -> Take | None:
+        """See Taker."""
+        room = self._capacity()
+        if self._desk is None:
+            room = min(room, 1)  # it goes on with one task
+        if room <= 0:
+            return None
+        while len(self._ids) < room:
+            self._ids.append(self._clock.new_id())
+        lease_until = self._clock.now() + timedelta(seconds=self._lease_seconds)
+        return Take(self.name, lease_until, frozenset(self.targets), self._ids[:room], self._fits)
+
+    def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
+        """See Taker."""
+        used = {each.claim for each in started}
+        self._ids = [each for each in self._ids if each not in used]
+        for each in started:
+            work = self._work(graph_id, each.task_id, each.run, each.claim, each.label, each.definition)
+            row = rows.get(row_key(each.task_id))
+            one = Claimed(work, self.executors.choose(work.definition), etag=row.etag if row else "")
+            if self._desk is None and row is not None:
+                one.next = _only_dependent(row)
+            self._admit(one)
+        self._fill()
+
+    def keep(
+        self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
+    ) -> Sequence[tuple[str, int]]:
+        """See Taker."""
+        if self._desk is None or self._stopping or target not in self.targets:
+            return tasks
+        now = self._clock.monotonic()
+        kept: list[_Ready] = []
+        others: list[tuple[str, int]] = []
+        for task_id, run in tasks:
+            row = rows.get(row_key(task_id))
+            definition = str(row.columns.get("task", "")) if row else ""
+            if definition and self._fits(definition) and self._stocked + len(kept) < _STOCK_MAX:
+                kept.append(_Ready(task_id, run, target, definition, now))
+            else:
+                others.append((task_id, run))
+        if kept:
+            self._put_by(graph_id, kept)
+            self._pull()
+        return others
+
+    # --- staying alive, and stopping
+
+    async def _beat(self) -> None:
+        """Renew leases at a third of their time, until cancelled."""
+        while True:
+            await self._clock.sleep(self._lease_seconds / 3)
+            try:
+                await self._renew()
+            except TaskgraphError as error:
+                log.warning("leases could not be renewed: %s", error)
+            except Exception:  # a bug must not end the heartbeat: the runs would be lost, and done again
+                log.exception("leases could not be renewed")
+
+    async def _renew(self) -> None:
+        now = self._clock.monotonic()
+        held: dict[str, dict[str, Claimed]] = {}
+        for one in (*self._running.values(), *self._waiting):
+            if now - one.since >= self._lease_seconds / 6:
+                held.setdefault(one.work.graph_id, {})[one.work.claim] = one
+        for graph_id, by_claim in held.items():
+            try:
+                await self._renew_rows(graph_id, by_claim)
+            except TaskgraphError as error:
+                log.warning("graph %s: leases could not be renewed: %s", graph_id, error)
+        for message in list(self._held):
+            try:
+                message.delivery = await self.handlers.queues.renew(message.delivery, lease_seconds=self._lease_seconds)
+            except StaleDelivery:
+                log.info("work message %s was taken over; the lease on the rows holds", message.delivery.id)
+
+    async def _renew_rows(self, graph_id: str, by_claim: Mapping[str, Claimed]) -> None:
+        lease_until = self._clock.now() + timedelta(seconds=self._lease_seconds)
+        items: list[Item] = [
+            Renew(one.work.task_id, one.work.run, claim, lease_until) for claim, one in by_claim.items()
+        ]
+        rows: dict[str, Row | None] = {}
+        for answer in await self.handlers.transition(graph_id, items, rows=rows):
+            if not isinstance(answer.item, Renew):
+                continue
+            one = by_claim[answer.item.claim]
+            if answer.outcome is Decided.APPLIED:
+                row = rows.get(row_key(answer.item.task_id))
+                one.since, one.etag = self._clock.monotonic(), row.etag if row else ""
+            elif answer.outcome is Decided.STALE and (one.handle is None or not one.handle.done()):
+                log.warning("graph %s: task %s is lost: %s", graph_id, one.work.task_id, answer.reason)
+                one.lost = True
+                if one.handle is not None:
+                    one.handle.cancel()
+                elif one in self._waiting:
+                    self._waiting.remove(one)
+                    self._ended(one, None, None)
+
+    async def _hand_everything_back(self) -> None:
+        self._stopping = True
+        for running in list(self._running):
+            running.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
+        by_graph: dict[str, list[Claimed]] = {}
+        for one in self._waiting:
+            by_graph.setdefault(one.work.graph_id, []).append(one)
+        self._waiting.clear()
+        for graph_id, ones in by_graph.items():
+            await self._hand_back(graph_id, ones, f"worker {self.name} was stopped")
+        for graph_id in list(self._stock):
+            await self._tell_others(graph_id, self._pop_stock(graph_id, _STOCK_MAX * 100))
+        if self._desk is not None:
+            while waited := [self._desk.look(graph_id) for graph_id in self._results]:
+                await asyncio.wait(waited)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 def _misplaced(message: Message) -> str:
     return "" if isinstance(message, RunTasks) else "only run-tasks messages belong on a work queue"
 
 
-class _Keeper:
-    """Renews the lease of runs, and of the message they came by, while they run."""
+async def _no_log(data: bytes) -> None:
+    """Runs that take no time say nothing."""
 
-    def __init__(self, worker: Worker, graph_id: str, claimed: Sequence[Claimed], delivery: Delivery) -> None:
-        self._worker = worker
-        self._graph_id = graph_id
-        self._held = list(claimed)
-        self.delivery = delivery
 
-    def drop(self, finished: Sequence[Claimed]) -> None:
-        """These have ended."""
-        self._held = [one for one in self._held if one not in finished]
+@functools.lru_cache(maxsize=1000)
+def _parsed(definition: str) -> Any:
+    try:
+        return json.loads(definition)
+    except ValueError:
+        return None
 
-    async def beat(self) -> None:
-        """Renew at a third of the lease, until cancelled."""
-        worker = self._worker
-        lease_seconds = worker._lease_seconds  # noqa: SLF001 - the keeper is part of the worker
-        while True:
-            await worker._clock.sleep(lease_seconds / 3)  # noqa: SLF001
-            try:
-                await self._renew(lease_seconds)
-            except TaskgraphError as error:
-                log.warning("graph %s: leases could not be renewed: %s", self._graph_id, error)
-            except Exception:  # a bug must not end the heartbeat: the run would be lost, and done again
-                log.exception("graph %s: leases could not be renewed", self._graph_id)
 
-    async def _renew(self, lease_seconds: float) -> None:
-        worker = self._worker
-        lease_until = worker.handlers.clock.now() + timedelta(seconds=lease_seconds)
-        held = {one.work.claim: one for one in self._held}
-        items: list[Item] = [
-            Renew(one.work.task_id, one.work.run, one.work.claim, lease_until) for one in held.values()
-        ]
-        for answer in await worker.handlers.transition(self._graph_id, items):
-            if isinstance(answer.item, Renew) and answer.outcome is Decided.STALE:
-                one = held[answer.item.claim]
-                if one.handle is not None and not one.handle.done():
-                    log.warning("graph %s: task %s is lost: %s", self._graph_id, one.work.task_id, answer.reason)
-                    one.lost = True
-                    one.handle.cancel()
-        try:
-            self.delivery = await worker.handlers.queues.renew(self.delivery, lease_seconds=lease_seconds)
-        except StaleDelivery:
-            log.info("work message %s was taken over; the lease on the rows holds", self.delivery.id)
+def _read_definition(graph_id: str, task_id: str, definition: str) -> dict[str, Any]:
+    """The definition as an object; the same one for the same text. Raises IntegrityError."""
+    parsed = _parsed(definition) if len(definition) <= limits.INLINE_DEFINITION_CHARS_MAX else json_or_none(definition)
+    if not isinstance(parsed, dict):
+        raise IntegrityError(f"graph {graph_id}: task {task_id} has no definition")
+    return parsed
+
+
+def json_or_none(text: str) -> Any:
+    """What a JSON text says, None if it is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _as_seen(one: _Ready, seen: Seen) -> Row:
+    """The row of a pending task, as far as a claim asks for it."""
+    columns: dict[str, Value] = {"schema": SCHEMA, "state": str(TaskState.PENDING), "run": one.run, "label": seen.label}
+    return Row(row_key(one.task_id), seen.etag, columns)
+
+
+def _as_claimed(one: Claimed) -> Row:
+    """The row of a run of this worker, as far as its completion asks for it."""
+    work = one.work
+    columns: dict[str, Value] = {
+        "schema": SCHEMA,
+        "state": str(TaskState.RUNNING),
+        "run": work.run,
+        "claim": work.claim,
+        "label": work.label,
+        "dependents": ids_text([one.next]),
+    }
+    return Row(row_key(work.task_id), one.etag, columns)
+
+
+def _only_dependent(row: Row) -> str:
+    """The one task that requires this one, "" if there are others, or none."""
+    told = json_or_none(str(row.columns.get("dependents", "")))
+    if isinstance(told, list) and len(told) == 1 and isinstance(told[0], str) and is_task_id(told[0]):
+        return told[0]
+    return ""
 
 
 @dataclass(slots=True)
@@ -517,9 +1079,11 @@ class LogWriter:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _timer: asyncio.Task[None] | None = None
     _lost: bool = False
+    used: bool = False
 
     async def write(self, data: bytes) -> None:
         """Add bytes; they are stored within about a second."""
+        self.used = True
         if self._lost:
             return
         self._buffer += data

@@ -1,0 +1,147 @@
+"""Rows that this process has seen, kept so that they are not read again.
+
+What this room is for: a graph moves forward row by row, and whoever moves it knows most rows already, because it wrote
+them or read them with their neighbours. `KeptRows` holds them by graph, within a bound over all graphs, and reads what
+is missing in the cheaper of two ways: one by one, or a page of a range with whatever lies between. What is kept may be
+old: it may only serve to make a change, which its etag makes good or refuses, and never to answer without one. It never
+writes, and never remembers that a row is absent for longer than one transition.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from taskgraph import limits
+from taskgraph.model import TaskState
+from taskgraph.storage.tables import Range, Row, Tables
+
+_KINDS: Final = ("task:", "join:", "fork:")
+_END: Final = "\U0010ffff"
+_TRIES: Final = 3  # pages that may be read in vain before ranges have to prove their worth
+_LOOK_EVERY: Final = 64  # calls between two looks at how much is kept
+
+
+@dataclass(slots=True)
+class Known:
+    """The kept rows of one graph.
+
+    rows: by key; None for one that was looked for and does not exist, until `forget_absent`. covered: kind of row ->
+    key up to which all its rows have been read once. alone: rows that were read one by one. pages, hits: pages that
+    were read, and how many rows were found in them that somebody had asked for.
+    """
+
+    rows: dict[str, Row | None] = field(default_factory=dict)
+    covered: dict[str, str] = field(default_factory=dict)
+    alone: int = 0
+    pages: int = 0
+    hits: int = 0
+    absent: bool = False
+
+    def forget_absent(self) -> None:
+        """Nobody decides on an absence that was seen a while ago (P2)."""
+        if self.absent:
+            self.absent = False
+            for key in [key for key, row in self.rows.items() if row is None]:
+                del self.rows[key]
+
+
+class KeptRows:
+    """The kept rows of the graphs that this process is at work on."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._graphs: dict[str, Known] = {}
+        self._calls = 0
+
+    def of(self, graph_id: str) -> Known:
+        """The kept rows of a graph, which is from here on the one used last."""
+        known = self._graphs.pop(graph_id) if graph_id in self._graphs else Known()
+        self._graphs[graph_id] = known
+        self._calls += 1
+        if self._calls % _LOOK_EVERY == 0:
+            self._make_room(graph_id)
+        return known
+
+    def _make_room(self, graph_id: str) -> None:
+        total = sum(len(known.rows) for known in self._graphs.values())
+        for each in list(self._graphs):  # those used longest ago first, and the one in use last
+            if total <= limits.KEPT_ROWS_MAX:
+                return
+            total -= len(self._graphs[each].rows)
+            if each == graph_id:
+                self._graphs[
+                    each
+                ].rows.clear()  # what was covered stays so: to read it all again would be too much again
+            else:
+                del self._graphs[each]
+
+    def forget(self, graph_id: str) -> None:
+        """The graph has ended, or what is kept of it contradicts itself."""
+        self._graphs.pop(graph_id, None)
+
+    def written(self, graph_id: str, keys: Iterable[str]) -> None:
+        """These rows have been written by somebody in this process who did not go by what is kept."""
+        known = self._graphs.get(graph_id)
+        if known is not None:
+            for key in keys:
+                known.rows.pop(key, None)
+
+    async def load(self, graph_id: str, known: Known, keys: Iterable[str]) -> None:
+        """Read rows of these keys into `known`."""
+        wanted = sorted(keys)
+        if len(wanted) > limits.READ_ALONE_MAX or self._credit(known, wanted):
+            wanted = await self._load_by_pages(graph_id, known, wanted)
+        if wanted:
+            known.alone += len(wanted)
+            found = await self._tables.get(graph_id, wanted)
+            for key, row in zip(wanted, found, strict=True):
+                known.rows.setdefault(key, row)  # what others have put there since is the newer
+                known.absent = known.absent or row is None
+
+    def _credit(self, known: Known, wanted: Sequence[str]) -> bool:
+        """Whether so many rows have been read alone that a page would have been cheaper."""
+        return known.alone + len(wanted) > limits.READ_PAGE_WORTH * (known.pages + 1)
+
+    async def _load_by_pages(self, graph_id: str, known: Known, wanted: Sequence[str]) -> list[str]:
+        """Read a page of each kind of row where that is worth it; gives the keys that are still wanted."""
+        left = [key for key in wanted if not key.startswith(_KINDS)]
+        for kind in _KINDS:
+            keys = [key for key in wanted if key.startswith(kind)]
+            # What lies behind was read once, and has been dropped or written since: it would come again with much else.
+            behind = bisect_right(keys, known.covered.get(kind, ""))
+            left += keys[:behind]
+            if keys[behind:]:
+                left += await self._load_page(graph_id, known, kind, keys[behind:])
+        return left
+
+    async def _load_page(self, graph_id: str, known: Known, kind: str, keys: Sequence[str]) -> Sequence[str]:
+        worth = known.pages < _TRIES or known.hits >= limits.READ_PAGE_WORTH * known.pages
+        if len(keys) > limits.READ_ALONE_MAX and worth:
+            # From the first to the last: they may lie side by side, or the graph may be small.
+            start, end = keys[0], f"{keys[-1]}!"
+        elif self._credit(known, keys):
+            # One here and one there, time and again: read on through all of them.
+            start, end = f"{known.covered.get(kind, kind)}!", f"{kind[:-1]};"
+        else:
+            return keys
+        page = await self._tables.query(graph_id, Range(start, end))
+        known.pages += 1
+        found = {row.key: row for row in page.rows}
+        upto = _END if page.continuation is None else page.rows[-1].key if page.rows else ""
+        for key, row in found.items():
+            if row.columns.get("state") != TaskState.COMPLETED:
+                known.rows.setdefault(key, row)
+        if start != keys[0] and upto:
+            known.covered[kind] = upto
+        left: list[str] = []
+        for key in keys:
+            if key in found:
+                known.rows.setdefault(key, found[key])
+                known.hits += 1
+            elif key <= upto:
+                known.rows.setdefault(key, None)
+                known.absent = True
+            else:
+                left.append(key)
+        return left
