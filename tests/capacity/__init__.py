@@ -1,0 +1,1 @@
+"""What one graph, one account and many carry, on paper (`model`) and in virtual time (`playing`); `scripts/model`."""

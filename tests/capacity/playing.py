@@ -1,0 +1,282 @@
+"""Real handlers, workers and sweeps in virtual time, over an account with limits.
+
+What this room is for: a check of the model. The production loops (`serve`, `work`, and for `local` both in one process)
+run unchanged on the event loop of tests/simulation/processes, opened by the production composition root over
+`LimitedStore`; what they ask for is counted at the ports, as scripts/bench does, and put into the same figures. The
+processors are infinitely fast: only the store takes time. Everything follows from the seed.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final
+from unittest.mock import patch
+
+from taskgraph import limits as bounds
+from taskgraph.app import App, open_app
+from taskgraph.documents import read_document
+from taskgraph.errors import Conflict, StorageUnavailable, Unclear
+from taskgraph.executors import Executors, Outcome, Work, WriteLog
+from taskgraph.model import GRAPH, GRAPH_ENDED, GraphDocument, TaskState
+from taskgraph.records import POISON
+from taskgraph.service import serve, work
+from taskgraph.settings import StoreSettings
+from taskgraph.storage import azure
+from taskgraph.storage.tables import Change, Delete
+from taskgraph.submission import submit
+from taskgraph.worker import Worker
+from tests.bench.cells import Layout, layout
+from tests.bench.counting import CountedLogs, CountedQueues, CountedTables, Counts
+from tests.bench.figures import Figures, figures_of
+from tests.bench.node import told_by_rows
+from tests.bench.shapes import Requirements, document_text, edges_of
+from tests.capacity.limited import Account, LimitedStore
+from tests.capacity.model import Latencies, Limits
+from tests.simulation.processes import LoopClock, VirtualLoop, end_all
+
+_SETTINGS: Final = StoreSettings(connection_string="UseDevelopmentStorage=true")
+_WRAPPERS: Final[Mapping[str, Any]] = {"tables": CountedTables, "queues": CountedQueues, "logs": CountedLogs}
+
+
+class PacedExecutor:
+    """Takes its time, and remembers what ran."""
+
+    name = "noop"
+
+    def __init__(self, seconds: float, executed: Counter[tuple[str, str, int]]) -> None:
+        self.instant = not seconds
+        self._seconds = seconds
+        self._executed = executed
+
+    def can_run(self, definition: Mapping[str, Any]) -> str | None:
+        return None
+
+    async def run(self, work: Work, write_log: WriteLog) -> Outcome:
+        self._executed[work.graph_id, work.label, work.run] += 1
+        if self._seconds:
+            await asyncio.sleep(self._seconds)
+        return Outcome(failed=False)
+
+
+@dataclass
+class Played:
+    """What came of it. figures: per task of all graphs together, as scripts/bench has them.
+
+    completed: how many tasks were completed by when, in seconds since the work began.
+    """
+
+    seconds: float
+    figures: Figures
+    completed: list[tuple[float, int]]
+    refused: Counter[str]
+    let_through: int
+    entities: float
+    requests: float
+    messages: dict[str, float]
+    pickup_seconds: float
+    still_seconds: float
+    rests: int = 0
+
+    @property
+    def refused_share(self) -> float:
+        """Of all requests, those that were refused."""
+        refused = sum(self.refused.values())
+        return refused / (refused + self.let_through)
+
+    def rate(self, begin: float = 0.0, end: float = 1.0) -> float:
+        """Tasks a second, from the completion of this share of them to that of the other."""
+        total = self.completed[-1][1]
+        times = {0: 0.0}
+        for seconds, count in self.completed:
+            times.setdefault(count, seconds)
+        first = max(count for count in times if count <= begin * total)
+        last = max(count for count in times if count <= end * total)
+        return (last - first) / (times[last] - times[first])
+
+
+@dataclass
+class Playing:
+    """One run: so many copies of a graph, handlers, workers and slots, under limits.
+
+    enforced: whether the limits hold while the graphs run. submit_enforced: also while they are submitted.
+    task_seconds: 0 for tasks that end at once. lease_seconds: of the workers.
+    """
+
+    seed: int
+    graph: Requirements
+    limits: Limits = field(default_factory=Limits)
+    latencies: Latencies = field(default_factory=Latencies)
+    graphs: int = 1
+    place: Layout | str = "1h2w"
+    slots: int = 8
+    task_seconds: float = 0.0
+    lease_seconds: float = bounds.LEASE_SECONDS
+    enforced: bool = True
+    submit_enforced: bool = False
+    seconds_max: float = 5_000.0
+
+    def __post_init__(self) -> None:
+        self._layout = layout(self.place) if isinstance(self.place, str) else self.place
+        self._rng = random.Random(self.seed)
+        self._loop = VirtualLoop()
+        self._account = Account(self.limits, self.latencies, self._clock(), self._rng)
+        self._account.on_commit = self._committed
+        self._document: GraphDocument = read_document(document_text(self.graph, "noop"))
+        self.graph_ids = [f"g{number}" for number in range(self.graphs)]
+        self.executed: Counter[tuple[str, str, int]] = Counter()
+        self._ended: set[str] = set()
+        self._all_ended = asyncio.Event()
+        self._began = 0.0
+        self._done = 0
+        self._completed: list[tuple[float, int]] = []
+        self._counts = {role: Counts(weigh=True) for role in ("submitter", "handler", "worker")}
+
+    def _clock(self) -> LoopClock:
+        return LoopClock(self._loop, random.Random(self._rng.random()))
+
+    def _committed(self, partition: str, changes: Sequence[Change]) -> None:
+        if partition not in self.graph_ids:
+            return
+        for change in changes:
+            if isinstance(change, Delete):
+                continue
+            state = change.columns.get("state")
+            if change.key.startswith("task:") and state == TaskState.COMPLETED:
+                self._done += 1
+                self._completed.append((self._loop.time() - self._began, self._done))
+            elif change.key == GRAPH and state in GRAPH_ENDED:
+                self._ended.add(partition)
+                if len(self._ended) == self.graphs:
+                    self._all_ended.set()
+
+    async def _open(self, stack: AsyncExitStack, role: str) -> App:
+        """One process of the installation."""
+        clock, counts = self._clock(), self._counts[role]
+        store = LimitedStore(self._account, clock, lambda what, port: _WRAPPERS[what](port, counts))
+        with patch.object(azure, "AzureStore") as opened:  # the root asks for it when it opens
+            opened.from_connection_string.return_value = store
+            return await stack.enter_async_context(open_app(_SETTINGS, clock=clock))
+
+    def play(self) -> Played:
+        """Submit, run to the end, and until the queues are empty. Raises AssertionError if anything was lost."""
+        asyncio.set_event_loop(self._loop)
+        try:
+            return self._loop.run_until_complete(asyncio.wait_for(self._play(), self.seconds_max))
+        except TimeoutError:
+            raise AssertionError(f"seed {self.seed}: no end after {self.seconds_max} s: {self._left()}") from None
+        finally:
+            end_all(self._loop)
+            self._loop.close()
+            asyncio.set_event_loop(None)
+
+    async def _play(self) -> Played:
+        account = self._account
+        async with AsyncExitStack() as stack:
+            account.enforced = self.submit_enforced
+            app = await self._open(stack, "submitter")
+            rests = 0
+            for graph_id in self.graph_ids:
+                rests += await self._submit(app, graph_id)
+            account.enforced = self.enforced
+            account.reset()
+            self._began = self._loop.time()
+            stop = asyncio.Event()
+            loops = [serve(await self._open(stack, "handler"), stop) for _ in range(self._layout.handlers)]
+            for _ in range(self._layout.workers):
+                app = await self._open(stack, "worker")
+                loops.append(work(app, stop, self._worker(app)))
+            if not self._layout.handlers:
+                app = await self._open(stack, "handler")
+                loops.append(serve(app, stop, workers=[self._worker(app)]))
+            running = [asyncio.ensure_future(each) for each in loops]
+            ended = asyncio.ensure_future(self._all_ended.wait())
+            await asyncio.wait([ended, *running], return_when=asyncio.FIRST_COMPLETED)
+            assert ended.done(), [each.exception() for each in running if each.done()]
+            seconds, still_seconds = self._loop.time() - self._began, account.still_seconds
+            while any(account.queues.messages.values()):  # acknowledgements, and messages that come again
+                await asyncio.sleep(0.05)
+            played = self._played(seconds, still_seconds, rests)
+            stop.set()
+            await asyncio.gather(*running)
+        self._check()
+        return played
+
+    def _worker(self, app: App) -> Worker:
+        executors = Executors([PacedExecutor(self.task_seconds, self.executed)])
+        return app.worker(executors, slots=self.slots, lease_seconds=self.lease_seconds)
+
+    async def _submit(self, app: App, graph_id: str) -> int:
+        """Submit as a person does who is told to come again; gives how often."""
+        rests = 0
+        while True:
+            try:
+                await submit(app.handlers, graph_id, self._document)
+            except (StorageUnavailable, Conflict, Unclear):
+                rests += 1
+                await asyncio.sleep(1.0)
+            else:
+                return rests
+
+    def _played(self, seconds: float, still_seconds: float, rests: int) -> Played:
+        account, tasks = self._account, self.graphs * len(self.graph)
+        cpu = {"own": 0.0, "children": 0.0}
+
+        def phase(role: str) -> dict[str, Any]:
+            return {"seconds": seconds, "cpu": cpu, **self._counts[role].take()}
+
+        nothing = {"seconds": 0.0, "cpu": cpu, "operations": {}, "calls": {}, "sums": {}}
+        facts = {
+            "tasks": tasks,
+            "edges": self.graphs * edges_of(self.graph),
+            "load": 0.0,
+            "seconds": seconds,
+            "submission": {"read": {**nothing, "seconds": 1e-9}, "write": phase("submitter")},
+            "processes": [{"role": role, "peak": 0.0, "phase": phase(role)} for role in ("handler", "worker")],
+            "rows": self._told(self.graph_ids[0]),
+        }
+        waits = account.waits
+        return Played(
+            seconds=seconds,
+            figures=figures_of(facts, weighed=True),
+            completed=list(self._completed),
+            refused=account.refused.copy(),
+            let_through=account.let_through,
+            entities=sum(account.partition(graph_id).taken for graph_id in self.graph_ids) / tasks,
+            requests=account.account.taken / tasks,
+            messages={name: bucket.taken / tasks for name, bucket in account.queue_buckets.items()},
+            pickup_seconds=sum(waits) / len(waits) if waits else 0.0,
+            still_seconds=still_seconds,
+            rests=rests,
+        )
+
+    def _told(self, graph_id: str) -> dict[str, Any]:
+        rows = self._account.tables.partitions[graph_id]
+        by_label = {str(r.columns["label"]): r.columns for key, r in rows.items() if key.startswith("task:")}
+        return told_by_rows(self.graph, by_label)
+
+    def _left(self) -> str:
+        states = Counter(
+            str(row.columns.get("state"))
+            for graph_id in self.graph_ids
+            for key, row in self._account.tables.partitions.get(graph_id, {}).items()
+            if key.startswith("task:")
+        )
+        return f"{dict(states)}, {dict(self._account.refused)} refused"
+
+    def _check(self) -> None:
+        """Nothing lost, nothing twice, nobody blamed."""
+        for graph_id in self.graph_ids:
+            told = self._told(graph_id)
+            assert not told["wrongs"], f"seed {self.seed}: {graph_id}: {told['wrong']}"
+        twice = [run for run, times in self.executed.items() if times > 1]
+        assert not twice, f"seed {self.seed}: executed more than once: {twice[:3]}"
+        missing = {(graph_id, label) for graph_id in self.graph_ids for label in self.graph}
+        missing -= {(graph_id, label) for graph_id, label, _ in self.executed}
+        assert not missing, f"seed {self.seed}: completed, and never executed: {sorted(missing)[:3]}"
+        poisoned = self._account.tables.partitions.get(POISON, {})
+        set_aside = [row for row in poisoned.values() if row.columns.get("state") == "poison"]
+        assert not set_aside, f"seed {self.seed}: set aside, though nobody is to blame: {set_aside[0]}"
+        assert not self._loop.slips, f"seed {self.seed}: {self._loop.slips}"
