@@ -9,8 +9,10 @@ import os
 import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from taskgraph import limits
+from taskgraph.bell import Bell
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.consumer import Consumer
 from taskgraph.executors import Executors
@@ -23,8 +25,10 @@ from taskgraph.settings import StoreSettings
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Tables
-from taskgraph.wakeup import Wakeup
+from taskgraph.wakeup import Wakeup, announced
 from taskgraph.worker import Worker
+
+_IDLE_SECONDS_MAX: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,6 @@ class App:
     locks: WorkerLocks | None
     """Lock files of workers; only where the store is a file of this machine."""
 
-    @property
-    def idle_seconds_max(self) -> float:
-        """The longest pause between two empty receives: polling costs on Azure, and hardly on a file."""
-        return 0.5 if self.settings.embedded else 2.0
-
     def consumer(self, *, lease_seconds: float = limits.HANDLER_LEASE_SECONDS) -> Consumer:
         """A receiver of the events queue."""
         return Consumer(
@@ -55,7 +54,7 @@ class App:
             self.poison,
             self.wakeup,
             lease_seconds=lease_seconds,
-            idle_seconds_max=self.idle_seconds_max,
+            idle_seconds_max=idle_seconds_max(lease_seconds),
         )
 
     def worker(
@@ -78,9 +77,19 @@ class App:
             targets=targets,
             slots=slots,
             lease_seconds=lease_seconds,
-            idle_seconds_max=self.idle_seconds_max,
+            idle_seconds_max=idle_seconds_max(lease_seconds),
             store_url=store_url(self.settings),
         )
+
+
+def idle_seconds_max(lease_seconds: float) -> float:
+    """The longest pause between two empty receives.
+
+    Work that nobody rings for is noticed after so long: what is sent on another machine after a quiet time, and what
+    comes back from a receiver that died. A sixth of the lease makes the latter hardly later; one queue, polled every
+    ten seconds, costs 360 operations an hour.
+    """
+    return min(lease_seconds / 6, _IDLE_SECONDS_MAX)
 
 
 def worker_name(clock: Clock) -> str:
@@ -98,11 +107,18 @@ def store_url(settings: StoreSettings) -> str:
     return settings.display if settings.embedded else settings.connection_string or settings.table_endpoint
 
 
+def bell_of(settings: StoreSettings, clock: Clock) -> Bell | None:
+    """The bell of a store's processes on this machine, where the system has any."""
+    if not hasattr(socket, "AF_UNIX"):
+        return None
+    return Bell.of_user(settings.display, clock) if settings.path is None else Bell.beside(settings.path, clock)
+
+
 @contextlib.asynccontextmanager
 async def open_app(settings: StoreSettings, *, clock: Clock | None = None) -> AsyncIterator[App]:
     """Open a store; closes it on leaving. Nothing is written or asked until it is used."""
     clock = clock or SystemClock()
-    wakeup = Wakeup()
+    wakeup = Wakeup(bell_of(settings, clock))
     locks: WorkerLocks | None = None
     if settings.path is not None:
         from taskgraph.storage.embedded import EmbeddedStore
@@ -128,6 +144,7 @@ async def open_app(settings: StoreSettings, *, clock: Clock | None = None) -> As
         tables, logs = azure.tables(settings.prefix), azure.logs()
         queues = azure.queues(on_send=wakeup.ring)
         close = azure.close
+    queues = announced(queues, wakeup)
     names = QueueNames(settings.prefix)
     try:
         yield App(
@@ -143,4 +160,5 @@ async def open_app(settings: StoreSettings, *, clock: Clock | None = None) -> As
             locks=locks,
         )
     finally:
+        wakeup.close()
         await close()

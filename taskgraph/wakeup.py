@@ -1,69 +1,186 @@
-"""Waiting without polling hard: hints inside a process, and back-off where there are none.
+"""Waiting without polling hard: hints where there are some, and back-off where there are none.
 
-What this room is for: a sender in the same process rings, so that a receiver need not poll; without a ring, the pause
-between two empty receives doubles up to a bound. A hint is never needed for correctness. It never touches storage.
+What this room is for: a sender rings, so that a receiver need not poll: in the same process by itself, in another one
+of this machine by the bell. Without a ring, the pause between two empty receives doubles up to a bound. A hint is never
+needed for correctness. It never reads or writes storage on its own account.
 """
 
 import asyncio
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from enum import Enum, auto
+from typing import Any, Final, cast
 
+from taskgraph.bell import Bell
 from taskgraph.clock import Clock
+from taskgraph.storage.queues import Queues
 
-_PAUSE_SECONDS_MIN: Final = 0.01
+DEAF_SECONDS_MAX: Final = 0.5
+"""The longest pause where rings should be heard, and cannot be: polling a file of this machine costs little."""
+
+_POLLED_SECONDS_MIN: Final = 0.01
+_RUNG_SECONDS_MIN: Final = 0.5
+_RINGS_TRUSTED: Final = 3
 _TROUBLE_SECONDS_MAX: Final = 10.0
+
+
+class Wakeup:
+    """Rings, by queue name. bell: to and from other processes."""
+
+    def __init__(self, bell: Bell | None = None) -> None:
+        self._bell = bell
+        self._heard: dict[str, int] = {}
+        self._waiting: dict[str, list[asyncio.Event]] = {}
+
+    def ring(self, queue: str, count: int = 1) -> None:
+        """So many messages were sent to this queue by this process: wake as many receivers, our own ones first."""
+        count -= self._wake(queue, count)
+        if count > 0 and self._bell is not None:
+            self._bell.ring(queue, count)
+
+    def ticket(self, *queues: str) -> "Ticket":
+        """Begin to listen."""
+        deaf = False
+        for queue in queues:
+            self._heard.setdefault(queue, 0)
+            if self._bell is not None and not self._bell.listen(queue, self._hear):
+                deaf = True
+        reaches_all = self._bell is not None and self._bell.reaches_all
+        return Ticket(
+            self,
+            queues,
+            self._rings(queues),
+            rung_by_all=reaches_all and not deaf,
+            seconds_max=DEAF_SECONDS_MAX if reaches_all and deaf else math.inf,
+        )
+
+    def close(self) -> None:
+        """Ring and hear no more. Idempotent."""
+        if self._bell is not None:
+            self._bell.close()
+
+    def _hear(self, queue: str) -> bool:
+        return self._wake(queue, 1) == 1
+
+    def _wake(self, queue: str, count: int) -> int:
+        """Wake up to so many receivers that wait; gives how many. Others that listen see it when they begin to wait."""
+        if queue not in self._heard:
+            return 0
+        self._heard[queue] += 1
+        woken = [event for event in self._waiting.get(queue, ()) if not event.is_set()][:count]
+        for event in woken:
+            event.set()
+        return len(woken)
+
+    def _rings(self, queues: Sequence[str]) -> int:
+        return sum(self._heard[queue] for queue in queues)
+
+    async def _wait(self, ticket: "Ticket", stop: asyncio.Event, seconds: float) -> bool:
+        if self._rings(ticket.queues) != ticket.rings:
+            await asyncio.sleep(0)
+            return True
+        woken = asyncio.Event()
+        waiting = [self._waiting.setdefault(queue, []) for queue in ticket.queues]
+        for each in waiting:
+            each.append(woken)
+        try:
+            await wait_any((woken, stop), seconds)
+            return woken.is_set()
+        finally:
+            for each in waiting:
+                each.remove(woken)
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Taken before a receive: a ring between the receive and the waiting is not missed."""
+    """Taken before a receive: a ring between the receive and the waiting is not missed.
 
-    events: tuple[asyncio.Event, ...]
+    rung_by_all: whoever sends to these queues rings. seconds_max: no pause should be longer.
+    """
+
+    wakeup: Wakeup
+    queues: tuple[str, ...]
+    rings: int
+    rung_by_all: bool = False
+    seconds_max: float = math.inf
+
+    async def wait(self, stop: asyncio.Event, seconds: float) -> bool:
+        """Wait for a ring since the ticket was taken, or the stop, at most so long; gives whether there was a ring."""
+        return await self.wakeup._wait(self, stop, seconds)  # noqa: SLF001 - the ticket is part of the wakeup
 
 
-class Wakeup:
-    """Rings, by queue name."""
+class _Woken(Enum):
+    """What ended the last pause."""
 
-    def __init__(self) -> None:
-        self._events: dict[str, asyncio.Event] = {}
-
-    def ring(self, queue: str) -> None:
-        """Something was sent to this queue by this process."""
-        if event := self._events.get(queue):
-            event.set()
-
-    def ticket(self, *queues: str) -> Ticket:
-        """Begin to listen."""
-        events = tuple(self._events.setdefault(queue, asyncio.Event()) for queue in queues)
-        for event in events:
-            event.clear()
-        return Ticket(events)
+    RING = auto()
+    TIME = auto()
 
 
 class Pacer:
-    """The pauses of one receiver."""
+    """The pauses of one receiver.
+
+    After work was seen, the first pause is short, for what comes from another machine is found by polling alone. It is
+    long at once where rings can be relied upon: where everybody rings, or when work came with a ring the last few
+    times. Work that a mere pause has found says that somebody does not ring, and makes the pauses short again.
+    """
 
     def __init__(self, clock: Clock, *, seconds_max: float) -> None:
         self._clock = clock
         self._seconds_max = seconds_max
-        self._pause = _PAUSE_SECONDS_MIN
+        self._pause: float | None = None  # None: the first one
+        self._trust: int | None = None  # how many times in a row a ring was right; None: not known yet
+        self._woken: _Woken | None = None
 
     def reset(self) -> None:
         """Something came: be quick again."""
-        self._pause = _PAUSE_SECONDS_MIN
+        if self._woken is _Woken.RING:
+            self._trust = min((self._trust or 0) + 1, _RINGS_TRUSTED)
+        elif self._woken is _Woken.TIME:
+            self._trust = 0
+        self._woken = None
+        self._pause = None
 
     async def idle(self, ticket: Ticket, stop: asyncio.Event) -> None:
         """Wait for a ring, the stop, or the end of a pause that doubles each time."""
-        pause = self._pause * (0.75 + self._clock.jitter() / 2)  # jittered, so that many do not poll in step
-        self._pause = min(self._pause * 2, self._seconds_max)
-        if await wait_any((*ticket.events, stop), pause):
-            self.reset()
+        if self._trust is None:
+            self._trust = _RINGS_TRUSTED if ticket.rung_by_all else 0
+        longest = min(self._seconds_max, ticket.seconds_max)
+        first = _RUNG_SECONDS_MIN if self._trust >= _RINGS_TRUSTED else _POLLED_SECONDS_MIN
+        pause = min(first if self._pause is None else self._pause, longest)
+        self._pause = min(pause * 2, longest)
+        # Jittered, so that many do not poll in step.
+        rung = await ticket.wait(stop, pause * (0.75 + self._clock.jitter() / 2))
+        self._woken = _Woken.RING if rung else _Woken.TIME
+        if rung or stop.is_set():
+            self._pause = None
 
     async def trouble(self, stop: asyncio.Event) -> None:
         """Wait longer and longer while storage does not answer."""
-        pause = max(self._pause, 0.5)
+        pause = max(self._pause or 0.0, 0.5)
         self._pause = min(pause * 2, _TROUBLE_SECONDS_MAX)
         await wait_any((stop,), pause * (0.75 + self._clock.jitter() / 2))
+
+
+class _Announced:
+    """Queues that say how many messages a send has put. The store itself rings once for each send."""
+
+    def __init__(self, queues: Queues, wakeup: Wakeup) -> None:
+        self._queues = queues
+        self._wakeup = wakeup
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queues, name)
+
+    async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
+        await self._queues.send(queue, bodies, delay_seconds=delay_seconds)
+        if len(bodies) > 1 and delay_seconds == 0:
+            self._wakeup.ring(queue, len(bodies) - 1)
+
+
+def announced(queues: Queues, wakeup: Wakeup) -> Queues:
+    """These queues, whose own `on_send` rings: with as many rings as there are messages in a send."""
+    return cast(Queues, _Announced(queues, wakeup))
 
 
 async def wait_any(events: tuple[asyncio.Event, ...], timeout_seconds: float) -> bool:

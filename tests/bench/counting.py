@@ -23,7 +23,7 @@ EMPTY: Final = "empty"
 """The kind of a receive that gave nothing."""
 
 # Rooms that make a call only because others ask them to, and rooms that act on their own account.
-_CARRIERS: Final = frozenset({"records", "storage.tables"})
+_CARRIERS: Final = frozenset({"records", "storage.tables", "wakeup"})
 _OWNERS: Final = frozenset({"worker", "consumer", "sweep", "service", "submission", "doctor", "client"})
 _FIXED_BYTES: Final = 8  # of a number, a truth value or a time
 

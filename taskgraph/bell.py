@@ -1,0 +1,213 @@
+"""A bell between the processes of one machine: whoever sends a message wakes who waits for it, without storage.
+
+What this room is for: rings over Unix datagram sockets. A process that receives binds one socket per queue, in a folder
+that all processes of the store find; a sender sends a byte to one of them for each message. A ring is a hint: one that
+is lost, doubled or late costs time and never work. It never blocks, never raises into a sender, and never names a key.
+
+A ring goes to one receiver and not to all, because each receiver that wakes asks the store, and all but one in vain.
+A process that hears a ring while none of its receivers waits passes it on to the next one; the byte says how often that
+may still be done. A process that has stopped keeps a few rings until its socket is full, and is then passed over.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+import socket
+import stat
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from taskgraph.clock import Clock
+
+Heard = Callable[[str], bool]
+"""Told the queue of a ring; says whether a receiver was waiting for it."""
+
+_PATH_BYTES_MAX: Final = 103  # of a socket's path: 107 on Linux, 103 elsewhere
+_NAME: Final = re.compile(r"^[0-9a-f]{12}\.[A-Za-z0-9_-]{1,20}$")
+_NAME_BYTES: Final = 12 + 1 + 20
+_PASSES_MAX: Final = 255  # they are one byte
+_SETTLED_SECONDS: Final = 0.1  # a folder that changed so lately may change again within the same tick of its time
+
+
+class Bell:
+    """The bell of one process.
+
+    folder: where the sockets are. private: it lies where others may write, and has to be this user's own. name: of the
+    store within the folder. reaches_all: every process that could send has this folder.
+    """
+
+    def __init__(self, folder: Path, name: str, clock: Clock, *, private: bool, reaches_all: bool) -> None:
+        self.reaches_all = reaches_all
+        self._folder = folder
+        self._private = private
+        self._name = name
+        self._clock = clock
+        self._keys: dict[str, str] = {}
+        self._ears: dict[str, tuple[str, socket.socket]] = {}  # by queue: the name of our socket there
+        self._listens = False
+        self._speaker: socket.socket | None = None
+        self._wanted: Counter[str] = Counter()  # rings of this turn of the loop
+        self._listed: dict[str, list[str]] = {}
+        self._listed_at = -1
+        self._turn = os.getpid()  # senders that live for one message do not all begin with the same receiver
+
+    @classmethod
+    def beside(cls, file: Path, clock: Clock) -> "Bell":
+        """The bell of a store that is a file: in a folder beside it, or of the user where its path is too long."""
+        file = Path(os.path.realpath(file))
+        folder = file.parent / "bells"
+        if len(os.fsencode(folder)) + 1 + _NAME_BYTES > _PATH_BYTES_MAX:
+            return cls(_folder_of_user(str(file)), file.name, clock, private=True, reaches_all=True)
+        return cls(folder, file.name, clock, private=False, reaches_all=True)
+
+    @classmethod
+    def of_user(cls, store: str, clock: Clock) -> "Bell":
+        """The bell of a store elsewhere, for the user's processes on this machine. store: its address, with no key."""
+        return cls(_folder_of_user(store), store, clock, private=True, reaches_all=False)
+
+    def listen(self, queue: str, heard: Heard) -> bool:
+        """Hear rings for a queue from now on; gives whether they can be heard."""
+        own = self._ears.get(queue)
+        if own is not None:
+            if os.access(self._folder / own[0], os.F_OK):
+                return True
+            self._unbind(queue)  # somebody has cleared the folder away
+        try:
+            self._bind(queue, heard)
+        except (OSError, NotImplementedError):  # read-only, too long, or a loop that cannot watch sockets
+            return False
+        return True
+
+    def ring(self, queue: str, count: int = 1) -> None:
+        """So many messages were sent to a queue. Rings of one turn of the event loop go out together, after it."""
+        if not self._wanted:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._wanted[queue] += count
+
+    def close(self) -> None:
+        """Send what is left to send, and hear no more. Idempotent."""
+        self._flush()
+        for queue in list(self._ears):
+            self._unbind(queue)
+        if self._speaker is not None:
+            self._speaker.close()
+            self._speaker = None
+        if self._listens:
+            self._listens = False
+            with contextlib.suppress(OSError):  # others still listen there
+                os.rmdir(self._folder)
+
+    # --- hearing ---
+
+    def _bind(self, queue: str, heard: Heard) -> None:
+        self._listens = True
+        self._folder.mkdir(mode=0o700 if self._private else 0o777, parents=True, exist_ok=True)
+        if not self._trusted(os.lstat(self._folder)):
+            raise PermissionError(str(self._folder))
+        name = f"{self._key(queue)}.{os.getpid()}-{self._clock.new_id()[:8]}"
+        ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            ear.setblocking(False)
+            ear.bind(str(self._folder / name))
+            asyncio.get_running_loop().add_reader(ear, self._hear, queue, ear, heard)
+        except BaseException:
+            ear.close()
+            raise
+        self._ears[queue] = (name, ear)
+
+    def _unbind(self, queue: str) -> None:
+        name, ear = self._ears.pop(queue)
+        with contextlib.suppress(RuntimeError):  # closed after its loop
+            asyncio.get_running_loop().remove_reader(ear)
+        ear.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._folder / name)
+
+    def _hear(self, queue: str, ear: socket.socket, heard: Heard) -> None:
+        while True:
+            try:
+                ring = ear.recv(8)
+            except OSError:  # nothing left
+                return
+            if not heard(queue) and ring and ring[0]:
+                self._pass_on(queue, ring[0])
+
+    def _pass_on(self, queue: str, passes: int) -> None:
+        own = self._ears[queue][0]
+        others = self._listeners(queue)
+        later = [name for name in others if name > own] + [name for name in others if name < own]
+        for name in later[:passes]:
+            passes -= 1
+            if self._tell(name, passes):
+                return
+
+    # --- ringing ---
+
+    def _flush(self) -> None:
+        wanted, self._wanted = self._wanted, Counter()
+        for queue, count in wanted.items():
+            others = self._listeners(queue)
+            passes = 0 if count >= len(others) else min(len(others) - 1, _PASSES_MAX)
+            self._turn += 1
+            for at in range(len(others)):
+                if count <= 0:
+                    break
+                count -= self._tell(others[(self._turn + at) % len(others)], passes)
+
+    def _tell(self, name: str, passes: int) -> bool:
+        """Ring at one socket; gives whether it arrived."""
+        path = self._folder / name
+        try:
+            if self._speaker is None:
+                self._speaker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self._speaker.setblocking(False)
+            self._speaker.sendto(bytes((passes,)), str(path))
+        except ConnectionRefusedError:  # its process has died
+            with contextlib.suppress(OSError):
+                if stat.S_ISSOCK(os.lstat(path).st_mode):
+                    os.unlink(path)
+            return False
+        except OSError:  # gone, full, or not for us
+            return False
+        return True
+
+    def _listeners(self, queue: str) -> list[str]:
+        """The sockets of other processes for a queue, sorted. The folder is read when it has changed."""
+        try:
+            told = os.lstat(self._folder)
+            if told.st_mtime_ns != self._listed_at:
+                if not self._trusted(told):
+                    return []
+                listed: dict[str, list[str]] = {}
+                for name in sorted(filter(_NAME.match, os.listdir(self._folder))):
+                    listed.setdefault(name.partition(".")[0], []).append(name)
+                settled = self._clock.now().timestamp() - told.st_mtime > _SETTLED_SECONDS
+                self._listed, self._listed_at = listed, told.st_mtime_ns if settled else -1
+        except OSError:  # nobody listens, or not here
+            return []
+        own = self._ears.get(queue)
+        return [name for name in self._listed.get(self._key(queue), ()) if own is None or name != own[0]]
+
+    def _trusted(self, told: os.stat_result) -> bool:
+        if not self._private:
+            return True
+        return stat.S_ISDIR(told.st_mode) and told.st_uid == os.getuid() and not told.st_mode & 0o077
+
+    def _key(self, queue: str) -> str:
+        key = self._keys.get(queue)
+        if key is None:
+            key = self._keys[queue] = _digest(f"{self._name}\n{queue}")[:12]
+        return key
+
+
+def _folder_of_user(store: str) -> Path:
+    return Path(tempfile.gettempdir(), f"taskgraph-{os.getuid()}-{_digest(store)[:16]}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

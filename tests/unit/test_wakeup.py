@@ -1,0 +1,207 @@
+"""Pauses and hints: when a receiver asks again. Virtual time alone; nothing here waits."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from taskgraph.bell import Bell
+from taskgraph.wakeup import Pacer, Ticket, Wakeup, announced
+from tests.manual_clock import ManualClock
+from tests.simulation.memory import MemoryQueues
+from tests.simulation.processes import VirtualLoop, end_all
+
+
+class Doorbell(Bell):
+    """A bell without sockets."""
+
+    def __init__(self, *, reaches_all: bool, hears: bool = True) -> None:
+        self.reaches_all = reaches_all
+        self.hears = hears
+        self.rung: list[tuple[str, int]] = []
+
+    def listen(self, queue: str, heard: Callable[[str], bool]) -> bool:
+        self.heard = heard
+        return self.hears
+
+    def ring(self, queue: str, count: int = 1) -> None:
+        self.rung.append((queue, count))
+
+    def close(self) -> None:
+        pass
+
+
+class Receiver:
+    """A receiver, with its pauses. No chance: jitter is in the middle."""
+
+    def __init__(self, bell: Bell | None = None, *, seconds_max: float = 10.0) -> None:
+        self.wakeup = Wakeup(bell)
+        self.pacer = Pacer(ManualClock(), seconds_max=seconds_max)
+        self.stop = asyncio.Event()
+
+    def ticket(self) -> Ticket:
+        return self.wakeup.ticket("q")
+
+    async def pause(self, ring_after: float | None = None) -> float:
+        """How long it waits after a receive that gave nothing."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        ticket = self.ticket()
+        if ring_after is not None:
+            loop.call_later(ring_after, self.wakeup.ring, "q")
+        await self.pacer.idle(ticket, self.stop)
+        return round(loop.time() - began, 6)
+
+    async def pauses(self, count: int) -> list[float]:
+        return [await self.pause() for _ in range(count)]
+
+
+def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Run a test in virtual time."""
+
+    def run() -> None:
+        loop = VirtualLoop()
+        try:
+            loop.run_until_complete(test())
+        finally:
+            end_all(loop)
+            loop.close()
+
+    run.__name__ = test.__name__
+    return run
+
+
+@virtual
+async def test_pauses_begin_short_and_double_up_to_the_bound() -> None:
+    receiver = Receiver(Doorbell(reaches_all=False))
+    assert await receiver.pauses(12) == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.0, 10.0]
+    receiver.pacer.reset()
+    assert await receiver.pauses(2) == [0.01, 0.02]
+
+
+@virtual
+async def test_where_everybody_rings_the_first_pause_is_long() -> None:
+    receiver = Receiver(Doorbell(reaches_all=True))
+    assert await receiver.pauses(7) == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+
+
+@virtual
+async def test_who_should_hear_rings_and_cannot_polls_often() -> None:
+    receiver = Receiver(Doorbell(reaches_all=True, hears=False))
+    assert await receiver.pauses(8) == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5]
+    elsewhere = Receiver(Doorbell(reaches_all=False, hears=False))
+    assert (await elsewhere.pauses(11))[-1] == 10.0
+
+
+@virtual
+async def test_a_bound_below_the_first_pause_holds() -> None:
+    assert await Receiver(Doorbell(reaches_all=True), seconds_max=0.001).pauses(2) == [0.001, 0.001]
+
+
+@virtual
+async def test_pauses_are_long_once_work_has_come_with_rings_and_short_again_when_it_has_not() -> None:
+    receiver = Receiver(Doorbell(reaches_all=False))
+    for _ in range(3):
+        assert await receiver.pause(ring_after=0.003) == 0.003
+        receiver.pacer.reset()
+    assert await receiver.pauses(3) == [0.5, 1.0, 2.0]
+    receiver.pacer.reset()  # found by asking: somebody does not ring
+    assert await receiver.pauses(2) == [0.01, 0.02]
+
+
+@virtual
+async def test_found_once_more_without_a_pause_says_nothing_about_rings() -> None:
+    receiver = Receiver(Doorbell(reaches_all=True))
+    for _ in range(5):
+        receiver.pacer.reset()
+    assert await receiver.pause() == 0.5
+
+
+@virtual
+async def test_rings_in_vain_earn_no_trust() -> None:
+    receiver = Receiver(Doorbell(reaches_all=False))
+    for _ in range(5):
+        assert await receiver.pause(ring_after=0.003) == 0.003
+    assert await receiver.pauses(2) == [0.01, 0.02]
+
+
+@virtual
+async def test_a_ring_between_receive_and_waiting_is_not_missed() -> None:
+    receiver = Receiver(Doorbell(reaches_all=True))
+    ticket = receiver.ticket()
+    other = receiver.ticket()
+    receiver.wakeup.ring("q")
+    for each in (ticket, other):  # whoever takes a ticket later does not spoil those before
+        assert await each.wait(receiver.stop, 1000.0)
+    assert asyncio.get_running_loop().time() == 0.0
+
+
+@virtual
+async def test_the_stop_ends_a_pause() -> None:
+    receiver = Receiver(Doorbell(reaches_all=True))
+    await receiver.pauses(3)
+    asyncio.get_running_loop().call_later(0.25, receiver.stop.set)
+    assert await receiver.pause() == 0.25
+
+
+@virtual
+async def test_trouble_lasts_longer_each_time() -> None:
+    receiver = Receiver()
+    loop = asyncio.get_running_loop()
+    moments = []
+    for _ in range(6):
+        await receiver.pacer.trouble(receiver.stop)
+        moments.append(loop.time())
+    assert moments == [0.5, 1.5, 3.5, 7.5, 15.5, 25.5]
+
+
+async def waiting(wakeup: Wakeup, stop: asyncio.Event) -> "asyncio.Task[bool]":
+    task = asyncio.create_task(wakeup.ticket("q").wait(stop, 1000.0))
+    await asyncio.sleep(0)
+    return task
+
+
+@virtual
+async def test_a_message_wakes_one_receiver_and_the_process_itself_comes_first() -> None:
+    bell = Doorbell(reaches_all=True)
+    wakeup, stop = Wakeup(bell), asyncio.Event()
+    tasks = [await waiting(wakeup, stop) for _ in range(3)]
+    wakeup.ring("q")
+    await asyncio.sleep(0.001)
+    assert [task.done() for task in tasks] == [True, False, False]
+    assert not bell.rung
+    wakeup.ring("q", 5)
+    await asyncio.sleep(0.001)
+    assert all(task.done() and task.result() for task in tasks)
+    assert bell.rung == [("q", 3)]
+    assert not bell.heard("q")  # nobody waits: it is passed on
+    late = await waiting(wakeup, stop)
+    assert bell.heard("q")
+    assert not bell.heard("q")  # the one who waited is on its way already
+    assert await late
+
+
+@virtual
+async def test_rings_for_queues_that_nobody_here_listens_to_go_out() -> None:
+    bell = Doorbell(reaches_all=False)
+    Wakeup(bell).ring("q", 2)
+    assert bell.rung == [("q", 2)]
+    Wakeup().ring("q")
+
+
+@pytest.mark.parametrize(("bodies", "delay", "rings"), [(1, 0, 1), (7, 0, 7), (0, 0, 0), (7, 5, 0)])
+async def test_a_send_rings_once_for_each_message(bodies: int, delay: float, rings: int) -> None:
+    bell = Doorbell(reaches_all=False)
+    wakeup = Wakeup(bell)
+
+    class Queues(MemoryQueues):
+        async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
+            await super().send(queue, bodies, delay_seconds=delay_seconds)
+            if bodies and delay_seconds == 0:  # as the stores do
+                wakeup.ring(queue)
+
+    queues = announced(Queues(ManualClock()), wakeup)
+    await queues.send("events", ["x"] * bodies, delay_seconds=delay)
+    assert sum(count for _, count in bell.rung) == rings
+    assert await queues.count("events") == bodies
