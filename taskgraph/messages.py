@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from taskgraph import jsontext, limits
 from taskgraph.errors import InvalidMessage, TaskgraphError, TooLarge
 from taskgraph.jsontext import show
-from taskgraph.model import is_graph_id, is_task_id
+from taskgraph.model import is_graph_id, is_task_id, value
 from taskgraph.schemas import is_date_time
 
 VERSION: Final = 1
@@ -60,7 +60,7 @@ class Rerun:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TaskResult:
     """How one run ended.
 
@@ -94,7 +94,7 @@ class TaskFailed:
     tasks: tuple[TaskResult, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Seen:
     """What the sender of a work message knew of a pending task: it spares the worker a read.
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import utf16_units
-from taskgraph.model import GRAPH, GraphState, TaskState, is_relay, told_as
+from taskgraph.model import GRAPH, GraphState, TaskState, is_relay, told_as, value
 from taskgraph.rows import Draft, View
 
 # As plain texts: comparing one with a member of an enumeration takes ten times as long.
@@ -22,7 +22,7 @@ _PENDING: Final = TaskState.PENDING.value
 _RUNNING: Final = TaskState.RUNNING.value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Dispatch:
     """Effect: tell the workers of a target that this run of a task is ready. A hint, repeated freely (D9)."""
 
@@ -31,7 +31,7 @@ class Dispatch:
     target: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Started:
     """Effect: this run has been claimed in the very commit that made it ready, and whoever offered to begin it may.
 

@@ -43,7 +43,7 @@ from taskgraph.extension import (
 )
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, utf16_units
-from taskgraph.model import GRAPH, GraphState, TaskState, row_key
+from taskgraph.model import GRAPH, GraphState, TaskState, row_key, value
 from taskgraph.propagation import (
     Context,
     ContextMark,
@@ -79,7 +79,7 @@ _ESCAPED_BYTES_MAX: Final = 12  # of a character, as a store is sent it: two esc
 # --- what can happen -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Completed:
     """A run succeeded. Only the holder of (run, claim) is believed (P6).
 
@@ -94,7 +94,7 @@ class Completed:
     etag: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Failed:
     """A run failed. exception: it never got to an answer, so it spends no rerun and is final."""
 
@@ -115,7 +115,7 @@ class ManualRerun:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Claim:
     """A worker takes a pending run. claim: fresh id, also the fencing token."""
 
@@ -126,7 +126,7 @@ class Claim:
     lease_until: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Renew:
     """A worker still has its run."""
 
@@ -169,7 +169,7 @@ class CannotRun:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Fire:
     """A relay whose requirements are all fulfilled passes that on."""
 
@@ -223,7 +223,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"  # the state forbids it
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """The outcome of one item, with a reason where there is one to give. error: the item could not be decided."""
 

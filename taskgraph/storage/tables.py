@@ -16,13 +16,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from taskgraph.model import value
+
 Value = str | int | bool | float | datetime
 """Columns hold text, Int32, booleans, doubles, or aware datetimes (returned in UTC, to the microsecond)."""
 
 Columns = Mapping[str, Value]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Row:
     """A row as it was read: key, etag, columns (without key and service columns)."""
 
@@ -31,7 +33,7 @@ class Row:
     columns: Columns
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Insert:
     """Create a row; a conflict if the key exists."""
 
@@ -39,7 +41,7 @@ class Insert:
     columns: Columns
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Merge:
     """Set the named columns of a row that still has this etag; a conflict if it changed or is gone."""
 
@@ -48,7 +50,7 @@ class Merge:
     columns: Columns
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Delete:
     """Delete a row that still has this etag; a conflict if it changed or is gone."""
 
