@@ -15,7 +15,7 @@ import pytest
 
 from taskgraph.clock import SystemClock
 from taskgraph.errors import Conflict, StorageUnavailable, TooLarge, Unclear
-from taskgraph.storage import embedded
+from taskgraph.storage import embedded_file, embedded_queues, embedded_tables
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Tables, query_all
 from tests.manual_clock import ManualClock
@@ -169,7 +169,7 @@ async def test_a_folder_that_is_not_writable_is_named() -> None:
 
 
 async def test_a_file_that_stays_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(embedded_file, "_BUSY_SECONDS", 0.1)
     path = tmp_path / "store.db"
     async with opened(path) as store:
         tables = store.tables("graphs")
@@ -387,7 +387,7 @@ async def test_receiving_one_by_one_from_many_connections_gives_each_message_onc
 
 
 async def test_blocks_of_etags_do_not_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "_ETAG_BLOCK", 3)
+    monkeypatch.setattr(embedded_file, "_ETAG_BLOCK", 3)
     async with opened(tmp_path / "store.db") as one, opened(tmp_path / "store.db") as two:
         etags: list[str | None] = []
         for n in range(20):
@@ -399,7 +399,7 @@ async def test_blocks_of_etags_do_not_overlap(tmp_path: Path, monkeypatch: pytes
 
 async def test_what_a_failed_transaction_took_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its etags and the number of its new table were given back, and another process may have them by now."""
-    monkeypatch.setattr(embedded, "_ETAG_BLOCK", 3)
+    monkeypatch.setattr(embedded_file, "_ETAG_BLOCK", 3)
     big = {f"c{n}": "x" * 30_000 for n in range(10)}
     async with opened(tmp_path / "store.db") as one, opened(tmp_path / "store.db") as two:
         await one.tables("first").commit("p", [Insert(f"k{n}", {}) for n in range(3)])
@@ -529,12 +529,15 @@ async def test_receiving_uses_the_index(tmp_path: Path) -> None:
     await store.queues().count("queue")
     with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as connection:
         scanned: tuple[object, ...] = (1, "p", "a", "b", 10)
+        where, fragments = embedded_tables._scan(Range(where={"state": ("x", "y")}))
+        by_key = (*embedded_tables._GET, *embedded_tables._LOOK)
         plans: list[tuple[str, tuple[object, ...], str]] = [
-            (embedded._WAITING, ("q", 1), "message_visible (queue=? AND visible_at<?)"),
-            (embedded._NEXT, ("q", 1, 32), "message_visible (queue=? AND visible_at<?)"),
-            (embedded._GET_MANY, (1, "p", "[]"), "row_key (tab=? AND partition=? AND key=?)"),
-            (embedded._SCAN, scanned, "row_key (tab=? AND partition=? AND key>? AND key<?)"),
-            (embedded._SCAN_WHERE, ("[]", *scanned), "row_key (tab=? AND partition=? AND key>? AND key<?)"),
+            (embedded_queues._WAITING, ("q", 1), "message_visible (queue=? AND visible_at<?)"),
+            (embedded_queues._NEXT, ("q", 1, 32), "message_visible (queue=? AND visible_at<?)"),
+            (embedded_tables._SCAN, scanned, "row_key (tab=? AND partition=? AND key>? AND key<?)"),
+            (where, (*fragments, *scanned), "row_key (tab=? AND partition=? AND key>? AND key<?)"),
+            *[(each, (None,) * each.count("?"), "row_key (tab=? AND partition=? AND key=?)") for each in by_key],
+            *[(each, (None,) * each.count("?"), "PRIMARY KEY (rowid=?)") for each in embedded_tables._MERGE],
         ]
         for statement, values, index in plans:
             plan = " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values))

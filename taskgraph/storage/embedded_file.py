@@ -1,0 +1,540 @@
+"""The embedded store's file: one connection, whose turn it is, transactions, and the write-ahead log.
+
+What this room is for: calls go in, and come out when what they wrote is committed. It never knows what a row or a
+message is.
+
+How a call finds its way:
+
+- Calls that are made in one turn of the event loop run together, in one transaction (group commit); each sees what
+  those before it did, and an answer leaves only after the transaction is committed.
+- A short group runs on the event loop itself, at the end of that turn: handing it to a thread and back would cost more
+  than doing it. There nothing may wait: if another process has the file, or a checkpoint, the group goes to the thread;
+  so does everything for a while after a group that took long. Under `synchronous=full` each commit waits for the disk,
+  and none of them runs here.
+- Everything else runs on a thread. Every statement there hands the interpreter lock away and back, so each call is
+  made of few statements, whatever the number of rows.
+- Checkpoints run on a thread and a connection of their own, while others read and write. Only their last, small part
+  keeps this process from writing, so that the log can begin again from its start.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from taskgraph.clock import Clock
+from taskgraph.errors import StorageError, StorageUnavailable, Unclear
+
+_T = TypeVar("_T")
+
+_BUSY_SECONDS: Final = 30.0
+_APPLICATION_ID: Final = 0x74677266  # "tgrf", in the header of the file: this database is ours
+_SCHEMA_VERSION: Final = 1
+_CACHE_KIBIBYTES: Final = 64 * 1024
+_STATEMENTS_CACHED: Final = 128
+_GROUP_MAX: Final = 64  # calls in one transaction: bounds how long another process waits for its turn
+_ETAG_BLOCK: Final = 10_000
+_SWITCH_TRIES: Final = 600  # of 50 ms: see _switch_to_wal
+_SWITCH_PAUSE_SECONDS: Final = 0.05
+
+MANY: Final = 1_000_000  # rows of a call that may be long: it goes to the thread
+_SHORT_ROWS: Final = 32  # rows of a group that may run on the event loop: well under a millisecond
+_LONG_SECONDS: Final = 0.05  # a short group that took so long met a slow disk, or a cold file
+_REST_GROUPS: Final = 20  # that go to the thread after such a one
+
+_WAL_PAGES: Final = 16_000  # 64 MiB between checkpoints: a page that is written often is then copied once
+_WAL_PAGES_MAX: Final = 4  # times that: from here on a checkpoint makes other processes wait too
+_WAL_REST_PAGES: Final = 500  # so few may be copied while nobody of this process writes
+_CHECKPOINT_ROUNDS: Final = 4  # before that, each of what was written during the one before
+_CHECKPOINT_BUSY_SECONDS: Final = 1.0
+_PAGE_CHARS: Final = 4_000  # of a page of the file, about
+
+_SCHEMA: Final = (
+    "CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+    "INSERT INTO counter (name, value) VALUES ('etag', 0)",
+    "CREATE TABLE tab (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+    """CREATE TABLE row (tab INTEGER NOT NULL, partition TEXT NOT NULL, key TEXT NOT NULL,
+        etag INTEGER NOT NULL, columns TEXT NOT NULL)""",
+    "CREATE UNIQUE INDEX row_key ON row (tab, partition, key)",
+    """CREATE TABLE message (id INTEGER PRIMARY KEY AUTOINCREMENT, queue TEXT NOT NULL, visible_at INTEGER NOT NULL,
+        lease INTEGER NOT NULL DEFAULT 0, dequeue_count INTEGER NOT NULL DEFAULT 0, body TEXT NOT NULL)""",
+    "CREATE INDEX message_visible ON message (queue, visible_at)",
+)
+
+_TAKE_ETAGS: Final = "UPDATE counter SET value = value + ? WHERE name = 'etag' RETURNING value"
+_TABLE_MADE: Final = "INSERT INTO tab (name) VALUES (?) ON CONFLICT (name) DO NOTHING"
+_TABLE_ID: Final = "SELECT id FROM tab WHERE name = ?"
+
+
+class Session:
+    """What one call sees of the database: statements, and the transaction that it joins when it writes."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._table_ids: dict[str, int] = {}
+        self._etag = self._etag_end = 0
+        self._patient = True  # as _connect has left it
+        self.writing = False
+        self.pages = 0.0  # about what has been written: nothing tells how long the log is, short of a checkpoint
+
+    def be_patient(self, patient: bool) -> None:
+        """Wait for other processes from here on, or be told at once that they have the file."""
+        if self._patient != patient:
+            self._connection.execute(f"PRAGMA busy_timeout={round(_BUSY_SECONDS * 1000) if patient else 0}")
+            self._patient = patient
+
+    def begin(self) -> None:
+        """Be in the writing transaction of this group from here on."""
+        if not self.writing:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self.writing = True
+
+    def commit(self) -> None:
+        """End the group's transaction, if it wrote."""
+        if self.writing:
+            self._connection.execute("COMMIT")
+            self.writing = False
+
+    def rollback(self) -> None:
+        """Undo the group; also what was taken from counters and remembered of it."""
+        self.writing = False
+        self._etag = self._etag_end = 0
+        self._table_ids.clear()
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def wrote(self, rows: int, chars: int) -> None:
+        """Count what makes the log longer."""
+        self.pages += rows + chars / _PAGE_CHARS
+
+    def run(self, statement: str, *values: object) -> int:
+        """Execute a statement that gives nothing; gives the number of rows it changed."""
+        return self._connection.execute(statement, values).rowcount
+
+    def one(self, statement: str, *values: object) -> Any:
+        """Execute a statement that gives at most one row; gives it, or None."""
+        return self._connection.execute(statement, values).fetchone()
+
+    def etags(self, count: int) -> int:
+        """The first of `count` fresh etags in a row."""
+        if self._etag + count > self._etag_end:
+            block = max(_ETAG_BLOCK, count)
+            (self._etag_end,) = self.one(_TAKE_ETAGS, block)
+            self._etag = self._etag_end - block
+        first = self._etag + 1
+        self._etag += count
+        return first
+
+    def table_id(self, name: str, *, make: bool) -> int:
+        """The number of a table, 0 for one that nobody has written to yet."""
+        if found := self._table_ids.get(name):
+            return found
+        if make:
+            self.run(_TABLE_MADE, name)
+        row = self.one(_TABLE_ID, name)
+        if row is None:
+            return 0
+        # Uncommitted numbers are remembered too: a rollback forgets them all.
+        self._table_ids[name] = int(row[0])
+        return self._table_ids[name]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+@dataclass(slots=True)
+class _Call:
+    """One port call on its way."""
+
+    work: Callable[[Session], Any]
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+    rows: int
+    commits: bool
+    result: Any = None
+    error: BaseException | None = None
+
+
+class File:
+    """The connection, the calls that wait for it, and who runs them.
+
+    clock: by its monotonic time a group is too long for the event loop.
+    """
+
+    def __init__(self, path: Path, clock: Clock, synchronous: str) -> None:
+        self.path = path
+        self._clock = clock
+        self._synchronous = synchronous
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="taskgraph-sqlite")
+        self._lock = threading.Lock()  # guards the four below, nothing slow happens under it
+        self._waiting: deque[_Call] = deque()
+        self._waiting_rows = 0
+        self._turn_on: asyncio.AbstractEventLoop | None = None  # a turn is scheduled there
+        self._draining = False  # the thread takes what waits
+        self._closed = False
+        self._owner = threading.Lock()  # held by who runs a group; guards what is below
+        self._session: Session | None = None
+        self._rest = 0  # groups that go to the thread, however short
+        self._checkpoints = _Checkpoints(path, self._owner)
+
+    async def call(self, work: Callable[[Session], _T], *, rows: int = MANY, commits: bool = False) -> _T:
+        """Run work in a transaction with whatever else is waiting. It may run twice, and only what it did last stays.
+
+        rows: about how many it touches; few of them may run on the event loop. commits: a commit of rows, the one call
+        whose lost answer is worth settling.
+
+        Raises StorageUnavailable; Unclear only where `commits`: whatever else may be done twice, and is asked again.
+        """
+        if self._closed:
+            raise StorageUnavailable(f"{self.path} has been closed", str(self.path))
+        loop = asyncio.get_running_loop()
+        call = _Call(work, loop.create_future(), loop, rows, commits)
+        with self._lock:
+            self._waiting.append(call)
+            self._waiting_rows += rows
+            # A turn on another loop is no reason to have none here: that loop may have ended before its turn came.
+            if not self._draining and self._turn_on is not loop:
+                self._turn_on = loop
+                loop.call_soon(self._turn, loop)
+        result: _T = await call.future
+        return result
+
+    async def close(self) -> None:
+        """Finish what was begun and close the connection. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        with self._lock:
+            self._hand_over()
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._shut)
+        self._thread.shutdown(wait=False)  # nothing is left on it
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run what waits here, if it is short, or have the thread run it."""
+        with self._lock:
+            if self._turn_on is loop:
+                self._turn_on = None
+            if self._draining or not self._waiting:
+                return
+            if not self._is_short() or not self._owner.acquire(blocking=False):
+                self._hand_over()
+                return
+            group = self._take(_GROUP_MAX)
+        done = True
+        try:
+            before = self._clock.monotonic()
+            done = self._run_group(group, patient=False)
+            if self._clock.monotonic() - before > _LONG_SECONDS:
+                self._rest = _REST_GROUPS
+        except BaseException as error:
+            _blame(group, error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._owner.release()
+            if done:
+                _deliver(group, loop)
+        with self._lock:
+            if not done:
+                self._waiting.extendleft(reversed(group))
+                self._waiting_rows += sum(call.rows for call in group)
+            if self._waiting:
+                self._hand_over()
+
+    def _is_short(self) -> bool:
+        if self._waiting_rows > _SHORT_ROWS or self._session is None or self._synchronous != "normal":
+            return False
+        if self._rest:
+            self._rest -= 1
+            return False
+        return True
+
+    def _hand_over(self) -> None:
+        """Have the thread take what waits; under the lock."""
+        if self._waiting and not self._draining:
+            self._draining = True
+            self._thread.submit(self._drain)
+
+    def _take(self, count: int) -> list[_Call]:
+        """The calls of the next group; under the lock."""
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), count))]
+        self._waiting_rows -= sum(call.rows for call in group)
+        return group
+
+    # The next two run on the thread.
+
+    def _shut(self) -> None:
+        self._checkpoints.close()
+        with self._owner:
+            if self._session is not None:
+                self._session.close()
+                self._session = None
+
+    def _drain(self) -> None:
+        while True:
+            with self._lock:
+                group = self._take(_GROUP_MAX)
+                if not group:
+                    self._draining = False
+                    return
+            try:
+                with self._owner:
+                    self._run_group(group, patient=True)
+            except BaseException as error:  # a bug of ours must reach those who wait, and not end the thread silently
+                _blame(group, error)
+            _deliver(group, None)
+
+    # Everything below runs where `_owner` is held.
+
+    def _run_group(self, group: list[_Call], *, patient: bool) -> bool:
+        """Run and commit it. Without patience False says that another process has the file, and nothing is done."""
+        try:
+            session = self._session = self._session or Session(_connect(self.path, self._synchronous))
+        except StorageUnavailable as error:
+            _blame(group, error)
+            return True
+        committing = False
+        try:
+            session.be_patient(patient)
+            for call in group:
+                if call.future.cancelled():  # nobody waits any more, and nothing has been done
+                    continue
+                try:
+                    call.result = call.work(session)
+                except (StorageError, ValueError) as error:
+                    # The work raises its own refusals before it writes anything: the others of the group go on.
+                    call.error = error
+            committing = True
+            if session.writing:
+                session.commit()
+                self._checkpoints.count(session)
+        except BaseException as error:
+            wrote = session.writing
+            self._give_up(session)
+            if not patient and not committing and isinstance(error, sqlite3.Error) and _is_busy(error):
+                for call in group:
+                    call.result = call.error = None
+                return False
+            for call in group:
+                call.error = self._told(error, unclear=committing and wrote and call.commits)
+            if not isinstance(error, sqlite3.Error):
+                raise
+        return True
+
+    def _give_up(self, session: Session) -> None:
+        try:
+            session.rollback()
+        except sqlite3.Error:
+            # The connection is beyond use; the one who waits gets the first error, the next call a new connection.
+            self._session = None
+            session.close()
+
+    def _told(self, error: BaseException, *, unclear: bool) -> BaseException:
+        if not isinstance(error, sqlite3.Error):
+            return error
+        sentence = _sentence(self.path, error)
+        told = Unclear(sentence) if unclear else StorageUnavailable(sentence, str(self.path))
+        told.__cause__ = error
+        return told
+
+
+class _Checkpoints:
+    """Copying the log into the file, now and then, on a thread and a connection of its own."""
+
+    def __init__(self, path: Path, owner: threading.Lock) -> None:
+        self._path = path
+        self._owner = owner  # held: nobody of this process writes
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="taskgraph-checkpoint")
+        self._running = False
+        self._closed = False
+        self._factor = 1.0  # pages of the log for each that the session counts: known after each checkpoint
+
+    def count(self, session: Session) -> None:
+        """Look whether it is time; after each commit, by who holds the file."""
+        session.pages += 1
+        if session.pages * self._factor < _WAL_PAGES or self._running or self._closed:
+            return
+        self._running = True
+        self._thread.submit(self._run, session.pages)
+        session.pages = 0
+
+    def close(self) -> None:
+        """Wait for the one that runs. No other begins."""
+        with self._owner:
+            self._closed = True
+        self._thread.shutdown(wait=True)
+
+    def _run(self, counted: float) -> None:
+        try:
+            self._checkpoint(counted)
+        except sqlite3.Error:
+            pass  # the log stays as it is, and nothing is lost; what is wrong with the file, the next commit says
+        finally:
+            self._running = False
+
+    def _checkpoint(self, counted: float) -> None:
+        connection = sqlite3.connect(self._path, timeout=_CHECKPOINT_BUSY_SECONDS, isolation_level=None)
+        try:
+            before = 0
+            for number in range(_CHECKPOINT_ROUNDS):
+                _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                if not number and pages > 0:
+                    self._factor = min(max(pages / counted, 0.1), 10.0)
+                if pages - before <= _WAL_REST_PAGES:
+                    break
+                before = pages
+            # The log begins again when the next writer finds all of it copied. Other processes may write here too; if
+            # they do so without pause for long, they have to wait once.
+            mode = "PASSIVE" if pages < _WAL_PAGES_MAX * _WAL_PAGES else "RESTART"
+            with self._owner:
+                connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        finally:
+            connection.close()
+
+
+def _blame(group: list[_Call], error: BaseException) -> None:
+    for call in group:
+        call.error = call.error or error
+
+
+def _deliver(group: list[_Call], here: asyncio.AbstractEventLoop | None) -> None:
+    """Hand the answers over: one wake-up for all calls of one loop, and none for the loop that we are on."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
+    for call in group:
+        by_loop.setdefault(call.loop, []).append(call)
+    for loop, calls in by_loop.items():
+        if loop is here:
+            _settle(calls)
+            continue
+        try:
+            loop.call_soon_threadsafe(_settle, calls)
+        except RuntimeError:  # the loop was closed meanwhile, so nobody is left who could wait for these
+            continue
+
+
+def _settle(calls: list[_Call]) -> None:
+    for call in calls:
+        if call.future.done():  # cancelled by the one who waited
+            continue
+        if call.error is not None:
+            call.future.set_exception(call.error)
+        else:
+            call.future.set_result(call.result)
+
+
+def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageUnavailable(f"the folder of {path} cannot be made: {error.strerror}", str(path)) from error
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = sqlite3.connect(
+            path,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,  # one at a time all the same: `_owner` sees to it
+            cached_statements=_STATEMENTS_CACHED,
+        )
+        _prepare(connection, path, synchronous)
+    except BaseException as error:
+        if connection is not None:
+            connection.close()
+        if isinstance(error, sqlite3.Error):
+            raise StorageUnavailable(_sentence(path, error), str(path)) from error
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> None:
+    """Look whether the file is ours, and make the schema if it is new."""
+    _switch_to_wal(connection, path)
+    connection.execute(f"PRAGMA synchronous={'FULL' if synchronous == 'full' else 'NORMAL'}")
+    connection.execute("PRAGMA wal_autocheckpoint=0")  # no commit pays for the log: see _Checkpoints
+    connection.execute(f"PRAGMA cache_size=-{_CACHE_KIBIBYTES}")
+    # Each look is in one transaction: between two statements of their own, another process may make the schema, and a
+    # file that is half ours looks like anyone else's.
+    with _transaction(connection, "BEGIN"):
+        ours = _is_ours(connection, path)
+    if not ours:
+        with _transaction(connection, "BEGIN IMMEDIATE"):
+            if not _is_ours(connection, path):  # another process may have been quicker
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
+                connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
+    """True for our file, False for an empty one. Raises StorageUnavailable for anyone else's."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application == _APPLICATION_ID:
+        if version > _SCHEMA_VERSION:
+            raise StorageUnavailable(f"{path} was written by a newer version of taskgraph", str(path))
+        return True
+    (count,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if application or count:
+        raise StorageUnavailable(f"{path} is the database of another program", str(path))
+    return False
+
+
+def _switch_to_wal(connection: sqlite3.Connection, path: Path) -> None:
+    """Turn the write-ahead log on.
+
+    SQLite does not wait when two processes switch a new file at the same moment: one of them is told at once that the
+    database is locked. So this waits itself, about as long as any other statement would.
+    """
+    pause = threading.Event()
+    for last in (False,) * _SWITCH_TRIES + (True,):
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if last or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            pause.wait(_SWITCH_PAUSE_SECONDS)
+        else:
+            if mode != "wal":
+                raise StorageUnavailable(f"{path} lies where SQLite can keep no write-ahead log", str(path))
+            return
+
+
+def _code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _sentence(path: Path, error: sqlite3.Error) -> str:
+    code = _code(error)
+    if _is_busy(error):
+        return f"{path} has been locked by another process for more than {_BUSY_SECONDS:.0f} seconds"
+    known = {
+        sqlite3.SQLITE_NOTADB: "is no SQLite database",
+        sqlite3.SQLITE_CORRUPT: "is a damaged SQLite database",
+        sqlite3.SQLITE_CANTOPEN: "cannot be opened: is it a folder, or is its folder not writable?",
+        sqlite3.SQLITE_READONLY: "cannot be written to",
+        sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
+    }
+    return f"{path} {known[code]}" if code in known else f"{path}: SQLite says: {error}"

@@ -1,0 +1,136 @@
+"""The embedded store's queues: one row per message, with the time from which it can be received.
+
+What this room is for: the port of taskgraph/storage/queues.py over the file. It never looks into a message.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from taskgraph.clock import Clock
+from taskgraph.errors import StaleDelivery
+from taskgraph.storage import checks
+from taskgraph.storage.embedded_file import File, Session
+from taskgraph.storage.queues import Delivery
+
+_SEND: Final = "INSERT INTO message (queue, visible_at, body) SELECT ?, ?, value FROM json_each(?)"
+_SEND_ONE: Final = "INSERT INTO message (queue, visible_at, body) VALUES (?, ?, ?)"
+_WAITING: Final = "SELECT 1 FROM message WHERE queue = ? AND visible_at <= ? LIMIT 1"
+_NEXT: Final = """
+    SELECT json_group_array(json_array(visible_at, id, lease, dequeue_count, body))
+    FROM (SELECT visible_at, id, lease, dequeue_count, body FROM message
+          WHERE queue = ? AND visible_at <= ? ORDER BY visible_at, id LIMIT ?)
+"""
+_LEASE: Final = """
+    UPDATE message SET visible_at = ?, lease = lease + 1, dequeue_count = dequeue_count + 1
+    WHERE id IN (SELECT value FROM json_each(?))
+"""
+_RENEW: Final = "UPDATE message SET visible_at = ?, lease = lease + 1 WHERE id = ? AND queue = ? AND lease = ?"
+_ACKNOWLEDGE: Final = "DELETE FROM message WHERE id = ? AND queue = ? AND lease = ?"
+_COUNT: Final = "SELECT count(*) FROM message WHERE queue = ?"
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class EmbeddedQueues:
+    """Port Queues over the file; see taskgraph/storage/queues.py for the promises. Oldest first, by visibility."""
+
+    def __init__(self, file: File, clock: Clock, on_send: Callable[[str], None] | None) -> None:
+        self._file = file
+        self._clock = clock
+        self._on_send = on_send
+
+    def _micros(self, later_seconds: float = 0) -> int:
+        return (self._clock.now() - _EPOCH) // _MICROSECOND + round(later_seconds * 1_000_000)
+
+    async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
+        """See Queues."""
+        checks.check_send(queue, bodies, delay_seconds)
+        if not bodies:
+            return
+        visible_at = self._micros(delay_seconds)
+        one = len(bodies) == 1
+        text = bodies[0] if one else _dump(list(bodies))
+
+        def work(session: Session) -> None:
+            session.begin()
+            session.run(_SEND_ONE if one else _SEND, queue, visible_at, text)
+            session.wrote(len(bodies), len(text))
+
+        await self._file.call(work, rows=len(bodies))
+        if self._on_send is not None and delay_seconds == 0:
+            self._on_send(queue)
+
+    async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
+        """See Queues."""
+        checks.check_receive(queue, count, lease_seconds)
+        now, until = self._micros(), self._micros(lease_seconds)
+        return await self._file.call(lambda session: _receive(session, queue, count, now, until), rows=count)
+
+    async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
+        """See Queues."""
+        checks.check_renew(lease_seconds)
+        number, lease = _numbers(delivery)
+        until = self._micros(lease_seconds)
+
+        def work(session: Session) -> None:
+            session.begin()
+            if not session.run(_RENEW, until, number, delivery.queue, lease):
+                raise _stale(delivery)
+            session.wrote(1, 0)
+
+        await self._file.call(work, rows=1)
+        return Delivery(delivery.queue, delivery.id, str(lease + 1), delivery.body, delivery.dequeue_count)
+
+    async def delete(self, delivery: Delivery) -> None:
+        """See Queues."""
+        number, lease = _numbers(delivery)
+
+        def work(session: Session) -> None:
+            session.begin()
+            if not session.run(_ACKNOWLEDGE, number, delivery.queue, lease):
+                raise _stale(delivery)
+            session.wrote(1, 0)
+
+        await self._file.call(work, rows=1)
+
+    async def count(self, queue: str) -> int:
+        """See Queues."""
+        checks.check_queue_name(queue)
+        (count,) = await self._file.call(lambda session: session.one(_COUNT, queue))
+        return int(count)
+
+    async def close(self) -> None:
+        """Nothing: the connection belongs to the store."""
+
+
+def _receive(session: Session, queue: str, count: int, now: int, until: int) -> list[Delivery]:
+    if not session.writing:
+        # A look first: an idle consumer must not take the writers' turn at every poll.
+        if session.one(_WAITING, queue, now) is None:
+            return []
+        session.begin()  # others may take what was seen, up to here
+    (text,) = session.one(_NEXT, queue, now, count)
+    messages = sorted(json.loads(text))
+    if not messages:
+        return []
+    session.run(_LEASE, until, _dump([message[1] for message in messages]))
+    session.wrote(len(messages), len(text))
+    return [
+        Delivery(queue, str(number), str(lease + 1), body, dequeued + 1)
+        for _, number, lease, dequeued, body in messages
+    ]
+
+
+def _numbers(delivery: Delivery) -> tuple[int, int]:
+    try:
+        return int(delivery.id), int(delivery.receipt)
+    except ValueError as error:
+        raise _stale(delivery) from error
+
+
+def _stale(delivery: Delivery) -> StaleDelivery:
+    return StaleDelivery(f"message {delivery.id} of {delivery.queue} is in other hands now, or deleted")

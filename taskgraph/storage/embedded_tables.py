@@ -1,0 +1,349 @@
+"""The embedded store's tables: one row of SQLite per row, its columns as one JSON text.
+
+What this room is for: the port of taskgraph/storage/tables.py over the file. It never knows what a row means.
+
+How it stays quick: a call is a handful of statements, each over all rows of the call, with a place for each row; there
+are such statements for a few sizes, and places that are left over stay NULL. Rows come back as one text for all of
+them. Merging is SQLite's work: what a merge does not name is never decoded here.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import chain
+from json import encoder as json_encoder
+from typing import Any, Final
+
+from taskgraph import limits
+from taskgraph.errors import Conflict, TooLarge
+from taskgraph.storage import checks
+from taskgraph.storage.embedded_file import MANY, File, Session
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Page, Range, Row, Value
+
+_ROWS_AT_ONCE: Final = 200  # rows in one answer of SQLite, which is one text and may have 1e9 bytes
+_PAGE_CHARS: Final = 4_000_000  # a page ends early past this, as the service's pages do
+_SCAN_ROWS_MAX: Final = 2_000  # rows looked at for one page of a conditional query: others wait for the file
+_SHORT_PAGE_ROWS: Final = 32  # a page of so few is short work, whatever the range
+_KEY_END: Final = "\U0010ffff"  # after every key that may be written
+_ETAG_MAX: Final = 2**63 - 1
+_TIMES_REMEMBERED: Final = 8_192
+
+# A row of so few bytes has at most so many columns, for their names differ: 53 of one letter, the others of two or
+# more.
+_SMALL_ROW_BYTES: Final = 1_500
+_SMALL_ROW_COLUMNS: Final = 53 + (_SMALL_ROW_BYTES - 53 * len('"a":1,')) // len('"ab":1,') + 1
+
+_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, limits.COMMIT_CHANGES_MAX)
+
+
+def _sized(head: str, place: str, tail: str) -> tuple[str, ...]:
+    """One statement for each of `_SIZES`. `{n}` in a place is its number."""
+    return tuple(head + ", ".join(place.format(n=n) for n in range(size)) + tail for size in _SIZES)
+
+
+# Which rows of some keys there are, in lists side by side.
+_LOOK: Final = _sized(
+    "WITH wanted (n, key) AS (VALUES ",
+    "({n}, ?)",
+    """
+    ) SELECT group_concat(n), group_concat(ifnull(row.rowid, 0)), group_concat(ifnull(etag, 0)),
+        ifnull(max(length(CAST(columns AS BLOB))), 0), ifnull(sum(length(CAST(columns AS BLOB))), 0)
+    FROM wanted LEFT JOIN row ON row.tab = ? AND row.partition = ? AND row.key = wanted.key
+    WHERE wanted.key IS NOT NULL
+    """,
+)
+# Rows that are not small: their bytes, and at least as many as their columns, for `":` stands behind each name.
+_MEASURE: Final = f"""
+    SELECT group_concat(rowid), group_concat(length(CAST(columns AS BLOB))),
+        group_concat(length(CAST(columns AS BLOB)) - length(CAST(replace(columns, '":', '"') AS BLOB)))
+    FROM row WHERE rowid IN (SELECT value FROM json_each(?)) AND length(CAST(columns AS BLOB)) > {_SMALL_ROW_BYTES}
+"""  # noqa: S608  (a number of ours)
+# Columns are JSON already and go in as they stand: reading a thousand rows is a few steps, and not a thousand.
+_GET: Final = _sized(
+    "WITH wanted (n, key) AS (VALUES ",
+    "({n}, ?)",
+    """
+    ) SELECT group_concat(n), group_concat(etag), group_concat(columns)
+    FROM wanted CROSS JOIN row ON row.tab = ? AND row.partition = ? AND row.key = wanted.key
+    """,
+)
+_SCAN: Final = """
+    SELECT count(*), max(key), group_concat(key, char(10)), group_concat(etag), group_concat(columns)
+    FROM (SELECT key, etag, columns FROM row WHERE tab = ? AND partition = ? AND key >= ? AND key < ?
+          ORDER BY key LIMIT ?)
+"""
+_SCAN_WHERE: Final = """
+    SELECT count(*), max(key), group_concat(key, char(10)) FILTER (WHERE agrees),
+        group_concat(etag) FILTER (WHERE agrees), group_concat(columns) FILTER (WHERE agrees)
+    FROM (SELECT key, etag, columns, {condition} AS agrees
+          FROM row WHERE tab = ? AND partition = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?)
+"""
+_INSERT: Final = _sized("INSERT INTO row (tab, partition, key, etag, columns) VALUES ", "(?, ?, ?, ?, ?)", "")
+_MERGE: Final = (
+    "UPDATE row SET etag = ?2, columns = json_patch(columns, ?3) WHERE rowid = ?1",
+    *_sized(
+        "WITH given (id, etag, patch) AS (VALUES ",
+        "(?, ?, ?)",
+        """
+        ) UPDATE row SET etag = given.etag, columns = json_patch(row.columns, given.patch)
+        FROM given WHERE row.rowid = given.id
+        """,
+    )[1:],
+)
+_REMOVE: Final = "DELETE FROM row WHERE rowid IN (SELECT value FROM json_each(?))"
+_COLUMNS: Final = "SELECT columns FROM row WHERE rowid = ?"
+
+
+class EmbeddedTables:
+    """Port Tables over the file; see taskgraph/storage/tables.py for the promises."""
+
+    def __init__(self, file: File, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
+        """See Tables."""
+        checks.check_get(partition, keys)
+        if not keys:
+            return []
+        return await self._file.call(lambda session: _get(session, self._name, partition, keys), rows=len(keys))
+
+    async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
+        """See Tables."""
+        checks.check_query(partition, rows, limit)
+        return await self._file.call(
+            lambda session: _query(session, self._name, partition, rows, limit, continuation),
+            rows=limit if limit <= _SHORT_PAGE_ROWS and not rows.where else MANY,
+        )
+
+    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        """See Tables."""
+        checks.check_commit(partition, changes)
+        encoded = [None if type(change) is Delete else _encode(change.columns) for change in changes]  # type: ignore[union-attr]
+        return await self._file.call(
+            lambda session: _commit(session, self._name, partition, changes, encoded), rows=len(changes), commits=True
+        )
+
+    async def close(self) -> None:
+        """Nothing: the connection belongs to the store."""
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def _get(session: Session, table: str, partition: str, keys: Sequence[str]) -> list[Row | None]:
+    number = session.table_id(table, make=False)
+    found: list[Row | None] = [None] * len(keys)
+    for start in range(0, len(keys), _SIZES[-1]):
+        part = keys[start : start + _SIZES[-1]]
+        statement, empty = _of_size(_GET, len(part))
+        places, etags, text = session.one(statement, *part, *[None] * empty, number, partition)
+        if places is not None:
+            for place, etag, columns in zip(_numbers(places), etags.split(","), _parsed(text), strict=True):
+                found[start + place] = Row(part[place], etag, columns)
+    return found
+
+
+def _query(session: Session, table: str, partition: str, rows: Range, limit: int, continuation: str | None) -> Page:
+    number = session.table_id(table, make=False)
+    # A continuation is the last key that was looked at; the next possible key is that with a NUL behind it.
+    start = rows.start if continuation is None else continuation + "\0"
+    end = rows.end or _KEY_END
+    statement, fragments = _scan(rows)
+    found: list[Row] = []
+    scanned = chars = 0
+    while True:
+        wanted = _ROWS_AT_ONCE if rows.where else min(_ROWS_AT_ONCE, limit - len(found))
+        seen, last, keys, etags, text = session.one(statement, *fragments, number, partition, start, end, wanted)
+        scanned += seen
+        if text is not None:
+            chars += len(text)
+            part = [Row(*row) for row in zip(keys.split("\n"), etags.split(","), _parsed(text), strict=True)]
+            part.sort(key=_key_of)  # they come in order; SQL does not promise it
+            found += [row for row in part if _agrees(row, rows)] if rows.where else part
+        if len(found) > limit:
+            found = found[:limit]
+            return Page(_selected(found, rows), found[-1].key)
+        if seen < wanted:
+            return Page(_selected(found, rows))
+        if len(found) == limit or scanned >= _SCAN_ROWS_MAX or chars > _PAGE_CHARS:
+            return Page(_selected(found, rows), last)
+        start = last + "\0"
+
+
+def _scan(rows: Range) -> tuple[str, list[str]]:
+    """The statement that reads a part of the range, and the texts by which it leaves rows out."""
+    if not rows.where:
+        return _SCAN, []
+    name, texts = next(iter(rows.where.items()))
+    # Column and text as they stand in the stored JSON. What is inside a text stands there with its quotes escaped, so
+    # nothing else looks like it; _agrees makes sure all the same, and looks at the other columns.
+    condition = " OR ".join(["instr(columns, ?) > 0"] * len(texts)) or "false"
+    return _SCAN_WHERE.format(condition=condition), [f"{_dump(name)}:{_dump(text)}" for text in texts]
+
+
+def _agrees(row: Row, rows: Range) -> bool:
+    return all(row.columns.get(name) in texts for name, texts in rows.where.items())
+
+
+def _selected(found: list[Row], rows: Range) -> list[Row]:
+    if rows.select is None:
+        return found
+    names = frozenset(rows.select)
+    return [
+        Row(row.key, row.etag, {name: value for name, value in row.columns.items() if name in names}) for row in found
+    ]
+
+
+def _key_of(row: Row) -> str:
+    return row.key
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def _commit(
+    session: Session, table: str, partition: str, changes: Sequence[Change], encoded: Sequence[str | None]
+) -> list[str | None]:
+    session.begin()
+    number = session.table_id(table, make=True)
+    statement, empty = _of_size(_LOOK, len(changes))
+    indexes, rows, etags, largest, size = session.one(
+        statement, *[change.key for change in changes], *[None] * empty, number, partition
+    )
+    look = list(zip(_numbers(indexes), _numbers(rows), etags.split(","), strict=True))
+    look.sort()  # they come in order; SQL does not promise it
+    perhaps_too_large = _perhaps_too_large(session, changes, encoded, look, largest)
+
+    first = etag = session.etags(len(changes))
+    merged: list[tuple[int, int, str]] = []
+    inserted: list[tuple[int, str, str, int, str]] = []
+    gone: list[int] = []
+    for (index, row, now), change, text in zip(look, changes, encoded, strict=True):
+        if isinstance(change, Insert):
+            if row:
+                raise Conflict(f"row {change.key!r} of {partition!r} exists already", index)
+            inserted.append((number, partition, change.key, etag, str(text)))
+        elif not row:
+            raise Conflict(f"row {change.key!r} of {partition!r} is gone", index)
+        elif now != change.etag:
+            raise Conflict(f"row {change.key!r} of {partition!r} has changed", index)
+        elif isinstance(change, Merge):
+            if index in perhaps_too_large:
+                _check_merged(session, row, change)
+            merged.append((row, etag, str(text)))
+        else:
+            gone.append(row)
+        etag += 1
+
+    # Nothing has been written so far: whatever was refused above leaves no trace in the group's transaction.
+    if merged:
+        statement, empty = _of_size(_MERGE, len(merged))
+        session.run(statement, *chain.from_iterable(merged), *[None] * (3 * empty))
+    start = 0
+    for size, statement in zip(reversed(_SIZES), reversed(_INSERT), strict=True):
+        while len(inserted) - start >= size:
+            session.run(statement, *chain.from_iterable(inserted[start : start + size]))
+            start += size
+    if gone:
+        session.run(_REMOVE, _dump(gone))
+    session.wrote(len(changes), size + sum(len(text) for text in encoded if text))
+    return [None if type(change) is Delete else str(first + index) for index, change in enumerate(changes)]
+
+
+def _perhaps_too_large(
+    session: Session,
+    changes: Sequence[Change],
+    encoded: Sequence[str | None],
+    look: list[tuple[int, int, str]],
+    largest: int,
+) -> set[int]:
+    """Places of the merges that might grow their row past a limit, by bounds that are quickly told."""
+    merges = [
+        (index, row, len(change.columns), len(text))
+        for (index, row, _), change, text in zip(look, changes, encoded, strict=True)
+        if isinstance(change, Merge) and text
+    ]
+    measured: dict[int, tuple[int, int]] = {}
+    if largest > _SMALL_ROW_BYTES and merges:
+        lists = session.one(_MEASURE, _dump([row for _, row, _, _ in merges]))
+        if lists[0]:
+            rows, sizes, columns = map(_numbers, lists)
+            measured = {row: (size, count) for row, size, count in zip(rows, sizes, columns, strict=True)}
+    found = set()
+    for index, row, more, chars in merges:
+        size, columns = measured.get(row, (_SMALL_ROW_BYTES, _SMALL_ROW_COLUMNS))
+        # Twice: a number may count more than it has characters. And a character has up to two units of UTF-16.
+        if columns + more > limits.ROW_COLUMNS_MAX or 2 * (size + 2 * chars) > limits.ROW_CHARS_MAX:
+            found.add(index)
+    return found
+
+
+def _check_merged(session: Session, row: int, change: Merge) -> None:
+    """Raise TooLarge for a row that would grow past a limit."""
+    (text,) = session.one(_COLUMNS, row)
+    try:
+        checks.check_columns(change.key, _decoded(json.loads(text)) | dict(change.columns))
+    except TooLarge as error:
+        raise TooLarge(f"{error}, which this merge would exceed") from error
+
+
+def _of_size(statements: tuple[str, ...], count: int) -> tuple[str, int]:
+    """The statement with enough places, and how many of them stay empty."""
+    for size, statement in zip(_SIZES, statements, strict=True):
+        if size >= count:
+            return statement, size - count
+    raise ValueError(f"{count} rows in one statement; the most are {_SIZES[-1]}")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
+
+
+# --- values: JSON types as they are, times as {"t": "..."} ---------------------------------------------------------
+
+
+@lru_cache(_TIMES_REMEMBERED)
+def _time_text(value: datetime) -> str:
+    return value.astimezone(UTC).isoformat()
+
+
+def _time(value: object) -> dict[str, str]:
+    if not isinstance(value, datetime):
+        raise TypeError(f"no store keeps a {type(value).__name__}")  # the checks have let something through
+    return {"t": _time_text(value)}
+
+
+_dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_time).encode
+
+
+def _encoder() -> Callable[[dict[str, Value]], str]:
+    """What `_dump` does, for an object. JSONEncoder makes its inner encoder anew for each text, a third of the time."""
+    make = getattr(json_encoder, "c_make_encoder", None)
+    if make is None:
+        return _dump
+    inner = make(None, _time, json_encoder.encode_basestring, None, ":", ",", False, False, False)
+    return lambda columns: "".join(inner(columns, 0))
+
+
+_encode_dict: Final = _encoder()
+
+
+def _encode(columns: Columns) -> str:
+    return _encode_dict(columns if type(columns) is dict else dict(columns))
+
+
+# Rows that were written together have the same times: one text is read once, and is one object in memory.
+_time_of: Final = lru_cache(_TIMES_REMEMBERED)(datetime.fromisoformat)
+
+
+def _decoded(raw: dict[str, Any]) -> dict[str, Value]:
+    for name, value in raw.items():
+        if type(value) is dict:
+            raw[name] = _time_of(value["t"])
+    return raw
+
+
+def _parsed(text: str) -> list[dict[str, Value]]:
+    return [_decoded(raw) for raw in json.loads(f"[{text}]")]
