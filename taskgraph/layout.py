@@ -8,13 +8,15 @@ graph's state, and it is linear in tasks and edges.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from json.encoder import encode_basestring
 from typing import Final
 
 from taskgraph import limits
-from taskgraph.documents import canonical_json, node_digest, substitute
+from taskgraph.digraph import is_acyclic
+from taskgraph.documents import DEFAULT_TARGET, canonical_json, node_digest, substitute
 from taskgraph.model import (
     GRAPH,
     TaskNode,
@@ -22,6 +24,7 @@ from taskgraph.model import (
     fork_reference,
     ids_text,
     join_reference,
+    reference_of,
     row_key,
     task_id_of,
 )
@@ -33,6 +36,9 @@ SCHEMA: Final = 1
 GRAPH_DIRECT_MAX: Final = 48
 """Leaves that the graph row names itself; more of them, or later ones, are counted down through joins."""
 
+_UNSCHEDULED: Final = str(TaskState.UNSCHEDULED)
+_PENDING: Final = str(TaskState.PENDING)
+_SUBS_KEY: Final = '"$subs"'  # in JSON; a text that lacks it has nothing to be replaced
 _DEFINITION_COLUMN_CHARS: Final = limits.PROPERTY_CHARS_MAX
 
 
@@ -99,6 +105,86 @@ def gathered(columns: Mapping[str, Value], name: str) -> str:
         pieces.append(str(piece))
 
 
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """Who names whom, relays included; from it the rows are made.
+
+    told: taskId -> the references that it tells. wide: taskId -> the joins that it names, where its requirements are
+    too many. relays: reference -> (what it requires, what it tells). joins, forks: taskId -> relays that belong to it,
+    outermost (nearest to the dependents) first: the order in which they go in. gathering: the joins below `top`.
+    """
+
+    mapping: dict[str, str]
+    told: dict[str, list[str]]
+    wide: dict[str, list[str]]
+    relays: dict[str, tuple[Sequence[str], Sequence[str]]]
+    joins: dict[str, list[str]]
+    forks: dict[str, list[str]]
+    gathering: list[str]
+    top: Insert | None
+    leaves: tuple[str, ...]
+    links: dict[str, list[str]]
+
+
+def _edges(graph_id: str, nodes: Mapping[str, TaskNode], *, stamp: str, direct_leaves_max: int, by_key: bool) -> _Edges:
+    mapping = {label: task_id_of(graph_id, label) for label in nodes}
+    told: dict[str, list[str]] = {own: [] for own in mapping.values()}
+    wide: dict[str, list[str]] = {}
+    relays: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
+    joins: dict[str, list[str]] = {}
+    forks: dict[str, list[str]] = {}
+    links: dict[str, list[str]] = {}
+
+    def tell(required: str, reference: str) -> None:
+        """Make a reference a dependent of a task of the set, or of one outside; relays know theirs already."""
+        if required in told:
+            told[required].append(reference)
+        elif not required.startswith("join:"):
+            links.setdefault(required, []).append(reference)
+
+    for label, node in nodes.items():
+        own = mapping[label]
+        wanted = [mapping.get(required) or task_id_of(graph_id, required) for required in node.requires]
+        if len(wanted) > limits.REQUIRES_MAX:
+            wide[own], made = _gather(own, wanted, own, "", by_key=by_key)
+            joins[own] = [reference for reference, _, _ in made]
+            for reference, members, above in made:
+                relays[reference] = (members, [above])
+                for member in members:
+                    tell(member, reference)
+            continue
+        for required in wanted:
+            tell(required, own)
+
+    leaf_ids = [own for own, references in told.items() if not references]
+    top: Insert | None = None
+    leaves: tuple[str, ...] = tuple(leaf_ids)
+    gathering: list[str] = []
+    if len(leaf_ids) > direct_leaves_max:
+        top_reference = join_reference(GRAPH, stamp)
+        top_members, made = _gather(GRAPH, leaf_ids, top_reference, f"{stamp}-", by_key=by_key)
+        top = _relay(top_reference, top_members, [GRAPH])
+        for member in top_members:
+            tell(member, top_reference)
+        for reference, members, above in made:
+            relays[reference] = (members, [above])
+            gathering.append(reference)
+            for member in members:
+                tell(member, reference)
+        leaves = (top_reference,)
+    else:
+        for own in leaf_ids:
+            told[own].append(GRAPH)
+
+    for own, references in told.items():
+        if len(references) > limits.DEPENDENTS_MAX:
+            told[own], made_forks = _fan_out(own, references, stamp, by_key=by_key)
+            forks[own] = [reference for reference, _ in made_forks]
+            for reference, members in made_forks:
+                relays[reference] = ([own], members)
+    return _Edges(mapping, told, wide, relays, joins, forks, gathering, top, leaves, links)
+
+
 def lay_out(
     graph_id: str,
     nodes: Mapping[str, TaskNode],
@@ -108,107 +194,113 @@ def lay_out(
     request: str = "",
     direct_leaves_max: int = GRAPH_DIRECT_MAX,
 ) -> Layout:
-    """Lay new tasks out as rows.
+    """Lay new tasks of a graph that runs out as rows.
 
     nodes: label -> node; requirements outside `nodes` become links. stamp: distinguishes the relays of this request
     from those of others on the same task. request: the request that adds them ("" for the submission).
     direct_leaves_max: up to so many leaves are named directly; 0 forces a gathering join.
+
+    Relays take dependents and requirements as they come in the document, and that must stay so: a cursor of a request
+    that is under way counts these very rows, and may have been begun by an older version.
     """
-    mapping = {label: task_id_of(graph_id, label) for label in nodes}
-    task_id = mapping.__getitem__
+    edges = _edges(graph_id, nodes, stamp=stamp, direct_leaves_max=direct_leaves_max, by_key=False)
+    mapping = edges.mapping
 
     def resolve(label: str) -> str:
         return mapping.get(label) or task_id_of(graph_id, label)
 
-    dependents: dict[str, list[str]] = {mapping[label]: [] for label in nodes}
-    links: dict[str, list[str]] = {}
-    relays: dict[str, Insert] = {}
-    # taskId of a task -> relays below it, outermost (nearest to the dependents) first: the order in which they go in
-    joins_of: dict[str, list[str]] = {}
-    forks_of: dict[str, list[str]] = {}
-    requires_of: dict[str, list[str]] = {}
+    def relay(reference: str) -> Insert:
+        return _relay(reference, *edges.relays[reference])
 
-    for label, node in nodes.items():
-        own = task_id(label)
-        wanted = [resolve(required) for required in node.requires]
-        if len(wanted) > limits.REQUIRES_MAX:
-            wanted, made = _gather(own, wanted, own, "", limits.REQUIRES_MAX)
-            joins_of[own] = [reference for reference, _, _ in made]
-            for reference, members, above in made:
-                relays[reference] = _relay(reference, members, [above])
-                for member in members:
-                    _tell(member, reference, dependents, links)
-        requires_of[own] = wanted
-        for required in wanted:
-            _tell(required, own, dependents, links)
-
-    leaf_ids = [own for own, told in dependents.items() if not told]
-    top: Insert | None = None
-    leaves: tuple[str, ...] = tuple(leaf_ids)
-    graph_joins: list[str] = []
-    if len(leaf_ids) > direct_leaves_max:
-        top_members, made = _gather(GRAPH, leaf_ids, join_reference(GRAPH, stamp), f"{stamp}-", limits.REQUIRES_MAX)
-        top_reference = join_reference(GRAPH, stamp)
-        top = _relay(top_reference, top_members, [GRAPH])
-        for member in top_members:
-            _tell(member, top_reference, dependents, links)
-        for reference, members, above in made:
-            relays[reference] = _relay(reference, members, [above])
-            graph_joins.append(reference)
-            for member in members:
-                _tell(member, reference, dependents, links)
-        leaves = (top_reference,)
-    else:
-        for own in leaf_ids:
-            dependents[own].append(GRAPH)
-
-    for own, told in dependents.items():
-        if len(told) > limits.DEPENDENTS_MAX:
-            dependents[own], made_forks = _fan_out(own, told, stamp)
-            forks_of[own] = [reference for reference, _ in made_forks]
-            for reference, members in made_forks:
-                relays[reference] = _relay(reference, [own], members)
-
-    rows: list[Insert] = [relays[reference] for reference in graph_joins]
+    rows: list[Insert] = [relay(reference) for reference in edges.gathering]
     roots: list[tuple[str, str]] = []
     for label in _dependents_first(nodes):
-        own = task_id(label)
-        rows.extend(relays[reference] for reference in forks_of.get(own, ()))
+        own = mapping[label]
+        rows.extend(relay(reference) for reference in edges.forks.get(own, ()))
         node = nodes[label]
-        target = str(node.task.get("target", "default"))
-        if not requires_of[own]:
-            roots.append((own, target))
-        rows.extend(
-            _task_rows(node, own, requires_of[own], dependents[own], resolve, now=now, request=request, target=target)
-        )
-        rows.extend(relays[reference] for reference in joins_of.get(own, ()))
+        if not node.requires:
+            roots.append((own, _target(node)))
+        requires = edges.wide.get(own) or [resolve(required) for required in node.requires]
+        digest = node_digest(node)
+        rows.extend(_task_rows(node, own, requires, edges.told[own], resolve, now=now, request=request, digest=digest))
+        rows.extend(relay(reference) for reference in edges.joins.get(own, ()))
     return Layout(
         rows=tuple(rows),
-        top=top,
-        leaves=leaves,
+        top=edges.top,
+        leaves=edges.leaves,
         roots=tuple(roots),
-        links=tuple(Link(own, tuple(told)) for own, told in sorted(links.items())),
+        links=tuple(Link(own, tuple(told)) for own, told in sorted(edges.links.items())),
         mapping=mapping,
     )
 
 
-def _tell(required: str, reference: str, dependents: dict[str, list[str]], links: dict[str, list[str]]) -> None:
-    """Make `reference` a dependent of `required`, inside the set or outside it. Relays know theirs already."""
-    if required in dependents:
-        dependents[required].append(reference)
-    elif not required.startswith("join:"):
-        links.setdefault(required, []).append(reference)
+class GraphLayout:
+    """A whole graph as rows, each made when it is asked for: not all of them exist at once.
+
+    leaves: references that the graph waits for. roots: taskIds that stand pending from the start, with their targets.
+    mapping: label -> taskId. count: rows, not counting those of long definitions. cut: whether there are relays that
+    share edges out among them. `rows` is in the order of the table, for nobody reads it before all of it is there.
+    """
+
+    def __init__(
+        self,
+        graph_id: str,
+        nodes: Mapping[str, TaskNode],
+        *,
+        now: datetime,
+        digests: Mapping[str, str],
+        by_key: bool = True,
+        direct_leaves_max: int = GRAPH_DIRECT_MAX,
+    ) -> None:
+        """digests: label -> node_digest. by_key: share edges out to relays in the order of the table.
+
+        What one relay names lies side by side in the table then, for whoever reads it. Older versions took the order
+        of the document. direct_leaves_max: up to so many leaves are named directly. Raises ValueError for a cycle.
+        """
+        if not is_acyclic({label: node.requires for label, node in nodes.items()}):
+            raise ValueError("the tasks have a cycle; validation must come first")
+        self._nodes = nodes
+        self._now = now
+        self._digests = digests
+        self._edges = _edges(graph_id, nodes, stamp="0", direct_leaves_max=direct_leaves_max, by_key=by_key)
+        self.mapping: Mapping[str, str] = self._edges.mapping
+        self.leaves = self._edges.leaves
+        self.cut = bool(self._edges.relays)
+        self.count = len(nodes) + len(self._edges.relays) + (self._edges.top is not None)
+        self._labels = sorted(nodes, key=self.mapping.__getitem__)
+        self.roots = tuple(
+            [(self.mapping[label], _target(nodes[label])) for label in self._labels if not nodes[label].requires]
+        )
+
+    def told(self, task_id: str) -> Sequence[str]:
+        """The references that a task tells of its completion."""
+        return self._edges.told[task_id]
+
+    def rows(self) -> Iterator[Insert]:
+        """Every row, in the order of the table; a long definition comes right before its task."""
+        edges, mapping, resolve = self._edges, self.mapping, self.mapping.__getitem__
+        top = [edges.top] if edges.top is not None else []
+        for reference in sorted([*edges.relays, *[reference_of(row.key) for row in top]]):
+            yield _relay(reference, *edges.relays[reference]) if reference in edges.relays else top[0]
+        for label in self._labels:
+            node, own = self._nodes[label], mapping[label]
+            requires = edges.wide.get(own) or [mapping[required] for required in node.requires]
+            yield from _task_rows(
+                node, own, requires, edges.told[own], resolve, now=self._now, request="", digest=self._digests[label]
+            )
 
 
 def _gather(
-    owner: str, members: Sequence[str], above: str, mark: str, width_max: int
+    owner: str, members: Sequence[str], above: str, mark: str, *, by_key: bool
 ) -> tuple[list[str], list[tuple[str, list[str], str]]]:
     """A tree of joins over members: the top references, and (join, its members, what it tells), outermost first."""
     made: list[tuple[str, list[str]]] = []
     current = list(members)
+    if by_key and len(current) > limits.REQUIRES_MAX:
+        current.sort(key=row_key)
     number = 0
-    while len(current) > width_max:
-        count = -(-len(current) // width_max)
+    while len(current) > limits.REQUIRES_MAX:
+        count = -(-len(current) // limits.REQUIRES_MAX)
         size = -(-len(current) // count)  # even shares: none of the joins is nearly empty
         after: list[str] = []
         for start in range(0, len(current), size):
@@ -225,10 +317,12 @@ def _gather(
     return current, [(reference, inside, tells[reference]) for reference, inside in reversed(made)]
 
 
-def _fan_out(task_id: str, told: Sequence[str], stamp: str) -> tuple[list[str], list[tuple[str, list[str]]]]:
+def _fan_out(
+    task_id: str, told: Sequence[str], stamp: str, *, by_key: bool
+) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """A tree of forks over dependents: what the task itself tells, and (fork, what it tells), outermost first."""
     made: list[tuple[str, list[str]]] = []
-    current = list(told)
+    current = sorted(told, key=row_key) if by_key else list(told)
     while len(current) > limits.DEPENDENTS_MAX:
         count = -(-len(current) // limits.DEPENDENTS_MAX)
         size = -(-len(current) // count)
@@ -247,7 +341,7 @@ def _relay(reference: str, requires: Sequence[str], dependents: Sequence[str]) -
         row_key(reference),
         {
             "schema": SCHEMA,
-            "state": str(TaskState.UNSCHEDULED),
+            "state": _UNSCHEDULED,
             "requires": text,
             "requiresLeft": text,
             "dependents": ids_text(dependents),
@@ -269,6 +363,10 @@ def fork_row(reference: str, task_id: str, told: Sequence[str], *, completed: bo
     )
 
 
+def _target(node: TaskNode) -> str:
+    return str(node.task.get("target", DEFAULT_TARGET))
+
+
 def _task_rows(
     node: TaskNode,
     own: str,
@@ -278,14 +376,16 @@ def _task_rows(
     *,
     now: datetime,
     request: str,
-    target: str,
+    digest: str,
 ) -> list[Insert]:
-    definition = canonical_json(substitute(node.task, resolve))
+    definition = canonical_json(dict(node.task))
+    if _SUBS_KEY in definition:
+        definition = canonical_json(substitute(node.task, resolve))
     requires_text = ids_text(requires)
     columns: dict[str, Value] = {
         "schema": SCHEMA,
         "label": node.label,
-        "state": str(TaskState.UNSCHEDULED if requires else TaskState.PENDING),
+        "state": _UNSCHEDULED if requires else _PENDING,
         "run": 0,
         "rerunsAllowed": node.reruns,
         "rerunsLeft": node.reruns,
@@ -293,8 +393,8 @@ def _task_rows(
         "requires": requires_text,
         "requiresLeft": requires_text,
         "dependents": ids_text(dependents),
-        "target": target,
-        "digest": node_digest(node),
+        "target": _target(node),
+        "digest": digest,
         "created": now,
     }
     if request:
@@ -352,7 +452,7 @@ def name_mapping_rows(mapping: Mapping[str, str], stamp: str) -> list[Insert]:
             )
 
     for label, own in mapping.items():
-        size = utf16_units(json.dumps(label, ensure_ascii=False)) + len(own) + 4
+        size = utf16_units(encode_basestring(label)) + len(own) + 4
         if units + size > columns_max * _DEFINITION_COLUMN_CHARS - 100:
             flush()
             part, units = {}, 0

@@ -1,35 +1,46 @@
 """Submit a graph, or stage an extension: the only writers besides the handlers, of rows that are still their own (D16).
 
 What this room is for: the client's side of getting work in. A submission writes its rows as `submitting`, in commits
-of up to 100, and then flips the graph row to `running` (P10); every step can be repeated, by the same call, after any
-crash. An extension is put down as a request and handled elsewhere. It never validates (documents do) and never waits
-for a graph.
+of up to 100, several at a time, and then flips the graph row to `running` (P10); every step can be repeated, by the
+same call, after any crash. An extension is put down as a request and handled elsewhere. It never validates (documents
+do) and never waits for a graph.
 """
 
+import asyncio
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from taskgraph import limits
-from taskgraph.documents import canonical_json, content_hash, document_object
+from taskgraph.documents import canonical_json, collector_paused, content_hash, document_object, node_digests
 from taskgraph.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.extending import request_rows, row_bytes
 from taskgraph.extension import request_key
 from taskgraph.handlers import Handlers
-from taskgraph.layout import SCHEMA, Layout, lay_out, name_mapping_rows, utf16_units
+from taskgraph.layout import SCHEMA, GraphLayout, name_mapping_rows, utf16_units
 from taskgraph.messages import AddTasks, to_text
-from taskgraph.model import GRAPH, GraphDocument, GraphState, ids_text, slugid_from
+from taskgraph.model import GRAPH, GraphDocument, GraphState, ids_text, row_key, slugid_from
 from taskgraph.records import ALL
-from taskgraph.storage.tables import Insert, Merge, Row, Value
+from taskgraph.storage.tables import Insert, Merge, Range, Row, Value
 from taskgraph.transitions import Outcome, Start
 
 Progress = Callable[[int, int], None]
-"""Told (rows written, rows in all)."""
+"""Told (rows written, rows in all); a long definition counts with its task."""
 
 _NEWEST_FIRST: Final = 10**15
+_IN_FLIGHT: Final = 8  # commits at a time
+_TRIED_FIRST: Final = 3  # commits: what so few hold is tried at once, without looking what is there
+_ROOT_ROWS_MAX: Final = 20_000  # rows kept for the first messages
+_MAPPED_CHARS_MIN: Final = 28  # of a label and its taskId in JSON
+_BY_KEY: Final = "by-key:"
+"""Before the digest on the graph row while rows of a wide graph are written whose relays share edges out in the order
+of keys. Older versions shared them out in the order of the document: where the mark is missing that order goes on, and
+where it is there an older version finds other content than its own, and leaves the rows alone."""
 
 
 def no_progress(written: int, total: int) -> None:
@@ -70,17 +81,24 @@ async def submit(
 
     Raises Refused if another graph was submitted under this id.
     """
-    digest = content_hash(document)
+    digests = node_digests(document)
+    digest = content_hash(document, digests)
     records, clock = handlers.records, handlers.clock
+
+    def lay_out(created: datetime, *, by_key: bool) -> GraphLayout:
+        with collector_paused():
+            return GraphLayout(graph_id, document.tasks, now=created, digests=digests, by_key=by_key)
+
     await handlers.enter_live(graph_id)
     now = clock.now()
     (row,) = await records.tables.get(graph_id, [GRAPH])
     outcome = Submitted.RESUMED
-    layout: Layout | None = None
+    layout: GraphLayout | None = None
     if row is None:
-        layout = lay_out(graph_id, document.tasks, stamp="0", now=now)
+        layout = lay_out(now, by_key=True)
+        marked = _BY_KEY + digest if layout.cut else digest
         try:
-            await records.tables.commit(graph_id, [_graph_row(graph_id, document, layout, digest, now)])
+            await records.tables.commit(graph_id, [_graph_row(graph_id, document, layout, marked, now)])
             outcome = Submitted.CREATED
         except (Conflict, Unclear):
             outcome = Submitted.RESUMED  # somebody else, or this very call: the row tells
@@ -95,17 +113,15 @@ async def submit(
     answer = Submission(graph_id, outcome, len(document.tasks), document.edges)
     if row.columns["state"] != GraphState.SUBMITTING:
         return Submission(graph_id, Submitted.EXISTING, len(document.tasks), document.edges)
-    if layout is None or created != now:
-        layout = lay_out(graph_id, document.tasks, stamp="0", now=created)
-    rows = [*([layout.top] if layout.top else []), *layout.rows]
-    if "nameMapping" not in row.columns:
-        rows.extend(name_mapping_rows(layout.mapping, "0"))
-    written = 0
-    progress(0, len(rows))
-    for chunk in _chunks(rows):
-        await _insert(handlers, graph_id, chunk)
-        written += len(chunk)
-        progress(written, len(rows))
+    by_key = row.columns["digest"] != digest
+    if layout is None or created != now or (layout.cut and not by_key):
+        layout = lay_out(created, by_key=by_key)
+    mapping_rows = [] if "nameMapping" in row.columns else name_mapping_rows(layout.mapping, "0")
+    writing = _Writing(handlers, graph_id, layout.count + len(mapping_rows), progress, _looked_for(layout))
+    if outcome is Submitted.RESUMED and writing.total > _TRIED_FIRST * limits.COMMIT_CHANGES_MAX:
+        await writing.find()
+    await writing.write(itertools.chain(layout.rows(), mapping_rows))
+    await _unmark(handlers, graph_id, row, digest)
     (flipped,) = await handlers.transition(graph_id, [Start(digest)])
     if flipped.error is not None:
         raise flipped.error
@@ -115,19 +131,129 @@ async def submit(
     for task_id, target in layout.roots:
         by_target.setdefault(target, []).append((task_id, 0))
     for target, tasks in by_target.items():
-        await handlers.dispatch(graph_id, target, tasks)
+        await handlers.dispatch(graph_id, target, tasks, rows=writing.seen)
     return answer
 
 
+def _looked_for(layout: GraphLayout) -> frozenset[str]:
+    """Keys of the rows that the messages about the first tasks speak of; of very many tasks, some."""
+    roots = layout.roots[:_ROOT_ROWS_MAX]
+    keys = {row_key(task_id) for task_id, _ in roots}
+    if len(roots) == 1:
+        keys.update(map(row_key, layout.told(roots[0][0])[:2]))  # a message about a single task also says what is next
+    return frozenset(keys)
+
+
+class _Writing:
+    """The rows of a submission on their way into the store, several commits at a time.
+
+    While the graph is `submitting` nobody works on it, and it starts after the last row: so the rows may go in in any
+    order, and whatever a crash leaves out is put in by the same call again.
+    """
+
+    def __init__(
+        self, handlers: Handlers, graph_id: str, total: int, progress: Progress, looked_for: AbstractSet[str]
+    ) -> None:
+        """total: rows in all, not counting long definitions. looked_for: keys of rows to be found in `seen` later."""
+        self.total = total
+        self.seen: dict[str, Row] = {}
+        self._handlers = handlers
+        self._graph_id = graph_id
+        self._progress = progress
+        self._looked_for = looked_for
+        self._there: set[str] = set()
+        self._written = self._shown = 0
+
+    async def find(self) -> None:
+        """Look which rows an earlier call has written, a page at a time, so that only the others are sent."""
+        tables, continuation = self._handlers.records.tables, None
+        while True:
+            every = Range(select=("state",))
+            page = await tables.query(self._graph_id, every, continuation=continuation)
+            self._there.update(row.key for row in page.rows)
+            continuation = page.continuation
+            if continuation is None:
+                return
+
+    async def write(self, rows: Iterable[Insert]) -> None:
+        """Write every row that is not there yet."""
+        self._progress(0, self.total)
+        chunks = _chunks(self._missing(rows))
+        writers = min(_IN_FLIGHT, -(-self.total // limits.COMMIT_CHANGES_MAX))
+        if writers > 1 and _in_event_loop():
+            tasks = [asyncio.create_task(self._write(chunks)) for _ in range(writers)]
+            try:
+                await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)  # nothing goes on behind the caller's back
+        else:
+            await self._write(chunks)
+        self._tell(self.total)
+
+    def _missing(self, rows: Iterable[Insert]) -> Iterator[Insert]:
+        for row in rows:
+            if row.key in self._there:
+                self._written += _counts(row)
+            else:
+                yield row
+
+    async def _write(self, chunks: Iterator[list[Insert]]) -> None:
+        """Take the next chunk, as long as there is one; the others who write take from the same chunks."""
+        for chunk in chunks:
+            await _insert(self._handlers, self._graph_id, chunk, self._told)
+            self._written += sum(map(_counts, chunk))
+            self._tell(self._written)
+
+    def _tell(self, written: int) -> None:
+        if written > self._shown:
+            self._shown = written
+            self._progress(written, self.total)
+
+    def _told(self, row: Row) -> None:
+        if row.key in self._looked_for:
+            self.seen[row.key] = row
+
+
+def _counts(row: Insert) -> bool:
+    """Whether a row counts in what is shown: a long definition comes with its task."""
+    return not row.key.startswith("definition:")
+
+
+def _in_event_loop() -> bool:
+    """Whether there is an event loop to do several things at a time; a simulator drives these coroutines without."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _unmark(handlers: Handlers, graph_id: str, row: Row, digest: str) -> None:
+    """Put the plain digest onto the graph row: every row is in, and nobody can lay them out in another order now."""
+    found: Row | None = row
+    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+        if found is None or found.columns.get("digest") != _BY_KEY + digest:
+            return  # the flip says what is wrong, if anything is
+        try:
+            await handlers.records.tables.commit(graph_id, [Merge(GRAPH, found.etag, {"digest": digest})])
+        except (Conflict, Unclear):
+            (found,) = await handlers.records.tables.get(graph_id, [GRAPH])
+        else:
+            return
+    raise Conflict(f"graph {graph_id}: others kept writing its row; submit again to go on")
+
+
 def _same_content(row: Row, graph_id: str, digest: str) -> None:
-    if row.columns.get("digest") != digest:
+    if row.columns.get("digest") not in (digest, _BY_KEY + digest):
         raise Refused(
             f"graph {graph_id} exists, with different content; choose another id, or leave the id out",
             "different-content",
         )
 
 
-def _graph_row(graph_id: str, document: GraphDocument, layout: Layout, digest: str, now: datetime) -> Insert:
+def _graph_row(graph_id: str, document: GraphDocument, layout: GraphLayout, digest: str, now: datetime) -> Insert:
     requires = ids_text(layout.leaves)
     columns: dict[str, Value] = {
         "schema": SCHEMA,
@@ -142,9 +268,10 @@ def _graph_row(graph_id: str, document: GraphDocument, layout: Layout, digest: s
         "requires": requires,
         "requiresLeft": requires,
     }
-    mapping = json.dumps(layout.mapping, ensure_ascii=False, separators=(",", ":"))
-    if utf16_units(mapping) <= limits.NAME_MAPPING_CHARS_MAX:
-        columns["nameMapping"] = mapping
+    if len(layout.mapping) * _MAPPED_CHARS_MIN <= limits.NAME_MAPPING_CHARS_MAX:
+        mapping = json.dumps(layout.mapping, ensure_ascii=False, separators=(",", ":"))
+        if utf16_units(mapping) <= limits.NAME_MAPPING_CHARS_MAX:
+            columns["nameMapping"] = mapping
     for name, value in (("metadata", document.metadata), ("tags", document.tags)):
         if value:
             columns[name] = canonical_json(value)
@@ -175,31 +302,60 @@ async def _list_graph(handlers: Handlers, graph_id: str, created: datetime, docu
 
 
 def _chunks(rows: Iterable[Insert]) -> Iterator[list[Insert]]:
+    """Rows in commits that are no larger than a commit may be. Only rows of which many are long are measured."""
     chunk: list[Insert] = []
-    total = 0
+    exact = loose = 0  # bytes of the first rows of the chunk, bytes at most of those that have not been measured
+    unmeasured: list[Insert] = []
     for row in rows:
-        size = row_bytes(row)
-        if chunk and (len(chunk) == limits.COMMIT_CHANGES_MAX or total + size > limits.COMMIT_BYTES_MAX):
+        size = _bytes_at_most(row)
+        full = len(chunk) == limits.COMMIT_CHANGES_MAX
+        if not full and exact + loose + size > limits.COMMIT_BYTES_MAX:
+            exact, loose = exact + sum(map(row_bytes, unmeasured)), 0
+            unmeasured.clear()
+            size = row_bytes(row)
+            full = exact + size > limits.COMMIT_BYTES_MAX
+        if full and chunk:
             yield chunk
-            chunk, total = [], 0
+            chunk, exact, loose = [], 0, 0
+            unmeasured.clear()
         chunk.append(row)
-        total += size
+        unmeasured.append(row)
+        loose += size
     if chunk:
         yield chunk
 
 
-async def _insert(handlers: Handlers, graph_id: str, rows: list[Insert]) -> None:
-    """Insert rows that only this content can have put there; those that are in already are left."""
+def _bytes_at_most(row: Insert) -> int:
+    """More than `row_bytes`, without looking at a single character: each may be sent as two escapes of six."""
+    units = sum([len(value) for value in row.columns.values() if type(value) is str])
+    return 100 + 64 * len(row.columns) + 12 * units
+
+
+def _nobody(row: Row) -> None:
+    """For callers that do not ask what was written."""
+
+
+async def _insert(handlers: Handlers, graph_id: str, rows: list[Insert], told: Callable[[Row], None] = _nobody) -> None:
+    """Insert rows that only this content can have put there; those that are in already are left.
+
+    told: called with each row as it stands, as far as that is heard.
+    """
     tables = handlers.records.tables
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         try:
-            await tables.commit(graph_id, rows)
+            etags = await tables.commit(graph_id, rows)
         except (Conflict, Unclear):
             found = await tables.get(graph_id, [row.key for row in rows])
+            for there in found:
+                if there is not None:
+                    told(there)
             rows = [row for row, there in zip(rows, found, strict=True) if there is None]
             if not rows:
                 return
         else:
+            for row, etag in zip(rows, etags, strict=True):
+                if etag is not None:
+                    told(Row(row.key, etag, row.columns))
             return
     raise Conflict(f"graph {graph_id}: rows could not be written; submit again to go on")
 

@@ -93,23 +93,25 @@ class Trap:
     only: str = ""
     calls: list[str] = field(default_factory=list)
 
-    def _hits(self, call: str, kind: str) -> bool:
-        counted = len(self.calls) if not self.only else self.calls.count(self.only)
-        return counted == self.at and self.kind == kind and self.only in ("", call)
+    def _hits(self, call: str, kind: str, number: int) -> bool:
+        return number == self.at and self.kind == kind and self.only in ("", call)
 
-    def before(self, call: str) -> None:
+    def before(self, call: str) -> int:
+        """To be called first; gives the number of the call, for `after`: calls may overlap."""
         self.calls.append(call)
-        if self._hits(call, "before"):
+        number = len(self.calls) if not self.only else self.calls.count(self.only)
+        if self._hits(call, "before", number):
             raise CrashError(call)
-        if self._hits(call, "unavailable"):
+        if self._hits(call, "unavailable", number):
             raise StorageUnavailable(f"503 at {call}")
+        return number
 
-    def after(self, call: str) -> None:
-        if self._hits(call, "after"):
+    def after(self, call: str, number: int) -> None:
+        if self._hits(call, "after", number):
             raise CrashError(call)
-        if call == "commit" and self._hits(call, "unclear"):
+        if call == "commit" and self._hits(call, "unclear", number):
             raise Unclear("the answer was lost")
-        if call == "commit" and self._hits(call, "conflict"):
+        if call == "commit" and self._hits(call, "conflict", number):
             raise Conflict("412 on the own write")
 
 
@@ -122,24 +124,24 @@ class TrappedTables:
         self._between = between
 
     async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
-        self._trap.before("get")
+        number = self._trap.before("get")
         found = await self._inner.get(partition, keys)
-        self._trap.after("get")
+        self._trap.after("get", number)
         return found
 
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
-        self._trap.before("query")
+        number = self._trap.before("query")
         page = await self._inner.query(partition, rows, limit=limit, continuation=continuation)
-        self._trap.after("query")
+        self._trap.after("query", number)
         return page
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
         if self._between is not None:
             between, self._between = self._between, None
             await between()
-        self._trap.before("commit")
+        number = self._trap.before("commit")
         etags = await self._inner.commit(partition, changes)
-        self._trap.after("commit")
+        self._trap.after("commit", number)
         return etags
 
     async def close(self) -> None:
@@ -154,26 +156,26 @@ class TrappedQueues:
         self._trap = trap
 
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
-        self._trap.before("send")
+        number = self._trap.before("send")
         await self._inner.send(queue, bodies, delay_seconds=delay_seconds)
-        self._trap.after("send")
+        self._trap.after("send", number)
 
     async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
-        self._trap.before("receive")
+        number = self._trap.before("receive")
         found = await self._inner.receive(queue, count=count, lease_seconds=lease_seconds)
-        self._trap.after("receive")
+        self._trap.after("receive", number)
         return found
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
-        self._trap.before("renew")
+        number = self._trap.before("renew")
         renewed = await self._inner.renew(delivery, lease_seconds=lease_seconds)
-        self._trap.after("renew")
+        self._trap.after("renew", number)
         return renewed
 
     async def delete(self, delivery: Delivery) -> None:
-        self._trap.before("delete")
+        number = self._trap.before("delete")
         await self._inner.delete(delivery)
-        self._trap.after("delete")
+        self._trap.after("delete", number)
 
     async def count(self, queue: str) -> int:
         self._trap.before("count")

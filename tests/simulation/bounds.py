@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from taskgraph import extending, limits
-from taskgraph.layout import lay_out
+from taskgraph.layout import GraphLayout, lay_out
 
 # What goes together must fit together, as the real limits do: a step of links, with the fork that it may need, is
 # within the degree of a row, and whatever one completion tells is within a commit.
@@ -40,16 +40,17 @@ def bounded(bounds: Mapping[str, Any]) -> Iterator[None]:
         yield
         return
     saved: list[tuple[Any, str, Any]] = []
-    defaults = lay_out.__kwdefaults__
-    direct = defaults["direct_leaves_max"]
+    direct = lay_out.__kwdefaults__["direct_leaves_max"]
     try:
         for name, value in bounds.items():
             module = extending if name in _OF_EXTENDING else limits
             saved.append((module, name, getattr(module, name)))
             setattr(module, name, value)
-        defaults["direct_leaves_max"] = bounds.get("GRAPH_DIRECT_MAX", direct)
+        for each in (lay_out, GraphLayout.__init__):
+            each.__kwdefaults__["direct_leaves_max"] = bounds.get("GRAPH_DIRECT_MAX", direct)
         yield
     finally:
-        defaults["direct_leaves_max"] = direct
+        for each in (lay_out, GraphLayout.__init__):
+            each.__kwdefaults__["direct_leaves_max"] = direct
         for module, name, value in reversed(saved):
             setattr(module, name, value)

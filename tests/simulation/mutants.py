@@ -506,8 +506,8 @@ MUTANTS: Final = (
             submission,
             "submit",
             (
-                "    for chunk in _chunks(rows):",
-                "    await handlers.transition(graph_id, [Start(digest)])\n    for chunk in _chunks(rows):",
+                "    await writing.write(",
+                '    await handlers.transition(graph_id, [Start(row.columns["digest"])])\n    await writing.write(',
             ),
             owner=world_module,
         ),

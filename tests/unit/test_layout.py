@@ -1,7 +1,7 @@
 """Documents as rows: bounded degree, edges both ways, an order in which they can be written, and nothing by chance."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import pytest
@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from taskgraph import limits
+from taskgraph.documents import node_digest
 from taskgraph.layout import (
     GRAPH_DIRECT_MAX,
+    GraphLayout,
     Layout,
     fork_row,
     gathered,
@@ -21,6 +23,7 @@ from taskgraph.layout import (
     utf16_units,
 )
 from taskgraph.model import GRAPH, GraphDocument, TaskNode, owner_of, row_key, task_id_of, told_as
+from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,7 +63,35 @@ def behind(rows: Mapping[str, Insert], references: Sequence[str], column: str, r
     return set(found)
 
 
-def check(requires: Edges, layout: Layout, *, direct: int = GRAPH_DIRECT_MAX) -> None:
+def whole(requires: Edges, *, by_key: bool = True) -> GraphLayout:
+    made = nodes(requires)
+    digests = {label: node_digest(node) for label, node in made.items()}
+    return GraphLayout("g", made, now=NOW, digests=digests, by_key=by_key)
+
+
+def check_whole(requires: Edges, layout: GraphLayout) -> None:
+    """Everything that the layout of a whole graph promises."""
+    rows = list(layout.rows())
+    keys = [row.key for row in rows]
+    assert keys == sorted(keys), "in the order of the table"
+    assert len(rows) == layout.count
+    assert layout.cut == any(key.startswith(("join:", "fork:")) for key in keys if key != "join:task-graph:0")
+    assert [row.columns["digest"] for row in rows if "digest" in row.columns] == [
+        node_digest(node) for node in sorted(nodes(requires).values(), key=lambda node: task_id_of("g", node.label))
+    ]
+    tops = [row for row in rows if row.key == "join:task-graph:0"]
+    as_one = Layout(
+        tuple(row for row in rows if row not in tops),
+        tops[0] if tops else None,
+        layout.leaves,
+        layout.roots,
+        (),
+        layout.mapping,
+    )
+    check(requires, as_one, in_order=False)
+
+
+def check(requires: Edges, layout: Layout, *, direct: int = GRAPH_DIRECT_MAX, in_order: bool = True) -> None:
     """Everything that a layout promises."""
     rows = rows_of(layout)
     own = {label: task_id_of("g", label) for label in requires}
@@ -96,7 +127,7 @@ def check(requires: Edges, layout: Layout, *, direct: int = GRAPH_DIRECT_MAX) ->
     position = {row.key: number for number, row in enumerate(layout.rows)}
     for row in layout.rows:
         for each in listed(row, "dependents") if "dependents" in row.columns else ():
-            if each != GRAPH and row_key(each) in position:
+            if in_order and each != GRAPH and row_key(each) in position:
                 assert position[row_key(each)] < position[row.key], (row.key, each)
     # states
     roots = {own[label] for label, wanted in requires.items() if not wanted}
@@ -152,6 +183,58 @@ def test_shapes(shape: str) -> None:
     check(SHAPES[shape], laid(SHAPES[shape]))
 
 
+INSIDE = [name for name in SHAPES if "outside" not in name]
+
+
+@pytest.mark.parametrize("shape", INSIDE)
+@pytest.mark.parametrize("by_key", [True, False])
+def test_whole_graphs(shape: str, by_key: bool) -> None:
+    check_whole(SHAPES[shape], whole(SHAPES[shape], by_key=by_key))
+
+
+@pytest.mark.parametrize("shape", INSIDE)
+def test_in_the_order_of_the_document_a_whole_graph_is_what_older_versions_wrote(shape: str) -> None:
+    layout = laid(SHAPES[shape])
+    assert rows_of(layout) == {row.key: row for row in whole(SHAPES[shape], by_key=False).rows()}
+
+
+def test_what_one_relay_names_lies_side_by_side_in_the_table() -> None:
+    """So that it can be read by a short range, without what belongs to other relays."""
+    wide = {**fan_out(1_000), **{f"c{n}": [f"b{m}" for m in range(200)] for n in range(150)}}
+    rows = {row.key: row for row in whole(wide).rows()}
+    relays = {key: row for key, row in rows.items() if key.startswith(("join:", "fork:"))}
+    named: dict[tuple[str, str], list[list[str]]] = {}
+    for key, row in relays.items():
+        kind, owner, _ = key.split(":")
+        keys = [row_key(each) for each in listed(row, "requires" if kind == "join" else "dependents")]
+        if not any(each.startswith(f"{kind}:{owner}:") for each in keys):  # the lowest of a tree
+            named.setdefault((kind, owner), []).append(keys)
+    assert len(named) > 150
+    for lists in named.values():
+        lists.sort()
+        everything = [key for keys in lists for key in keys]
+        assert everything == sorted(everything)
+
+
+@pytest.mark.parametrize("shape", ["fan", "layers", "leaves"])
+def test_a_hundred_times_as_many_edges_take_as_many_bytes_each(shape: str) -> None:
+    """Nothing in a row grows with the graph."""
+
+    def bytes_of_each(size: int) -> float:
+        requires: Edges
+        match shape:
+            case "fan":
+                requires = {**fan_out(size), "z": [f"b{n}" for n in range(size)]}
+            case "layers":
+                requires = {f"a{n}": [f"a{m}" for m in (n - 9, n - 31, n - 40) if m >= 0] for n in range(size)}
+            case _:
+                requires = {f"a{n}": [] for n in range(size)}
+        size_all = sum(len(row.key) + sent_bytes(row.columns) for row in whole(requires).rows())
+        return size_all / (sum(map(len, requires.values())) or size)
+
+    assert bytes_of_each(20_000) == pytest.approx(bytes_of_each(200), rel=0.2)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("direct", [0, 1, 10])
 def test_shapes_whose_leaves_are_gathered(shape: str, direct: int) -> None:
@@ -205,6 +288,10 @@ def test_random_graphs(requires: dict[str, list[str]], direct: int) -> None:
     layout = laid(requires, direct=direct)
     check(requires, layout, direct=direct)
     assert laid(requires, direct=direct) == layout, "the same document gives the same rows"
+    if all(requires.keys() >= set(wanted) for wanted in requires.values()):
+        again = whole(requires)
+        check_whole(requires, again)
+        assert list(again.rows()) == list(again.rows()) == list(whole(requires).rows())
 
 
 def test_the_order_of_a_document_does_not_change_what_is_required() -> None:
@@ -226,9 +313,11 @@ def test_relays_of_two_requests_are_strangers() -> None:
     assert not relays[0] & relays[1]
 
 
-def test_a_cycle_is_no_layout() -> None:
+@pytest.mark.parametrize("make", [laid, whole])
+@pytest.mark.parametrize("requires", [{"a": ["b"], "b": ["a"]}, {"a": ["a"]}])
+def test_a_cycle_is_no_layout(make: Callable[[Edges], object], requires: Edges) -> None:
     with pytest.raises(ValueError, match="cycle"):
-        laid({"a": ["b"], "b": ["a"]})
+        make(requires)
 
 
 def test_a_long_chain_needs_no_recursion() -> None:
