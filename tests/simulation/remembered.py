@@ -6,7 +6,7 @@ and without this, and only quicker. What decides anything is never remembered.
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from taskgraph import documents, extending, layout, messages, submission
@@ -33,19 +33,19 @@ def _node_digest(wanted: Callable[[TaskNode], str]) -> Callable[[TaskNode], str]
     return node_digest
 
 
-def _content_hash(wanted: Callable[[GraphDocument], str]) -> Callable[[GraphDocument], str]:
+def _content_hash(wanted: Callable[..., str]) -> Callable[..., str]:
     known: dict[tuple[Any, ...], str] = {}
 
-    def content_hash(document: GraphDocument) -> str:
+    def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = None) -> str:
         nodes = document.tasks.values()
         if document.routing or document.metadata or document.tags or any(node.task for node in nodes):
-            return wanted(document)
+            return wanted(document, digests)
         key = tuple([(node.label, node.requires, node.reruns) for node in nodes])
         digest = known.get(key)
         if digest is None:
             if len(known) >= _KEPT_MAX:
                 known.clear()
-            digest = known[key] = wanted(document)
+            digest = known[key] = wanted(document, digests)
         return digest
 
     return content_hash
