@@ -174,10 +174,7 @@ def tell_dependents(node: Draft, reference: str, context: Context) -> None:
 def count_down(reference: str, fulfilled: str, context: Context) -> None:
     """Take one requirement off a dependent: set difference by id (P7), and whatever follows, in the same commit."""
     row = context.view.named(reference)
-    left = row.ids("requiresLeft")
-    if fulfilled in left:
-        left = row.cross_off("requiresLeft", fulfilled)
-    if left:
+    if row.cross_off("requiresLeft", fulfilled):
         return
     # Level-triggered from here: told again, the row that stands ready is sent again (D9).
     state = row.text("state")

@@ -61,7 +61,8 @@ class Draft:
         self.columns = columns
         self.changed: dict[str, Value] = {}
         self._journal = Journal() if journal is None else journal
-        self._lists: dict[str, tuple[str, list[str]]] = {}  # each with the very text that it was read from, or became
+        # Lists by column: the very text that each was read from or became, the list, and whether `ids_text` wrote it.
+        self._lists: dict[str, tuple[str, list[str], bool]] = {}
 
     def value(self, name: str) -> Value | None:
         """The column as it stands now, or None."""
@@ -97,10 +98,13 @@ class Draft:
 
     def ids(self, name: str) -> list[str]:
         """A column that lists references. The list belongs to the draft: use `set_ids` to change it."""
+        return self._list(name)[1]
+
+    def _list(self, name: str) -> tuple[str, list[str], bool]:
+        known = self._lists.get(name)
         text = self.text(name)
-        read = self._lists.get(name)
-        if read is not None and read[0] is text:
-            return read[1]
+        if known is not None and known[0] is text:
+            return known
         bare = text.strip(_BLANKS)
         try:
             found, end = _DECODE(bare) if text else ([], 0)
@@ -114,8 +118,8 @@ class Draft:
             "".join(found)  # which takes texts alone, and looks at each in a fraction of the time
         except TypeError as error:
             raise IntegrityError(f"row {self.key}: column {name} is no list of references") from error
-        self._lists[name] = (text, found)
-        return found
+        read = self._lists[name] = (text, found, False)
+        return read
 
     def set(self, name: str, value: Value) -> None:
         """Set a column."""
@@ -134,12 +138,26 @@ class Draft:
         """Set a column that lists references."""
         text = ids_text(references)
         self.set(name, text)
-        self._lists[name] = (text, list(references))
+        self._lists[name] = (text, list(references), True)
 
     def cross_off(self, name: str, reference: str) -> list[str]:
         """Take a reference off a column that lists some, wherever it stands there; gives the others."""
-        left = [each for each in self.ids(name) if each != reference]
-        self.set_ids(name, left)
+        text, found, compact = self._list(name)
+        if reference not in found:
+            return found
+        place = found.index(reference)
+        left = found[:place] + found[place + 1 :]
+        if reference in left:  # no version writes one twice
+            left = [each for each in left if each != reference]
+            text = ids_text(left)
+        elif not compact or not left or "\\" in text or reference == ",":
+            text = ids_text(left)
+        elif place == 0:  # a long list grows shorter by one for each of a commit's items, so it is not written anew
+            text = "[" + text[len(reference) + 4 :]
+        else:
+            text = text.replace(f',"{reference}"', "", 1)
+        self.set(name, text)
+        self._lists[name] = (text, left, True)
         return left
 
 

@@ -43,8 +43,10 @@ class PlainDraft(Draft):
         self.changed[name] = json.dumps(list(references), separators=(",", ":"))
 
     def cross_off(self, name: str, reference: str) -> list[str]:
-        left = [each for each in self.ids(name) if each != reference]
-        self.set_ids(name, left)
+        found = self.ids(name)
+        left = [each for each in found if each != reference]
+        if left != found:
+            self.set_ids(name, left)
         return left
 
 

@@ -13,7 +13,7 @@ from taskgraph.errors import IntegrityError
 from taskgraph.extension import AcceptExtension, InsertRows, LinkTasks, RefuseExtension, request_key
 from taskgraph.layout import lay_out
 from taskgraph.propagation import Take
-from taskgraph.rows import NeedRows, View
+from taskgraph.rows import Draft, NeedRows, View
 from taskgraph.storage.tables import Insert, Row
 from taskgraph.transitions import (
     Abandon,
@@ -64,7 +64,12 @@ STEPS = st.one_of(
     st.tuples(st.just("set_ids"), st.sampled_from(KEYS), st.just("ids"), LISTS),
     st.tuples(st.just("take"), st.sampled_from(KEYS), st.just("ids"), st.sampled_from(IDS)),
     st.tuples(st.just("ids"), st.sampled_from(KEYS), st.just("ids"), st.none()),
-    st.tuples(st.just("insert"), st.sampled_from(("absent", "new")), st.none(), st.sampled_from([{"x": "1"}, {"ids": "[]", "y": 2}])),
+    st.tuples(
+        st.just("insert"),
+        st.sampled_from(("absent", "new")),
+        st.none(),
+        st.sampled_from([{"x": "1"}, {"ids": "[]", "y": 2}]),
+    ),
     st.tuples(st.just("mark"), st.none(), st.none(), st.none()),
     st.tuples(st.just("rollback"), st.none(), st.none(), st.integers(0, 3)),
 )
@@ -91,9 +96,7 @@ def step(view: Any, marks: list[Any], kind: str, key: str, name: str, value: Any
                 elif kind == "set_ids":
                     draft.set_ids(name, value)
                 elif kind == "take":
-                    left = draft.ids(name)
-                    if value in left:
-                        return draft.cross_off(name, value)
+                    return list(draft.cross_off(name, value))
                 else:
                     return list(draft.ids(name))
             except (NeedRows, IntegrityError) as error:
@@ -112,6 +115,20 @@ def test_a_journal_is_as_good_as_copies(rows: Rows, steps: Sequence[Any]) -> Non
         assert [repr(change) for change in fast.changes("op")] == [repr(change) for change in plain.changes("op")]
         assert [draft.key for draft in fast.changed()] == [draft.key for draft in plain.changed()]
         assert [fast.knows(key) for key in (*KEYS, "new")] == [plain.knows(key) for key in (*KEYS, "new")]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(IDS), max_size=9), st.data())
+def test_a_list_that_grows_shorter_is_written_as_always(references: Sequence[str], data: st.DataObject) -> None:
+    """One after the other is crossed off, in any order: the text is what the json module writes of what is left."""
+    draft = Draft("a", {}, "e")
+    draft.set_ids("ids", references)
+    left = list(references)
+    for reference in data.draw(st.permutations(IDS)):
+        left = [each for each in left if each != reference]
+        assert draft.cross_off("ids", reference) == left
+        assert draft.ids("ids") == left
+        assert draft.text("ids") == json.dumps(left, separators=(",", ":"))
 
 
 # --- decisions ---------------------------------------------------------------------------------------------------
