@@ -34,11 +34,16 @@ def taskgraph(*words: str, store: str, cwd: Path, timeout_seconds: float = 120, 
 
 
 @contextlib.contextmanager
-def started(*words: str, store: str, cwd: Path, name: str = "", **more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A command in the background; ended on leaving. Its output goes to `<name>.log` in cwd."""
+def started(
+    *words: str, store: str, cwd: Path, name: str = "", code: str = "", **more: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A command in the background; ended on leaving. Its output goes to `<name>.log` in cwd.
+
+    code: what is run in place of the command line itself.
+    """
     with Path(cwd, f"{name or words[0]}.log").open("ab") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "taskgraph", *words],
+            [sys.executable, *(("-c", code) if code else ("-m", "taskgraph")), *words],
             cwd=cwd,
             env=environment(store, **more),
             stdout=log,
