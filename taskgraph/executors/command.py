@@ -19,32 +19,20 @@ Needs POSIX: process groups, signals, and pipes that can be polled.
 
 import asyncio
 import errno
-import logging
+import fcntl
 import os
 import signal
-import stat
-import tempfile
-from asyncio.subprocess import DEVNULL, STDOUT, Process
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from taskgraph.errors import InvalidInput
-from taskgraph.executors.contract import (
-    RESULT_BYTES_MAX,
-    Outcome,
-    Work,
-    WriteLog,
-    checked_result,
-    failed,
-    malformed,
-    payload_of,
-)
-from taskgraph.executors.orphans import guard
-
-log = logging.getLogger(__name__)
+from taskgraph.executors import children
+from taskgraph.executors.children import Child
+from taskgraph.executors.contract import Outcome, Work, WriteLog, failed, malformed, payload_of
+from taskgraph.executors.results import ResultFiles
 
 GRACE_SECONDS: Final = 10.0  # between SIGTERM and SIGKILL
 DRAIN_SECONDS: Final = 1.0  # for processes that outlive the command and hold its output open
@@ -52,9 +40,7 @@ TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600
 CHUNK_BYTES_MAX: Final = 64 * 1024
 TAIL_BYTES_MAX: Final = 1 << 20  # the largest pipe that an unprivileged process may have: all that can be left in it
 _POLL_SECONDS: Final = 0.05
-
-_OURS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO})
-"""Errors of this machine and not of the task."""
+_INHERITED: Final = "_data"  # where os.environ keeps the variables as bytes, in every version so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +98,7 @@ class CommandExecutor:
     def __init__(self, *, grace_seconds: float = GRACE_SECONDS, drain_seconds: float = DRAIN_SECONDS) -> None:
         self._grace_seconds = grace_seconds
         self._drain_seconds = drain_seconds
+        self._results = ResultFiles()
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         """See Executor."""
@@ -123,86 +110,136 @@ class CommandExecutor:
             order = read_order(work.definition)
         except InvalidInput as error:
             return malformed(str(error))
-        # What a run's leftover does to the folder while it is removed is no matter of the run's.
-        with tempfile.TemporaryDirectory(prefix="taskgraph-", ignore_cleanup_errors=True) as folder:
-            result_file = Path(folder) / "result.json"
+        result_file = self._results.new()
+        try:
             output = _Output()
             try:
                 try:
-                    process = await self._start(order, _environment(work, order, result_file), output)
+                    child = await self._start(order, _environment(work, order, result_file), output, write_log)
                 except OSError as error:
-                    if error.errno in _OURS:
+                    if error.errno in children.OURS:
                         raise
                     return failed(_why_not_started(order, error))
-                finally:
-                    output.close_writing()
-                _watch(process)
                 try:
-                    timed_out = await self._attend(process, order, output, write_log)
+                    timed_out = await self._attend(child, order, output, write_log)
                 finally:
-                    guard().forget(process.pid)
+                    child.close()
             finally:
-                output.close_reading()
+                output.close()
             if timed_out:
                 return failed(f"timed out after {order.timeout_seconds:g} s")
-            return await asyncio.to_thread(_outcome_of, process, result_file)
+            return await self._outcome(child.reap(), result_file)
+        finally:
+            self._results.discard(result_file)
 
-    async def _start(self, order: Order, env: Mapping[str, str], output: "_Output") -> Process:
+    async def _start(self, order: Order, env: Mapping[bytes, bytes], output: "_Output", write_log: WriteLog) -> Child:
         """Start it, in a session and process group of its own. Cancelled half-way, nothing stays behind."""
+        if children.can_spawn():
+            return children.spawn(order.argv, env, order.cwd, output.give_writing(), asyncio.Event())
         starting = asyncio.ensure_future(
-            asyncio.create_subprocess_exec(
-                *order.argv,
-                stdin=DEVNULL,
-                stdout=output.writing,
-                stderr=STDOUT,
-                cwd=order.cwd,
-                env=env,
-                start_new_session=True,
-            )
+            children.start(order.argv, env, order.cwd, output.give_writing(), asyncio.Event())
         )
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
             with suppress(OSError):  # it never began, and nobody waits for the reason any more
-                await self._end(await starting)
+                child = await starting
+                try:
+                    await self._give_up(child, output, asyncio.create_task(_copy(b"", output, write_log)))
+                finally:
+                    child.close()
             raise
 
-    async def _attend(self, process: Process, order: Order, output: "_Output", write_log: WriteLog) -> bool:
-        """Stay until the run is over and nothing is left of it; whether it was its time that ended it."""
-        copying = asyncio.create_task(_copy(output, write_log))
-        exited = asyncio.create_task(process.wait())
-        try:
-            timed_out = not await _ended_in_time(exited, copying, order.timeout_seconds)
-            if timed_out:
-                await self._end(process)
-            await asyncio.wait({copying}, timeout=self._drain_seconds)
-            _signal_group(process, signal.SIGKILL)
-            output.stop()
-            await copying
-            return timed_out
-        finally:
-            # The straight way has done all this. Left early, by a cancellation or a log that failed, nobody has.
-            if not exited.done():
-                await self._end(process)
-            _signal_group(process, signal.SIGKILL)
-            output.stop()
-            await asyncio.wait({copying}, timeout=self._drain_seconds)
-            copying.cancel()
-            exited.cancel()
-            await asyncio.gather(copying, exited, return_exceptions=True)
+    async def _attend(self, child: Child, order: Order, output: "_Output", write_log: WriteLog) -> bool:
+        """Stay until the run is over and nothing is left of it but zombies; whether it was its time that ended it.
 
-    async def _end(self, process: Process) -> None:
+        A command that says nothing, as most do, is attended without any task beside this one.
+        """
+        news = child.news
+        expired = False
+
+        def expire() -> None:
+            nonlocal expired
+            expired = True
+            news.set()
+
+        def copy(words: bytes) -> "asyncio.Task[None]":
+            output.unwatch()
+            copying = asyncio.create_task(_copy(words, output, write_log))
+            copying.add_done_callback(lambda _: news.set())
+            return copying
+
+        copying: asyncio.Task[None] | None = None
+        seconds = order.timeout_seconds
+        timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, expire)
+        try:
+            output.watch(news.set)
+            while True:
+                await news.wait()
+                news.clear()
+                over = child.has_ended  # first: what it wrote before is in the pipe by now
+                if copying is None and (words := output.take()):
+                    copying = copy(words)
+                if copying is not None and copying.done():
+                    copying.result()
+                if over or expired:
+                    break
+            if copying is None and not output.at_end:
+                copying = copy(b"")
+            if not over:
+                await self._end(child)
+            if copying is not None:
+                await asyncio.wait({copying}, timeout=self._drain_seconds)
+            child.signal_group(signal.SIGKILL)
+            output.stop()
+            if copying is not None:
+                await copying
+        except BaseException:  # a cancellation, or a log that failed
+            await self._give_up(child, output, copying or copy(b""))
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return not over
+
+    async def _give_up(self, child: Child, output: "_Output", copying: "asyncio.Task[None]") -> None:
+        """End a run whose outcome nobody waits for, and still write down what it says."""
+        try:
+            if not child.has_ended:
+                await self._end(child)
+        finally:
+            child.signal_group(signal.SIGKILL)
+            output.stop()
+            try:
+                await asyncio.wait({copying}, timeout=self._drain_seconds)
+            finally:
+                copying.cancel()
+                await asyncio.gather(copying, return_exceptions=True)
+
+    async def _end(self, child: Child) -> None:
         """Ask the group to end, and kill what is left of it when the grace is over or the waiting is cut short."""
         try:
-            _signal_group(process, signal.SIGTERM)
+            child.signal_group(signal.SIGTERM)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._grace_seconds):
-                    await process.wait()
-                    while _signal_group(process, 0):  # noqa: ASYNC110 - nothing tells when a group is empty
+                    await child.wait()
+                    child.reap()  # a zombie would look like something left
+                    while child.signal_group(0):  # noqa: ASYNC110 - nothing tells when a group is empty
                         await asyncio.sleep(_POLL_SECONDS)
         finally:
-            _signal_group(process, signal.SIGKILL)
-        await process.wait()
+            child.signal_group(signal.SIGKILL)
+        await child.wait()
+
+    async def _outcome(self, code: int, result_file: str) -> Outcome:
+        if code < 0:
+            return failed(f"killed by {_signal_name(-code)}")
+        if code > 0:
+            return failed(f"exit code {code}", exit_code=code)
+        try:
+            result = await self._results.read(result_file)
+        except InvalidInput as error:
+            return failed(str(error), exit_code=0)
+        return Outcome(failed=False, exit_code=0, result=result)
 
 
 class _Output:
@@ -212,17 +249,53 @@ class _Output:
     """
 
     def __init__(self) -> None:
-        self._reading, self.writing = os.pipe()
-        os.set_blocking(self._reading, False)
+        reading, writing = os.pipe()
+        if min(reading, writing) <= 2:  # those of a worker that was started without: a child puts its own there
+            reading, writing = _above_standard(reading), _above_standard(writing)
+        self._reading = reading
+        self._writing: int | None = writing
+        self._watched = False
         self._bytes_left: int | None = None
         self._awake = asyncio.Event()
+        self.at_end = False
+        os.set_blocking(reading, False)
+
+    def give_writing(self) -> int:
+        """The writing end, for the command alone: else nobody would see the end of its output. Not ours any more."""
+        if self._writing is None:
+            raise RuntimeError("the writing end of a command's output was given away before")
+        writing, self._writing = self._writing, None
+        return writing
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call this whenever there may be something to take."""
+        children.add_reader(self._reading, wake)
+        self._watched = True
+
+    def unwatch(self) -> None:
+        """Call nobody any more. Idempotent."""
+        if self._watched:
+            self._watched = False
+            children.remove_reader(self._reading)
+
+    def take(self) -> bytes | None:
+        """The next chunk, if there is one; b"" at the end, which is not watched for any more; None for nothing yet."""
+        if self.at_end:
+            return b""
+        try:
+            data = os.read(self._reading, CHUNK_BYTES_MAX)
+        except BlockingIOError:
+            return None
+        if not data:
+            self.at_end = True
+            self.unwatch()
+        return data
 
     async def read(self) -> bytes:
         """The next chunk, as soon as there is one; b"" at the end."""
         while self._bytes_left is None or self._bytes_left > 0:
-            try:
-                data = os.read(self._reading, CHUNK_BYTES_MAX)
-            except BlockingIOError:
+            data = self.take()
+            if data is None:
                 if self._bytes_left is not None:
                     break
                 await self._readable()
@@ -233,13 +306,12 @@ class _Output:
         return b""
 
     async def _readable(self) -> None:
-        loop = asyncio.get_running_loop()
         self._awake.clear()
-        loop.add_reader(self._reading, self._awake.set)
+        self.watch(self._awake.set)
         try:
             await self._awake.wait()
         finally:
-            loop.remove_reader(self._reading)
+            self.unwatch()
 
     def stop(self) -> None:
         """The command has ended: give what is in the pipe, and wait for no more. Idempotent."""
@@ -247,64 +319,47 @@ class _Output:
             self._bytes_left = TAIL_BYTES_MAX
             self._awake.set()
 
-    def close_writing(self) -> None:
-        """Leave the writing to the command, so that the end of its output can be seen."""
-        os.close(self.writing)
-
-    def close_reading(self) -> None:
+    def close(self) -> None:
         """Give the pipe back."""
+        self.unwatch()
         os.close(self._reading)
+        if self._writing is not None:
+            os.close(self._writing)
 
 
-async def _copy(output: _Output, write_log: WriteLog) -> None:
-    while data := await output.read():
+def _above_standard(descriptor: int) -> int:
+    """The same, by a number above those of the standard streams."""
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(descriptor)
+
+
+async def _copy(words: bytes, output: _Output, write_log: WriteLog) -> None:
+    """Write these words down, if there are any, and all that follow."""
+    data = words or await output.read()
+    while data:
         await write_log(data)
         await asyncio.sleep(0)  # a flood into a fast log would let nobody else go on, not even the timeout
+        data = await output.read()
 
 
-async def _ended_in_time(exited: asyncio.Task[int], copying: asyncio.Task[None], seconds: float | None) -> bool:
-    """Wait for the command's own end, not for that of its output. Raises what writing the log raised."""
-    loop = asyncio.get_running_loop()
-    end = None if seconds is None else loop.time() + seconds
-    watched: set[asyncio.Task[Any]] = {exited, copying}
-    while exited in watched:
-        left = None if end is None else max(end - loop.time(), 0)
-        done, watched = await asyncio.wait(watched, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        if not done:
-            return False
-        if copying in done:
-            copying.result()
-    return True
-
-
-def _signal_group(process: Process, number: int) -> bool:
-    """Signal the process group of a run; whether there was anything left that could be signalled."""
-    try:
-        os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):  # gone; or only zombies (macOS), or another user's
-        return False
-    return True
-
-
-def _watch(process: Process) -> None:
-    try:
-        guard().watch(process.pid)
-    except OSError as error:  # the run itself needs no guard
-        log.warning("nothing will end process %s if this worker is killed: no guard: %s", process.pid, error)
-
-
-def _environment(work: Work, order: Order, result_file: Path) -> dict[str, str]:
-    return {
-        **os.environ,
-        **order.env,
-        "TASKGRAPH_GRAPH_ID": work.graph_id,
-        "TASKGRAPH_TASK_ID": work.task_id,
-        "TASKGRAPH_LABEL": work.label.encode("utf-8", "replace").decode("utf-8"),  # lone surrogates are legal in JSON
-        "TASKGRAPH_RUN_ID": str(work.run),
-        "TASKGRAPH_FENCING_TOKEN": work.claim,
-        "TASKGRAPH_STORE": work.store_url,
-        "TASKGRAPH_RESULT_FILE": str(result_file),
-    }
+def _environment(work: Work, order: Order, result_file: str) -> dict[bytes, bytes]:
+    # As bytes, as the system takes it: os.environ would decode every variable only to have it encoded again.
+    inherited = getattr(os.environ, _INHERITED, None)
+    env: dict[bytes, bytes] = {**inherited} if isinstance(inherited, dict) else {**os.environb}
+    if order.env:
+        env.update((os.fsencode(name), os.fsencode(value)) for name, value in order.env.items())
+    env[b"TASKGRAPH_GRAPH_ID"] = os.fsencode(work.graph_id)
+    env[b"TASKGRAPH_TASK_ID"] = os.fsencode(work.task_id)
+    env[b"TASKGRAPH_LABEL"] = os.fsencode(
+        work.label.encode("utf-8", "replace").decode("utf-8")  # lone surrogates are legal in JSON
+    )
+    env[b"TASKGRAPH_RUN_ID"] = b"%d" % work.run
+    env[b"TASKGRAPH_FENCING_TOKEN"] = os.fsencode(work.claim)
+    env[b"TASKGRAPH_STORE"] = os.fsencode(work.store_url)
+    env[b"TASKGRAPH_RESULT_FILE"] = os.fsencode(result_file)
+    return env
 
 
 def _why_not_started(order: Order, error: OSError) -> str:
@@ -329,41 +384,8 @@ def _why_not_started(order: Order, error: OSError) -> str:
             return f"the command {program} cannot be started: {error.strerror}"
 
 
-def _outcome_of(process: Process, result_file: Path) -> Outcome:
-    code = process.returncode
-    if code is None:
-        raise RuntimeError("the outcome of a process was asked for before its end")
-    if code < 0:
-        return failed(f"killed by {_signal_name(-code)}")
-    if code > 0:
-        return failed(f"exit code {code}", exit_code=code)
-    try:
-        result = _read_result(result_file)
-    except InvalidInput as error:
-        return failed(str(error), exit_code=0)
-    return Outcome(failed=False, exit_code=0, result=result)
-
-
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:  # most real-time signals have no name
         return f"signal {number}"
-
-
-def _read_result(path: Path) -> bytes | None:
-    """The result that a command has left; None if it left none. Raises InvalidInput for anything but JSON."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO must not make us wait for a writer
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise InvalidInput(f"the result file cannot be read: {error.strerror}") from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InvalidInput("the result file is no regular file")
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(RESULT_BYTES_MAX + 1)
-    finally:
-        os.close(descriptor)
-    return checked_result(data) if data.strip() else None

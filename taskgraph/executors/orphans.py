@@ -2,31 +2,45 @@
 
 What this room is for: a worker that is killed with SIGKILL, or by the system for want of memory, cannot end the
 commands that it runs, and the next run of the same task would work beside them. So a small process of its own, the
-guard, is told of every process group that a worker starts. It hears of the worker's death by the end of a pipe, which
+guard, knows of every process group that a worker starts. It hears of the worker's death by the end of a pipe, which
 the system closes however a process dies, and then ends the groups that are left. It never touches a group that the
 worker has not named, and never outlives the worker by more than the grace.
+
+The groups stand in memory that the two share, a number in each slot, 0 where it is free. A group comes and goes by one
+store into its slot, which is either done or not when the worker is killed. So naming a group costs the worker no call
+of the system, and the guard sleeps until the end.
 
 Run as a script (that is how a worker starts it) this module is the guard, and needs nothing but the standard library.
 """
 
-import contextlib
+import fcntl
+import mmap
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
+from array import array
 from typing import Final
 
 ORPHAN_GRACE_SECONDS: Final = 1.0  # between SIGTERM and SIGKILL: the next run of the task may already have begun
 _POLL_SECONDS: Final = 0.02
+_SLOTS: Final = 1024  # to begin with; doubled whenever they are all taken
+_SLOT: Final = "i"  # an int of C, as the numbers of processes are: the processor stores it in one piece
+_SLOT_BYTES: Final = array(_SLOT).itemsize
 
 
 class Guard:
     """The worker's end of the pipe. One for a process, shared by its executors; see `guard`."""
 
     def __init__(self) -> None:
-        self._groups: set[int] = set()
+        self._slot_of: dict[int, int] = {}
+        self._free: list[int] = []
+        self._memory: int | None = None
+        self._slots = memoryview(b"")
         self._pipe: int | None = None
+        self._pid = 0
         self._lock = threading.Lock()
 
     def watch(self, group: int) -> None:
@@ -35,30 +49,76 @@ class Guard:
         Raises OSError if no guard can be started.
         """
         with self._lock:
-            self._groups.add(group)
-            try:
-                self._tell(f"+{group}\n")
-            except OSError:  # somebody has killed the guard: another one, and all groups are news to it
-                self._close()
-                self._tell("".join(f"+{each}\n" for each in self._groups))
+            if group not in self._slot_of:
+                if not self._free:
+                    self._grow()
+                slot = self._slot_of[group] = self._free.pop()
+                self._slots[slot] = group
+            if not self._stands():  # somebody has killed it: another one finds all groups in their slots
+                self._start()
 
     def forget(self, group: int) -> None:
         """Leave this process group alone from now on: it is over."""
         with self._lock:
-            self._groups.discard(group)
-            if self._pipe is not None:
-                with contextlib.suppress(OSError):  # no guard, nobody to forget: the next `watch` starts another
-                    self._tell(f"-{group}\n")
+            slot = self._slot_of.pop(group, None)
+            if slot is not None:
+                self._slots[slot] = 0
+                self._free.append(slot)
 
-    def _tell(self, text: str) -> None:
+    def _grow(self) -> None:
+        if self._memory is None:
+            self._memory = _shared_memory()
+        known = len(self._slots)
+        slots = known * 2 or _SLOTS
+        os.ftruncate(self._memory, slots * _SLOT_BYTES)  # what is new reads as 0, what stands there stays
+        self._slots = memoryview(mmap.mmap(self._memory, slots * _SLOT_BYTES)).cast(_SLOT)
+        self._free.extend(range(known, slots))
+
+    def _stands(self) -> bool:
         if self._pipe is None:
-            self._pipe = _start()
-        os.write(self._pipe, text.encode())  # far below what a pipe takes in one piece
+            return False
+        try:
+            return os.waitpid(self._pid, os.WNOHANG)[0] == 0
+        except ChildProcessError:  # it has ended, and somebody else was told
+            return False
 
-    def _close(self) -> None:
+    def _start(self) -> None:
         if self._pipe is not None:
             os.close(self._pipe)
             self._pipe = None
+        if self._memory is None:
+            raise RuntimeError("a guard was started before there was anything to guard")
+        reading, writing = os.pipe()
+        try:
+            self._pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", __file__],
+                os.environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, reading, 0),
+                    (os.POSIX_SPAWN_DUP2, self._memory, 1),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),  # nobody who reads our output waits for it
+                ],
+            )
+        except BaseException:
+            os.close(writing)
+            raise
+        finally:
+            os.close(reading)
+        self._pipe = writing
+
+
+def _shared_memory() -> int:
+    """A file without a name; gives its descriptor, above those that the guard gets new ones at. Raises OSError."""
+    if sys.platform == "linux":
+        first = os.memfd_create("taskgraph-guard")
+    else:
+        first, path = tempfile.mkstemp(prefix="taskgraph-guard-")
+        os.unlink(path)
+    try:
+        return fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(first)
 
 
 _guards: dict[int, Guard] = {}
@@ -66,29 +126,9 @@ _guards: dict[int, Guard] = {}
 
 def guard() -> Guard:
     """The guard of this process. A fork has one of its own: it must not speak for its parent."""
-    return _guards.setdefault(os.getpid(), Guard())
-
-
-def _start() -> int:
-    """Start the guard; gives the writing end of its pipe. Raises OSError."""
-    reading, writing = os.pipe()
-    try:
-        os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-I", "-S", __file__],
-            os.environ,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, reading, 0),
-                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),  # nobody who reads our output waits for it
-                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-            ],
-        )
-    except BaseException:
-        os.close(writing)
-        raise
-    finally:
-        os.close(reading)
-    return writing
+    pid = os.getpid()
+    found = _guards.get(pid)
+    return _guards.setdefault(pid, Guard()) if found is None else found
 
 
 def _signal(group: int, number: int) -> bool:
@@ -102,13 +142,10 @@ def _signal(group: int, number: int) -> bool:
 def _stand_guard() -> None:
     # Not of the worker's group: what is meant for it, as an interrupt at the terminal, must not end the guard first.
     os.setsid()
-    groups: set[int] = set()
-    for line in sys.stdin:
-        group = int(line[1:])
-        if line[0] == "+":
-            groups.add(group)
-        else:
-            groups.discard(group)
+    while os.read(0, 1):  # nothing is ever said: this ends when the worker does
+        pass
+    slots = array(_SLOT, os.pread(1, os.fstat(1).st_size, 0))
+    groups = [group for group in slots if group]
     left = {group for group in groups if _signal(group, signal.SIGTERM)}
     end = time.monotonic() + ORPHAN_GRACE_SECONDS
     while left and time.monotonic() < end:

@@ -15,6 +15,7 @@ from tests.e2e.processes import until
 WORKER = """
     import asyncio, os, sys
     from taskgraph.executors import CommandExecutor, Work
+    from taskgraph.executors.orphans import guard
 
     async def log(data):
         os.write(1, data)
@@ -24,6 +25,10 @@ WORKER = """
 
     async def one_by_one(commands):
         for command in commands.split(" THEN "):
+            if command == "MANY":  # numbers that no process can have
+                for group in range(10**8, 10**8 + 5000):
+                    guard().watch(group)
+                continue
             await CommandExecutor().run(work("sh", "-c", command), log)
 
     async def main():
@@ -110,3 +115,37 @@ def test_a_worker_that_ends_takes_its_guard_along(tmp_path: Path, workers: list[
     Path(tmp_path, "go").touch()
     assert worker.process.wait(timeout=30) == 0
     until(lambda: gone(guard), what="the guard has ended")
+
+
+def test_more_groups_than_there_was_room_for_at_first(tmp_path: Path, workers: list[Worker]) -> None:
+    workers.append(worker := Worker(STUBBORN, f"{WAIT_FOR_GO} THEN MANY THEN {STUBBORN}", folder=tmp_path))
+    until(lambda: len(worker.said("began")) == 1, what="the first command begins")
+    Path(tmp_path, "go").touch()
+    until(lambda: len(worker.said("began")) == 2, what="another command begins")
+    pids = [pid for line in worker.said("began") for pid in line]
+    worker.process.send_signal(signal.SIGKILL)
+    worker.process.wait()
+    until(lambda: all(gone(pid) for pid in pids), what="all commands have ended")
+
+
+def test_a_group_that_is_over_is_left_alone(tmp_path: Path) -> None:
+    """Its number may be anybody's by the time that the worker dies."""
+    code = """
+        import os, subprocess
+        from taskgraph.executors.orphans import guard
+
+        child = subprocess.Popen(["sleep", "300"], start_new_session=True, stdout=subprocess.DEVNULL)
+        guard().watch(child.pid)
+        guard().forget(child.pid)
+        print(child.pid, guard()._pid, flush=True)
+        os.kill(os.getpid(), 9)
+    """
+    killed = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, check=False, timeout=60
+    )
+    child, guard = map(int, killed.stdout.split())
+    try:
+        until(lambda: gone(guard), what="the guard has seen the end of its worker")
+        assert not gone(child)
+    finally:
+        os.killpg(child, signal.SIGKILL)

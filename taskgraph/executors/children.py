@@ -1,0 +1,343 @@
+"""Child processes of the worker: started, heard of and ended at little cost.
+
+What this room is for: starting a program in a session and process group of its own, hearing of its end, ending what is
+left of its group, and telling the guard (`orphans`) of both. It never waits for a child with the loop held up, never
+signals a group whose number may be another's by now, and never looks at what a child writes.
+
+There are two ways. The straight one, on Linux, asks the system itself: `posix_spawn` starts a child without copying
+the worker, and a pidfd tells of its end like any other descriptor. Everywhere else asyncio does it, which costs a few
+times as much: a thread for each child, a transport, a protocol.
+"""
+
+import asyncio
+import errno
+import functools
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import weakref
+from abc import ABC, abstractmethod
+from asyncio.subprocess import Process
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from taskgraph.executors.orphans import guard
+
+log = logging.getLogger(__name__)
+
+OURS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EIO})
+"""Errors of this machine and not of what was to be started."""
+
+_MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+_IGNORED_BY_PYTHON: Final = tuple(
+    getattr(signal, name) for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ") if hasattr(signal, name)
+)  # and not to be ignored by a child, which would inherit that
+_CODE_UNKNOWN: Final = 255  # what asyncio says, too, when somebody else took the exit code of a child
+
+
+class _Readers:
+    """Descriptors of one loop, with what is to be called when they can be read.
+
+    They share one descriptor of the loop's: for those that are watched for a millisecond, the loop's own `add_reader`
+    costs more than all else that is done about them.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._epoll = select.epoll()
+        self._calls: dict[int, Callable[[], None]] = {}
+        loop.add_reader(self._epoll.fileno(), self._call)
+
+    def _call(self) -> None:
+        for descriptor, _ in self._epoll.poll(0):
+            call = self._calls.get(descriptor)  # the one before may have been the last that it waited for
+            if call is not None:
+                call()
+
+    def add(self, descriptor: int, call: Callable[[], None]) -> None:
+        self._epoll.register(descriptor, select.EPOLLIN)
+        self._calls[descriptor] = call
+
+    def remove(self, descriptor: int) -> None:
+        del self._calls[descriptor]
+        self._epoll.unregister(descriptor)
+
+
+_readers: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Readers]" = weakref.WeakKeyDictionary()
+
+
+def add_reader(descriptor: int, call: Callable[[], None]) -> None:
+    """Call this whenever the descriptor can be read, or is at its end: the running loop's `add_reader`, for less."""
+    loop = asyncio.get_running_loop()
+    if sys.platform != "linux":
+        loop.add_reader(descriptor, call)
+        return
+    readers = _readers.get(loop)
+    if readers is None:
+        readers = _readers[loop] = _Readers(loop)
+    readers.add(descriptor, call)
+
+
+def remove_reader(descriptor: int) -> None:
+    """Take back an `add_reader`. Before the descriptor is closed, and only once."""
+    loop = asyncio.get_running_loop()
+    if sys.platform != "linux":
+        loop.remove_reader(descriptor)
+        return
+    _readers[loop].remove(descriptor)
+
+
+class Child(ABC):
+    """A process that was started, and the group that it leads. Used by one coroutine at a time.
+
+    news: set when it has ended; whoever waits for more than that may set it, too.
+    """
+
+    def __init__(self, pid: int, news: asyncio.Event) -> None:
+        self.pid = pid
+        self.news = news
+        self._ended = False
+        self._group_is_gone = False
+        self._group_is_killed = False
+        try:
+            guard().watch(pid)
+        except OSError as error:  # the child itself needs no guard
+            log.warning("nothing will end process %s if this worker is killed: no guard: %s", pid, error)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process itself has; others of its group may go on."""
+        return self._ended
+
+    async def wait(self) -> None:
+        """Wait for the end of the process itself."""
+        while not self.has_ended:
+            self.news.clear()
+            await self.news.wait()
+
+    def signal_group(self, number: int) -> bool:
+        """Signal its whole group; whether there was anything left that could be signalled."""
+        if self._group_is_gone:
+            return False
+        if self._group_is_killed and number == signal.SIGKILL:
+            return True
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            self._group_is_gone = True  # from now on the number may be given to others
+            return False
+        except PermissionError:  # only zombies (macOS), or another user's
+            return False
+        self._group_is_killed = number == signal.SIGKILL
+        return True
+
+    @abstractmethod
+    def reap(self) -> int:
+        """The exit code of a process that has ended, below 0 for a signal. Its number is free from here on."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what is left of the group, and give back what stood for it here."""
+
+
+class _Spawned(Child):
+    """A child whose end a pidfd tells of. Until it is reaped, its number is nobody else's."""
+
+    def __init__(self, pid: int, news: asyncio.Event, popen: "subprocess.Popen[bytes] | None") -> None:
+        super().__init__(pid, news)
+        self._code: int | None = None
+        self._popen = popen
+        self._closed = False
+        self._pidfd = os.pidfd_open(pid)
+        try:
+            add_reader(self._pidfd, self._hear)
+        except BaseException:
+            os.close(self._pidfd)
+            raise
+        self._watched = True
+
+    @property
+    def has_ended(self) -> bool:
+        """See Child. Looks, as the end of the output, which comes just before, may have woken us."""
+        if not self._ended:
+            try:
+                self._ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            except ChildProcessError:
+                self._ended = True
+        return self._ended
+
+    def _hear(self) -> None:
+        self._ended = True
+        self._unwatch()
+        self.news.set()
+        if self._closed:
+            self._finish()
+
+    def reap(self) -> int:
+        """See Child."""
+        if self._code is None:
+            try:
+                self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            except ChildProcessError:
+                log.warning("somebody else has taken the exit code of process %s: 255 stands for it", self.pid)
+                self._code = _CODE_UNKNOWN
+            if self._popen is not None:
+                self._popen.returncode = self._code  # it would wait for the process by itself
+        return self._code
+
+    def close(self) -> None:
+        """See Child. One that has not ended yet, as it was killed a moment ago, is reaped when it has."""
+        self.signal_group(signal.SIGKILL)
+        self._closed = True
+        if self.has_ended:
+            self._unwatch()
+            self._finish()
+
+    def _unwatch(self) -> None:
+        if self._watched:
+            self._watched = False
+            remove_reader(self._pidfd)
+
+    def _finish(self) -> None:
+        # In this order: what the guard forgets has been killed, and the number is still taken.
+        guard().forget(self.pid)
+        self.reap()
+        os.close(self._pidfd)
+
+
+class _Awaited(Child):
+    """A child that asyncio looks after, and reaps as soon as it has ended."""
+
+    def __init__(self, process: Process, news: asyncio.Event) -> None:
+        super().__init__(process.pid, news)
+        self._process = process
+        self._exiting = asyncio.create_task(process.wait())
+        self._exiting.add_done_callback(self._hear)
+
+    def _hear(self, _: "asyncio.Task[int]") -> None:
+        self._ended = self._process.returncode is not None
+        self.news.set()
+
+    def reap(self) -> int:
+        """See Child."""
+        if self._process.returncode is None:
+            raise RuntimeError("the exit code of a process was asked for before its end")
+        return self._process.returncode
+
+    def close(self) -> None:
+        """See Child."""
+        self.signal_group(signal.SIGKILL)
+        guard().forget(self.pid)
+        self._exiting.cancel()
+
+
+@functools.cache
+def can_spawn() -> bool:
+    """Whether this system has the straight way."""
+    if sys.platform != "linux" or not hasattr(os, "pidfd_open") or not hasattr(os, "posix_spawn"):
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        return error.errno in OURS
+    return True
+
+
+def spawn(argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, output: int, news: asyncio.Event) -> Child:
+    """Start a program the straight way; output takes both of its streams, and is closed here, whatever happens.
+
+    A name without a slash is sought on the PATH of its own environment. Raises OSError.
+    """
+    popen = None
+    try:
+        if cwd is None:
+            pid = _spawned(argv, env, output)
+        else:  # nothing can change the folder of a program that posix_spawn starts
+            popen = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=cwd, env=env, start_new_session=True
+            )
+            pid = popen.pid
+    finally:
+        os.close(output)  # before the pidfd takes a number, so that this one is left for it
+    try:
+        return _Spawned(pid, news, popen)
+    except BaseException:  # nobody would hear of its end
+        os.killpg(pid, signal.SIGKILL)
+        guard().forget(pid)
+        os.waitpid(pid, 0)
+        if popen is not None:
+            popen.returncode = -signal.SIGKILL
+        raise
+
+
+async def start(
+    argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, output: int, news: asyncio.Event
+) -> Child:
+    """Start a program by asyncio; else as `spawn`. Not to be cancelled half-way: nobody would look after the child."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
+    finally:
+        os.close(output)
+    return _Awaited(process, news)
+
+
+def _spawned(argv: Sequence[str], env: Mapping[bytes, bytes], output: int) -> int:
+    actions: list[tuple[Any, ...]] = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, output, 1),
+        (os.POSIX_SPAWN_DUP2, output, 2),
+        *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in _inherited_descriptors()),
+    ]
+
+    words = list(argv)
+
+    def spawned(program: bytes | str) -> int:
+        return os.posix_spawn(program, words, env, file_actions=actions, setsid=True, setsigdef=_IGNORED_BY_PYTHON)
+
+    if "/" in argv[0]:
+        return spawned(argv[0])
+    name = os.fsencode(argv[0])
+    folders = env.get(b"PATH", os.fsencode(os.defpath)).split(b":")
+    places = [folder + b"/" + name if folder else name for folder in folders]
+    failure: OSError | None = None
+    # Looking is much cheaper than trying. But only trying tells why, where none is executable.
+    for executable in (True, False):
+        for place in places:
+            if executable and not os.access(place, os.X_OK):
+                continue
+            try:
+                return spawned(place)
+            except OSError as error:
+                if error.errno in OURS:
+                    raise
+                if failure is None or failure.errno in _MISSING:
+                    failure = error
+    try:
+        raise failure or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+    finally:
+        failure = None  # an error that a frame of its own traceback holds is not let go of before the collector comes
+
+
+@functools.cache
+def _inherited_descriptors() -> tuple[int, ...]:
+    """Descriptors that whoever started the worker left open: no business of its children.
+
+    What the worker itself opens closes as a child begins: Python sees to that. So looking once is enough.
+    """
+    found = []
+    for descriptor in map(int, os.listdir("/dev/fd")):
+        with suppress(OSError):  # the one that listed them
+            if descriptor > 2 and os.get_inheritable(descriptor):
+                found.append(descriptor)
+    return tuple(found)

@@ -1,0 +1,108 @@
+"""Result files of commands: the files in which a command may leave its result.
+
+What this room is for: a path for each run's result, and reading and removing what a run has left there. The files of
+an executor share one folder that nobody else can enter: a folder for each run would cost more than all the rest of a
+short one. It never keeps what a run has left under its own name once the run is over, nor anything else once no run is
+under way; and the folder goes with the executor, at the latest when the process ends.
+"""
+
+import asyncio
+import itertools
+import os
+import shutil
+import stat
+import tempfile
+import weakref
+from contextlib import suppress
+from typing import Final
+
+from taskgraph.errors import InvalidInput
+from taskgraph.executors.contract import RESULT_BYTES_MAX, checked_result
+
+_AT_ONCE_BYTES_MAX: Final = 16 * 1024  # what is read and checked sooner than a thread could be asked to
+
+
+class ResultFiles:
+    """The result files of one executor."""
+
+    def __init__(self) -> None:
+        self._folder: str | None = None
+        self._numbers = itertools.count(1)
+        self._live: set[str] = set()
+
+    def new(self) -> str:
+        """The path for the result of another run; there is nothing at it yet. Raises OSError."""
+        if self._folder is None or not os.path.isdir(self._folder):  # who tidies up /tmp may have taken an old one
+            self._folder = tempfile.mkdtemp(prefix="taskgraph-")
+            weakref.finalize(self, _remove_folder, self._folder, os.getpid())
+        number = str(next(self._numbers))
+        self._live.add(number)
+        return f"{self._folder}/{number}.json"
+
+    async def read(self, path: str) -> bytes | None:
+        """The result that a command has left; None if it left none. Raises InvalidInput for anything but JSON."""
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InvalidInput(f"the result file cannot be read: {error.strerror}") from error
+        if stat.S_ISREG(status.st_mode) and status.st_size <= _AT_ONCE_BYTES_MAX:
+            return _read(path)
+        return await asyncio.to_thread(_read, path)
+
+    def discard(self, path: str) -> None:
+        """Remove what the run that was given this path has left. What cannot be removed is no matter of the run's."""
+        folder, name = os.path.split(path)
+        self._live.discard(_number(name))
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            return
+        for name in names:
+            # A number of ours is a run's, or was. Any other name may be of use to a run that is still under way.
+            if _number(name) not in self._live if _number(name).isdecimal() else not self._live:
+                _remove(os.path.join(folder, name))
+
+
+def _number(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO must not make us wait for a writer
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InvalidInput(f"the result file cannot be read: {error.strerror}") from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InvalidInput("the result file is no regular file")
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(RESULT_BYTES_MAX + 1)
+    finally:
+        os.close(descriptor)
+    return checked_result(data) if data.strip() else None
+
+
+def _remove(path: str) -> None:
+    """Remove a file, or a folder with all that is in it, as far as that can be done."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError:  # a folder
+        with suppress(OSError):
+            os.chmod(path, stat.S_IRWXU)
+            for folder, subfolders, _ in os.walk(path):
+                for each in subfolders:
+                    inner = os.path.join(folder, each)
+                    if not os.path.islink(inner):
+                        os.chmod(inner, stat.S_IRWXU)  # or nobody but root could empty it
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_folder(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # a fork has inherited what is to be done at the end, too
+        shutil.rmtree(folder, ignore_errors=True)
