@@ -23,6 +23,8 @@ _BEYOND: Final = 2**80  # stands for an integer whose digits are not worth conve
 _STRING = r'"[^"\\]*+(?:\\(?s:.)[^"\\]*+)*+(?:"|\\?\Z)'
 _STRINGS = re.compile(_STRING)
 _NO_BRACKETS = re.compile(r"[^\[\]{}]+")
+_NO_BRACKET_OR_QUOTE: Final = bytes(byte for byte in range(128) if byte not in b'[]{}"')
+_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _BRACKET_OR_STRING = re.compile(r"[\[\]{}]|" + _STRING)
 _TOKEN = re.compile(r"[\[\]{}:,]|" + _STRING + r'|[^\s\[\]{}:,"]++')
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -58,7 +60,7 @@ def too_deep_at(text: str, depth_max: int) -> int | None:
     """Offset of the first bracket nested deeper than depth_max, None if there is none. Linear, without recursion."""
     if text.count("{") + text.count("[") <= depth_max:
         return None
-    brackets = _NO_BRACKETS.sub("", _STRINGS.sub("", text)).replace("{", "[").replace("}", "]")
+    brackets = _brackets(text)
     for _ in range(depth_max):  # each round takes the innermost level out, all over the text
         brackets = brackets.replace("[]", "")
         if not brackets:
@@ -75,9 +77,19 @@ def too_deep_at(text: str, depth_max: int) -> int | None:
     return None
 
 
+def _brackets(text: str) -> str:
+    """The brackets of a text that stand in no string, all of them written as `[` and `]`."""
+    if "\\" not in text and text.isascii():
+        # Where no quotation mark is escaped, and no string holds a bracket, every string leaves two marks side by side.
+        bare = text.encode("ascii").translate(_SQUARE, _NO_BRACKET_OR_QUOTE).replace(b'""', b"")
+        if b'"' not in bare:
+            return bare.decode("ascii")
+    return _NO_BRACKETS.sub("", _STRINGS.sub("", text)).replace("{", "[").replace("}", "]")
+
+
 def parse(text: str) -> Parsed:
     """Parse JSON whose depth has been checked. Raises json.JSONDecodeError for a text that is no JSON."""
-    suspect = _SURROGATE_ESCAPE.search(text) is not None or _SURROGATE.search(text) is not None
+    suspect = ("\\u" in text and _SURROGATE_ESCAPE.search(text) is not None) or has_surrogate(text)
 
     def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal suspect
