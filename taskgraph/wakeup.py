@@ -9,7 +9,6 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any, Final, cast
 
 from taskgraph.bell import Bell
@@ -77,7 +76,7 @@ class Wakeup:
         return sum(self._heard[queue] for queue in queues)
 
     async def _wait(self, ticket: "Ticket", stop: asyncio.Event, seconds: float) -> bool:
-        if self._rings(ticket.queues) != ticket.rings:
+        if ticket.rung:
             await asyncio.sleep(0)
             return True
         woken = asyncio.Event()
@@ -105,16 +104,14 @@ class Ticket:
     rung_by_all: bool = False
     seconds_max: float = math.inf
 
+    @property
+    def rung(self) -> bool:
+        """Whether there was a ring since the ticket was taken."""
+        return self.wakeup._rings(self.queues) != self.rings  # noqa: SLF001 - the ticket is part of the wakeup
+
     async def wait(self, stop: asyncio.Event, seconds: float) -> bool:
         """Wait for a ring since the ticket was taken, or the stop, at most so long; gives whether there was a ring."""
-        return await self.wakeup._wait(self, stop, seconds)  # noqa: SLF001 - the ticket is part of the wakeup
-
-
-class _Woken(Enum):
-    """What ended the last pause."""
-
-    RING = auto()
-    TIME = auto()
+        return await self.wakeup._wait(self, stop, seconds)  # noqa: SLF001
 
 
 class Pacer:
@@ -122,7 +119,7 @@ class Pacer:
 
     After work was seen, the first pause is short, for what comes from another machine is found by polling alone. It is
     long at once where rings can be relied upon: where everybody rings, or when work came with a ring the last few
-    times. Work that a mere pause has found says that somebody does not ring, and makes the pauses short again.
+    times. Work that came without one says that somebody does not ring, and makes the pauses short again.
     """
 
     def __init__(self, clock: Clock, *, seconds_max: float) -> None:
@@ -130,28 +127,28 @@ class Pacer:
         self._seconds_max = seconds_max
         self._pause: float | None = None  # None: the first one
         self._trust: int | None = None  # how many times in a row a ring was right; None: not known yet
-        self._woken: _Woken | None = None
+        self._before: Ticket | None = None  # of the last pause
+        self._found = False  # something since then
 
     def reset(self) -> None:
         """Something came: be quick again."""
-        if self._woken is _Woken.RING:
-            self._trust = min((self._trust or 0) + 1, _RINGS_TRUSTED)
-        elif self._woken is _Woken.TIME:
-            self._trust = 0
-        self._woken = None
+        self._found = True
         self._pause = None
 
     async def idle(self, ticket: Ticket, stop: asyncio.Event) -> None:
         """Wait for a ring, the stop, or the end of a pause that doubles each time."""
         if self._trust is None:
             self._trust = _RINGS_TRUSTED if ticket.rung_by_all else 0
+        elif self._found and self._before is not None:
+            # Only now: when the message was found, its ring may still have been on the way.
+            self._trust = min(self._trust + 1, _RINGS_TRUSTED) if self._before.rung else 0
+        self._before, self._found = ticket, False
         longest = min(self._seconds_max, ticket.seconds_max)
         first = _RUNG_SECONDS_MIN if self._trust >= _RINGS_TRUSTED else _POLLED_SECONDS_MIN
         pause = min(first if self._pause is None else self._pause, longest)
         self._pause = min(pause * 2, longest)
         # Jittered, so that many do not poll in step.
         rung = await ticket.wait(stop, pause * (0.75 + self._clock.jitter() / 2))
-        self._woken = _Woken.RING if rung else _Woken.TIME
         if rung or stop.is_set():
             self._pause = None
 

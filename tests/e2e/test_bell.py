@@ -27,7 +27,7 @@ sys.argv[0] = "taskgraph"
 main()
 """
 
-Place = tuple[str, dict[str, str], Path]
+Place = tuple[str, dict[str, Any], Path]
 
 
 @pytest.fixture(params=["embedded", pytest.param("azurite", marks=pytest.mark.azurite)])

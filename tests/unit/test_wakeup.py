@@ -111,6 +111,16 @@ async def test_pauses_are_long_once_work_has_come_with_rings_and_short_again_whe
 
 
 @virtual
+async def test_a_ring_that_comes_after_its_message_counts_all_the_same() -> None:
+    receiver = Receiver(Doorbell(reaches_all=True))
+    for _ in range(5):
+        await receiver.pause()
+        receiver.pacer.reset()  # found by asking, just before the ring
+        receiver.wakeup.ring("q")
+        assert await receiver.pause() == 0.5
+
+
+@virtual
 async def test_found_once_more_without_a_pause_says_nothing_about_rings() -> None:
     receiver = Receiver(Doorbell(reaches_all=True))
     for _ in range(5):
