@@ -236,7 +236,7 @@ class CommandExecutor:
         if code > 0:
             return failed(f"exit code {code}", exit_code=code)
         try:
-            result = await self._results.read(result_file)
+            result = await self._results.take(result_file)
         except InvalidInput as error:
             return failed(str(error), exit_code=0)
         return Outcome(failed=False, exit_code=0, result=result)

@@ -39,30 +39,52 @@ class ResultFiles:
         self._live.add(number)
         return f"{self._folder}/{number}.json"
 
-    async def read(self, path: str) -> bytes | None:
-        """The result that a command has left; None if it left none. Raises InvalidInput for anything but JSON."""
+    async def take(self, path: str) -> bytes | None:
+        """The result that a command has left; None if it left none. Then the path is given back, as by `discard`.
+
+        Raises InvalidInput for anything but JSON.
+        """
+        folder, name = os.path.split(path)
+        if not self._clear(folder, keep=_number(name)):  # most commands leave nothing
+            self._live.discard(_number(name))
+            return None
         try:
             status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode) and status.st_size <= _AT_ONCE_BYTES_MAX:
+                return _read(path)
+            return await asyncio.to_thread(_read, path)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise InvalidInput(f"the result file cannot be read: {error.strerror}") from error
-        if stat.S_ISREG(status.st_mode) and status.st_size <= _AT_ONCE_BYTES_MAX:
-            return _read(path)
-        return await asyncio.to_thread(_read, path)
+        finally:
+            self.discard(path)
 
     def discard(self, path: str) -> None:
-        """Remove what the run that was given this path has left. What cannot be removed is no matter of the run's."""
+        """Remove what the run that was given this path has left. What cannot be removed is no matter of the run's.
+
+        Idempotent.
+        """
         folder, name = os.path.split(path)
-        self._live.discard(_number(name))
+        if _number(name) in self._live:
+            self._live.discard(_number(name))
+            self._clear(folder)
+
+    def _clear(self, folder: str, keep: str = "") -> bool:
+        """Remove what no run can have a use for; whether there may be something of the run to keep."""
         try:
             names = os.listdir(folder)
         except OSError:
-            return
+            return True
+        kept = False
         for name in names:
+            number = _number(name)
+            if keep and number == keep:
+                kept = True
             # A number of ours is a run's, or was. Any other name may be of use to a run that is still under way.
-            if _number(name) not in self._live if _number(name).isdecimal() else not self._live:
+            elif number not in self._live if number.isdecimal() else not self._live:
                 _remove(os.path.join(folder, name))
+        return kept
 
 
 def _number(name: str) -> str:

@@ -26,10 +26,13 @@ async def test_every_run_has_a_path_of_its_own_that_only_we_can_enter() -> None:
     one, other = files.new(), files.new()
     assert one != other
     assert Path(one).parent.stat().st_mode & 0o777 == 0o700
-    assert await files.read(one) is None
     Path(other).write_text("1")
-    assert await files.read(one) is None
-    assert await files.read(other) == b"1"
+    assert await files.take(one) is None
+    assert await files.take(other) == b"1"
+    assert list(Path(one).parent.iterdir()) == []
+    Path(one).write_text("1")
+    assert await files.take(files.new()) is None, "what comes too late counts for nobody"
+    assert list(Path(one).parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("length", [10, 100_000])
@@ -37,19 +40,30 @@ async def test_a_result_is_read_as_it_is(length: int) -> None:
     files = ResultFiles()
     path = files.new()
     Path(path).write_bytes(b'"' + b"x" * length + b'"')
-    assert await files.read(path) == b'"' + b"x" * length + b'"'
+    assert await files.take(path) == b'"' + b"x" * length + b'"'
+    path = files.new()
     Path(path).write_bytes(b'"' + b"x" * length)
     with pytest.raises(InvalidInput, match="not JSON"):
-        await files.read(path)
+        await files.take(path)
+    assert list(Path(path).parent.iterdir()) == []
 
 
 async def test_a_link_to_a_result_is_followed_and_a_broken_one_is_none(tmp_path: Path) -> None:
     files = ResultFiles()
-    path = Path(files.new())
-    path.symlink_to(tmp_path / "result")
-    assert await files.read(str(path)) is None
-    (tmp_path / "result").write_text("[]")
-    assert await files.read(str(path)) == b"[]"
+    for expected in (None, b"[]"):
+        path = files.new()
+        Path(path).symlink_to(tmp_path / "result")
+        assert await files.take(path) == expected
+        (tmp_path / "result").write_text("[]")
+    assert (tmp_path / "result").exists()
+
+
+async def test_files_beside_the_result_are_none_and_go(tmp_path: Path) -> None:
+    files = ResultFiles()
+    path = files.new()
+    Path(path + ".tmp").write_text("1")
+    assert await files.take(path) is None
+    assert list(Path(path).parent.iterdir()) == []
 
 
 def test_a_run_that_is_over_leaves_nothing_and_touches_no_other() -> None:
