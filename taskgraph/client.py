@@ -574,7 +574,10 @@ class Client:
 
         timer = None if timeout_seconds is None else asyncio.get_running_loop().call_later(timeout_seconds, end)
         try:
-            state = await service.run_graph(app, submitted.graph_id, stop, workers=[worker], watcher=watcher)
+            fresh = submitted.outcome is submission.Submitted.CREATED
+            state = await service.run_graph(
+                app, submitted.graph_id, stop, workers=[worker], watcher=watcher, fresh=fresh
+            )
         finally:
             if timer is not None:
                 timer.cancel()

@@ -493,16 +493,23 @@ class _Transition:
         records, graph_id = self._records, self._graph_id
         take = self._taker.offer(graph_id) if self._taker is not None else None
         operation = records.begin(graph_id)
-        now = self._handlers.clock.now()
-        decision = decide(self._rows, items, now=now, operation=operation.id, sequence=operation.sequence, take=take)
+        decision = self._decide_as(operation, items, take)
         if isinstance(decision, Decision) and not operation.sequence and changes_event(decision.changes, 0):
             # Only facts need a number, and finding it takes a new process some reads: claims do without.
             operation = await records.operation(graph_id)
-            now = self._handlers.clock.now()
-            decision = decide(
-                self._rows, items, now=now, operation=operation.id, sequence=operation.sequence, take=take
-            )
+            decision = self._decide_as(operation, items, take)
         return operation, decision
+
+    def _decide_as(self, operation: Operation, items: Sequence[Item], take: Take | None) -> Decision | Need:
+        return decide(
+            self._rows,
+            items,
+            now=self._handlers.clock.now(),
+            operation=operation.id,
+            sequence=operation.sequence,
+            completed=operation.completed,
+            take=take,
+        )
 
     def _doubtful(self, decision: Decision) -> bool:
         """Whether the decision rests on rows that must be read first; they are dropped then."""

@@ -20,7 +20,7 @@ from typing import Final
 
 from taskgraph.clock import Clock
 from taskgraph.errors import Conflict, Unclear
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row, Tables
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Tables
 from taskgraph.transitions import event_key
 
 LIVE: Final = "index:live"
@@ -34,14 +34,21 @@ POISON: Final = "index:poison"
 
 _SEQUENCES_KEPT_MAX: Final = 10_000
 _PROBES: Final = 20
+_PAGES_BETWEEN_PROBES: Final = 2
+_EVENTS_END: Final = "event;"
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One commit that is about to be made: its id, and the number of the event row it may insert (0: not known)."""
+    """One commit that is about to be made.
+
+    sequence: number of the event row that it may insert, 0 if not known. completed: how many tasks had completed before
+    it, as the journal says; -1 if not known.
+    """
 
     id: str
     sequence: int
+    completed: int = -1
 
 
 class Records:
@@ -51,6 +58,7 @@ class Records:
         self.tables = tables
         self.clock = clock
         self._next_sequence: dict[str, int] = {}
+        self._completed: dict[str, int] = {}  # so many tasks, before that number
 
     async def load(self, graph_id: str, keys: Iterable[str], rows: dict[str, Row | None]) -> None:
         """Read these rows into `rows` (None for one that does not exist)."""
@@ -59,14 +67,13 @@ class Records:
 
     def begin(self, graph_id: str) -> Operation:
         """Begin a commit, without a call. Its number is 0 if this process has not looked yet: `operation` does."""
-        return Operation(self.clock.new_id(), self._next_sequence.get(graph_id, 0))
+        return Operation(self.clock.new_id(), self._next_sequence.get(graph_id, 0), self._completed.get(graph_id, -1))
 
     async def operation(self, graph_id: str) -> Operation:
         """Begin a commit that states facts."""
-        sequence = self._next_sequence.get(graph_id)
-        if sequence is None:
-            sequence = await self._find_sequence(graph_id, 1)
-        return Operation(self.clock.new_id(), sequence)
+        if graph_id not in self._next_sequence:
+            self._remember(graph_id, *await self.find_end(graph_id, 1, 0))
+        return self.begin(graph_id)
 
     async def commit(
         self, graph_id: str, changes: Sequence[Change], operation: Operation, rows: dict[str, Row | None]
@@ -81,11 +88,12 @@ class Records:
         except (Conflict, Unclear) as error:
             if not await self._is_mine(graph_id, changes, operation.id):
                 if changes_event(changes, operation.sequence):
-                    self._remember(graph_id, await self._find_sequence(graph_id, operation.sequence))
+                    end = await self.find_end(graph_id, operation.sequence, operation.completed)
+                    self._remember(graph_id, *end)
                 raise error if isinstance(error, Conflict) else Conflict("the commit was lost on its way") from error
             etags = [None] * len(changes)
-        if changes_event(changes, operation.sequence):
-            self._remember(graph_id, operation.sequence + 1)
+        if (event := _event_of(changes, operation.sequence)) is not None:
+            self._remember(graph_id, operation.sequence + 1, _completed_in(event.columns))
         for change, etag in zip(changes, etags, strict=True):
             _bring_up(rows, change, etag)
 
@@ -97,41 +105,56 @@ class Records:
         (row,) = await self.tables.get(graph_id, [primary.key])
         return row is not None and row.columns.get("operation") == operation_id
 
-    def _remember(self, graph_id: str, sequence: int) -> None:
+    def _remember(self, graph_id: str, sequence: int, completed: int) -> None:
         if len(self._next_sequence) >= _SEQUENCES_KEPT_MAX:
             self._next_sequence.clear()
+            self._completed.clear()
         # Commits of this process overlap: the number only grows.
-        self._next_sequence[graph_id] = max(sequence, self._next_sequence.get(graph_id, 1))
+        if sequence >= self._next_sequence.get(graph_id, 1):
+            self._next_sequence[graph_id] = sequence
+            self._completed[graph_id] = completed
 
-    async def _find_sequence(self, graph_id: str, at_least: int) -> int:
-        """The first free number of the graph's event rows. They are gapless, so doubling steps and halves find it."""
-        low, high = at_least, 0  # every number below `low` is taken
-        steps = 4  # others are mostly a few numbers ahead; only a cold start looks further
-        while not high:
-            probes = [low + (1 << step) - 1 for step in range(steps)]
-            steps = _PROBES
-            found = await self.tables.get(graph_id, [event_key(number) for number in probes])
-            for number, row in zip(probes, found, strict=True):
-                if row is None:
-                    high = number
-                    break
-                low = number + 1
-        while low < high:  # `high` is free
-            step = max(1, (high - low) // _PROBES)
-            probes = list(range(low, high, step))
-            found = await self.tables.get(graph_id, [event_key(number) for number in probes])
-            for number, row in zip(probes, found, strict=True):
-                if row is None:
-                    high = number
-                    break
-                low = number + 1
-        return low
+    async def find_end(self, graph_id: str, sequence: int, completed: int) -> tuple[int, int]:
+        """The first free number of the graph's event rows from `sequence` on, and the tasks completed before it.
+
+        completed: what is known of those before `sequence`. The numbers are gapless, so most of a long journal is
+        passed over in doubling steps.
+        """
+        continuation: str | None = None
+        pages = 0
+        while True:
+            rest = Range(event_key(sequence), _EVENTS_END, select=("completed",))
+            page = await self.tables.query(graph_id, rest, continuation=continuation)
+            if page.rows:
+                last = page.rows[-1]
+                sequence, completed = int(last.key.removeprefix("event:")) + 1, _completed_in(last.columns)
+            if page.continuation is None:
+                return sequence, completed
+            continuation = page.continuation if not page.rows else None
+            pages += 1
+            if pages % _PAGES_BETWEEN_PROBES == 0 and continuation is None:
+                probes = [sequence + (1 << step) for step in range(_PROBES)]
+                found = await self.tables.get(graph_id, [event_key(number) for number in probes])
+                for number, row in zip(probes, found, strict=True):
+                    if row is None:
+                        break
+                    sequence, completed = number + 1, _completed_in(row.columns)
 
 
 def changes_event(changes: Sequence[Change], sequence: int) -> bool:
     """Whether a commit inserts the event row of this number."""
+    return _event_of(changes, sequence) is not None
+
+
+def _event_of(changes: Sequence[Change], sequence: int) -> Insert | None:
     key = event_key(sequence)
-    return any(isinstance(change, Insert) and change.key == key for change in changes)
+    return next((change for change in changes if isinstance(change, Insert) and change.key == key), None)
+
+
+def _completed_in(columns: Columns) -> int:
+    """How many tasks had completed by an event row; -1 where it does not say (before version 0.2)."""
+    completed = columns.get("completed", -1)
+    return completed if isinstance(completed, int) else -1
 
 
 def _bring_up(rows: dict[str, Row | None], change: Change, etag: str | None) -> None:

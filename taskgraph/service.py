@@ -110,17 +110,25 @@ async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
 
 
 async def run_graph(
-    app: App, graph_id: str, stop: asyncio.Event, *, workers: Sequence[Worker], watcher: Watcher | None = None
+    app: App,
+    graph_id: str,
+    stop: asyncio.Event,
+    *,
+    workers: Sequence[Worker],
+    watcher: Watcher | None = None,
+    fresh: bool = False,
 ) -> GraphState:
     """Handle and work on this store until the graph has ended or nothing of it can move; gives its state.
 
     Ended means finished or cancelled, or blocked with nothing pending, running or still to be handled. Everything else
-    that is in the queues is handled too: there is one set of queues for all graphs of a store.
+    that is in the queues is handled too: there is one set of queues for all graphs of a store. fresh: this process has
+    just submitted the graph, and so has just sent all that stands ready.
     """
     consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
     _attach(consumer, workers)
     with _held(app, workers):
-        await sweep_graph(app.handlers, graph_id, Swept(), at_once=True)
+        if not fresh:
+            await sweep_graph(app.handlers, graph_id, Swept(), at_once=True)
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
         loops = [consumer.run(stop), sweep_forever(app, stop), *(worker.run(stop) for worker in workers)]
         async with running(*loops, stop=stop):

@@ -60,7 +60,7 @@ from taskgraph.propagation import (
 from taskgraph.rows import Draft, NeedRows, View
 from taskgraph.rows import Mark as RowsMark
 from taskgraph.storage.checks import sent_bytes
-from taskgraph.storage.tables import Change, Insert, Row
+from taskgraph.storage.tables import Change, Insert, Row, Value
 
 T = TypeVar("T", list[Any], dict[str, Any])
 
@@ -257,13 +257,14 @@ def decide(
     now: datetime,
     operation: str,
     sequence: int,
+    completed: int = -1,
     take: Take | None = None,
 ) -> Decision | Need:
     """Decide as many items as fit one commit, in order.
 
     rows: row key -> row, or None for one that does not exist. operation: id of this commit. sequence: number of the
-    event row that it may insert. take: who claims what becomes ready. An item that cannot be decided gets an answer
-    with its error; the others go on.
+    event row that it may insert. completed: tasks that had completed before, -1 if that is not known. take: who claims
+    what becomes ready. An item that cannot be decided gets an answer with its error; the others go on.
     """
     view = View(rows)
     context = Context(view, now, take=take)
@@ -304,7 +305,7 @@ def decide(
     if needed:
         return Need(frozenset(needed))
     if context.events:
-        view.insert(_event_row(context, sequence))
+        view.insert(_event_row(context, sequence, completed))
     return Decision(tuple(view.changes(operation)), tuple(context.effects), tuple(answers), tuple(left))
 
 
@@ -318,18 +319,19 @@ def event_key(sequence: int) -> str:
     return f"event:{sequence:010d}"
 
 
-def _event_row(context: Context, sequence: int) -> Insert:
+def _event_row(context: Context, sequence: int, completed: int) -> Insert:
     kinds = dict.fromkeys(event["event"] for event in context.events)
-    return Insert(
-        event_key(sequence),
-        {
-            "schema": SCHEMA,
-            "sequence": sequence,
-            "time": context.now,
-            "kinds": " ".join(kinds),
-            "events": context.events_text,
-        },
-    )
+    columns: dict[str, Value] = {
+        "schema": SCHEMA,
+        "sequence": sequence,
+        "time": context.now,
+        "kinds": " ".join(kinds),
+        "events": context.events_text,
+    }
+    if completed >= 0:
+        # So that whoever wants to know how far the graph is need not look at every task.
+        columns["completed"] = completed + sum(event["event"] == "task-completed" for event in context.events)
+    return Insert(event_key(sequence), columns)
 
 
 def _fits(view: View, context: Context) -> bool:

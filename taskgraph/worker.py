@@ -120,6 +120,7 @@ class _Ready:
     since: float
     held: _Held | None = None
     seen: Seen | None = None
+    row: Row | None = None
     claim: Claim | None = None
 
 
@@ -324,7 +325,14 @@ class Worker:
             return None
         ready = await self._sift(message, rows, held)
         return [
-            _Ready(task_id, run, message.target, await self._definition(message.graph, task_id, rows), now)
+            _Ready(
+                task_id,
+                run,
+                message.target,
+                await self._definition(message.graph, task_id, rows),
+                now,
+                row=rows[row_key(task_id)],
+            )
             for task_id, run in ready
         ]
 
@@ -406,7 +414,7 @@ class Worker:
                 rows = self.handlers.kept.of(graph_id).rows
                 answers = await self.handlers.advance(graph_id, claims)
             else:
-                rows = {row_key(one.task_id): _as_seen(one, one.seen) for one in ready if one.seen is not None}
+                rows = {row_key(one.task_id): row for one in ready if (row := one.row or _as_seen(one)) is not None}
                 answers = await self.handlers.transition(graph_id, claims, rows=rows)
         finally:
             self._reserved -= len(ready)
@@ -1041,8 +1049,11 @@ def json_or_none(text: str) -> Any:
         return None
 
 
-def _as_seen(one: _Ready, seen: Seen) -> Row:
-    """The row of a pending task, as far as a claim asks for it."""
+def _as_seen(one: _Ready) -> Row | None:
+    """The row of a pending task, as far as a claim asks for it, and as far as a message told."""
+    seen = one.seen
+    if seen is None:
+        return None
     columns: dict[str, Value] = {"schema": SCHEMA, "state": str(TaskState.PENDING), "run": one.run, "label": seen.label}
     return Row(row_key(one.task_id), seen.etag, columns)
 

@@ -263,7 +263,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
                     await _warn_of_targets(app, output, graph_id, targets)
 
             try:
-                state = await run_graph(app, graph_id, stop.event, workers=[worker], watcher=watcher)
+                state = await run_graph(app, graph_id, stop.event, workers=[worker], watcher=watcher, fresh=fresh)
             except StorageUnavailable:
                 output.hint(f"when the store is back, go on with: {resume}")
                 raise

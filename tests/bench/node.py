@@ -171,14 +171,14 @@ class Node:
     async def _run(self) -> dict[str, Any]:
         phase = Phase(self._counts)
         worker = self._app.worker(built_in(self._app.clock), slots=self._slots)
-        state = await run_graph(self._app, self._graph_id, self._stop, workers=[worker])
+        state = await run_graph(self._app, self._graph_id, self._stop, workers=[worker], fresh=True)
         return {"state": str(state), "phase": phase.end(), "peak": peak_mebibytes()}
 
     def _go(self, role: str) -> dict[str, Any]:
         self._phase = Phase(self._counts)
+        # Called in the process that made the last commit, right after it: nobody has to ask for the end.
+        self._app.handlers.on_ended[self._graph_id] = lambda: tell(ended=time.time())
         if role == "handler":
-            # Called in the process that made the last commit, right after it: nobody has to ask for the end.
-            self._app.handlers.on_ended[self._graph_id] = lambda: tell(ended=time.time())
             loop = serve(self._app, self._stop)
         else:
             worker = self._app.worker(built_in(self._app.clock), slots=self._slots)
