@@ -28,6 +28,8 @@ from azure.core.exceptions import (
     IncompleteReadError,
     ServiceRequestError,
     ServiceRequestTimeoutError,
+    ServiceResponseError,
+    ServiceResponseTimeoutError,
 )
 
 from taskgraph.clock import Clock
@@ -48,6 +50,10 @@ _BACKOFF_SECONDS_MAX: Final = 3.0
 
 class Unsent(ServiceRequestError):
     """Nothing was sent, and nothing can be: the words say why."""
+
+
+class Lost(ServiceResponseError):
+    """It was sent, and what came of it is not known: the words say why."""
 
 
 class Repeat(Enum):
@@ -168,7 +174,7 @@ def _was_unsent(error: ServiceRequestError) -> bool:
 def _reason(error: AzureError) -> str:
     """A few words on a failure of the network, without addresses and without anything that was sent."""
     cause = error.inner_exception or error.__cause__ or error
-    if isinstance(cause, Unsent):
+    if isinstance(cause, (Unsent, Lost)):
         return cause.message
     if isinstance(cause, aiohttp.ClientConnectorDNSError):
         return "its name does not resolve"
@@ -178,7 +184,7 @@ def _reason(error: AzureError) -> str:
         return cause.os_error.strerror or "no connection"
     if isinstance(cause, (aiohttp.ConnectionTimeoutError, ServiceRequestTimeoutError)):
         return f"no connection within {CONNECT_SECONDS:.0f} seconds"
-    if isinstance(cause, TimeoutError):
+    if isinstance(cause, (TimeoutError, ServiceResponseTimeoutError)):
         return "no answer in time"
     return type(cause).__name__
 

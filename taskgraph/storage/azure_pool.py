@@ -6,15 +6,18 @@ no redirection, and shows nothing of a request in an error: an address may carry
 """
 
 import asyncio
+import functools
 import io
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import ResolveResult
 from azure.core.exceptions import (
+    AzureError,
     ServiceRequestError,
     ServiceRequestTimeoutError,
     ServiceResponseError,
@@ -23,7 +26,7 @@ from azure.core.exceptions import (
 from azure.core.pipeline.transport import AioHttpTransport
 from yarl import URL
 
-from taskgraph.storage.azure_calls import CONNECT_SECONDS, READ_SECONDS, Unsent
+from taskgraph.storage.azure_calls import CONNECT_SECONDS, READ_SECONDS, Lost, Unsent
 
 _CONNECTIONS_MAX: Final = 64
 # The emulator closes an idle connection after 5 seconds; a request that meets the closing would be an unclear one.
@@ -32,6 +35,11 @@ _IDLE_SECONDS: Final = 60.0
 _BODY_BYTES_MAX: Final = (
     1_000_000  # a longer body goes as a stream: aiohttp would write it in one go, and warns of that
 )
+
+
+@functools.lru_cache
+def _bounds(read_seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=read_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +76,9 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
         super().__init__(
             connection_timeout=CONNECT_SECONDS,
             read_timeout=READ_SECONDS,
-            use_env_settings=self._secure,
+            use_env_settings=False,  # but see _proxy_for
         )
+        self._proxies: dict[str, str | None] = {}
         self.session: aiohttp.ClientSession | None
         self._ended = False
 
@@ -86,7 +95,7 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,  # the SDK does it, and `exchange` asks for none
                 skip_auto_headers=("Content-Type",),  # what is not signed must not be sent
-                trust_env=self._secure,  # proxies; the emulator is on this machine
+                trust_env=False,
             )
         await super().open()
 
@@ -95,7 +104,11 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
         data = request.data
         if isinstance(data, (str, bytes)) and len(data) > _BODY_BYTES_MAX:
             request.data = io.BytesIO(data.encode("utf-8") if isinstance(data, str) else data)
-        return await super().send(request, **config)
+        try:
+            return await super().send(request, proxy=self._proxy_for(URL(request.url)), **config)
+        except (ServiceRequestError, ServiceResponseError) as error:
+            failure = error.inner_exception or error
+        raise _told(failure)  # from here: an error of the SDK keeps the one that is being handled
 
     async def exchange(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, read_seconds: float
@@ -112,25 +125,48 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
                 url,
                 headers=headers,
                 data=body if body is None or len(body) <= _BODY_BYTES_MAX else io.BytesIO(body),
-                timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=read_seconds),
+                timeout=_bounds(read_seconds),
                 allow_redirects=False,
+                proxy=self._proxy_for(url),
             ) as response:
                 return Answer(response.status, response.headers, await response.read())
-        except aiohttp.ClientResponseError as error:  # it was answered in something else than HTTP
-            raise ServiceResponseError(type(error).__name__) from None  # the error itself shows the address
-        except aiohttp.ConnectionTimeoutError:
-            raise ServiceRequestTimeoutError(f"no connection within {CONNECT_SECONDS:.0f} seconds") from None  # so too
-        except TimeoutError as error:
-            raise ServiceResponseTimeoutError("no answer in time", error=error) from error
-        except aiohttp.InvalidURL:
-            raise Unsent("no address") from None
-        except aiohttp.ClientError as error:
-            raise ServiceRequestError(type(error).__name__, error=error) from error
+        except (aiohttp.ClientError, TimeoutError) as error:
+            failure = error
+        raise _told(failure)  # from here: see send
 
     async def close(self) -> None:
         """See Transport."""
         self._ended = True
         await super().close()
+
+    def _proxy_for(self, url: URL) -> str | None:
+        """The proxy that the environment names for this host; asked once, since aiohttp would ask at every request."""
+        host = url.host
+        if not self._secure or host is None:  # the emulator is on this machine
+            return None
+        if host not in self._proxies:
+            self._proxies[host] = None if proxy_bypass(host) else getproxies().get(url.scheme)
+        return self._proxies[host]
+
+
+def _told(error: BaseException) -> AzureError:
+    """The error of the SDK for one of aiohttp's, which is kept only if it shows no more than the name of the host.
+
+    Others show the address of the request, which may hold a signature, or its headers.
+    """
+    if isinstance(error, (aiohttp.ConnectionTimeoutError, ServiceRequestTimeoutError)):
+        return ServiceRequestTimeoutError("no connection in time")
+    if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ClientConnectorCertificateError)):
+        told = ServiceRequestError(type(error).__name__, error=error)
+        told.__cause__ = error
+        return told
+    if isinstance(error, aiohttp.InvalidURL):
+        return Unsent("no address")
+    if isinstance(error, (TimeoutError, ServiceResponseTimeoutError)):
+        return ServiceResponseTimeoutError("no answer in time")
+    if isinstance(error, (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError)):
+        return Lost("the connection broke off")
+    return Lost(type(error).__name__)
 
 
 class _AnswerLost(aiohttp.ClientConnectionError):

@@ -62,12 +62,13 @@ class LiteKeySigner:
 
     def __init__(self, account: str, key: str, now: Callable[[], datetime]) -> None:
         self._account = account
-        self._key = base64.b64decode(key)
+        self._keyed = hmac.new(base64.b64decode(key), digestmod="sha256")  # copying it is cheaper than a new one
         self._now = now
+        self._date = (0, "")
 
     async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
         """See Signer."""
-        date = headers["x-ms-date"] = _http_date(self._now())
+        date = headers["x-ms-date"] = self._dated()
         signature = self._signed(f"{date}\n/{self._account}{path}")
         headers["Authorization"] = f"SharedKeyLite {self._account}:{signature}"
 
@@ -76,7 +77,16 @@ class LiteKeySigner:
         return False
 
     def _signed(self, text: str) -> str:
-        return base64.b64encode(hmac.digest(self._key, text.encode("utf-8"), "sha256")).decode("ascii")
+        keyed = self._keyed.copy()
+        keyed.update(text.encode("utf-8"))
+        return base64.b64encode(keyed.digest()).decode("ascii")
+
+    def _dated(self) -> str:
+        now = self._now()
+        second = int(now.timestamp())
+        if second != self._date[0]:
+            self._date = second, format_datetime(now, usegmt=True)
+        return self._date[1]
 
 
 class KeySigner(LiteKeySigner):
@@ -84,7 +94,7 @@ class KeySigner(LiteKeySigner):
 
     async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
         """See Signer."""
-        headers["x-ms-date"] = _http_date(self._now())
+        headers["x-ms-date"] = self._dated()
         lines = [method, "", "", str(length) if length else "", "", headers.get("Content-Type", "")]
         lines += [""] * 6  # Date and the conditions: not sent
         lines += [f"{name}:{headers[name]}" for name in sorted(headers) if name.startswith("x-ms-")]
@@ -142,7 +152,3 @@ class TokenSigner:
 
     def _is_good(self, token: AccessToken) -> bool:
         return token.expires_on - self._clock.now().timestamp() > _RENEW_SECONDS
-
-
-def _http_date(now: datetime) -> str:
-    return format_datetime(now, usegmt=True)

@@ -6,6 +6,7 @@ the service documents them. It never decides what a refusal means. Texts reach a
 """
 
 import base64
+import functools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -44,6 +45,7 @@ _BOUNDARY: Final = re.compile(r"multipart/mixed;\s*boundary=\"?([^\s\";]+)", re.
 _STATUS: Final = re.compile(r"HTTP/1\.[01] ([0-9]{3})\b")
 _ETAG: Final = re.compile(r"^ETag:[ \t]*([\x21-\x7e]+)", re.IGNORECASE | re.MULTILINE)
 
+_KEYS_KEPT: Final = 10_000
 _ANNOTATION: Final = "@odata.type"
 
 
@@ -74,7 +76,10 @@ class ThinTableCalls:
             query += [(name, text) for name, text in zip(_NEXT, place, strict=True) if text is not None]
         answer = await self._wire.ask("GET", f"{self._table}()", (200,), query=query, headers=_READ_HEADERS)
         try:
-            found = [_row(entity) for entity in json.loads(answer.body)["value"]]
+            entities: list[dict[str, Any]] = json.loads(answer.body)["value"]
+            if type(entities) is not list:
+                raise TypeError("no list")
+            found = [_row(entity) for entity in entities]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise DecodeError("the answer is no page of entities") from error
         rest = (
@@ -153,7 +158,9 @@ class ThinTableCalls:
         return f"{self._table}(PartitionKey='{_key(partition)}',RowKey='"
 
 
+@functools.lru_cache(_KEYS_KEPT)
 def _key(key: str) -> str:
+    """A key between the apostrophes of an address. A row is mostly written more than once."""
     return quoted(key.replace("'", "''"))
 
 
@@ -215,10 +222,10 @@ def _etags_of(answer: Answer) -> list[str | None]:
     outer = _BOUNDARY.match(answer.headers.get("Content-Type", ""))
     if outer is None:
         raise ValueError("an answer without parts")
-    text = answer.body.decode("utf-8")
+    text = "\r\n" + answer.body.decode("utf-8")
     inner = _BOUNDARY.search(text)
     boundary = (outer if inner is None else inner)[1]
-    _, *parts, end = text.split(f"--{boundary}")
+    _, *parts, end = text.split(f"\r\n--{boundary}")
     if not parts or not end.startswith("--"):
         raise ValueError("an answer that breaks off")
     etags: list[str | None] = []
@@ -255,6 +262,8 @@ def _row(entity: dict[str, Any]) -> Row:
 def _time(text: str) -> datetime:
     """A time to the microsecond; the service keeps tenths of it, which are cut off."""
     when = datetime.fromisoformat(text)
+    if when.tzinfo is UTC:
+        return when
     return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
 
 
