@@ -28,6 +28,12 @@ RUN_MAX: Final = 1_000_000
 CLAIM_CHARS_MAX: Final = 128
 ETAG_CHARS_MAX: Final = 128
 URL_CHARS_MAX: Final = 4_096
+_ENDED_CHARS_MAX: Final = 64
+_RESOLUTION_TEXTS: Final = (
+    ("resultUrl", URL_CHARS_MAX),
+    ("logsUrl", URL_CHARS_MAX),
+    ("reason", limits.REASON_CHARS_MAX),
+)
 BODY_CHARS_MAX: Final = limits.MESSAGE_BYTES_MAX * 4 // 3  # what a queue takes: 64 KiB, base64 included
 
 _TARGET = re.compile(limits.TARGET_PATTERN)
@@ -205,23 +211,32 @@ def bundles(
     make: builds the message over some of the items. Raises TooLarge for an item that is too large by itself.
     """
     made: list[Message] = []
+    size = max(1, size)
+    done = 0
+    while done < len(items):
+        part = tuple(items[done : done + size])
+        whole = make(part)
+        # Mostly as many as may go into one do, and are written once; otherwise each is measured by itself.
+        if len(to_text(whole)) > bytes_max:
+            part = part[: _how_many(make, part, bytes_max)]
+            whole = make(part)
+        made.append(whole)
+        done += len(part)
+    return made
+
+
+def _how_many(make: Callable[[tuple[T, ...]], Message], items: Sequence[T], bytes_max: int) -> int:
+    """How many of these items, from the first on, a message of bytes_max bytes holds. Raises TooLarge for none."""
     envelope = len(to_text(make(()))) - 1  # every item is counted with a comma, and the first has none
-    part: list[T] = []
     length = envelope
-    for item in items:
+    for count, item in enumerate(items):
         alone = len(to_text(make((item,))))
         if alone > bytes_max:
             raise TooLarge(f"One item of a message has {alone:,} bytes as JSON; {bytes_max:,} fit.")
-        cost = alone - envelope
-        if part and (len(part) >= size or length + cost > bytes_max):
-            made.append(make(tuple(part)))
-            part = []
-            length = envelope
-        part.append(item)
-        length += cost
-    if part:
-        made.append(make(tuple(part)))
-    return made
+        length += alone - envelope
+        if length > bytes_max:
+            return count
+    return len(items)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------
@@ -345,19 +360,25 @@ def _task_failed(graph: str, obj: Mapping[str, Any]) -> TaskFailed:
 
 
 def _result(entry: Any, *, failed: bool) -> TaskResult:
+    """One entry. What is plainly good is seen here, because there are many; whatever else is there has a rule above."""
     name = "An entry of `tasks`"
     obj = _object(entry, name)
-    task = _task_id(obj, name)
-    run = _whole_number(obj, "run", name, 0, RUN_MAX)
-    claim = _text(obj, "claim", name, 1, CLAIM_CHARS_MAX)
-    ended = _text(obj, "ended", name, 1, 64)
+    get = obj.get
+    task, run, claim, ended, etag = _task_id(obj, name), get("run"), get("claim"), get("ended"), get("etag", "")
+    if type(run) is not int or not 0 <= run <= RUN_MAX:
+        run = _whole_number(obj, "run", name, 0, RUN_MAX)
+    if type(claim) is not str or not 1 <= len(claim) <= CLAIM_CHARS_MAX:
+        claim = _text(obj, "claim", name, 1, CLAIM_CHARS_MAX)
+    if type(ended) is not str or not 1 <= len(ended) <= _ENDED_CHARS_MAX:
+        ended = _text(obj, "ended", name, 1, _ENDED_CHARS_MAX)
     if not is_date_time(ended):
         raise InvalidMessage(f"`ended` of an entry of `tasks` is {show(ended)}, which is no RFC 3339 date-time.")
-    exception = obj.get("exception", False)
-    if not isinstance(exception, bool) or (exception and not failed):
+    exception = get("exception", False)
+    if exception is not False and (exception is not True or not failed):
         raise InvalidMessage(f"`exception` of an entry of `tasks` is {show(exception)}, which cannot be here.")
-    etag = _text(obj, "etag", name, 0, ETAG_CHARS_MAX, "")
-    return TaskResult(task, run, claim, ended, _resolution(obj.get("resolution"), failed), exception, etag)
+    if type(etag) is not str or len(etag) > ETAG_CHARS_MAX:
+        etag = _text(obj, "etag", name, 0, ETAG_CHARS_MAX, "")
+    return TaskResult(task, run, claim, ended, _resolution(get("resolution"), failed), exception, etag)
 
 
 def _resolution(value: Any, failed: bool) -> dict[str, Any]:
@@ -366,7 +387,7 @@ def _resolution(value: Any, failed: bool) -> dict[str, Any]:
     if resolution.get("failed") is not failed:
         found = show(resolution.get("failed"))
         raise InvalidMessage(f"`failed` of a resolution is {found}, and must be {show(failed)} in this message.")
-    for key, most in (("resultUrl", URL_CHARS_MAX), ("logsUrl", URL_CHARS_MAX), ("reason", limits.REASON_CHARS_MAX)):
+    for key, most in _RESOLUTION_TEXTS:
         if key in resolution:
             _text(resolution, key, name, 0, most)
     if "exitCode" in resolution:

@@ -293,3 +293,9 @@ def test_an_item_that_is_too_large_by_itself_is_refused():
     result = TaskResult(IDS[0], 0, "c", ENDED, {"failed": True, "x": "x" * limits.MESSAGE_BYTES_MAX})
     with pytest.raises(TooLarge):
         bundles(lambda part: TaskFailed("g", part), [DONE, result])
+
+
+@given(st.from_regex(schemas._PLAIN_DATE_TIME, fullmatch=True))
+def test_what_plainly_is_a_date_time_is_one(text: str):
+    assert schemas.parse_date_time(text).utcoffset() is not None
+    assert schemas.is_date_time(text)
