@@ -14,7 +14,7 @@ How a call finds its way:
 - Everything else runs on a thread. Every statement there hands the interpreter lock away and back, so each call is
   made of few statements, whatever the number of rows.
 - Checkpoints run on a thread and a connection of their own, while others read and write. Only their last, small part
-  keeps this process from writing, so that the log can begin again from its start.
+  comes between two groups, so that the log is copied to its end and can begin again from its start.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -49,10 +49,11 @@ _LONG_SECONDS: Final = 0.05  # a short group that took so long met a slow disk, 
 _REST_GROUPS: Final = 20  # that go to the thread after such a one
 
 _WAL_PAGES: Final = 16_000  # 64 MiB between checkpoints: a page that is written often is then copied once
+_WAL_BYTES_KEPT: Final = 2 * _WAL_PAGES * 4_096  # a log that had to grow past this is cut when it begins again
 _WAL_PAGES_MAX: Final = 4  # times that: from here on a checkpoint makes other processes wait too
 _WAL_REST_PAGES: Final = 500  # so few may be copied while nobody of this process writes
 _CHECKPOINT_ROUNDS: Final = 4  # before that, each of what was written during the one before
-_CHECKPOINT_BUSY_SECONDS: Final = 1.0
+_CHECKPOINT_BUSY_SECONDS: Final = 1.0  # that the last part of a checkpoint may wait for other processes
 _PAGE_CHARS: Final = 4_000  # of a page of the file, about
 
 _SCHEMA: Final = (
@@ -79,7 +80,7 @@ class Session:
         self._connection = connection
         self._table_ids: dict[str, int] = {}
         self._etag = self._etag_end = 0
-        self._patient = True  # as _connect has left it
+        self._patient: bool | None = True  # as _connect has left it
         self.writing = False
         self.pages = 0.0  # about what has been written: nothing tells how long the log is, short of a checkpoint
 
@@ -109,9 +110,20 @@ class Session:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def wrote(self, rows: int, chars: int) -> None:
-        """Count what makes the log longer."""
-        self.pages += rows + chars / _PAGE_CHARS
+    def checkpoint(self, mode: str) -> None:
+        """Copy what is left of the log, and begin it again. Outside of a transaction."""
+        self._connection.execute(f"PRAGMA busy_timeout={round(_CHECKPOINT_BUSY_SECONDS * 1000)}")
+        self._patient = None
+        _, pages, copied = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        if pages == copied:
+            # The first commit of a new log syncs its header. This one does, so that no other has to, on the event loop.
+            self.begin()
+            self.one(_TAKE_ETAGS, 1)
+            self.commit()
+
+    def wrote(self, places: int, chars: int) -> None:
+        """Count what makes the log longer: so many places here and there, so much text side by side."""
+        self.pages += places + chars / _PAGE_CHARS
 
     def run(self, statement: str, *values: object) -> int:
         """Execute a statement that gives nothing; gives the number of rows it changed."""
@@ -173,16 +185,17 @@ class File:
         self._clock = clock
         self._synchronous = synchronous
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="taskgraph-sqlite")
-        self._lock = threading.Lock()  # guards the four below, nothing slow happens under it
+        self._lock = threading.Lock()  # guards the five below, nothing slow happens under it
         self._waiting: deque[_Call] = deque()
         self._waiting_rows = 0
         self._turn_on: asyncio.AbstractEventLoop | None = None  # a turn is scheduled there
         self._draining = False  # the thread takes what waits
+        self._log_ends = ""  # the mode of the last part of a checkpoint, which the thread is to do
         self._closed = False
-        self._owner = threading.Lock()  # held by who runs a group; guards what is below
+        self._owner = threading.Lock()  # held by who uses the connection; guards what is below
         self._session: Session | None = None
         self._rest = 0  # groups that go to the thread, however short
-        self._checkpoints = _Checkpoints(path, self._owner)
+        self._checkpoints = _Checkpoints(path, self._end_log)
 
     async def call(self, work: Callable[[Session], _T], *, rows: int = MANY, commits: bool = False) -> _T:
         """Run work in a transaction with whatever else is waiting. It may run twice, and only what it did last stays.
@@ -256,9 +269,15 @@ class File:
             return False
         return True
 
+    def _end_log(self, mode: str) -> None:
+        """Have the thread do the last part of a checkpoint."""
+        with self._lock:
+            self._log_ends = mode
+            self._hand_over()
+
     def _hand_over(self) -> None:
         """Have the thread take what waits; under the lock."""
-        if self._waiting and not self._draining:
+        if (self._waiting or self._log_ends) and not self._draining:
             self._draining = True
             self._thread.submit(self._drain)
 
@@ -271,30 +290,44 @@ class File:
     # The next two run on the thread.
 
     def _shut(self) -> None:
-        self._checkpoints.close()
+        self._checkpoints.close()  # its last part is left to whoever opens the file again
         with self._owner:
             if self._session is not None:
                 self._session.close()
                 self._session = None
 
     def _drain(self) -> None:
-        while True:
+        more = True
+        while more:
             with self._lock:
                 group = self._take(_GROUP_MAX)
-                if not group:
-                    self._draining = False
-                    return
+                mode, self._log_ends = self._log_ends, ""
             try:
                 with self._owner:
+                    if mode:
+                        self._end_checkpoint(mode)
                     self._run_group(group, patient=True)
             except BaseException as error:  # a bug of ours must reach those who wait, and not end the thread silently
                 _blame(group, error)
+            # Before the answers leave: what they lead to at once is short again, or not, by its own size.
+            with self._lock:
+                self._draining = more = bool(self._waiting or self._log_ends)
             _deliver(group, None)
 
     # Everything below runs where `_owner` is held.
 
+    def _end_checkpoint(self, mode: str) -> None:
+        if self._session is not None:
+            try:
+                self._session.checkpoint(mode)
+            except sqlite3.Error:  # the log goes on where it is, and the next commit says what is wrong
+                self._give_up(self._session)
+        self._checkpoints.ended()
+
     def _run_group(self, group: list[_Call], *, patient: bool) -> bool:
         """Run and commit it. Without patience False says that another process has the file, and nothing is done."""
+        if not group:
+            return True
         try:
             session = self._session = self._session or Session(_connect(self.path, self._synchronous))
         except StorageUnavailable as error:
@@ -346,57 +379,53 @@ class File:
 
 
 class _Checkpoints:
-    """Copying the log into the file, now and then, on a thread and a connection of its own."""
+    """Copying the log into the file, now and then, on a thread and a connection of its own.
 
-    def __init__(self, path: Path, owner: threading.Lock) -> None:
+    finish: called there when little is left, with the mode in which that is to be copied between two groups.
+    """
+
+    def __init__(self, path: Path, finish: Callable[[str], None]) -> None:
         self._path = path
-        self._owner = owner  # held: nobody of this process writes
+        self._finish = finish
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="taskgraph-checkpoint")
         self._running = False
-        self._closed = False
-        self._factor = 1.0  # pages of the log for each that the session counts: known after each checkpoint
+        self._factor = 1.0  # pages of the log for each that a session counts: known after each checkpoint
 
     def count(self, session: Session) -> None:
-        """Look whether it is time; after each commit, by who holds the file."""
+        """Look whether it is time; after each commit, by who has the connection."""
         session.pages += 1
-        if session.pages * self._factor < _WAL_PAGES or self._running or self._closed:
+        if session.pages * self._factor < _WAL_PAGES or self._running:
             return
         self._running = True
-        self._thread.submit(self._run, session.pages)
+        try:
+            self._thread.submit(self._run, session.pages)
+        except RuntimeError:  # closed; the log stays for whoever opens the file again
+            return
         session.pages = 0
 
+    def ended(self) -> None:
+        """The last part is done; the next may begin."""
+        self._running = False
+
     def close(self) -> None:
-        """Wait for the one that runs. No other begins."""
-        with self._owner:
-            self._closed = True
+        """Wait for what runs. No other begins."""
         self._thread.shutdown(wait=True)
 
     def _run(self, counted: float) -> None:
-        try:
-            self._checkpoint(counted)
-        except sqlite3.Error:
-            pass  # the log stays as it is, and nothing is lost; what is wrong with the file, the next commit says
-        finally:
-            self._running = False
-
-    def _checkpoint(self, counted: float) -> None:
-        connection = sqlite3.connect(self._path, timeout=_CHECKPOINT_BUSY_SECONDS, isolation_level=None)
-        try:
+        pages = 0
+        # If it fails, the log stays as it is, and nothing is lost; what is wrong with the file, the next commit says.
+        with suppress(sqlite3.Error), closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous=NORMAL")  # first the log, then the file
             before = 0
             for number in range(_CHECKPOINT_ROUNDS):
                 _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
                 if not number and pages > 0:
-                    self._factor = min(max(pages / counted, 0.1), 10.0)
+                    self._factor = min(max(pages / counted, 0.5), 4.0)
                 if pages - before <= _WAL_REST_PAGES:
                     break
                 before = pages
-            # The log begins again when the next writer finds all of it copied. Other processes may write here too; if
-            # they do so without pause for long, they have to wait once.
-            mode = "PASSIVE" if pages < _WAL_PAGES_MAX * _WAL_PAGES else "RESTART"
-            with self._owner:
-                connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-        finally:
-            connection.close()
+        # Other processes may write without a pause, and the log grow and grow: in the end they have to wait once.
+        self._finish("PASSIVE" if pages < _WAL_PAGES_MAX * _WAL_PAGES else "RESTART")
 
 
 def _blame(group: list[_Call], error: BaseException) -> None:
@@ -458,6 +487,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> No
     _switch_to_wal(connection, path)
     connection.execute(f"PRAGMA synchronous={'FULL' if synchronous == 'full' else 'NORMAL'}")
     connection.execute("PRAGMA wal_autocheckpoint=0")  # no commit pays for the log: see _Checkpoints
+    connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES_KEPT}")
     connection.execute(f"PRAGMA cache_size=-{_CACHE_KIBIBYTES}")
     # Each look is in one transaction: between two statements of their own, another process may make the schema, and a
     # file that is half ours looks like anyone else's.

@@ -248,7 +248,7 @@ def _commit(
             start += size
     if gone:
         session.run(_REMOVE, _dump(gone))
-    session.wrote(len(changes), size + sum(len(text) for text in encoded if text))
+    session.wrote(len(merged) + len(gone), size + sum(len(text) for text in encoded if text))
     return [None if type(change) is Delete else str(first + index) for index, change in enumerate(changes)]
 
 

@@ -1,0 +1,230 @@
+"""The embedded store's rows: merging inside SQLite, limits that a merge meets, statements of several sizes."""
+
+import asyncio
+import contextlib
+import json
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from taskgraph import limits
+from taskgraph.errors import Conflict, TooLarge
+from taskgraph.storage import embedded_tables
+from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Value, query_all
+from tests.manual_clock import ManualClock
+
+
+@contextlib.asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[EmbeddedStore]:
+    store = EmbeddedStore(path, ManualClock())
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+TEXTS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
+    st.sampled_from(
+        ['{"t":"2024-01-01T00:00:00+00:00"}', '"', "\\", '","a":"', "null", "\0", "\u2028", "😀", "é", "\x7f"]
+    ),
+)
+VALUES: st.SearchStrategy[Value] = st.one_of(
+    TEXTS,
+    st.booleans(),
+    st.integers(limits.INT_MIN, limits.INT_MAX),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.datetimes(datetime(1602, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC)),
+    st.datetimes(datetime(1602, 1, 1), datetime(9999, 1, 1), timezones=st.just(timezone(timedelta(hours=5)))),
+)
+NAMES = st.sampled_from(["a", "b", "t", "T", "state", "requiresLeft", "_", "a1"])
+COLUMNS = st.dictionaries(NAMES, VALUES, max_size=6)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=COLUMNS, patches=st.lists(COLUMNS, max_size=4))
+def test_merging_in_sqlite_is_merging(tmp_path: Path, first: Columns, patches: Sequence[Columns]) -> None:
+    async def play() -> None:
+        async with opened(tmp_path / "store.db") as store:
+            tables = store.tables("graphs")
+            [old] = await tables.get("p", ["a"])
+            [etag] = await tables.commit("p", [Delete("a", old.etag) if old else Insert("a", {})])
+            if etag is not None:
+                await tables.commit("p", [Delete("a", etag)])
+            expected = dict(first)
+            [etag] = await tables.commit("p", [Insert("a", first)])
+            for patch in patches:
+                [etag] = await tables.commit("p", [Merge("a", str(etag), patch)])
+                expected |= patch
+            [row] = await tables.get("p", ["a"])
+            assert row == Row("a", str(etag), expected)
+            assert {name: type(value) for name, value in row.columns.items()} == {
+                name: type(value) for name, value in expected.items()
+            }, "true is not 1, and 1.0 neither"
+            [again] = (await tables.query("p", Range())).rows
+            assert again == row
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 65, 99, 100])
+async def test_commits_and_reads_of_any_size(tmp_path: Path, count: int) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        etags = await tables.commit("p", [Insert(f"k{n:03}", {"n": n, "kept": "x"}) for n in range(count)])
+        await tables.commit("q", [Insert(f"k{n:03}", {"n": -1}) for n in range(count)])
+        after = await tables.commit("p", [Merge(f"k{n:03}", str(etags[n]), {"n": n + 1}) for n in range(count)])
+        asked = [f"k{n:03}" for n in reversed(range(count))]
+        expected = [Row(f"k{n:03}", str(after[n]), {"n": n + 1, "kept": "x"}) for n in reversed(range(count))]
+        assert await tables.get("p", asked) == expected
+        assert await tables.get("p", ["none", *asked, "nobody"]) == [None, *expected, None]
+        changes: list[Change] = [Delete(row.key, row.etag) for row in expected]
+        await tables.commit("p", changes)
+        assert await tables.get("p", asked) == [None] * count
+        assert len(await query_all(tables, "q", Range())) == count
+
+
+async def test_a_commit_of_all_kinds_in_any_order(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        etags = await tables.commit("p", [Insert(f"k{n}", {"n": n}) for n in range(30)])
+        changes: list[Change] = []
+        for n in reversed(range(30)):
+            kinds: tuple[list[Change], ...] = (
+                [Merge(f"k{n}", str(etags[n]), {"m": n})],
+                [Delete(f"k{n}", str(etags[n]))],
+                [Merge(f"k{n}", str(etags[n]), {}), Insert(f"new{n}", {"n": n})],
+            )
+            changes += kinds[n % 3]
+        given_etags = await tables.commit("p", changes)
+        found = {row.key: row for row in await query_all(tables, "p", Range())}
+        for change, etag in zip(changes, given_etags, strict=True):
+            if isinstance(change, Delete):
+                assert etag is None
+                assert change.key not in found
+            else:
+                assert found.pop(change.key).etag == etag
+        assert found == {}
+
+
+@pytest.mark.parametrize("text", ["x", "x" * 500])
+async def test_a_merge_cannot_give_a_row_too_many_columns(tmp_path: Path, text: str) -> None:
+    """Short rows of many columns, long ones, and ones that look as if they had many."""
+    full = {f"c{n}": text for n in range(limits.ROW_COLUMNS_MAX - 10)}
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        first, second, third = await tables.commit(
+            "p", [Insert("a", full), Insert("b", {"n": 1}), Insert("c", {"json": '{"a":1,"b":' * 200})]
+        )
+        more = {f"d{n}": n for n in range(11)}
+        for _ in range(2):
+            with pytest.raises(TooLarge, match=r"row 'a' has 251 columns; the limit is 250, which this merge"):
+                await tables.commit("p", [Merge("b", str(second), {"n": 2}), Merge("a", str(first), more)])
+        ten = dict(list(more.items())[:10])
+        await tables.commit(
+            "p", [Merge("b", str(second), {"n": 2}), Merge("a", str(first), ten), Merge("c", str(third), more)]
+        )
+        rows = await tables.get("p", ["a", "b", "c"])
+        assert [len(row.columns) for row in rows if row] == [250, 1, 12]
+        assert rows[0] is not None
+        await tables.commit("p", [Merge("a", rows[0].etag, dict.fromkeys(full, "y"))])
+
+
+async def test_the_smallest_rows_of_many_columns_are_counted(tmp_path: Path) -> None:
+    """The bound for short rows must hold for the shortest names and values that there are."""
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
+    names = [*letters, *(a + b for a in letters for b in letters)]
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        for count in range(200, 251, 7):
+            columns = dict.fromkeys(names[:count], 1)
+            text = json.dumps(columns, separators=(",", ":"))
+            if len(text) <= embedded_tables._SMALL_ROW_BYTES:
+                assert count <= embedded_tables._SMALL_ROW_COLUMNS
+            [etag] = await tables.commit("p", [Insert(f"k{count}", columns)])
+            room = limits.ROW_COLUMNS_MAX - count
+            with pytest.raises(TooLarge):
+                await tables.commit("p", [Merge(f"k{count}", str(etag), dict.fromkeys(names[count:251], 1))])
+            if room:
+                await tables.commit("p", [Merge(f"k{count}", str(etag), dict.fromkeys(names[count:250], 1))])
+
+
+async def test_the_first_change_that_is_refused_is_named(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        [a, b] = await tables.commit("p", [Insert("a", {f"c{n}": 0 for n in range(250)}), Insert("b", {})])
+        grow, stale = Merge("a", str(a), {"more": 1}), Merge("b", "999999", {})
+        with pytest.raises(TooLarge):
+            await tables.commit("p", [grow, stale])
+        with pytest.raises(Conflict, match="'b' of 'p' has changed") as caught:
+            await tables.commit("p", [stale, grow])
+        assert caught.value.index == 0
+        with pytest.raises(Conflict, match="'x' of 'p' is gone") as caught:
+            await tables.commit("p", [Merge("b", str(b), {}), Insert("y", {}), Delete("x", str(b)), stale_of("z")])
+        assert caught.value.index == 2
+
+
+def stale_of(key: str) -> Merge:
+    return Merge(key, "1", {})
+
+
+@pytest.mark.parametrize("etag", ["0", "01", "1 ", "-1", "9" * 40, "W/\"datetime'2024'\"", "1.0", "\u0661"])
+async def test_an_etag_is_compared_as_it_stands(tmp_path: Path, etag: str) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        assert await tables.commit("p", [Insert("a", {})]) == ["1"]
+        for change in (Merge("a", etag, {}), Delete("a", etag), Merge("missing", etag, {})):
+            with pytest.raises((Conflict, ValueError)):
+                await tables.commit("p", [change])
+        await tables.commit("p", [Delete("a", "1")])
+
+
+async def test_keys_with_quotes_and_commas_are_told_apart(tmp_path: Path) -> None:
+    keys = ['a"b', "a,b", "a", "b", "'", '","', "[", "\u2028", "ä,"]
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        etags = await tables.commit("p", [Insert(key, {"key": key}) for key in keys])
+        assert await tables.get("p", keys) == [
+            Row(key, str(etag), {"key": key}) for key, etag in zip(keys, etags, strict=True)
+        ]
+        assert [row.columns["key"] for row in await query_all(tables, "p", Range())] == sorted(keys)
+        found = await query_all(tables, "p", Range(where={"key": ('a"b', "[")}))
+        assert [row.key for row in found] == ["[", 'a"b']
+
+
+def test_the_encoder_writes_what_json_writes() -> None:
+    columns: Columns = {"a": 'é"\\\n\0', "n": -1, "f": 1e300, "b": True, "t": datetime(2024, 1, 1, tzinfo=UTC), "e": ""}
+    assert embedded_tables._encode(columns) == embedded_tables._dump(dict(columns))
+    assert json.loads(embedded_tables._encode(columns))["t"] == {"t": "2024-01-01T00:00:00+00:00"}
+    with pytest.raises(TypeError, match="no store keeps a bytes"):
+        embedded_tables._encode({"a": b""})  # type: ignore[dict-item]
+
+
+def test_without_the_inner_encoder_json_itself_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json.encoder, "c_make_encoder", None)
+    assert embedded_tables._encoder() is embedded_tables._dump
+
+
+async def test_the_file_is_the_one_that_it_was(tmp_path: Path) -> None:
+    """Version 0.1 reads what is written today: the same tables, and columns as compact JSON in one text."""
+    path = tmp_path / "store.db"
+    when = datetime(2024, 1, 1, tzinfo=UTC)
+    async with opened(path) as store:
+        tables = store.tables("graphs")
+        [etag] = await tables.commit("p", [Insert("a", {"n": 1, "when": when, "text": "é"})])
+        await tables.commit("p", [Merge("a", str(etag), {"n": 2, "later": when})])
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        ((columns,),) = connection.execute("SELECT columns FROM row").fetchall()
+        made = [" ".join(sql.split()) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema") if sql]
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    time = '{"t":"2024-01-01T00:00:00+00:00"}'
+    assert columns == f'{{"n":2,"when":{time},"text":"é","later":{time}}}'
+    names = {found[1] for sql in made if (found := re.match(r"CREATE (?:UNIQUE )?(?:TABLE|INDEX) (\w+)", sql))}
+    assert names == {"counter", "tab", "row", "row_key", "message", "message_visible", "sqlite_sequence"}

@@ -1,0 +1,355 @@
+"""The embedded store's turns: what runs on the event loop, what must not, and how the log is copied."""
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from taskgraph.clock import SystemClock
+from taskgraph.errors import Conflict, StorageUnavailable, Unclear
+from taskgraph.storage import embedded_file
+from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.embedded_file import Session
+from taskgraph.storage.tables import Insert, Merge, Range, Tables, query_all
+from tests.manual_clock import ManualClock
+from tests.unit.test_storage_embedded import start
+
+
+@contextlib.asynccontextmanager
+async def opened(path: Path, *, synchronous: str = "normal") -> AsyncIterator[EmbeddedStore]:
+    store = EmbeddedStore(path, ManualClock(), synchronous=synchronous)
+    try:
+        await store.tables("graphs").get("p", ["a"])  # the connection is there
+        yield store
+    finally:
+        await store.close()
+
+
+async def where(store: EmbeddedStore, rows: int) -> str:
+    """The name of the thread that runs a call of so many rows."""
+    return await store._file.call(lambda session: threading.current_thread().name, rows=rows)
+
+
+HERE = threading.current_thread().name
+THREAD = "taskgraph-sqlite"
+
+
+async def test_short_calls_run_on_the_loop_and_long_ones_on_the_thread(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        assert await where(store, 1) == HERE
+        assert await where(store, embedded_file._SHORT_ROWS) == HERE
+        assert (await where(store, embedded_file._SHORT_ROWS + 1)).startswith(THREAD)
+        assert (await where(store, embedded_file.MANY)).startswith(THREAD)
+        together = await asyncio.gather(*[where(store, embedded_file._SHORT_ROWS // 2) for _ in range(3)])
+        assert all(name.startswith(THREAD) for name in together), "it is the group that must be short"
+        assert await where(store, 1) == HERE, "and nothing of it stays"
+
+
+async def test_with_a_sync_for_each_commit_nothing_runs_on_the_loop(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db", synchronous="full") as store:
+        assert (await where(store, 1)).startswith(THREAD)
+
+
+async def test_the_file_is_not_opened_on_the_loop(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path / "store.db", ManualClock())
+    assert (await where(store, 1)).startswith(THREAD)
+    await store.close()
+
+
+async def test_after_a_group_that_took_long_the_thread_has_its_turn(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = EmbeddedStore(tmp_path / "store.db", clock)
+    await store.tables("graphs").get("p", ["a"])
+    await store._file.call(lambda session: clock.advance(embedded_file._LONG_SECONDS * 2), rows=1)
+    names = [await where(store, 1) for _ in range(embedded_file._REST_GROUPS + 1)]
+    assert all(name.startswith(THREAD) for name in names[:-1])
+    assert names[-1] == HERE
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", ["commit", "send"])
+async def test_the_loop_goes_on_while_another_process_has_the_file(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        tables, queues = store.tables("graphs"), store.queues()
+        await tables.commit("p", [Insert("a", {})])
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            call: asyncio.Future[object]
+            if kind == "commit":
+                call = asyncio.ensure_future(tables.commit("p", [Insert("b", {"n": 1})]))
+            else:
+                call = asyncio.ensure_future(queues.send("queue", ["m"]))
+            for _ in range(20):  # were it waiting here, nobody could end the other transaction
+                await asyncio.sleep(0)
+            assert not call.done()
+            assert await asyncio.to_thread(other.execute, "ROLLBACK")
+        await call
+        assert (await where(store, 1)) == HERE
+    async with opened(path) as store:
+        if kind == "commit":
+            assert [row.key for row in await query_all(store.tables("graphs"), "p", Range())] == ["a", "b"]
+        else:
+            assert await store.queues().count("queue") == 1, "once, though it was tried twice"
+
+
+async def test_a_group_that_starts_again_keeps_nothing_of_the_first_time(tmp_path: Path) -> None:
+    """Two calls, of which the second meets the other process: the first one's answer is that of the second try."""
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        tables = store.tables("graphs")
+        await tables.commit("p", [Insert("a", {"n": 0})])
+        runs: list[str] = []
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            other.execute("UPDATE row SET etag = -1")
+
+            def first(session: Session) -> object:
+                runs.append(threading.current_thread().name)
+                return session.one("SELECT etag FROM row")
+
+            def second(session: Session) -> None:
+                if threading.current_thread().name != HERE:
+                    other.execute("COMMIT")
+                session.begin()
+
+            found, _ = await asyncio.gather(store._file.call(first, rows=1), store._file.call(second, rows=1))
+        assert len(runs) == 2
+        assert runs[0] == HERE
+        assert runs[1].startswith(THREAD)
+        # Read before the other transaction ended: the thread's calls see what is there when they run.
+        assert found is not None
+        assert await store._file.call(lambda session: session.one("SELECT etag FROM row"), rows=1) == (-1,)
+
+
+async def test_what_a_group_on_the_loop_could_not_commit_is_unclear(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        await tables.commit("p", [Insert("a", {})])
+
+        def allow(action: int, what: str | None, *_: str | None) -> int:
+            ends = action == sqlite3.SQLITE_TRANSACTION and what == "COMMIT"
+            return sqlite3.SQLITE_DENY if ends else sqlite3.SQLITE_OK
+
+        await store._file.call(lambda session: session._connection.set_authorizer(allow), rows=1)
+        with pytest.raises(Unclear):
+            await tables.commit("p", [Insert("b", {})])
+        with pytest.raises(StorageUnavailable):
+            await store.queues().send("queue", ["m"])
+        await store._file.call(lambda session: session._connection.set_authorizer(None), rows=1)
+        assert await tables.get("p", ["b"]) == [None]
+        await tables.commit("p", [Insert("b", {})])
+
+
+async def test_a_bug_in_a_short_call_reaches_who_made_it(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        with pytest.raises(ZeroDivisionError):
+            await store._file.call(lambda session: 1 // 0, rows=1)
+        assert await store.tables("graphs").get("p", ["a"]) == [None]
+
+
+async def test_who_stops_waiting_before_the_turn_has_nothing_done(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        calls = [asyncio.ensure_future(tables.commit("p", [Insert(f"k{n}", {})])) for n in range(4)]
+        await asyncio.sleep(0)
+        calls[1].cancel()
+        calls[3].cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert {row.key for row in await query_all(tables, "p", Range())} >= {"k0", "k2"}
+        assert [call.cancelled() for call in calls] == [False, True, False, True]
+
+
+async def test_what_waits_when_the_store_closes_is_done_first(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        calls = [asyncio.ensure_future(store.tables("graphs").commit("p", [Insert(f"k{n}", {})])) for n in range(3)]
+        await asyncio.sleep(0)  # they wait for their turn
+        await store.close()
+        assert all(len(each) == 1 for each in await asyncio.gather(*calls))
+    async with opened(path) as store:
+        assert len(await query_all(store.tables("graphs"), "p", Range())) == 3
+
+
+def test_a_loop_that_ends_before_its_turn_stops_nobody(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path / "store.db", ManualClock())
+    asyncio.run(store.tables("graphs").commit("p", [Insert("a", {})]))
+    loop = asyncio.new_event_loop()
+    call = store.tables("graphs").commit("p", [Insert("b", {})])
+    loop.call_soon(call.send, None)
+    loop.call_soon(loop.stop)
+    loop.run_forever()  # the turn of this call would be the next thing on it
+    call.close()
+    loop.close()
+    asyncio.run(store.tables("graphs").commit("p", [Insert("c", {})]))
+    found = [row.key for row in asyncio.run(query_all(store.tables("graphs"), "p", Range()))]
+    assert found == ["a", "b", "c"], "what was asked for is done, though nobody hears of it"
+    asyncio.run(store.close())
+
+
+def test_loops_of_several_threads_share_a_store(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path / "store.db", SystemClock())
+    failed: list[BaseException] = []
+
+    async def write(name: str) -> None:
+        tables = store.tables("graphs")
+        for n in range(100):
+            await tables.commit("p", [Insert(f"{name}-{n:03}", {"n": n})])
+            await tables.get("p", [f"{name}-{n:03}"])
+
+    def run(name: str) -> None:
+        try:
+            asyncio.run(write(name))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert len(asyncio.run(query_all(store.tables("graphs"), "p", Range()))) == 300
+    asyncio.run(store.close())
+
+
+# --- the log -----------------------------------------------------------------------------------------------------
+
+
+async def rewrite(tables: Tables, times: int) -> None:
+    """Write one row so often, a page of the log or more each time."""
+    [row] = await tables.get("p", ["a"])
+    etag = row.etag if row else str((await tables.commit("p", [Insert("a", {"text": "x" * 3_000})]))[0])
+    for n in range(times):
+        [after] = await tables.commit("p", [Merge("a", etag, {"text": f"{n}" + "x" * 3_000})])
+        etag = str(after)
+
+
+async def checkpoints_over(store: EmbeddedStore) -> None:
+    while store._file._checkpoints._running:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("stores", [1, 2])
+async def test_the_log_begins_again_and_the_file_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stores: int
+) -> None:
+    monkeypatch.setattr(embedded_file, "_WAL_PAGES", 50)
+    monkeypatch.setattr(embedded_file, "_WAL_BYTES_KEPT", 100 * 4096)
+    path = tmp_path / "store.db"
+    async with contextlib.AsyncExitStack() as stack:
+        opened_stores = [await stack.enter_async_context(opened(path)) for _ in range(stores)]
+        for _ in range(20):
+            for store in opened_stores:
+                await rewrite(store.tables("graphs"), 40)
+                await checkpoints_over(store)
+        pages = stores * 20 * 40
+        assert path.with_name("store.db-wal").stat().st_size < pages * 4096 / 4
+        assert path.stat().st_size > 4096, "it has been copied, and not at the end alone"
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def test_a_log_that_another_process_keeps_growing_is_ended_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded_file, "_WAL_PAGES", 20)
+    monkeypatch.setattr(embedded_file, "_CHECKPOINT_BUSY_SECONDS", 0.05)
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            await rewrite(store.tables("graphs"), 5)
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM row").fetchone()  # from here on it needs the log as it is
+            for _ in range(10):
+                await rewrite(store.tables("graphs"), 20)
+                await checkpoints_over(store)
+            grown = path.with_name("store.db-wal").stat().st_size
+            assert grown > 150 * 4096
+            assert reader.execute("SELECT count(*) FROM row").fetchone() == (1,)
+            reader.execute("COMMIT")
+        for _ in range(10):
+            await rewrite(store.tables("graphs"), 30)
+            await checkpoints_over(store)
+        assert path.with_name("store.db-wal").stat().st_size < grown + 100 * 4096, "300 pages more went to its start"
+
+
+async def test_a_checkpoint_that_fails_harms_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_file, "_WAL_PAGES", 10)
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+
+        def allow(action: int, what: str | None, *_: str | None) -> int:
+            return sqlite3.SQLITE_DENY if what == "wal_checkpoint" else sqlite3.SQLITE_OK
+
+        await store._file.call(lambda session: session._connection.set_authorizer(allow), rows=1)
+        for _ in range(3):
+            await rewrite(store.tables("graphs"), 20)
+            await checkpoints_over(store)
+        assert len(await query_all(store.tables("graphs"), "p", Range())) == 1
+
+
+WRITE = """
+    import asyncio, sys
+    from pathlib import Path
+    from taskgraph.clock import SystemClock
+    from taskgraph.errors import Conflict
+    from taskgraph.storage import embedded_file
+    from taskgraph.storage.embedded import EmbeddedStore
+    from taskgraph.storage.tables import Insert, Merge
+
+    embedded_file._WAL_PAGES = 30
+
+    async def main():
+        store = EmbeddedStore(Path(sys.argv[1]), SystemClock())
+        tables = store.tables("graphs")
+        for n in range(150):
+            while True:
+                [row] = await tables.get("p", ["sum"])
+                try:
+                    await tables.commit("p", [
+                        Merge("sum", row.etag, {"n": row.columns["n"] + 1}),
+                        Insert(f"{sys.argv[2]}-{n:04}", {"text": "x" * 2000}),
+                    ])
+                except Conflict:
+                    continue
+                break
+            await store.queues().send("queue", [f"{sys.argv[2]}-{n}"])
+        await store.close()
+
+    asyncio.run(main())
+"""
+
+
+async def test_processes_that_write_and_copy_the_log_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        tables = store.tables("graphs")
+        await tables.commit("p", [Insert("sum", {"n": 0})])
+        others = [start(WRITE, str(path), name) for name in ("left", "right")]
+        for other in others:
+            _, errors = await asyncio.to_thread(other.communicate, timeout=120)
+            assert other.returncode == 0, errors
+        rows = await query_all(tables, "p", Range())
+        assert len(rows) == 301
+        assert rows[-1].columns == {"n": 300}
+        assert len({row.etag for row in rows}) == 301
+        assert await store.queues().count("queue") == 300
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def test_conflicts_on_the_loop_leave_the_rest_of_the_group_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        tables = store.tables("graphs")
+        [etag] = await tables.commit("p", [Insert("a", {"n": 0})])
+        results = await asyncio.gather(
+            *[tables.commit("p", [Merge("a", str(etag), {"n": n}), Insert(f"k{n}", {})]) for n in range(5)],
+            return_exceptions=True,
+        )
+        assert [type(each) for each in results] == [list, *[Conflict] * 4]
+        assert [row.key for row in await query_all(tables, "p", Range())] == ["a", "k0"]
