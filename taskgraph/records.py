@@ -14,7 +14,7 @@ Row kinds of a graph's partition (PartitionKey = taskGraphId):
     name-mapping:<..>       label -> taskId, where the graph row is too small for it
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -161,12 +161,12 @@ def _bring_up(rows: dict[str, Row | None], change: Change, etag: str | None) -> 
     if etag is None:
         rows.pop(change.key, None)  # deleted, or written without a word of its etag: to be read again
         return
+    # By type alone: a pattern that takes a change apart costs more than what is done with it.
     match change:
-        case Insert(key, columns):
-            rows[key] = Row(key, etag, columns)
-        case Merge(key, _, columns):
-            before = rows.get(key)
-            merged: Mapping[str, object] = {**(before.columns if before else {}), **columns}
-            rows[key] = Row(key, etag, merged)  # type: ignore[arg-type]
-        case Delete(key):
-            rows[key] = None
+        case Merge():
+            before = rows.get(change.key)
+            rows[change.key] = Row(change.key, etag, {**(before.columns if before else {}), **change.columns})
+        case Insert():
+            rows[change.key] = Row(change.key, etag, change.columns)
+        case Delete():
+            rows[change.key] = None
