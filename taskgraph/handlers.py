@@ -47,7 +47,8 @@ _BACKOFF_SECONDS: Final = 0.02
 _BACKOFF_SECONDS_MAX: Final = 2.0
 _SUSPICIONS_MAX: Final = 5
 _KEPT_CONFLICTS_MAX: Final = 2  # in a row; then whatever is kept of the graph is taken for old
-_SHARES: Final = 4  # into so many messages at least goes what is ready
+_SHARES_MIN: Final = 2  # into so many messages at least goes what is ready
+_WORKER_SECONDS: Final = 60.0
 _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
 _COUNTED_MAX: Final = 10_000  # graphs
 _ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: others wait
@@ -144,6 +145,8 @@ class Handlers:
     """Graph id -> called when this process sees the graph end; a hint for whoever waits here."""
     in_flight: dict[str, int] = field(default_factory=dict)
     """Graph id -> about how many tasks this process has sent out and not heard of again; for the size of bundles."""
+    workers: dict[str, float] = field(default_factory=dict)
+    """Worker -> when this process heard of it last (monotonic seconds)."""
     kept: KeptRows = field(init=False)
 
     def __post_init__(self) -> None:
@@ -169,6 +172,8 @@ class Handlers:
         for message in messages:
             match message:
                 case TaskCompleted():
+                    if message.worker:
+                        self.workers[message.worker] = self.clock.monotonic()
                     facts = _completed(message)
                     items.append((message, facts))
                     completed += facts
@@ -306,8 +311,8 @@ class Handlers:
         """
         flying = self.in_flight.get(graph_id, 0)
         if not size:
-            plenty = len(tasks) + flying
-            size = limits.BUNDLE_TASKS_MAX if more else max(1, min(limits.BUNDLE_TASKS_MAX, plenty // _SHARES))
+            size = limits.BUNDLE_TASKS_MAX if more else (len(tasks) + flying) // self._shares()
+            size = max(1, min(limits.BUNDLE_TASKS_MAX, size))
         if len(self.in_flight) >= _COUNTED_MAX:
             self.in_flight.clear()
         self.in_flight[graph_id] = flying + len(tasks)
@@ -321,6 +326,13 @@ class Handlers:
         messages = bundles(make, entries, size)
         await self.queues.send(self.names.work(target), [to_text(message) for message in messages])
         self.counters.dispatched += len(tasks)
+
+    def _shares(self) -> int:
+        """Into how many messages ready tasks go at least: one for each worker that has been heard of lately."""
+        if len(self.workers) > _COUNTED_MAX:
+            self.workers.clear()
+        since = self.clock.monotonic() - _WORKER_SECONDS
+        return max(_SHARES_MIN, sum(heard >= since for heard in self.workers.values()))
 
     def landed(self, graph_id: str, answers: Sequence[Answer]) -> None:
         """Tasks have been heard of again."""

@@ -27,6 +27,7 @@ VERSION: Final = 1
 RUN_MAX: Final = 1_000_000
 CLAIM_CHARS_MAX: Final = 128
 ETAG_CHARS_MAX: Final = 128
+WORKER_CHARS_MAX: Final = 255
 URL_CHARS_MAX: Final = 4_096
 _ENDED_CHARS_MAX: Final = 64
 _RESOLUTION_TEXTS: Final = (
@@ -86,10 +87,11 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class TaskCompleted:
-    """Runs that succeeded: 1..32 tasks of one graph."""
+    """Runs that succeeded: 1..32 tasks of one graph. worker: who ran them, "" if that is not said."""
 
     graph: str
     tasks: tuple[TaskResult, ...]
+    worker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +146,10 @@ def to_object(message: Message) -> dict[str, Any]:
             if reason:
                 made["reason"] = reason
             return made
-        case TaskCompleted(graph, tasks):
+        case TaskCompleted(graph, tasks, worker):
             results = [_result_object(result) for result in tasks]
-            return {"version": VERSION, "type": "task-completed", "graph": graph, "tasks": results}
+            fact = {"version": VERSION, "type": "task-completed", "graph": graph, "tasks": results}
+            return {**fact, "worker": worker} if worker else fact
         case TaskFailed(graph, tasks):
             results = [_result_object(result) for result in tasks]
             return {"version": VERSION, "type": "task-failed", "graph": graph, "tasks": results}
@@ -352,7 +355,8 @@ def _rerun(graph: str, obj: Mapping[str, Any]) -> Rerun:
 
 
 def _task_completed(graph: str, obj: Mapping[str, Any]) -> TaskCompleted:
-    return TaskCompleted(graph, tuple([_result(entry, failed=False) for entry in _entries(obj)]))
+    worker = _text(obj, "worker", "The message", 0, WORKER_CHARS_MAX, "")
+    return TaskCompleted(graph, tuple([_result(entry, failed=False) for entry in _entries(obj)]), worker)
 
 
 def _task_failed(graph: str, obj: Mapping[str, Any]) -> TaskFailed:

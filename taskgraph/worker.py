@@ -17,7 +17,7 @@ import functools
 import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
@@ -36,6 +36,7 @@ from taskgraph.executors import Executor, Executors, Outcome, Work
 from taskgraph.handlers import Handled, Handlers
 from taskgraph.layout import SCHEMA, gathered
 from taskgraph.messages import (
+    WORKER_CHARS_MAX,
     Message,
     RunTasks,
     Seen,
@@ -89,6 +90,7 @@ class _Held:
 
     delivery: Delivery
     open: int = 1  # runs, and one for taking it apart
+    taken: bool = False
     busy_until: datetime | None = None  # it came back for a run that still has its lease
 
 
@@ -235,10 +237,10 @@ class Worker:
                 break
             count = min(limits.RECEIVE_MAX, max(1, int(capacity / self._per_message)))
             deliveries = await self.handlers.queues.receive(queue, count=count, lease_seconds=self._lease_seconds)
-            self._reserved += len(deliveries)
-            for delivery in deliveries:
+            if deliveries:
                 found = True
-                self._background(self._guard(delivery))
+                self._reserved += len(deliveries)
+                self._background(self._take_all(deliveries))
         return found
 
     def _capacity(self) -> int:
@@ -257,51 +259,60 @@ class Worker:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _guard(self, delivery: Delivery) -> None:
-        """Take one delivery; whatever goes wrong with it must not cost the worker."""
-        place = contextlib.ExitStack()
-        place.callback(self._give_up_place)
-        held = _Held(delivery)
+    @contextlib.asynccontextmanager
+    async def _minding(self, messages: Sequence[_Held]) -> AsyncIterator[None]:
+        """Whatever goes wrong with messages must not cost the worker."""
         try:
-            await self._take(held, place)
+            yield
         except (Conflict, StorageUnavailable) as error:
-            # The lease on the rows decides from here; the message comes back by itself.
-            log.warning("work message %s: %s", delivery.id, error)
+            # The lease on the rows decides from here; the messages come back by themselves.
+            log.warning("work messages %s: %s", _ids_of(messages), error)
         except NewerSchema as error:
-            log.warning("work message %s is left to a newer version: %s", delivery.id, error)
-            with contextlib.suppress(StorageError):  # then it stays leased, and comes back
-                await release(self.handlers.queues, delivery, NEWER_VERSION_SECONDS)
+            log.warning("work messages %s are left to a newer version: %s", _ids_of(messages), error)
+            for held in messages:
+                with contextlib.suppress(StorageError):  # then it stays leased, and comes back
+                    await release(self.handlers.queues, held.delivery, NEWER_VERSION_SECONDS)
         except Exception as error:
-            log.exception("work message %s: failed", delivery.id)
-            with contextlib.suppress(StorageError):  # then it stays leased, and comes back
-                await self.poison.failed(delivery, f"{type(error).__name__}: {error}")
+            log.exception("work messages %s: failed", _ids_of(messages))
+            for held in messages:
+                with contextlib.suppress(StorageError):  # then it stays leased, and comes back
+                    await self.poison.failed(held.delivery, f"{type(error).__name__}: {error}")
+
+    async def _take_all(self, deliveries: Sequence[Delivery]) -> None:
+        """Take deliveries apart, and claim what they offer: what came together is claimed together (D12)."""
+        messages = [_Held(delivery) for delivery in deliveries]
+        ready: dict[str, list[_Ready]] = {}
+        try:
+            await asyncio.gather(*(self._take(held, ready) for held in messages))
         finally:
-            place.close()
+            self._reserved -= len(deliveries)  # what is claimed is counted from here on
+            self._freed.set()
+        for graph_id, ones in ready.items():
+            room = max(0, self._capacity())
+            if ones[room:]:
+                self._put_by(graph_id, ones[room:])
+            if ones[:room]:
+                async with self._minding([one.held for one in ones[:room] if one.held is not None]):
+                    await self._claim(graph_id, ones[:room])
+        for held in messages:
+            if held.taken:
+                await self._release(held)
 
-    def _give_up_place(self) -> None:
-        self._reserved -= 1
-        self._freed.set()
-
-    async def _take(self, held: _Held, place: contextlib.ExitStack) -> None:
-        delivery = held.delivery
-        message = await self.poison.read(delivery, _misplaced)
-        if not isinstance(message, RunTasks):
-            return  # set aside, or left to a newer version
-        self._per_message = self._per_message * _FORGET + len(message.tasks) * (1 - _FORGET)
-        found = await self._look_up(message, held)
-        if found is None:
-            return  # set aside
-        ready = await self._choose(message, found)
-        for one in ready:
-            one.held = held
-        held.open += len(ready)
-        place.close()  # what is claimed is counted from here on
-        room = max(0, self._capacity())
-        if ready[room:]:
-            self._put_by(message.graph, ready[room:])
-        if ready[:room]:
-            await self._claim(message.graph, ready[:room])
-        await self._release(held)
+    async def _take(self, held: _Held, ready: dict[str, list[_Ready]]) -> None:
+        async with self._minding([held]):
+            message = await self.poison.read(held.delivery, _misplaced)
+            if not isinstance(message, RunTasks):
+                return  # set aside, or left to a newer version
+            self._per_message = self._per_message * _FORGET + len(message.tasks) * (1 - _FORGET)
+            found = await self._look_up(message, held)
+            if found is None:
+                return  # set aside
+            able = await self._choose(message, found)
+            for one in able:
+                one.held = held
+            held.open += len(able)
+            held.taken = True
+            ready.setdefault(message.graph, []).extend(able)
 
     async def _look_up(self, message: RunTasks, held: _Held) -> list[_Ready] | None:
         """The tasks of a message that stand ready; None if the message was set aside.
@@ -421,6 +432,7 @@ class Worker:
             self._freed.set()
         newer: NewerSchema | None = None
         begun = False
+        gone: list[_Held] = []
         for answer in answers:
             if isinstance(answer.error, NewerSchema):
                 newer = answer.error
@@ -431,11 +443,13 @@ class Worker:
             if answer.outcome in (Decided.APPLIED, Decided.REPEATED):
                 begun = True
                 self._begin(graph_id, one, item, rows)
-            elif one.held is not None and answer.error is None:
-                await self._release(one.held)
+            elif one.held is not None:
+                gone.append(one.held)
         self._fill()
         if newer is not None and not begun:
             raise newer  # left to who knows the row; with other runs claimed, the sweep says it again
+        for held in gone:
+            await self._release(held)
 
     def _claim_of(self, one: _Ready) -> Claim:
         lease_until = self._clock.now() + timedelta(seconds=self._lease_seconds)
@@ -687,7 +701,7 @@ class Worker:
 
     async def _send_results(self, graph_id: str, completed: Sequence[TaskResult], failed: Sequence[TaskResult]) -> None:
         messages: list[Message] = [
-            *bundles(lambda part: TaskCompleted(graph_id, part), completed),
+            *bundles(lambda part: TaskCompleted(graph_id, part, self.name[:WORKER_CHARS_MAX]), completed),
             *bundles(lambda part: TaskFailed(graph_id, part), failed),
         ]
         bodies = [to_text(message) for message in messages]
@@ -850,7 +864,7 @@ class Worker:
                 self._reserved -= 1
                 if isinstance(item, Claim) and answer.outcome in (Decided.APPLIED, Decided.REPEATED):
                     self._begin(graph_id, one, item, rows)
-                elif one.held is not None and answer.error is None:
+                elif one.held is not None:
                     self._background(self._release(one.held))
             elif one is not None:
                 if answer.error is not None:
@@ -1015,6 +1029,10 @@ class Worker:
                 await asyncio.wait(waited)
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+
+def _ids_of(messages: Iterable[_Held]) -> str:
+    return ", ".join(dict.fromkeys(held.delivery.id for held in messages))
 
 
 def _misplaced(message: Message) -> str:
