@@ -40,6 +40,7 @@ TESTS: Final = (
     "tests/unit/test_transitions_rules.py",
     "tests/unit/test_propagation.py",
     "tests/unit/test_rows.py",
+    "tests/unit/test_rows_reference.py",
     "tests/unit/test_records.py",
     "tests/unit/test_handlers.py",
     "tests/unit/test_extending.py",
