@@ -34,6 +34,11 @@ from taskgraph.errors import StorageError, StorageUnavailable, Unclear
 _T = TypeVar("_T")
 
 _BUSY_SECONDS: Final = 30.0
+# Others hold the file for a fraction of a millisecond each, so the next look comes soon; SQLite's own way of waiting
+# soon sleeps for 50 and 100 ms, and then hardly ever finds the gap between two commits of a busy process.
+_BUSY_PAUSE_SECONDS: Final = 0.0002
+_BUSY_PAUSE_GROWTH: Final = 1.25
+_BUSY_PAUSE_SECONDS_MAX: Final = 0.01
 _APPLICATION_ID: Final = 0x74677266  # "tgrf", in the header of the file: this database is ours
 _SCHEMA_VERSION: Final = 1
 _CACHE_KIBIBYTES: Final = 64 * 1024
@@ -80,15 +85,8 @@ class Session:
         self._connection = connection
         self._table_ids: dict[str, int] = {}
         self._etag = self._etag_end = 0
-        self._patient: bool | None = True  # as _connect has left it
         self.writing = False
         self.pages = 0.0  # about what has been written: nothing tells how long the log is, short of a checkpoint
-
-    def be_patient(self, patient: bool) -> None:
-        """Wait for other processes from here on, or be told at once that they have the file."""
-        if self._patient != patient:
-            self._connection.execute(f"PRAGMA busy_timeout={round(_BUSY_SECONDS * 1000) if patient else 0}")
-            self._patient = patient
 
     def begin(self) -> None:
         """Be in the writing transaction of this group from here on."""
@@ -113,8 +111,10 @@ class Session:
     def checkpoint(self, mode: str) -> None:
         """Copy what is left of the log, and begin it again. Outside of a transaction."""
         self._connection.execute(f"PRAGMA busy_timeout={round(_CHECKPOINT_BUSY_SECONDS * 1000)}")
-        self._patient = None
-        _, pages, copied = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        try:
+            _, pages, copied = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        finally:
+            self._connection.execute("PRAGMA busy_timeout=0")
         if pages == copied:
             # The first commit of a new log syncs its header. This one does, so that no other has to, on the event loop.
             self.begin()
@@ -194,6 +194,7 @@ class File:
         self._closed = False
         self._owner = threading.Lock()  # held by who uses the connection; guards what is below
         self._session: Session | None = None
+        self._pause = threading.Event()  # never set: a way to wait
         self._rest = 0  # groups that go to the thread, however short
         self._checkpoints = _Checkpoints(path, self._end_log)
 
@@ -243,7 +244,7 @@ class File:
         done = True
         try:
             before = self._clock.monotonic()
-            done = self._run_group(group, patient=False)
+            done = self._run_group(group)
             if self._clock.monotonic() - before > _LONG_SECONDS:
                 self._rest = _REST_GROUPS
         except BaseException as error:
@@ -306,7 +307,7 @@ class File:
                 with self._owner:
                     if mode:
                         self._end_checkpoint(mode)
-                    self._run_group(group, patient=True)
+                    self._run_patiently(group)
             except BaseException as error:  # a bug of ours must reach those who wait, and not end the thread silently
                 _blame(group, error)
             # Before the answers leave: what they lead to at once is short again, or not, by its own size.
@@ -324,8 +325,19 @@ class File:
                 self._give_up(self._session)
         self._checkpoints.ended()
 
-    def _run_group(self, group: list[_Call], *, patient: bool) -> bool:
-        """Run and commit it. Without patience False says that another process has the file, and nothing is done."""
+    def _run_patiently(self, group: list[_Call]) -> None:
+        """Run and commit a group, as soon as no other process is in the way."""
+        pause, waited = _BUSY_PAUSE_SECONDS, 0.0
+        while not self._run_group(group, last=waited >= _BUSY_SECONDS):
+            self._pause.wait(pause)
+            waited += pause
+            pause = min(pause * _BUSY_PAUSE_GROWTH, _BUSY_PAUSE_SECONDS_MAX)
+
+    def _run_group(self, group: list[_Call], *, last: bool = False) -> bool:
+        """Run and commit a group. False: another process has the file, nothing is done; an error if that was the last.
+
+        Never waits for other processes, except to open the file.
+        """
         if not group:
             return True
         try:
@@ -335,7 +347,6 @@ class File:
             return True
         committing = False
         try:
-            session.be_patient(patient)
             for call in group:
                 if call.future.cancelled():  # nobody waits any more, and nothing has been done
                     continue
@@ -351,7 +362,7 @@ class File:
         except BaseException as error:
             wrote = session.writing
             self._give_up(session)
-            if not patient and not committing and isinstance(error, sqlite3.Error) and _is_busy(error):
+            if not last and not committing and isinstance(error, sqlite3.Error) and _is_busy(error):
                 for call in group:
                     call.result = call.error = None
                 return False
@@ -473,6 +484,7 @@ def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
             cached_statements=_STATEMENTS_CACHED,
         )
         _prepare(connection, path, synchronous)
+        connection.execute("PRAGMA busy_timeout=0")
     except BaseException as error:
         if connection is not None:
             connection.close()
