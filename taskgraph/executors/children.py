@@ -335,9 +335,13 @@ def _inherited_descriptors() -> tuple[int, ...]:
 
     What the worker itself opens closes as a child begins: Python sees to that. So looking once is enough.
     """
+    try:
+        candidates = [int(name) for name in os.listdir("/dev/fd")]
+    except FileNotFoundError:  # a root directory without /dev: nobody hands on very many
+        candidates = list(range(256))
     found = []
-    for descriptor in map(int, os.listdir("/dev/fd")):
-        with suppress(OSError):  # the one that listed them
+    for descriptor in candidates:
+        with suppress(OSError):  # not open, as the one that listed them is not any more
             if descriptor > 2 and os.get_inheritable(descriptor):
                 found.append(descriptor)
     return tuple(found)
