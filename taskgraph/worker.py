@@ -17,7 +17,7 @@ import functools
 import json
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
@@ -67,6 +67,7 @@ _AHEAD_SECONDS: Final = 0.25  # tasks are claimed ahead as long as they would be
 _AHEAD_PER_SLOT: Final = 8
 _AHEAD_INSTANT: Final = 128  # of those that take no time
 _STOCK_SECONDS: Final = 0.5  # ready tasks are kept for so long without a slot; then others are offered them
+_STOCK_SECONDS_MAX: Final = 5.0
 _STOCK_MAX: Final = 512
 _INSTANT_SECONDS: Final = 0.0005
 _FORGET: Final = 0.8  # weight of what was, in a mean of late
@@ -254,10 +255,19 @@ class Worker:
             room += min(most, int(_AHEAD_SECONDS * self._slots / max(self._seconds, 1e-6)))
         return room
 
-    def _background(self, work: Any) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work)
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(self._mind(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _mind(self, work: Coroutine[Any, Any, None]) -> None:
+        """Whatever goes wrong behind everybody's back must not go unsaid, nor cost the worker."""
+        try:
+            await work
+        except StorageError as error:
+            log.warning("left to leases and the sweep: %s", error)
+        except Exception:
+            log.exception("left to leases and the sweep")
 
     @contextlib.asynccontextmanager
     async def _minding(self, messages: Sequence[_Held]) -> AsyncIterator[None]:
@@ -288,6 +298,8 @@ class Worker:
             self._reserved -= len(deliveries)  # what is claimed is counted from here on
             self._freed.set()
         for graph_id, ones in ready.items():
+            if self._seconds is None and all(self._is_instant(one) for one in ones):
+                self._seconds = 0.0
             room = max(0, self._capacity())
             if ones[room:]:
                 self._put_by(graph_id, ones[room:])
@@ -451,6 +463,9 @@ class Worker:
         for held in gone:
             await self._release(held)
 
+    def _is_instant(self, one: _Ready) -> bool:
+        return self.executors.choose(_read_definition("", one.task_id, one.definition)).instant
+
     def _claim_of(self, one: _Ready) -> Claim:
         lease_until = self._clock.now() + timedelta(seconds=self._lease_seconds)
         if one.claim is None:
@@ -512,7 +527,10 @@ class Worker:
                 await self._clock.sleep(_STOCK_SECONDS / 2)
                 now = self._clock.monotonic()
                 for graph_id, stock in list(self._stock.items()):
-                    old = sum(now - one.since >= _STOCK_SECONDS for one in stock)
+                    patience = _STOCK_SECONDS
+                    if self._seconds is not None and self._stocked * self._seconds < _STOCK_SECONDS * self._slots:
+                        patience = _STOCK_SECONDS_MAX  # it is quick, and only claiming takes its time
+                    old = sum(now - one.since >= patience for one in stock)
                     await self._tell_others(graph_id, self._pop_stock(graph_id, old))
                 await self._give_back_waiting(now)
         finally:
@@ -520,11 +538,14 @@ class Worker:
 
     async def _tell_others(self, graph_id: str, ready: Sequence[_Ready]) -> None:
         by_target: dict[str, list[tuple[str, int]]] = {}
+        rows: dict[str, Row | None] = {}
         for one in ready:
             by_target.setdefault(one.target, []).append((one.task_id, one.run))
+            rows[row_key(one.task_id)] = one.row or _as_seen(one)
         for target, tasks in by_target.items():
+            size = min(8, max(1, len(tasks) // 16))
             try:
-                await self.handlers.dispatch(graph_id, target, tasks, size=min(8, max(1, len(tasks) // 16)))
+                await self.handlers.dispatch(graph_id, target, tasks, rows=rows, size=size)
             except StorageError as error:
                 log.warning("graph %s: %d ready tasks are left to the sweep: %s", graph_id, len(tasks), error)
                 return
@@ -1072,7 +1093,13 @@ def _as_seen(one: _Ready) -> Row | None:
     seen = one.seen
     if seen is None:
         return None
-    columns: dict[str, Value] = {"schema": SCHEMA, "state": str(TaskState.PENDING), "run": one.run, "label": seen.label}
+    columns: dict[str, Value] = {
+        "schema": SCHEMA,
+        "state": str(TaskState.PENDING),
+        "run": one.run,
+        "label": seen.label,
+        "task": one.definition,
+    }
     return Row(row_key(one.task_id), seen.etag, columns)
 
 
