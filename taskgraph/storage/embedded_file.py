@@ -102,6 +102,8 @@ class Session:
 
     def rollback(self) -> None:
         """Undo the group; also what was taken from counters and remembered of it."""
+        if not self.writing and not self._connection.in_transaction:
+            return  # it met another process before it began
         self.writing = False
         self._etag = self._etag_end = 0
         self._table_ids.clear()
@@ -279,8 +281,14 @@ class File:
     def _hand_over(self) -> None:
         """Have the thread take what waits; under the lock."""
         if (self._waiting or self._log_ends) and not self._draining:
-            self._draining = True
-            self._thread.submit(self._drain)
+            try:
+                self._thread.submit(self._drain)
+            except RuntimeError:  # closed meanwhile, by the loop of another thread
+                group = self._take(len(self._waiting))
+                _blame(group, StorageUnavailable(f"{self.path} has been closed", str(self.path)))
+                _deliver(group, None)
+            else:
+                self._draining = True
 
     def _take(self, count: int) -> list[_Call]:
         """The calls of the next group; under the lock."""
@@ -411,6 +419,7 @@ class _Checkpoints:
         try:
             self._thread.submit(self._run, session.pages)
         except RuntimeError:  # closed; the log stays for whoever opens the file again
+            self._running = False
             return
         session.pages = 0
 

@@ -353,3 +353,34 @@ async def test_conflicts_on_the_loop_leave_the_rest_of_the_group_alone(tmp_path:
         )
         assert [type(each) for each in results] == [list, *[Conflict] * 4]
         assert [row.key for row in await query_all(tables, "p", Range())] == ["a", "k0"]
+
+
+async def test_meeting_another_process_costs_no_etags(tmp_path: Path) -> None:
+    """Nothing was taken from the counter before the transaction began, so nothing has to be taken again."""
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        tables = store.tables("graphs")
+        [first] = await tables.commit("p", [Insert("a", {})])
+        for n in range(3):
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                call = asyncio.ensure_future(tables.commit("p", [Insert(f"b{n}", {})]))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                await asyncio.to_thread(other.execute, "ROLLBACK")
+            await call
+        [last] = await tables.commit("p", [Insert("c", {})])
+        assert int(str(last)) == int(str(first)) + 4
+
+
+async def test_a_store_closed_by_another_thread_leaves_nobody_waiting(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        call = asyncio.ensure_future(store.tables("graphs").commit("p", [Insert("a", {})]))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(lambda: asyncio.run(store.close()))
+        assert await call == ["1"], "it was asked for before the store was closed"
+        late = store._file.call(lambda session: None, rows=1)
+        store._file._closed = False  # as it may be read just before the other thread closes
+        with pytest.raises(StorageUnavailable, match="has been closed"):
+            await late
+        store._file._closed = True
