@@ -231,8 +231,8 @@ class Handlers:
     ) -> list[Answer]:
         """`transition` for what a graph mostly consists of, by the rows that this process knows already.
 
-        Known rows may be old. A change made by them is good, or its commit conflicts and they are read; an answer that
-        changes nothing is only given once the item's own row has been read.
+        Known rows may be old. A change made by them is good, or its commit conflicts and they are read; whatever is
+        decided by a row without changing it is only decided once that row has been read.
         """
         known = self.kept.of(graph_id)
         run = _Transition(self, graph_id, known.rows, known, keep_alive, taker)
@@ -442,7 +442,7 @@ class _Transition:
         self._known = known
         self._keep_alive = keep_alive
         self._taker = taker
-        self._read: set[int] = set()  # items whose own row has been read since they first changed nothing
+        self._fresh: set[str] = set()  # keys of rows that this call has read, and not only known
         self._conflicts = self._suspicions = 0
 
     async def to_the_end(self, items: Iterable[Item]) -> list[Answer]:
@@ -500,6 +500,7 @@ class _Transition:
                 await self._records.load(self._graph_id, keys, self._rows)
             else:
                 await self._handlers.kept.load(self._graph_id, self._known, keys)
+                self._fresh.update(keys)
 
     async def _decide(self, items: Sequence[Item]) -> tuple[Operation, Decision | Need]:
         records, graph_id = self._records, self._graph_id
@@ -532,12 +533,11 @@ class _Transition:
             return True
         if self._known is None:
             return False
-        # By rows that were kept, only a change can be made: its etags tell whether they are old.
-        idle = [a.item for a in decision.answers if a.outcome is not Outcome.APPLIED and id(a.item) not in self._read]
-        for item in idle:
-            self._read.add(id(item))
-            self._rows.pop(_own_row(item), None)
-        return bool(idle)
+        # Rows that were kept may be old: those that are written are made good by their etags, the others are read.
+        old = [key for key in decision.unchanged if key not in self._fresh]
+        for key in old:
+            self._rows.pop(key, None)
+        return bool(old)
 
     async def _back_off_in_doubt(self) -> None:
         if self._suspicions:
@@ -561,6 +561,7 @@ class _Transition:
             await self._handlers.back_off(self._conflicts)
             self._go_fresh()
             return
+        self._fresh.clear()
         failed = changes[conflict.index].key if conflict.index is not None else ""
         if failed.startswith("event:"):
             await self._handlers.back_off(self._conflicts)  # the rows were not at fault
@@ -588,17 +589,15 @@ def _not_found(graph_id: str, item: Item) -> Answer:
 
 
 def _suppose(items: Sequence[Item], rows: dict[str, Row | None]) -> None:
-    """Take rows as their worker says that it left them; if it is wrong, the commit conflicts and they are read."""
+    """Bring known rows up to what a worker says that its claim has made of them.
+
+    Only where the claim was written over the very row that is known: otherwise somebody else has changed it too.
+    """
     for item in items:
         if isinstance(item, Completed) and item.etag:
             key = row_key(item.task_id)
             row = rows.get(key)
-            if row is None or row.etag == item.etag:
-                continue
-            if row.columns.get("run") == item.run and row.columns.get("state") in (
-                TaskState.PENDING,
-                TaskState.RUNNING,
-            ):
+            if row is not None and row.etag == item.over and row.columns.get("run") == item.run:
                 columns = {**row.columns, "state": str(TaskState.RUNNING), "claim": item.claim}
                 rows[key] = Row(key, item.etag, columns)
 
@@ -644,7 +643,7 @@ def _own_row(item: Item) -> str:
 
 
 def _completed(message: TaskCompleted) -> list[Completed]:
-    return [Completed(r.task, r.run, r.claim, r.ended, r.resolution, r.etag) for r in message.tasks]
+    return [Completed(r.task, r.run, r.claim, r.ended, r.resolution, r.etag, r.over) for r in message.tasks]
 
 
 def _items(message: TaskFailed | Rerun) -> list[Item]:

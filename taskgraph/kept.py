@@ -3,8 +3,8 @@
 What this room is for: a graph moves forward row by row, and whoever moves it knows most rows already, because it wrote
 them or read them with their neighbours. `KeptRows` holds them by graph, within a bound over all graphs, and reads what
 is missing in the cheaper of two ways: one by one, or a page of a range with whatever lies between. What is kept may be
-old: it may only serve to make a change, which its etag makes good or refuses, and never to answer without one. It never
-writes, and never remembers that a row is absent for longer than one transition.
+old: it may only serve to make a change, which its etag makes good or refuses; whatever rests on it without writing it
+has to read it first. It never writes, and never remembers that a row is absent for longer than one transition.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,7 @@ from taskgraph.storage.tables import Range, Row, Tables
 _KINDS: Final = ("task:", "join:", "fork:")
 _END: Final = "\U0010ffff"
 _TRIES: Final = 3  # pages that may be read in vain before ranges have to prove their worth
-_LOOK_EVERY: Final = 64  # calls between two looks at how much is kept
+_LOOK_EVERY: Final = 16  # calls between two looks at how much is kept
 
 
 @dataclass(slots=True)
@@ -95,9 +95,8 @@ class KeptRows:
         if wanted:
             known.alone += len(wanted)
             found = await self._tables.get(graph_id, wanted)
-            for key, row in zip(wanted, found, strict=True):
-                known.rows.setdefault(key, row)  # what others have put there since is the newer
-                known.absent = known.absent or row is None
+            known.rows.update(zip(wanted, found, strict=True))
+            known.absent = known.absent or None in found
 
     def _credit(self, known: Known, wanted: Sequence[str]) -> bool:
         """Whether so many rows have been read alone that a page would have been cheaper."""
@@ -137,10 +136,10 @@ class KeptRows:
         left: list[str] = []
         for key in keys:
             if key in found:
-                known.rows.setdefault(key, found[key])
+                known.rows[key] = found[key]
                 known.hits += 1
             elif key <= upto:
-                known.rows.setdefault(key, None)
+                known.rows[key] = None
                 known.absent = True
             else:
                 left.append(key)

@@ -73,7 +73,8 @@ class TaskResult:
 
     claim: of the run, without which no result counts (D10). ended: RFC 3339. resolution: `failed` (bool), and where
     known `resultUrl`, `logsUrl`, `reason`, `exitCode`; other keys are kept. exception: the run never got to an answer,
-    so no rerun will help. etag: of the task's row as its worker last wrote it, "" if not known; it spares a read.
+    so no rerun will help. etag: of the task's row as its worker last wrote it, over: of the row as it stood before the
+    claim, with nobody else's write between the two; "" if not known. Whoever has that row is spared a read.
     """
 
     task: str
@@ -83,6 +84,7 @@ class TaskResult:
     resolution: Mapping[str, Any]
     exception: bool = False
     etag: str = ""
+    over: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +179,8 @@ def _result_object(result: TaskResult) -> dict[str, Any]:
     }
     if result.exception:
         made["exception"] = True
-    if result.etag:
-        made["etag"] = result.etag
+    if result.etag and result.over:
+        made["etag"], made["over"] = result.etag, result.over
     return made
 
 
@@ -380,9 +382,11 @@ def _result(entry: Any, *, failed: bool) -> TaskResult:
     exception = get("exception", False)
     if exception is not False and (exception is not True or not failed):
         raise InvalidMessage(f"`exception` of an entry of `tasks` is {show(exception)}, which cannot be here.")
-    if type(etag) is not str or len(etag) > ETAG_CHARS_MAX:
+    over = get("over", "")
+    if type(etag) is not str or type(over) is not str or len(etag) > ETAG_CHARS_MAX or len(over) > ETAG_CHARS_MAX:
         etag = _text(obj, "etag", name, 0, ETAG_CHARS_MAX, "")
-    return TaskResult(task, run, claim, ended, _resolution(get("resolution"), failed), exception, etag)
+        over = _text(obj, "over", name, 0, ETAG_CHARS_MAX, "")
+    return TaskResult(task, run, claim, ended, _resolution(get("resolution"), failed), exception, etag, over)
 
 
 def _resolution(value: Any, failed: bool) -> dict[str, Any]:

@@ -165,7 +165,10 @@ def _bring_up(rows: dict[str, Row | None], change: Change, etag: str | None) -> 
     match change:
         case Merge():
             before = rows.get(change.key)
-            rows[change.key] = Row(change.key, etag, {**(before.columns if before else {}), **change.columns})
+            if before is None or before.etag != change.etag:
+                rows.pop(change.key, None)  # others have touched what is shared: what was merged into is not here
+            else:
+                rows[change.key] = Row(change.key, etag, {**before.columns, **change.columns})
         case Insert():
             rows[change.key] = Row(change.key, etag, change.columns)
         case Delete():

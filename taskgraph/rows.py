@@ -5,6 +5,7 @@ What this room is for: `View` holds the rows of one graph as they were read and 
 not know survive (P23). It never reads a store and never decides anything.
 """
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -274,6 +275,15 @@ class View:
                 different["operation"] = operation
                 changes.append(Merge(draft.key, draft.etag, different))
         return changes
+
+    @property
+    def size(self) -> int:
+        """How many rows have been looked at."""
+        return len(self._drafts)
+
+    def unchanged(self, first: int) -> list[str]:
+        """Keys of those of the `first` rows looked at that would not be written."""
+        return [draft.key for draft in itertools.islice(self._drafts.values(), first) if not _differs(draft)]
 
 
 def _differs(draft: Draft) -> bool:

@@ -83,7 +83,7 @@ _ESCAPED_BYTES_MAX: Final = 12  # of a character, as a store is sent it: two esc
 class Completed:
     """A run succeeded. Only the holder of (run, claim) is believed (P6).
 
-    etag: of the row as the worker last wrote it, "" if not known; deciding does not look at it.
+    etag, over: see messages.TaskResult; deciding does not look at them.
     """
 
     task_id: str
@@ -92,6 +92,7 @@ class Completed:
     ended: str
     resolution: Mapping[str, Any]
     etag: str = ""
+    over: str = ""
 
 
 @value
@@ -235,12 +236,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one commit writes, what is sent after it, what became of the items, and what did not fit."""
+    """What one commit writes, what is sent after it, what became of the items, and what did not fit.
+
+    unchanged: keys of rows that were decided by and are not written, so that no etag makes them good: should they be
+    old, so is the decision.
+    """
 
     changes: tuple[Change, ...]
     effects: tuple[Effect, ...]
     answers: tuple[Answer, ...]
     left: tuple[Item, ...]
+    unchanged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,11 +278,11 @@ def decide(
     needed: set[str] = set()
     todo: list[Item] = list(items)
     left: list[Item] = []
-    position = 0
+    position = looked_at = 0
     while position < len(todo):
         item = todo[position]
         position += 1
-        rows_mark, context_mark = view.mark(), context.mark()
+        rows_mark, context_mark, looked_at = view.mark(), context.mark(), view.size
         context.follow.clear()
         try:
             outcome, reason = _apply(item, context)
@@ -294,7 +300,7 @@ def decide(
             _undo(context, rows_mark, context_mark)
             if view.changes_anything():
                 left = [item, *todo[position:]]
-                break
+                break  # what only this item looked at is looked at again
             too_large = IntegrityError(f"{type(item).__name__} does not fit one commit")
             answers.append(Answer(item, Outcome.REFUSED, str(too_large), too_large))
             continue
@@ -304,9 +310,12 @@ def decide(
             todo[position:position] = [Fire(reference) for reference in context.follow]
     if needed:
         return Need(frozenset(needed))
+    unchanged = view.unchanged(looked_at if left else view.size)
     if context.events:
         view.insert(_event_row(context, sequence, completed))
-    return Decision(tuple(view.changes(operation)), tuple(context.effects), tuple(answers), tuple(left))
+    return Decision(
+        tuple(view.changes(operation)), tuple(context.effects), tuple(answers), tuple(left), tuple(unchanged)
+    )
 
 
 def _undo(context: Context, rows_mark: RowsMark, context_mark: ContextMark) -> None:

@@ -97,12 +97,17 @@ class _Held:
 
 @dataclass(slots=True, eq=False)
 class Claimed:
-    """One run that this worker holds. etag: of its row, "" if not known. next: see messages.Seen."""
+    """One run that this worker holds.
+
+    etag: of its row, over: of the row before the claim; "" if somebody else may have written in between. next: see
+    messages.Seen.
+    """
 
     work: Work
     executor: Executor
     held: _Held | None = None
     etag: str = ""
+    over: str = ""
     next: str = ""
     since: float = 0.0  # claimed or renewed
     began: float = 0.0
@@ -431,6 +436,8 @@ class Worker:
         """Claim ready tasks, and have those run that are this worker's then."""
         by_task = {one.task_id: one for one in ready}
         claims = [self._claim_of(one) for one in ready]
+        conflicts = self.handlers.counters.conflicts
+        over: dict[str, str] = {}
         self._reserved += len(ready)
         try:
             if self._desk is not None:
@@ -438,10 +445,13 @@ class Worker:
                 answers = await self.handlers.advance(graph_id, claims)
             else:
                 rows = {row_key(one.task_id): row for one in ready if (row := one.row or _as_seen(one)) is not None}
+                over = {key: row.etag for key, row in rows.items() if row is not None}
                 answers = await self.handlers.transition(graph_id, claims, rows=rows)
         finally:
             self._reserved -= len(ready)
             self._freed.set()
+        if self.handlers.counters.conflicts > conflicts:
+            over = {}  # what was claimed is not what had been seen
         newer: NewerSchema | None = None
         begun = False
         gone: list[_Held] = []
@@ -454,7 +464,7 @@ class Worker:
             one = by_task[item.task_id]
             if answer.outcome in (Decided.APPLIED, Decided.REPEATED):
                 begun = True
-                self._begin(graph_id, one, item, rows)
+                self._begin(graph_id, one, item, rows, over.get(row_key(item.task_id), ""))
             elif one.held is not None:
                 gone.append(one.held)
         self._fill()
@@ -474,12 +484,16 @@ class Worker:
             one.claim = Claim(one.task_id, one.run, one.claim.claim, self.name, lease_until)
         return one.claim
 
-    def _begin(self, graph_id: str, ready: _Ready, claim: Claim, rows: Mapping[str, Row | None]) -> None:
+    def _begin(
+        self, graph_id: str, ready: _Ready, claim: Claim, rows: Mapping[str, Row | None], over: str = ""
+    ) -> None:
         row = rows.get(row_key(claim.task_id))
         label = ready.seen.label if ready.seen is not None else str(row.columns.get("label", "")) if row else ""
         work = self._work(graph_id, claim.task_id, claim.run, claim.claim, label, ready.definition)
-        one = Claimed(work, self.executors.choose(work.definition), ready.held, row.etag if row else "")
-        one.next = ready.seen.next if ready.seen is not None else ""
+        one = Claimed(work, self.executors.choose(work.definition), ready.held)
+        if row is not None and over:
+            one.etag, one.over = row.etag, over
+            one.next = ready.seen.next if ready.seen is not None and ready.seen.etag == over else ""
         self._admit(one)
 
     def _work(self, graph_id: str, task_id: str, run: int, claim: str, label: str, definition: str) -> Work:
@@ -668,7 +682,7 @@ class Worker:
         if outcome is None:
             raise RuntimeError("a result was asked for before its end")
         ended = self._clock.now().isoformat()
-        return Completed(work.task_id, work.run, work.claim, ended, self._resolution(one, outcome), one.etag)
+        return Completed(work.task_id, work.run, work.claim, ended, self._resolution(one, outcome))
 
     # --- reporting
 
@@ -750,8 +764,10 @@ class Worker:
             if row is None or not self._waits_for(row, task_id):
                 known.forget_absent()
                 return False
-            known.rows.setdefault(own, _as_claimed(one))
-            item = Completed(task_id, result.run, result.claim, result.ended, result.resolution, one.etag)
+            kept = known.rows.get(own)
+            if kept is None or kept.etag != one.etag:
+                known.rows[own] = _as_claimed(one)
+            item = Completed(task_id, result.run, result.claim, result.ended, result.resolution)
             (answer,) = await handlers.advance(graph_id, [item], taker=self)
         except StorageError as error:
             log.info("graph %s: a result goes to the handlers: %s", graph_id, error)
@@ -787,6 +803,7 @@ class Worker:
             resolution=resolution,
             exception=outcome.exception,
             etag=one.etag,
+            over=one.over,
         )
 
     def _resolution(self, one: Claimed, outcome: Outcome) -> dict[str, Any]:
@@ -952,9 +969,9 @@ class Worker:
         for each in started:
             work = self._work(graph_id, each.task_id, each.run, each.claim, each.label, each.definition)
             row = rows.get(row_key(each.task_id))
-            one = Claimed(work, self.executors.choose(work.definition), etag=row.etag if row else "")
+            one = Claimed(work, self.executors.choose(work.definition))
             if self._desk is None and row is not None:
-                one.next = _only_dependent(row)
+                one.etag, one.next = row.etag, _only_dependent(row)
             self._admit(one)
         self._fill()
 
@@ -1020,8 +1037,8 @@ class Worker:
                 continue
             one = by_claim[answer.item.claim]
             if answer.outcome is Decided.APPLIED:
-                row = rows.get(row_key(answer.item.task_id))
-                one.since, one.etag = self._clock.monotonic(), row.etag if row else ""
+                one.since = self._clock.monotonic()
+                one.etag = one.over = one.next = ""  # somebody else may have written in between
             elif answer.outcome is Decided.STALE and (one.handle is None or not one.handle.done()):
                 log.warning("graph %s: task %s is lost: %s", graph_id, one.work.task_id, answer.reason)
                 one.lost = True

@@ -18,6 +18,9 @@ PROFILES: Final = {
 }
 """Profile -> what its histories are like."""
 
+FORGETFUL: Final = {"READ_ALONE_MAX": 1, "READ_PAGE_WORTH": 1, "KEPT_ROWS_MAX": 4}
+"""Rows are read by pages even where there are few, and hardly kept."""
+
 OFTEN: Final = {"REDISPATCH_SECONDS": 30.0}
 """What went unheard is said again in the first sweep after it, so that fewer are needed."""
 
@@ -74,6 +77,7 @@ def tiny_world(seed: int) -> World:
     reruns = rng.random() < 0.5
     if extensions and not reruns:
         fails = {}
+    kept: Mapping[str, Any] = rng.choice(({}, FORGETFUL))
     return World(
         seed,
         document,
@@ -81,7 +85,7 @@ def tiny_world(seed: int) -> World:
         extensions,
         faults,
         reruns,
-        bounds={**bounds, **OFTEN},
+        bounds={**bounds, **OFTEN, **kept},
         crowds=(4, 3, 2, 2, 2, 2),
         storm_steps=(5, 70),
         rival_rate=0.02,
@@ -121,4 +125,5 @@ def _world(seed: int, *, small: bool) -> World:
     reruns = rng.random() < 0.5
     if extensions and not reruns:
         fails = {}  # an extension of a graph that stays blocked would be refused for ever
-    return World(seed, document, fails, extensions, faults, reruns, bounds=bounds)
+    kept: Mapping[str, Any] = rng.choice(({}, FORGETFUL))
+    return World(seed, document, fails, extensions, faults, reruns, bounds={**bounds, **kept})

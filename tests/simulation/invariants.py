@@ -33,6 +33,7 @@ TASK_MOVES = frozenset(
         ("", "unscheduled"),
         ("", "pending"),
         ("unscheduled", "pending"),
+        ("unscheduled", "running"),  # claimed in the commit that makes it ready
         ("pending", "running"),
         ("running", "completed"),
         ("running", "pending"),
@@ -83,6 +84,7 @@ class Invariants:
         self.failed_runs: dict[str, int] = {}  # label -> runs that failed for the task's own sake
         self.lost_leases = 0
         self.failed_for_good = 0
+        self.completed = 0
         self.sequence = 0
         self.graph_state = ""
         self.history: list[str] = []
@@ -91,6 +93,7 @@ class Invariants:
         """Look at what a commit has left. Raises Violation."""
         graph: Row | None = None
         tasks: list[Row] = []
+        told = -1
         for change in changes:
             key = change.key
             row = rows[key]
@@ -103,10 +106,13 @@ class Invariants:
                 if row.columns["sequence"] != self.sequence + 1:
                     raise Violation(f"{key} follows event {self.sequence}")
                 self.sequence += 1
+                told = row.columns["completed"]
             elif key.startswith(("join:", "fork:")):
                 self._relay(row)
         for row in tasks:  # once all of the commit is known
             self._ready(row)
+        if told not in (-1, self.completed):
+            raise Violation(f"the journal counts {told} completed tasks, and {self.completed} are")
         if graph is not None:
             self._graph(graph)
         elif tasks and self.graph_state == "finished":
@@ -121,6 +127,7 @@ class Invariants:
         if before != after:
             self.states[reference] = after
             self.failed_for_good += (after in FAILED_FOR_GOOD) - (before in FAILED_FOR_GOOD)
+            self.completed += after == "completed" and ":" not in reference
         return before, after
 
     def _task(self, row: Row) -> None:

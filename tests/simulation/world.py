@@ -29,14 +29,15 @@ from taskgraph import limits
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.handlers import Handlers
-from taskgraph.messages import Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
+from taskgraph.messages import Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model import GraphDocument, TaskNode, TaskState, reference_of, row_key, task_id_of
+from taskgraph.propagation import Started, Take
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import Swept, sweep
-from taskgraph.transitions import Claim, HandBack, Outcome
+from taskgraph.transitions import Answer, Claim, Completed, HandBack, Outcome
 from tests.simulation.bounds import bounded
 from tests.simulation.invariants import Invariants, Violation, hold, settled
 from tests.simulation.memory import MemoryQueues, MemoryTables
@@ -276,6 +277,63 @@ class Actor:
     number: int = 0
 
 
+class SimulatedTaker:
+    """A worker in the process of the handlers: see handlers.Taker."""
+
+    def __init__(self, world: "World", handlers: Handlers, name: str) -> None:
+        self._world = world
+        self._handlers = handlers
+        self._name = name
+        self.results: list[Completed] = []
+        self.stock: list[tuple[str, int]] = []
+        self.running: list[Claim] = []
+
+    def _claim(self, task_id: str, run: int, claim: str) -> Claim:
+        return Claim(task_id, run, claim, self._name, self._handlers.clock.now() + timedelta(seconds=60))
+
+    def wants(self, graph_id: str) -> bool:
+        return bool(self.results or self.stock)
+
+    def items(self, graph_id: str) -> Sequence[Completed | Claim]:
+        items: list[Completed | Claim] = [*self.results]
+        items += [self._claim(task_id, run, self._world.clock.new_id()) for task_id, run in self.stock]
+        self.results, self.stock = [], []
+        return items
+
+    def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
+        for answer in answers:
+            if answer.error is not None:
+                raise Violation(f"{answer.item}: {answer.error!r}")
+            if isinstance(answer.item, Claim) and answer.outcome in (Outcome.APPLIED, Outcome.REPEATED):
+                self.running.append(answer.item)
+
+    def failed(self, graph_id: str, error: Exception) -> None:
+        raise AssertionError("nobody calls this here")
+
+    def offer(self, graph_id: str) -> Take | None:
+        count = self._world.choice((1, 1, 2, 0))
+        if not count:
+            return None
+        until = self._handlers.clock.now() + timedelta(seconds=60)
+        ids = [self._world.clock.new_id() for _ in range(count)]
+        return Take(self._name, until, frozenset({"default"}), ids, bool)
+
+    def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
+        self.running.extend(self._claim(each.task_id, each.run, each.claim) for each in started)
+
+    def keep(
+        self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
+    ) -> Sequence[tuple[str, int]]:
+        if self._world.random() < 0.5:
+            return tasks
+        self.stock.extend(tasks)
+        return ()
+
+
+def _as_seen(task_id: str, run: int, seen: Seen) -> Row:
+    return Row(row_key(task_id), seen.etag, {"state": "pending", "run": run, "label": seen.label})
+
+
 class Begun:
     """What a submission has left behind. Rows are never changed, so what holds them is all there is to copy."""
 
@@ -497,41 +555,90 @@ class World:
                 raise Violation(f"{message} is on a work queue")
             lease = handlers.clock.now() + timedelta(seconds=60)
             claims = [Claim(task, run, self.clock.new_id(), name, lease) for task, run in message.tasks]
+            direct = self.random() < 0.4  # it handles what it has done by itself, as where a desk is in its process
             rows: dict[str, Row | None] = {}
-            await handlers.records.load(self.graph_id, [row_key(task) for task, _ in message.tasks], rows)
-            answers = await handlers.transition(self.graph_id, claims, rows=rows)
+            if delivery.dequeue_count == 1 and all(task in message.seen for task, _ in message.tasks):
+                rows = {row_key(task): _as_seen(task, run, message.seen[task]) for task, run in message.tasks}
+            else:
+                await handlers.records.load(self.graph_id, [row_key(task) for task, _ in message.tasks], rows)
+            conflicts = handlers.counters.conflicts
+            over = {key: row.etag for key, row in rows.items() if row is not None}
+            if direct:
+                answers = await handlers.advance(self.graph_id, claims)
+            else:
+                answers = await handlers.transition(self.graph_id, claims, rows=rows)
             actor.stage = "claimed"
-            completed: list[TaskResult] = []
-            failed: list[TaskResult] = []
+            mine: list[Claim] = []
             for answer in answers:
-                item = answer.item
                 self.watch.claimed(answer)
-                if not isinstance(item, Claim) or answer.outcome not in (Outcome.APPLIED, Outcome.REPEATED):
-                    continue
-                if self.active and self.random() < 0.03:
-                    self.fault_counts["handed back"] += 1
-                    await handlers.transition(self.graph_id, [HandBack(item.task_id, item.run, item.claim, "stop")])
-                    continue
-                self._executed(item)
-                label = self.labels[item.task_id]
-                done = self.invariants.failed_runs.get(label, 0)
-                ended = self.clock.now().isoformat()
-                if done < self.fails.get(label, 0):
-                    failed.append(
-                        TaskResult(item.task_id, item.run, item.claim, ended, {"failed": True, "reason": "x"})
-                    )
-                else:
-                    completed.append(TaskResult(item.task_id, item.run, item.claim, ended, {"failed": False}))
-            bodies = []
-            if completed:
-                bodies.append(to_text(TaskCompleted(self.graph_id, tuple(completed))))
-            if failed:
-                bodies.append(to_text(TaskFailed(self.graph_id, tuple(failed))))
-            if bodies:
-                await queues.send(handlers.names.events, bodies)
+                if isinstance(answer.item, Claim) and answer.outcome in (Outcome.APPLIED, Outcome.REPEATED):
+                    mine.append(answer.item)
+            if handlers.counters.conflicts > conflicts:
+                over = {}
+            etags = {key: (row.etag, over[key]) for key, row in rows.items() if row is not None and key in over}
+            if direct:
+                await self._work_directly(handlers, name, mine)
+            else:
+                await self._work_by_message(handlers, mine, etags)
             actor.stage = "reported"
             with contextlib.suppress(StaleDelivery):
                 await queues.delete(delivery)
+
+    async def _work_by_message(
+        self, handlers: Handlers, claims: Sequence[Claim], etags: Mapping[str, tuple[str, str]]
+    ) -> None:
+        completed: list[TaskResult] = []
+        failed: list[TaskResult] = []
+        for item in claims:
+            if await self._stopped(handlers, item):
+                continue
+            result = self._execute(item, *etags.get(row_key(item.task_id), ("", "")))
+            (failed if result.resolution["failed"] else completed).append(result)
+        bodies = []
+        if completed:
+            bodies.append(to_text(TaskCompleted(self.graph_id, tuple(completed))))
+        if failed:
+            bodies.append(to_text(TaskFailed(self.graph_id, tuple(failed))))
+        if bodies:
+            await handlers.queues.send(handlers.names.events, bodies)
+
+    async def _work_directly(self, handlers: Handlers, name: str, claims: Sequence[Claim]) -> None:
+        """Complete in commits of its own, and go on with what they make ready."""
+        taker = SimulatedTaker(self, handlers, name)
+        taker.running.extend(claims)
+        while taker.running or taker.wants(self.graph_id):
+            while taker.running:
+                item = taker.running.pop(0)
+                if await self._stopped(handlers, item):
+                    continue
+                result = self._execute(item)
+                if result.resolution["failed"]:
+                    message = TaskFailed(self.graph_id, (result,))
+                    await handlers.queues.send(handlers.names.events, [to_text(message)])
+                else:
+                    taker.results.append(
+                        Completed(result.task, result.run, result.claim, result.ended, result.resolution)
+                    )
+                if self.random() < 0.5:
+                    break  # some report each by itself
+            await handlers.advance(self.graph_id, [], taker=taker)
+        if taker.stock:
+            await handlers.dispatch(self.graph_id, "default", taker.stock)
+
+    async def _stopped(self, handlers: Handlers, item: Claim) -> bool:
+        if self.active and self.random() < 0.03:
+            self.fault_counts["handed back"] += 1
+            await handlers.transition(self.graph_id, [HandBack(item.task_id, item.run, item.claim, "stop")])
+            return True
+        return False
+
+    def _execute(self, item: Claim, etag: str = "", over: str = "") -> TaskResult:
+        self._executed(item)
+        label = self.labels[item.task_id]
+        failed = self.invariants.failed_runs.get(label, 0) < self.fails.get(label, 0)
+        resolution = {"failed": True, "reason": "x"} if failed else {"failed": False}
+        ended = self.clock.now().isoformat()
+        return TaskResult(item.task_id, item.run, item.claim, ended, resolution, etag=etag, over=over)
 
     def _executed(self, item: Claim) -> None:
         key = (item.task_id, item.run)
