@@ -516,7 +516,8 @@ def _replaced(value: Any, resolve: Callable[[str], str], lenient: bool, depth_le
 def node_digest(node: TaskNode) -> str:
     """32 hexadecimal digits, equal for nodes that mean the same: defaults filled in, order of requires aside."""
     task = {"routing": "", "target": DEFAULT_TARGET, **node.task}
-    normal = {"label": node.label, "requires": sorted(set(node.requires)), "reruns": node.reruns, "task": task}
+    requires = sorted(set(node.requires)) if len(node.requires) > 1 else list(node.requires)
+    normal = {"label": node.label, "requires": requires, "reruns": node.reruns, "task": task}
     return hashlib.sha256(canonical_json(normal).encode()).hexdigest()[:32]
 
 

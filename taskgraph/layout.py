@@ -7,7 +7,6 @@ same document gives the same rows, so every step of writing them can be repeated
 graph's state, and it is linear in tasks and edges.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -143,6 +142,8 @@ def _edges(graph_id: str, nodes: Mapping[str, TaskNode], *, stamp: str, direct_l
             links.setdefault(required, []).append(reference)
 
     for label, node in nodes.items():
+        if not node.requires:
+            continue
         own = mapping[label]
         wanted = [mapping.get(required) or task_id_of(graph_id, required) for required in node.requires]
         if len(wanted) > limits.REQUIRES_MAX:
@@ -440,23 +441,25 @@ def _dependents_first(nodes: Mapping[str, TaskNode]) -> list[str]:
 def name_mapping_rows(mapping: Mapping[str, str], stamp: str) -> list[Insert]:
     """Label -> taskId for people, over as many rows as it takes."""
     rows: list[Insert] = []
-    part: dict[str, str] = {}
+    part: list[str] = []
     units = 0
     columns_max = 12  # 12 properties of 32,000 units stay under the bound of a row
 
     def flush() -> None:
         if part:
-            text = json.dumps(part, ensure_ascii=False, separators=(",", ":"))
+            text = "{" + ",".join(part) + "}"
             rows.append(
                 Insert(f"name-mapping:{stamp}:{len(rows):04}", {"schema": SCHEMA, **spread("nameMapping", text)})
             )
 
     for label, own in mapping.items():
-        size = utf16_units(encode_basestring(label)) + len(own) + 4
+        member = f'{encode_basestring(label)}:"{own}"'
+        size = utf16_units(member) + 1
         if units + size > columns_max * _DEFINITION_COLUMN_CHARS - 100:
             flush()
-            part, units = {}, 0
-        part[label] = own
+            part.clear()
+            units = 0
+        part.append(member)
         units += size
     flush()
     return rows

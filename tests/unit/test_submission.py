@@ -211,7 +211,7 @@ async def test_going_on_writes_what_is_missing_and_nothing_else(share: float, ma
     assert told[-1] == (rows, rows)
     assert told == sorted(told)
     pages = -(-rows // limits.PAGE_ROWS_MAX)
-    assert 1 <= tables.calls.count("query") <= pages
+    assert 1 <= tables.calls.count("query") <= pages + 1, "the flip may look where the journal ends"
     assert tables.calls.count("commit") <= -(-len(gone) // limits.COMMIT_CHANGES_MAX) + 2
 
 
