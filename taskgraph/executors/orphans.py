@@ -10,22 +10,20 @@ The groups stand in memory that the two share, a number in each slot, 0 where it
 store into its slot, which is either done or not when the worker is killed. So naming a group costs the worker no call
 of the system, and the guard sleeps until the end.
 
-Run as a script (that is how a worker starts it) this module is the guard, and needs nothing but the standard library.
+This module is the worker's side; the guard itself is the script `orphans_guard`.
 """
 
 import fcntl
 import mmap
 import os
-import signal
 import sys
 import tempfile
 import threading
-import time
 from array import array
+from pathlib import Path
 from typing import Final
 
-ORPHAN_GRACE_SECONDS: Final = 1.0  # between SIGTERM and SIGKILL: the next run of the task may already have begun
-_POLL_SECONDS: Final = 0.02
+_SCRIPT: Final = str(Path(__file__).with_name("orphans_guard.py"))
 _SLOTS: Final = 1024  # to begin with; doubled whenever they are all taken
 _SLOT: Final = "i"  # an int of C, as the numbers of processes are: the processor stores it in one piece
 _SLOT_BYTES: Final = array(_SLOT).itemsize
@@ -92,7 +90,7 @@ class Guard:
         try:
             self._pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-I", "-S", __file__],
+                [sys.executable, "-I", "-S", _SCRIPT],
                 os.environ,
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, reading, 0),
@@ -129,31 +127,3 @@ def guard() -> Guard:
     pid = os.getpid()
     found = _guards.get(pid)
     return _guards.setdefault(pid, Guard()) if found is None else found
-
-
-def _signal(group: int, number: int) -> bool:
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-def _stand_guard() -> None:
-    # Not of the worker's group: what is meant for it, as an interrupt at the terminal, must not end the guard first.
-    os.setsid()
-    while os.read(0, 1):  # nothing is ever said: this ends when the worker does
-        pass
-    slots = array(_SLOT, os.pread(1, os.fstat(1).st_size, 0))
-    groups = [group for group in slots if group]
-    left = {group for group in groups if _signal(group, signal.SIGTERM)}
-    end = time.monotonic() + ORPHAN_GRACE_SECONDS
-    while left and time.monotonic() < end:
-        time.sleep(_POLL_SECONDS)
-        left = {group for group in left if _signal(group, 0)}
-    for group in left:
-        _signal(group, signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    _stand_guard()

@@ -63,7 +63,7 @@ class Worker:
             text=True,
             check=False,
         )
-        return [int(line.split()[0]) for line in found.stdout.splitlines() if "orphans.py" in line]
+        return [int(line.split()[0]) for line in found.stdout.splitlines() if "orphans_guard.py" in line]
 
 
 @pytest.fixture
