@@ -213,7 +213,7 @@ def run_check(options: argparse.Namespace) -> int:
     for cell in checking.ONSETS:
         say(f"playing {cell}, at its limit of the {cell.binds}")
         above, below = (
-            [checking.onset(cell, seed, factor) for seed in checking.SEEDS]
+            [checking.check(cell, seed, factor=factor) for seed in checking.SEEDS]
             for factor in (checking.ABOVE, checking.BELOW)
         )
         onsets.append((cell, above, below))
@@ -229,7 +229,7 @@ def run_check(options: argparse.Namespace) -> int:
     else:
         low, high = 1 - checking.TOLERANCE, 1 + checking.TOLERANCE
         print(f"{checking.text(done)}\n\n{checking.onsets_text(onsets)}\n")
-        print(f"ratio: the time of a run by the model's, stillness left out; it holds from {low:.2f} to {high:.2f}.")
+        print(f"ratio: virtual by model seconds, by what this run has counted; it holds from {low:.2f} to {high:.2f}.")
         print("What the columns mean: docs/capacity.md.")
     for words in wrong:
         say(words)

@@ -82,9 +82,9 @@ class Account:
     """The service's side: one account, what it holds, and what it has let through.
 
     enforced: whether limits hold just now. refused: which limit, and how often. on_commit: told the partition and the
-    changes of each commit, once it is done. waits: how long each message lay there that was received the first time.
-    still_seconds: for how long nothing was asked for but messages that were not there, in stretches of STILL_SECONDS
-    or more: everybody waits for the lease of somebody who has given up.
+    changes of each commit, once it is done. empty: receives that gave nothing, by queue. waits: how long each message
+    lay there that was received the first time. still_seconds: for how long nothing was let through but receives that
+    gave nothing, in stretches of STILL_SECONDS or more: everybody waits for the lease of somebody who has given up.
     """
 
     limits: Limits
@@ -95,6 +95,7 @@ class Account:
     on_commit: Callable[[str, Sequence[Change]], None] | None = None
     refused: Counter[str] = field(default_factory=Counter)
     let_through: int = 0
+    empty: Counter[str] = field(default_factory=Counter)
     waits: list[float] = field(default_factory=list)
     still_seconds: float = 0.0
 
@@ -111,12 +112,12 @@ class Account:
         self.queue_buckets: dict[str, Bucket] = {}
         self.refused.clear()
         self.let_through = 0
+        self.empty.clear()
         self.waits.clear()
         self.still_seconds = 0.0
         self._stirred = self.clock.monotonic()
 
-    def stir(self) -> None:
-        """Something was asked for that was there."""
+    def _stir(self) -> None:
         now = self.clock.monotonic()
         if now - self._stirred >= STILL_SECONDS:
             self.still_seconds += now - self._stirred
@@ -168,14 +169,18 @@ class Account:
                 error = HttpResponseError(message="Server Busy", response=_Refusal(wait))
                 error.error_code = "ServerBusy"  # type: ignore[attr-defined]  # as the SDK's policies do
                 raise error
+        empty = self.empty.total()
         try:
             answer, cost = await act()
         except Exception:
             # Refused for its content: it has been looked at all the same.
             self._charge(bucket, 1)
+            self._stir()
             await self.clock.sleep(half)
             raise
         self._charge(bucket, cost)
+        if self.empty.total() == empty:
+            self._stir()
         await self.clock.sleep(half)
         return answer
 
@@ -225,7 +230,6 @@ class LimitedTables:
         checks.check_commit(partition, changes)
 
         async def act() -> tuple[list[str | None], int]:
-            self._account.stir()
             etags = await self._account.tables.commit(partition, changes)
             if self._account.on_commit is not None:
                 self._account.on_commit(partition, changes)
@@ -281,8 +285,7 @@ class LimitedQueues:
             found = await self._account.queues.receive(queue, count=count, lease_seconds=lease_seconds)
             for delivery in found:
                 self._account.took(delivery.id)
-            if found:
-                self._account.stir()
+            self._account.empty[queue] += not found
             return found, max(1, len(found))
 
         return await self._call(queue, act, Repeat.UNSENT)

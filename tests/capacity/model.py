@@ -114,11 +114,11 @@ def account_bounds(demand: Demand, limits: Limits) -> dict[str, float]:
 def graph_bounds(demand: Demand, limits: Limits, latencies: Latencies) -> dict[str, float]:
     """Limit -> tasks a second at which one graph reaches it. What is not known is left out.
 
-    The journal's is an upper bound: a commit of facts is at least one read and one write after the one before it.
+    The journal's is an upper bound: a commit of facts begins at the earliest when the one before it has been answered.
     """
     found = {PARTITION: _rate(limits.partition_entities, demand.entities)}
     if demand.facts is not None:
-        found[LINE] = _rate(1.0, demand.facts * (latencies.read + latencies.commit))
+        found[LINE] = _rate(1.0, demand.facts * latencies.commit)
     if demand.levels is not None and demand.step_seconds is not None:
         found[PATH] = _rate(demand.tasks, demand.levels * demand.step_seconds)
     return found

@@ -20,7 +20,7 @@ from taskgraph.app import App, open_app
 from taskgraph.documents import read_document
 from taskgraph.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
-from taskgraph.model import GRAPH, GRAPH_ENDED, GraphDocument, TaskState
+from taskgraph.model import GRAPH, GRAPH_ENDED, GraphDocument, TaskState, task_id_of
 from taskgraph.records import POISON
 from taskgraph.service import serve, work
 from taskgraph.settings import StoreSettings
@@ -38,7 +38,14 @@ from tests.capacity.model import Latencies, Limits
 from tests.simulation.processes import LoopClock, VirtualLoop, end_all
 
 _SETTINGS: Final = StoreSettings(connection_string="UseDevelopmentStorage=true")
+_LEASES: Final = 4
+"""So many leases after the end no message may be left."""
+
 _WRAPPERS: Final[Mapping[str, Any]] = {"tables": CountedTables, "queues": CountedQueues, "logs": CountedLogs}
+
+
+Run = tuple[str, str, int]
+"""Graph, task, number."""
 
 
 class PacedExecutor:
@@ -46,55 +53,70 @@ class PacedExecutor:
 
     name = "noop"
 
-    def __init__(self, seconds: float, executed: Counter[tuple[str, str, int]]) -> None:
+    def __init__(self, seconds: float, executed: Counter[Run], unnamed: Counter[Run]) -> None:
         self.instant = not seconds
         self._seconds = seconds
         self._executed = executed
+        self._unnamed = unnamed
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         return None
 
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
-        self._executed[work.graph_id, work.label, work.run] += 1
+        self._executed[work.graph_id, work.task_id, work.run] += 1
+        self._unnamed[work.graph_id, work.task_id, work.run] += not work.label
         if self._seconds:
             await asyncio.sleep(self._seconds)
         return Outcome(failed=False)
 
 
-@dataclass
-class Played:
-    """What came of it. figures: per task of all graphs together, as scripts/bench has them.
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """What the account had let through by some moment: of each task that was completed by then.
 
-    completed: how many tasks were completed by when, in seconds since the work began.
+    still_seconds: see Account. messages: by queue. Receives that gave nothing are not in it.
     """
 
     seconds: float
-    figures: Figures
-    completed: list[tuple[float, int]]
-    refused: Counter[str]
-    let_through: int
+    still_seconds: float
+    tasks: int
     entities: float
     requests: float
     messages: dict[str, float]
+
+
+BULK: Final = 0.8
+"""The share of all tasks after which a run under limits is measured: what is last may wait for somebody's lease."""
+
+
+@dataclass
+class Played:
+    """What came of it.
+
+    figures: per task of all graphs together, as scripts/bench has them. bulk, whole: when BULK of all tasks, and all
+    graphs, had ended. rests: how often the submitter had to come again. left: messages that nobody has acknowledged
+    some leases after the end.
+    """
+
+    whole: Charged
+    bulk: Charged
+    figures: Figures
+    refused: Counter[str]
+    let_through: int
     pickup_seconds: float
-    still_seconds: float
-    rests: int = 0
+    rests: int
+    left: int
+
+    @property
+    def seconds(self) -> float:
+        """Until all graphs had ended."""
+        return self.whole.seconds
 
     @property
     def refused_share(self) -> float:
         """Of all requests, those that were refused."""
         refused = sum(self.refused.values())
         return refused / (refused + self.let_through)
-
-    def rate(self, begin: float = 0.0, end: float = 1.0) -> float:
-        """Tasks a second, from the completion of this share of them to that of the other."""
-        total = self.completed[-1][1]
-        times = {0: 0.0}
-        for seconds, count in self.completed:
-            times.setdefault(count, seconds)
-        first = max(count for count in times if count <= begin * total)
-        last = max(count for count in times if count <= end * total)
-        return (last - first) / (times[last] - times[first])
 
 
 @dataclass
@@ -126,12 +148,13 @@ class Playing:
         self._account.on_commit = self._committed
         self._document: GraphDocument = read_document(document_text(self.graph, "noop"))
         self.graph_ids = [f"g{number}" for number in range(self.graphs)]
-        self.executed: Counter[tuple[str, str, int]] = Counter()
+        self.executed: Counter[Run] = Counter()
+        self.unnamed: Counter[Run] = Counter()  # runs that were not told their label
         self._ended: set[str] = set()
         self._all_ended = asyncio.Event()
         self._began = 0.0
         self._done = 0
-        self._completed: list[tuple[float, int]] = []
+        self._bulk: Charged | None = None
         self._counts = {role: Counts(weigh=True) for role in ("submitter", "handler", "worker")}
 
     def _clock(self) -> LoopClock:
@@ -146,7 +169,8 @@ class Playing:
             state = change.columns.get("state")
             if change.key.startswith("task:") and state == TaskState.COMPLETED:
                 self._done += 1
-                self._completed.append((self._loop.time() - self._began, self._done))
+                if self._bulk is None and self._done >= BULK * self.graphs * len(self.graph):
+                    self._bulk = self._charged()
             elif change.key == GRAPH and state in GRAPH_ENDED:
                 self._ended.add(partition)
                 if len(self._ended) == self.graphs:
@@ -195,17 +219,29 @@ class Playing:
             ended = asyncio.ensure_future(self._all_ended.wait())
             await asyncio.wait([ended, *running], return_when=asyncio.FIRST_COMPLETED)
             assert ended.done(), [each.exception() for each in running if each.done()]
-            seconds, still_seconds = self._loop.time() - self._began, account.still_seconds
-            while any(account.queues.messages.values()):  # acknowledgements, and messages that come again
-                await asyncio.sleep(0.05)
-            played = self._played(seconds, still_seconds, rests)
+            whole, refused, let_through = self._charged(), account.refused.copy(), account.let_through
+            waits = list(account.waits)
+            patience = self._loop.time() + _LEASES * max(self.lease_seconds, bounds.HANDLER_LEASE_SECONDS)
+            # Acknowledgements, and messages that come again after the lease of somebody who has given up.
+            while any(account.queues.messages.values()) and self._loop.time() < patience:
+                await asyncio.sleep(0.2)
+            played = Played(
+                whole=whole,
+                bulk=self._bulk or whole,
+                figures=self._figures(whole.seconds),
+                refused=refused,
+                let_through=let_through,
+                pickup_seconds=sum(waits) / len(waits) if waits else 0.0,
+                rests=rests,
+                left=sum(map(len, account.queues.messages.values())),
+            )
             stop.set()
             await asyncio.gather(*running)
         self._check()
         return played
 
     def _worker(self, app: App) -> Worker:
-        executors = Executors([PacedExecutor(self.task_seconds, self.executed)])
+        executors = Executors([PacedExecutor(self.task_seconds, self.executed, self.unnamed)])
         return app.worker(executors, slots=self.slots, lease_seconds=self.lease_seconds)
 
     async def _submit(self, app: App, graph_id: str) -> int:
@@ -220,37 +256,37 @@ class Playing:
             else:
                 return rests
 
-    def _played(self, seconds: float, still_seconds: float, rests: int) -> Played:
-        account, tasks = self._account, self.graphs * len(self.graph)
+    def _charged(self) -> Charged:
+        """Until now."""
+        account, tasks = self._account, max(1, self._done)
+        return Charged(
+            seconds=self._loop.time() - self._began,
+            still_seconds=account.still_seconds,
+            tasks=self._done,
+            entities=sum(account.partition(graph_id).taken for graph_id in self.graph_ids) / tasks,
+            requests=(account.account.taken - account.empty.total()) / tasks,
+            messages={
+                name: (bucket.taken - account.empty[name]) / tasks for name, bucket in account.queue_buckets.items()
+            },
+        )
+
+    def _figures(self, seconds: float) -> Figures:
         cpu = {"own": 0.0, "children": 0.0}
 
         def phase(role: str) -> dict[str, Any]:
             return {"seconds": seconds, "cpu": cpu, **self._counts[role].take()}
 
-        nothing = {"seconds": 0.0, "cpu": cpu, "operations": {}, "calls": {}, "sums": {}}
+        nothing = {"seconds": 1e-9, "cpu": cpu, "operations": {}, "calls": {}, "sums": {}}  # nobody reads a file here
         facts = {
-            "tasks": tasks,
+            "tasks": self.graphs * len(self.graph),
             "edges": self.graphs * edges_of(self.graph),
             "load": 0.0,
             "seconds": seconds,
-            "submission": {"read": {**nothing, "seconds": 1e-9}, "write": phase("submitter")},
+            "submission": {"read": nothing, "write": phase("submitter")},
             "processes": [{"role": role, "peak": 0.0, "phase": phase(role)} for role in ("handler", "worker")],
             "rows": self._told(self.graph_ids[0]),
         }
-        waits = account.waits
-        return Played(
-            seconds=seconds,
-            figures=figures_of(facts, weighed=True),
-            completed=list(self._completed),
-            refused=account.refused.copy(),
-            let_through=account.let_through,
-            entities=sum(account.partition(graph_id).taken for graph_id in self.graph_ids) / tasks,
-            requests=account.account.taken / tasks,
-            messages={name: bucket.taken / tasks for name, bucket in account.queue_buckets.items()},
-            pickup_seconds=sum(waits) / len(waits) if waits else 0.0,
-            still_seconds=still_seconds,
-            rests=rests,
-        )
+        return figures_of(facts, weighed=True)
 
     def _told(self, graph_id: str) -> dict[str, Any]:
         rows = self._account.tables.partitions[graph_id]
@@ -273,8 +309,8 @@ class Playing:
             assert not told["wrongs"], f"seed {self.seed}: {graph_id}: {told['wrong']}"
         twice = [run for run, times in self.executed.items() if times > 1]
         assert not twice, f"seed {self.seed}: executed more than once: {twice[:3]}"
-        missing = {(graph_id, label) for graph_id in self.graph_ids for label in self.graph}
-        missing -= {(graph_id, label) for graph_id, label, _ in self.executed}
+        missing = {(graph_id, task_id_of(graph_id, label)) for graph_id in self.graph_ids for label in self.graph}
+        missing -= {(graph_id, task_id) for graph_id, task_id, _ in self.executed}
         assert not missing, f"seed {self.seed}: completed, and never executed: {sorted(missing)[:3]}"
         poisoned = self._account.tables.partitions.get(POISON, {})
         set_aside = [row for row in poisoned.values() if row.columns.get("state") == "poison"]

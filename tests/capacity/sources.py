@@ -17,6 +17,7 @@ _BLOBS: Final = ("log", "log-read")
 _ONE_MESSAGE: Final = ("delete", "renew", "count")
 _HANDLERS: Final = "events"
 _WORKERS: Final = "work"
+_SEVERAL: Final = ("get", "send")
 _NOT_AWAITED: Final = frozenset({"delete", "renew", "count", "log", "log-read"})
 
 
@@ -80,15 +81,21 @@ def _messages(kinds: Mapping[str, float], places: Mapping[str, float]) -> dict[s
 
 
 def step_seconds(figures: Mapping[str, Any], latencies: Latencies, *, local: bool) -> float:
-    """From the start of a task of a chain to the start of the next: the requests between them, one after the other.
+    """From the start of a task of a chain to the start of the next: the calls between them, one after the other.
 
-    Deletes, renewals and logs are left out, because nobody on the path waits for them; each message that goes to
-    another process waits to be picked up.
+    Deletes, renewals and logs are left out, because nobody on the path waits for them. The requests of one call for
+    several keys or messages are under way together, and count once. Each message that goes to another process waits to
+    be picked up.
     """
     kinds: Mapping[str, float] = figures["operationsPerTaskByKind"]
+    several = sum(kinds.get(kind, 0.0) for kind in _SEVERAL)
+    calls = figures["callsPerTask"] - sum(spent for kind, spent in kinds.items() if kind not in _SEVERAL)
+    together = min(1.0, max(0.0, calls) / several) if several else 1.0
     seconds = {"get": latencies.read, "query": latencies.read, "commit": latencies.commit}
     awaited = sum(
-        spent * seconds.get(kind, latencies.queue) for kind, spent in kinds.items() if kind not in _NOT_AWAITED
+        spent * seconds.get(kind, latencies.queue) * (together if kind in _SEVERAL else 1.0)
+        for kind, spent in kinds.items()
+        if kind not in _NOT_AWAITED
     )
     return awaited + (0.0 if local else kinds.get("send", 0.0) * latencies.pickup)
 
