@@ -7,6 +7,7 @@ message (its caller does, last) and never contains a rule about tasks.
 
 import json
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -51,6 +52,7 @@ _SHARES_MIN: Final = 2  # into so many messages at least goes what is ready
 _WORKER_SECONDS: Final = 60.0
 _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
 _COUNTED_MAX: Final = 10_000  # graphs
+_ITEMS_MAX: Final = 200  # decided at a time
 _ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: others wait
 
 
@@ -452,13 +454,21 @@ class _Transition:
             _suppose(left, self._rows)
         answers: list[Answer] = []
         theirs: set[int] = set()  # items of the taker, who is told their answers
+        later: deque[Item] = (
+            deque()
+        )  # a commit takes a hundred at most: looking at all of them time and again is not free
         rounds = 0
         while True:
             rounds += 1
-            if self._taker is not None and self._known is not None and (left or rounds <= _ROUNDS_MAX):
+            if self._taker is not None and self._known is not None and (left or later or rounds <= _ROUNDS_MAX):
                 more = self._taker.items(graph_id)
                 theirs.update(map(id, more))
                 left = [*more, *left]  # what has been done goes before what is to be begun
+            if len(left) > _ITEMS_MAX:
+                later.extendleft(reversed(left[_ITEMS_MAX:]))
+                left = left[:_ITEMS_MAX]
+            elif later:
+                left = [*left, *(later.popleft() for _ in range(min(len(later), _ITEMS_MAX - len(left))))]
             if not left:
                 return answers
             await self._load({key for item in left if (key := _own_row(item)) and key not in self._rows})
@@ -485,7 +495,7 @@ class _Transition:
             left = decision.left
             self._give(answers, theirs, decision.answers)
             handlers.landed(graph_id, decision.answers)
-            await handlers.emit(graph_id, decision.effects, self._rows, taker=self._taker, more=bool(left))
+            await handlers.emit(graph_id, decision.effects, self._rows, taker=self._taker, more=bool(left or later))
             await self._keep_alive()
 
     def _give(self, answers: list[Answer], theirs: set[int], given: Sequence[Answer]) -> None:

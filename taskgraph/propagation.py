@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from taskgraph import limits
 from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import utf16_units
@@ -72,8 +73,12 @@ class GraphRevived:
     """Effect: the graph needs sweeping (again)."""
 
 
-ContextMark = tuple[int, int, int]
-"""A point of a decision to go back to: how many events and effects it had, and how long the events were."""
+class NoRoom(Exception):
+    """No error: what an item changes has no room beside what was decided before it. Never leaves `decide`."""
+
+
+ContextMark = tuple[int, int, int, int]
+"""A point of a decision to go back to: its events, effects and claims, by number, and how long the events were."""
 
 Effect = Dispatch | Started | GraphEnded | GraphRevived
 
@@ -95,6 +100,10 @@ class Context:
     follow: list[str] = field(default_factory=list)
     take: Take | None = None
     """Who would claim what becomes ready here."""
+    taken: int = 0
+    """How many of its claims have been used."""
+    rows_before: int = 0
+    """At most so many rows were to be written before the item that is being decided."""
     events_units: int = 1
     """UTF-16 units of `events_text`; one less than of "[]" while there are no events."""
 
@@ -110,11 +119,12 @@ class Context:
 
     def mark(self) -> ContextMark:
         """A point to which `rollback` can go back."""
-        return len(self.events), len(self.effects), self.events_units
+        self.rows_before = self.view.rows_at_most
+        return len(self.events), len(self.effects), self.events_units, self.taken
 
     def rollback(self, mark: ContextMark) -> None:
         """Forget events and effects since the mark."""
-        events, effects, self.events_units = mark
+        events, effects, self.events_units, self.taken = mark
         del self.events[events:]
         del self.event_texts[events:]
         del self.effects[effects:]
@@ -149,11 +159,11 @@ def claim(task: Draft, claim_id: str, worker: str, lease_until: datetime, contex
 def make_ready(task: Draft, context: Context) -> None:
     """A task waits for nothing any more: it stands pending, or is claimed at once by whoever offered to run it."""
     take = context.take
-    if take is not None:
-        taken = sum(type(effect) is Started for effect in context.effects)
+    if take is not None and context.taken < len(take.claims):
         definition = task.text("task")
-        if taken < len(take.claims) and task.text("target") in take.targets and definition and take.fits(definition):
-            claim_id = take.claims[taken]
+        if definition and task.text("target") in take.targets and take.fits(definition):
+            claim_id = take.claims[context.taken]
+            context.taken += 1
             task.set("pendingSince", context.now)
             claim(task, claim_id, take.worker, take.lease_until, context)
             task_id = task.key.removeprefix("task:")
@@ -165,6 +175,8 @@ def make_ready(task: Draft, context: Context) -> None:
 def tell_dependents(node: Draft, reference: str, context: Context) -> None:
     """Count down every dependent of a node that is fulfilled. Deciding it again changes nothing and says the same."""
     dependents = node.ids("dependents")
+    if context.rows_before and context.rows_before + len(dependents) > limits.COMMIT_CHANGES_MAX:
+        raise NoRoom
     context.view.require([f"task:{each}" if ":" not in each and each != GRAPH else each for each in dependents])
     name = told_as(reference)
     for each in dependents:

@@ -49,6 +49,7 @@ from taskgraph.propagation import (
     ContextMark,
     Effect,
     GraphEnded,
+    NoRoom,
     Take,
     block,
     claim,
@@ -286,6 +287,9 @@ def decide(
         context.follow.clear()
         try:
             outcome, reason = _apply(item, context)
+            fits = bool(needed) or _fits(view, context)
+        except NoRoom:
+            fits = False
         except NeedRows as need:
             needed |= need.keys
             _undo(context, rows_mark, context_mark)
@@ -296,7 +300,7 @@ def decide(
             continue
         if needed:
             continue  # the whole decision will be made again; only collect what else it needs
-        if not _fits(view, context):
+        if not fits:
             _undo(context, rows_mark, context_mark)
             if view.changes_anything():
                 left = [item, *todo[position:]]
