@@ -269,8 +269,8 @@ def _perhaps_too_large(
     if largest > _SMALL_ROW_BYTES and merges:
         lists = session.one(_MEASURE, _dump([row for _, row, _, _ in merges]))
         if lists[0]:
-            rows, sizes, columns = map(_numbers, lists)
-            measured = {row: (size, count) for row, size, count in zip(rows, sizes, columns, strict=True)}
+            rows, sizes, counts = map(_numbers, lists)
+            measured = dict(zip(rows, zip(sizes, counts, strict=True), strict=True))
     found = set()
     for index, row, more, chars in merges:
         size, columns = measured.get(row, (_SMALL_ROW_BYTES, _SMALL_ROW_COLUMNS))
