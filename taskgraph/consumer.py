@@ -125,6 +125,8 @@ class Consumer:
                     self.received += len(deliveries)
                     pacer.reset()
                     await asyncio.sleep(0)  # let the handling begin before more is taken
+                    if len(deliveries) < limits.RECEIVE_MAX:
+                        await pacer.rest(ticket, stop)
                 else:
                     await pacer.idle(ticket, stop)
         finally:

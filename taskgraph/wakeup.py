@@ -129,6 +129,7 @@ class Pacer:
         self._trust: int | None = None  # how many times in a row a ring was right; None: not known yet
         self._before: Ticket | None = None  # of the last pause
         self._found = False  # something since then
+        self._unrung = False  # it had come without a ring when that was looked at
 
     def reset(self) -> None:
         """Something came: be quick again."""
@@ -137,14 +138,38 @@ class Pacer:
 
     async def idle(self, ticket: Ticket, stop: asyncio.Event) -> None:
         """Wait for a ring, the stop, or the end of a pause that doubles each time."""
+        self._judge(ticket)
+        await self._rest(ticket, stop)
+
+    async def rest(self, ticket: Ticket, stop: asyncio.Event) -> None:
+        """After a receive that gave something, but less than was asked for: wait as well, if rings are relied upon.
+
+        There was no more, so that asking again at once would be in vain.
+        """
+        self._judge(ticket, at_once=True)
+        if self._trust == _RINGS_TRUSTED:
+            await self._rest(ticket, stop)
+
+    def _judge(self, ticket: Ticket, *, at_once: bool = False) -> None:
+        """What rings are worth, by whether the last find came with one.
+
+        at_once: when the message was found, its ring may still have been on the way; the next time will tell.
+        """
         if self._trust is None:
             self._trust = _RINGS_TRUSTED if ticket.rung_by_all else 0
         elif self._found and self._before is not None:
-            # Only now: when the message was found, its ring may still have been on the way.
-            self._trust = min(self._trust + 1, _RINGS_TRUSTED) if self._before.rung else 0
-        self._before, self._found = ticket, False
+            if self._before.rung:
+                self._trust = min(self._trust + 1, _RINGS_TRUSTED)
+            elif at_once and not self._unrung:
+                self._unrung = True
+                return
+            else:
+                self._trust = 0
+        self._before, self._found, self._unrung = ticket, False, False
+
+    async def _rest(self, ticket: Ticket, stop: asyncio.Event) -> None:
         longest = min(self._seconds_max, ticket.seconds_max)
-        first = _RUNG_SECONDS_MIN if self._trust >= _RINGS_TRUSTED else _POLLED_SECONDS_MIN
+        first = _RUNG_SECONDS_MIN if self._trust == _RINGS_TRUSTED else _POLLED_SECONDS_MIN
         pause = min(first if self._pause is None else self._pause, longest)
         self._pause = min(pause * 2, longest)
         # Jittered, so that many do not poll in step.

@@ -218,13 +218,15 @@ class Worker:
                     continue
                 ticket = self._wakeup.ticket(*queues)
                 try:
-                    found = await self._receive(queues)
+                    found, more = await self._receive(queues)
                 except StorageError as error:
                     log.warning("cannot receive work: %s", error)
                     await pacer.trouble(stop)
                     continue
                 if found:
                     pacer.reset()
+                    if not more and self._capacity() > 0:
+                        await pacer.rest(ticket, stop)
                 else:
                     await pacer.idle(ticket, stop)
         finally:
@@ -233,8 +235,9 @@ class Worker:
             beat.cancel()
             await asyncio.wait((beat,))
 
-    async def _receive(self, queues: Sequence[str]) -> bool:
-        found = False
+    async def _receive(self, queues: Sequence[str]) -> tuple[bool, bool]:
+        """Whether there was something, and whether there may be more of it."""
+        found = more = False
         self._turn += 1  # each target is first in turn: a full queue must not starve the others
         turn = self._turn % len(queues)
         for queue in (*queues[turn:], *queues[:turn]):
@@ -245,9 +248,10 @@ class Worker:
             deliveries = await self.handlers.queues.receive(queue, count=count, lease_seconds=self._lease_seconds)
             if deliveries:
                 found = True
+                more = more or len(deliveries) == count
                 self._reserved += len(deliveries)
                 self._background(self._take_all(deliveries))
-        return found
+        return found, more
 
     def _capacity(self) -> int:
         """How many more tasks may be claimed now."""
@@ -618,6 +622,7 @@ class Worker:
                     self._expiring = True
                     self._background(self._expire())
                 return
+        self._pull()
 
     def _run_at_once(self, one: Claimed) -> None:
         run = one.executor.run(one.work, _no_log)
@@ -648,7 +653,6 @@ class Worker:
             self._ended(one, handle.result(), None)
         self._freed.set()
         self._fill()
-        self._pull()
 
     async def _execute(self, one: Claimed) -> Outcome:
         writer = LogWriter(self.logs, one.work)

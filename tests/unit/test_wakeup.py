@@ -215,3 +215,32 @@ async def test_a_send_rings_once_for_each_message(bodies: int, delay: float, rin
     await queues.send("events", ["x"] * bodies, delay_seconds=delay)
     assert sum(count for _, count in bell.rung) == rings
     assert await queues.count("events") == bodies
+
+
+async def rest(receiver: Receiver, ring_after: float | None = None) -> float:
+    """How long it waits after a receive that gave less than it asked for."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    ticket = receiver.ticket()
+    receiver.pacer.reset()
+    if ring_after is not None:
+        loop.call_later(ring_after, receiver.wakeup.ring, "q")
+    await receiver.pacer.rest(ticket, receiver.stop)
+    return round(loop.time() - began, 6)
+
+
+@virtual
+async def test_after_the_last_message_a_ring_is_waited_for_where_rings_are_relied_upon() -> None:
+    receiver = Receiver(Doorbell(reaches_all=True))
+    assert [await rest(receiver, ring_after=0.003) for _ in range(5)] == [0.003] * 5
+    assert await rest(receiver) == 0.5  # and no longer than any first pause
+    assert await rest(Receiver(Doorbell(reaches_all=False))) == 0.0
+
+
+@virtual
+async def test_messages_that_come_without_rings_end_the_resting() -> None:
+    receiver = Receiver(Doorbell(reaches_all=True))
+    assert await receiver.pause() == 0.5
+    assert await rest(receiver) == 0.5  # its ring may still be on the way
+    assert await rest(receiver) == 0.0
+    assert await receiver.pause() == 0.01
