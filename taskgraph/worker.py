@@ -69,6 +69,7 @@ _AHEAD_INSTANT: Final = 128  # of those that take no time
 _STOCK_SECONDS: Final = 0.5  # ready tasks are kept for so long without a slot; then others are offered them
 _STOCK_SECONDS_MAX: Final = 5.0
 _STOCK_MAX: Final = 512
+_LINGER_SECONDS: Final = 0.004  # a result waits for others as long as there is other work in hand
 _INSTANT_SECONDS: Final = 0.0005
 _FORGET: Final = 0.8  # weight of what was, in a mean of late
 
@@ -189,7 +190,7 @@ class Worker:
         self._reporters: dict[str, asyncio.Task[None]] = {}
         self._held: set[_Held] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._expiring = self._pulling = False
+        self._expiring = self._pulling = self._lingering = False
         self._ids: list[str] = []
         self._seconds: float | None = None  # of a run, of late
         self._per_message = 1.0  # tasks, of late
@@ -673,13 +674,24 @@ class Worker:
         plain = outcome is not None and not outcome.failed and outcome.result is None and not one.lost
         if self._desk is not None and plain and not self._stopping:
             self._results.setdefault(graph_id, []).append((self._completed(one), one))
-            self._desk.look(graph_id)
+            if not self._waiting or one.executor.instant:
+                self._desk.look(graph_id)
+            elif not self._lingering:  # there is enough to do: others will end in a moment, and go along
+                self._lingering = True
+                self._background(self._linger())
             return
         self._outbox.setdefault(graph_id, []).append(one)
         if graph_id not in self._reporters:
             reporter = self._reporters[graph_id] = asyncio.create_task(self._report_all(graph_id))
             self._tasks.add(reporter)
             reporter.add_done_callback(self._tasks.discard)
+
+    async def _linger(self) -> None:
+        await self._clock.sleep(_LINGER_SECONDS)
+        self._lingering = False
+        if self._desk is not None:
+            for graph_id in list(self._results):
+                self._desk.look(graph_id)
 
     def _completed(self, one: Claimed) -> Completed:
         work, outcome = one.work, one.outcome
