@@ -64,12 +64,12 @@ _LOG_FLUSH_SECONDS: Final = 1.0
 _GIVE_BACK_SECONDS: Final = 10.0  # until a worker that lacks an executor is offered the same task again
 _REPORT_SECONDS_MAX: Final = 600.0  # a result is tried for so long; after that the lease decides
 _AHEAD_SECONDS: Final = 0.25  # tasks are claimed ahead as long as they would begin within this time
-_AHEAD_PER_SLOT: Final = 8
+_AHEAD_PER_SLOT: Final = 16
 _AHEAD_INSTANT: Final = 128  # of those that take no time
 _STOCK_SECONDS: Final = 0.5  # ready tasks are kept for so long without a slot; then others are offered them
 _STOCK_SECONDS_MAX: Final = 5.0
 _STOCK_MAX: Final = 512
-_LINGER_SECONDS: Final = 0.004  # a result waits for others as long as there is other work in hand
+_LINGER_SECONDS: Final = 0.008  # a result waits for others as long as there is other work in hand
 _INSTANT_SECONDS: Final = 0.0005
 _FORGET: Final = 0.8  # weight of what was, in a mean of late
 
@@ -112,7 +112,7 @@ class Claimed:
     next: str = ""
     since: float = 0.0  # claimed or renewed
     began: float = 0.0
-    handle: asyncio.Task[Outcome] | None = None
+    handle: asyncio.Task[None] | None = None
     outcome: Outcome | None = None
     error: BaseException | None = None
     lost: bool = False
@@ -181,7 +181,7 @@ class Worker:
         self._freed = asyncio.Event()
         self._reserved = 0  # places for what is being received, or claimed
         self._waiting: deque[Claimed] = deque()  # claimed, and not begun
-        self._running: dict[asyncio.Task[Outcome], Claimed] = {}
+        self._running: dict[asyncio.Task[None], Claimed] = {}
         self._stock: dict[str, deque[_Ready]] = {}
         self._stocked = 0
         self._results: dict[str, list[tuple[Completed, Claimed]]] = {}  # for the desk
@@ -639,19 +639,39 @@ class Worker:
             self._ended(one, None, RuntimeError(f"the executor {one.executor.name} says it is instant, and waits"))
 
     def _start(self, one: Claimed) -> None:
-        one.began = self._clock.monotonic()
-        one.handle = asyncio.create_task(self._execute(one))
-        self._running[one.handle] = one
-        one.handle.add_done_callback(self._has_ended)
+        task = asyncio.create_task(self._occupy(one))
+        one.began, one.handle = self._clock.monotonic(), task
+        self._running[task] = one
 
-    def _has_ended(self, handle: "asyncio.Task[Outcome]") -> None:
-        one = self._running.pop(handle)
-        if handle.cancelled():
-            self._ended(one, None, None)
-        elif (error := handle.exception()) is not None:
-            self._ended(one, None, error)
-        else:
-            self._ended(one, handle.result(), None)
+    async def _occupy(self, one: Claimed | None) -> None:
+        """Fill a slot: with this run, and then with others as long as some have been claimed.
+
+        One begins where the last has ended, before anything else has its turn: a slot is not to stand empty.
+        """
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a slot is filled by a task")
+        while one is not None:
+            outcome: Outcome | None = None
+            error: Exception | None = None
+            try:
+                outcome = await self._execute(one)
+            except asyncio.CancelledError:  # its lease was lost, or this worker stops
+                del self._running[task]
+                self._ended(one, None, None)
+                break
+            except Exception as raised:
+                error = raised
+            following = self._waiting[0] if self._waiting and not self._stopping else None
+            if following is not None and not following.executor.instant:
+                self._waiting.popleft()
+                following.began, following.handle = self._clock.monotonic(), task
+                self._running[task] = following
+            else:
+                following = None
+                del self._running[task]
+            self._ended(one, outcome, error)
+            one = following
         self._freed.set()
         self._fill()
 
@@ -1055,14 +1075,21 @@ class Worker:
             if answer.outcome is Decided.APPLIED:
                 one.since = self._clock.monotonic()
                 one.etag = one.over = one.next = ""  # somebody else may have written in between
-            elif answer.outcome is Decided.STALE and (one.handle is None or not one.handle.done()):
-                log.warning("graph %s: task %s is lost: %s", graph_id, one.work.task_id, answer.reason)
-                one.lost = True
-                if one.handle is not None:
-                    one.handle.cancel()
-                elif one in self._waiting:
-                    self._waiting.remove(one)
-                    self._ended(one, None, None)
+            elif answer.outcome is Decided.STALE:
+                self._lose(one, answer.reason)
+
+    def _lose(self, one: Claimed, reason: str) -> None:
+        """Stop a run that somebody else has by now, if it has not ended by itself meanwhile."""
+        if one in self._waiting:
+            self._waiting.remove(one)
+            one.lost = True
+            self._ended(one, None, None)
+        elif one.handle is not None and self._running.get(one.handle) is one:
+            one.lost = True
+            one.handle.cancel()
+        else:
+            return
+        log.warning("graph %s: task %s is lost: %s", one.work.graph_id, one.work.task_id, reason)
 
     async def _hand_everything_back(self) -> None:
         self._stopping = True

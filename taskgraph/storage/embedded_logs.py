@@ -21,6 +21,7 @@ class EmbeddedLogs:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._uri = ""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="taskgraph-logs")
         self._closed = False
 
@@ -30,7 +31,10 @@ class EmbeddedLogs:
 
     def url(self, graph_id: str, task_id: str, run: int, name: str = "run.log") -> str:
         """See Logs; a file URI."""
-        return self._file(graph_id, task_id, run, name).as_uri()
+        checks.check_log(graph_id, task_id, run, name)  # its characters need no escape
+        if not self._uri:
+            self._uri = self._folder.as_uri()
+        return f"{self._uri}/{graph_id}/{task_id}/{run}/{name}"
 
     async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
         """See Logs."""
