@@ -7,6 +7,7 @@ the worker may take what becomes ready in the same commit. It never looks into a
 """
 
 import asyncio
+import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,11 +24,12 @@ from taskgraph.errors import (
     Unclear,
 )
 from taskgraph.handlers import Handled, Handlers, Taker
+from taskgraph.lead import Lead
 from taskgraph.messages import Message, RunTasks
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, release
 from taskgraph.rows import NewerSchema
 from taskgraph.storage.queues import Delivery, Queues
-from taskgraph.wakeup import Pacer, Wakeup
+from taskgraph.wakeup import Pacer, Wakeup, wait_any
 
 log = logging.getLogger("taskgraph.consumer")
 
@@ -97,8 +99,12 @@ class Consumer:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.taker: Taker | None = None
         """A worker of this process."""
+        self.own: set[str] = set()
+        """Graphs that are handled here whoever leads: those that this process was started for."""
         self.received = 0
         self.idle = False
+        clock = handlers.clock
+        self._lead = Lead(handlers.records.tables, clock, handlers.names.events, clock.new_id())
 
     async def run(self, stop: asyncio.Event) -> None:
         """Receive until told to stop; then finish what is in hand."""
@@ -111,9 +117,17 @@ class Consumer:
                     continue
                 ticket = self._wakeup.ticket(queue)
                 try:
+                    # Who does not lead looks whether there is something; only then it asks who does.
+                    count = limits.RECEIVE_MAX if self._lead.held else 1
                     deliveries = await self.handlers.queues.receive(
-                        queue, count=limits.RECEIVE_MAX, lease_seconds=self._lease_seconds
+                        queue, count=count, lease_seconds=self._lease_seconds
                     )
+                    if deliveries and (seconds := await self._lead.take()):
+                        for delivery in deliveries:
+                            await self._let_go(delivery, 0)
+                        self.idle = not self._tasks
+                        await wait_any((stop,), seconds)  # another does it, as long as it lives
+                        continue
                     for delivery in deliveries:
                         await self._sort(delivery)
                 except StorageError as error:
@@ -125,13 +139,23 @@ class Consumer:
                     self.received += len(deliveries)
                     pacer.reset()
                     await asyncio.sleep(0)  # let the handling begin before more is taken
-                    if len(deliveries) < limits.RECEIVE_MAX:
+                    if count == 1:
+                        continue
+                    if len(deliveries) < count:
                         await pacer.rest(ticket, stop)
                 else:
                     await pacer.idle(ticket, stop)
         finally:
             if self._tasks:
                 await asyncio.wait(self._tasks.values())
+            try:
+                await self._lead.give_up()
+            except StorageError as error:
+                log.info("the lead over %s ends by itself: %s", queue, error)
+
+    def takes(self, graph_id: str) -> bool:
+        """Whether what a worker of this process has to report of this graph is handled here, and not by another."""
+        return self._lead.held or graph_id in self.own
 
     async def _sort(self, delivery: Delivery) -> None:
         message = await self.poison.read(delivery, misplaced)
@@ -178,9 +202,10 @@ class Consumer:
         deliveries = [waiting.delivery for waiting in batch if waiting.delivery is not None]
         lease = Lease(self.handlers.queues, self.handlers.clock, deliveries, self._lease_seconds)
         try:
-            handled = await self.handlers.handle(
-                graph_id, [waiting.message for waiting in batch], keep_alive=lease.keep, taker=self.taker
-            )
+            messages = [waiting.message for waiting in batch]
+            keep = functools.partial(self._keep, lease)
+            await keep()
+            handled = await self.handlers.handle(graph_id, messages, keep_alive=keep, taker=self.taker)
             outcomes = {id(each.message): each for each in handled}
             for waiting in batch:
                 _tell(waiting, outcomes[id(waiting.message)])
@@ -211,6 +236,12 @@ class Consumer:
                 _fail(waiting, error)
             for delivery in lease.deliveries.values():
                 await self._count_failure(delivery, f"{type(error).__name__}: {error}")
+
+    async def _keep(self, lease: Lease) -> None:
+        """While something is handled, keep what it came by, and the lead."""
+        await lease.keep()
+        if self._lead.held:
+            await self._lead.take()
 
     async def _settle_all(self, lease: Lease, handled: Sequence[tuple[Delivery, Handled]]) -> None:
         """Settle deliveries, several at a time: deleting one is a call, and a batch has many."""

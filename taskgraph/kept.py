@@ -115,24 +115,30 @@ class KeptRows:
         return left
 
     async def _load_page(self, graph_id: str, known: Known, kind: str, keys: Sequence[str]) -> Sequence[str]:
+        """Read pages as long as they hold enough of what is asked for; gives the keys that are still wanted."""
         worth = known.pages < _TRIES or known.hits >= limits.READ_PAGE_WORTH * known.pages
-        if len(keys) > limits.READ_ALONE_MAX and worth:
+        left = list(keys)
+        while len(left) > limits.READ_ALONE_MAX and worth:
             # From the first to the last: they may lie side by side, or the graph may be small.
-            start, end = keys[0], f"{keys[-1]}!"
-        elif self._credit(known, keys):
+            before = len(left)
+            left, _ = await self._page(graph_id, known, left, Range(left[0], f"{left[-1]}!"))
+            worth = before - len(left) >= limits.READ_PAGE_WORTH
+        if left and self._credit(known, left):
             # One here and one there, time and again: read on through all of them.
-            start, end = f"{known.covered.get(kind, kind)}!", f"{kind[:-1]};"
-        else:
-            return keys
-        page = await self._tables.query(graph_id, Range(start, end))
+            start = known.covered.get(kind, kind)
+            left, upto = await self._page(graph_id, known, left, Range(f"{start}!", f"{kind[:-1]};"))
+            known.covered[kind] = upto or start
+        return left
+
+    async def _page(self, graph_id: str, known: Known, keys: Sequence[str], wanted: Range) -> tuple[list[str], str]:
+        """Read one page; gives the keys that it has not settled, and up to which key it has read."""
+        page = await self._tables.query(graph_id, wanted)
         known.pages += 1
-        found = {row.key: row for row in page.rows}
         upto = _END if page.continuation is None else page.rows[-1].key if page.rows else ""
+        found = {row.key: row for row in page.rows}
         for key, row in found.items():
             if row.columns.get("state") != TaskState.COMPLETED:
                 known.rows.setdefault(key, row)
-        if start != keys[0] and upto:
-            known.covered[kind] = upto
         left: list[str] = []
         for key in keys:
             if key in found:
@@ -143,4 +149,4 @@ class KeptRows:
                 known.absent = True
             else:
                 left.append(key)
-        return left
+        return left, upto

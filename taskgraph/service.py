@@ -125,6 +125,7 @@ async def run_graph(
     just submitted the graph, and so has just sent all that stands ready.
     """
     consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
+    consumer.own.add(graph_id)
     _attach(consumer, workers)
     with _held(app, workers):
         if not fresh:

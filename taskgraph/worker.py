@@ -77,6 +77,10 @@ _FORGET: Final = 0.8  # weight of what was, in a mean of late
 class Desk(Protocol):
     """Who handles events in this process."""
 
+    def takes(self, graph_id: str) -> bool:
+        """Whether it handles this graph, and no other process does."""
+        ...
+
     def look(self, graph_id: str) -> "asyncio.Task[None]":
         """There is something in hand for this graph."""
         ...
@@ -200,6 +204,10 @@ class Worker:
     def attach(self, desk: Desk) -> None:
         """Report to this desk from now on."""
         self._desk = desk
+
+    def _direct(self, graph_id: str) -> bool:
+        """Whether results of this graph go straight to the desk."""
+        return self._desk is not None and self._desk.takes(graph_id)
 
     # --- receiving
 
@@ -445,7 +453,7 @@ class Worker:
         over: dict[str, str] = {}
         self._reserved += len(ready)
         try:
-            if self._desk is not None:
+            if self._direct(graph_id):
                 rows = self.handlers.kept.of(graph_id).rows
                 answers = await self.handlers.advance(graph_id, claims)
             else:
@@ -587,17 +595,19 @@ class Worker:
         """Claim from the stock what there is room for."""
         if not self._stocked or self._capacity() <= 0:
             return
-        if self._desk is not None:
-            for graph_id in list(self._stock):
+        for graph_id in list(self._stock):
+            if self._desk is not None and self._desk.takes(graph_id):
                 self._desk.look(graph_id)
-        elif not self._pulling:
+        if not self._pulling and any(not self._direct(graph_id) for graph_id in self._stock):
             self._pulling = True
             self._background(self._pull_all())
 
     async def _pull_all(self) -> None:
         try:
             while self._stocked and (room := self._capacity()) > 0:
-                graph_id = next(iter(self._stock))
+                graph_id = next((each for each in self._stock if not self._direct(each)), "")
+                if not graph_id:
+                    return
                 ready = self._pop_stock(graph_id, room)
                 try:
                     await self._claim(graph_id, ready)
@@ -692,7 +702,7 @@ class Worker:
             self._seconds = seconds if self._seconds is None else self._seconds * _FORGET + seconds * (1 - _FORGET)
         graph_id = one.work.graph_id
         plain = outcome is not None and not outcome.failed and outcome.result is None and not one.lost
-        if self._desk is not None and plain and not self._stopping:
+        if self._desk is not None and self._desk.takes(graph_id) and plain and not self._stopping:
             self._results.setdefault(graph_id, []).append((self._completed(one), one))
             if not self._waiting or one.executor.instant:
                 self._desk.look(graph_id)
@@ -785,7 +795,7 @@ class Worker:
         Only where nothing else of the graph is under way: side by side, a handler does it for many in one commit.
         """
         graph_id, task_id = one.work.graph_id, one.work.task_id
-        if not one.next or not one.etag or self._desk is not None or self._stopping or graph_id in self._crowded:
+        if not one.next or not one.etag or self._stopping or self._direct(graph_id) or graph_id in self._crowded:
             return False
         handlers = self.handlers
         known = handlers.kept.of(graph_id)
@@ -989,7 +999,7 @@ class Worker:
     def offer(self, graph_id: str) -> Take | None:
         """See Taker."""
         room = self._capacity()
-        if self._desk is None:
+        if not self._direct(graph_id):
             room = min(room, 1)  # it goes on with one task
         if room <= 0:
             return None
@@ -1006,7 +1016,7 @@ class Worker:
             work = self._work(graph_id, each.task_id, each.run, each.claim, each.label, each.definition)
             row = rows.get(row_key(each.task_id))
             one = Claimed(work, self.executors.choose(work.definition))
-            if self._desk is None and row is not None:
+            if row is not None and not self._direct(graph_id):
                 one.etag, one.next = row.etag, _only_dependent(row)
             self._admit(one)
         self._fill()
@@ -1015,7 +1025,7 @@ class Worker:
         self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
     ) -> Sequence[tuple[str, int]]:
         """See Taker."""
-        if self._desk is None or self._stopping or target not in self.targets:
+        if self._stopping or target not in self.targets or not self._direct(graph_id):
             return tasks
         now = self._clock.monotonic()
         kept: list[_Ready] = []
