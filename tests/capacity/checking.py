@@ -31,7 +31,8 @@ USUAL: Final = Latencies()
 class Cell:
     """What is played: `binds` is the limit that is set, so that it binds.
 
-    seconds: the limit is scaled down until the model says that the run takes so long, whatever a task costs just now.
+    seconds: the limit is scaled down until the model says that the run takes so long, and twice as long as without it,
+    whatever a task costs just now.
     """
 
     shape: str
@@ -98,7 +99,7 @@ CELLS: Final = (
     Cell("fan-1000", "1h2w", "partition"),
     Cell("layers-10x50", "2h4w", "account", seconds=8.0, graphs=5),
     Cell("fan-500", "2h4w", "account", seconds=8.0, graphs=5),
-    Cell("layers-8x15", "2h4w", "queue", seconds=22.0, graphs=3, slots=6, task_seconds=0.5),
+    Cell("tree-255", "2h4w", "queue", graphs=5, slots=8, task_seconds=0.5),
 )
 """Shapes and processes; as many tasks as a limit has to be met by for long enough."""
 
@@ -113,8 +114,8 @@ ABOVE: Final = 1.5
 BELOW: Final = 0.6
 """A limit of so many times what is offered must refuse next to nothing, and a good deal, respectively."""
 
-NOTHING: Final = 0.02
-SOMETHING: Final = 0.03
+NOTHING: Final = 0.03
+SOMETHING: Final = 0.06
 """Shares of all requests that are refused: at most, in the median, and at least."""
 
 
@@ -156,15 +157,16 @@ def limited_to(cell: Cell, free: Played, rate: float) -> Cell:
 def check(cell: Cell, seed: int, *, factor: float | None = None) -> Checked:
     """Play one cell freely, and then under a limit: of factor times the free rate, or as its seconds say."""
     free = cell.play(seed, enforced=False)
-    rate = free.figures["tasks"] / cell.seconds if factor is None else free.figures["tasksPerSecond"] * factor
+    offered = free.figures["tasksPerSecond"]
+    rate = min(free.figures["tasks"] / cell.seconds, offered / 2) if factor is None else offered * factor
     cell = limited_to(cell, free, rate)
     bound = cell.play(seed)
     path = cell.binds == "path"
     until = bound.whole if path else bound.bulk
-    offered = WIDE if path else free.figures["tasksPerSecond"]
+    most = WIDE if path else offered
 
     def seconds_of(demand: Demand) -> tuple[str, float]:
-        return run_seconds(demand, cell.limits, cell.latencies, graphs=cell.graphs, offered=offered)
+        return run_seconds(demand, cell.limits, cell.latencies, graphs=cell.graphs, offered=most)
 
     binds, predicted = seconds_of(cell.demand(bound) if path else cell.charged(bound, until))
     _, before = seconds_of(replace(cell.demand(free), tasks=until.tasks / cell.graphs))
@@ -231,7 +233,7 @@ def text(checked: Sequence[tuple[Cell, Sequence[Checked]]]) -> str:
         rows.append(
             [
                 str(cell),
-                runs[0].binds,
+                cell.binds,
                 number(middle("predicted_seconds"), 1),
                 number(middle("seconds"), 1),
                 number(middle("end_seconds"), 1),

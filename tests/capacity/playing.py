@@ -3,7 +3,8 @@
 What this room is for: a check of the model. The production loops (`serve`, `work`, and for `local` both in one process)
 run unchanged on the event loop of tests/simulation/processes, opened by the production composition root over
 `LimitedStore`; what they ask for is counted at the ports, as scripts/bench does, and put into the same figures. The
-processors are infinitely fast: only the store takes time. Everything follows from the seed.
+processors are infinitely fast: only the store takes time. Everything follows from the seed,
+but for the order of what production code keeps in sets.
 """
 
 import asyncio

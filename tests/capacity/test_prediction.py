@@ -61,11 +61,13 @@ def test_no_task_is_lost_or_run_twice_where_everything_is_short(name: str, layou
     assert name == "chain-20" or sum(played.refused.values()) > 0, "nothing was short"
 
 
-@pytest.mark.xfail(reason="a worker goes on renewing a message whose claim was refused, so that it never comes back")
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_message_that_cannot_be_worked_on_comes_back(seed: int) -> None:
-    (cell,) = [each for each in CELLS if each.binds == "account" and each.shape.startswith("fan-")]
-    assert check(cell, seed).left == 0
+@pytest.mark.xfail(
+    strict=False,
+    reason="a worker whose claim from the stock is refused goes on renewing the message, so that it never comes back",
+)
+def test_a_message_that_cannot_be_worked_on_comes_back() -> None:
+    (cell,) = [each for each in CELLS if each.binds == "queue"]
+    assert check(cell, SEEDS[0]).left == 0
 
 
 def test_the_same_seed_is_the_same_run() -> None:
