@@ -262,6 +262,13 @@ class Worker:
                 self._background(self._take_all(deliveries))
         return found, more
 
+    async def take(self, deliveries: Sequence[Delivery]) -> None:
+        """Take these, and see through whatever comes of them: for whoever receives by himself."""
+        self._reserved += len(deliveries)
+        await self._take_all(deliveries)
+        while at_work := {*self._tasks, *self._running}:
+            await asyncio.wait(at_work)
+
     def _capacity(self) -> int:
         """How many more tasks may be claimed now."""
         if self._stopping:

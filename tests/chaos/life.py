@@ -137,8 +137,7 @@ class Life:
         if batch:
             await self.consumer.take(GRAPH_ID, batch)
         work = await queues.receive(self.names.work("default"), count=32, lease_seconds=LEASE_SECONDS)
-        for delivery in work:
-            await self.worker._guard(delivery)
+        await self.worker.take(work)
         return bool(events or work)
 
     async def at_rest(self) -> bool:
