@@ -24,7 +24,7 @@ from taskgraph.consumer import Consumer
 from taskgraph.diagnosis import Severity, examine
 from taskgraph.errors import InvalidMessage
 from taskgraph.executors import Executors, built_in
-from taskgraph.handlers import Handled, Handlers, KeepAlive, no_keep_alive
+from taskgraph.handlers import Handled, Handlers, KeepAlive, Taker, no_keep_alive
 from taskgraph.messages import Message, Rerun, RunTasks, UnknownVersion, parse, to_object, to_text
 from taskgraph.model import TaskNode
 from taskgraph.poison import Poison
@@ -104,9 +104,14 @@ class TellingHandlers(Handlers):
     fates: Counter[str]
 
     async def handle(
-        self, graph_id: str, messages: Sequence[Message], *, keep_alive: KeepAlive = no_keep_alive
+        self,
+        graph_id: str,
+        messages: Sequence[Message],
+        *,
+        keep_alive: KeepAlive = no_keep_alive,
+        taker: Taker | None = None,
     ) -> list[Handled]:
-        handled = await super().handle(graph_id, messages, keep_alive=keep_alive)
+        handled = await super().handle(graph_id, messages, keep_alive=keep_alive, taker=taker)
         for each in handled:
             self.fates.update(str(answer.outcome) for answer in each.answers)
         return handled

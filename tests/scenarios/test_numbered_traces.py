@@ -175,7 +175,7 @@ async def test_T5_a_graph_that_is_being_extended_does_not_finish_early(stage: St
     await stage.forget_queues()
     slow = stage.more_handlers(between=lambda: stage.deliver(AddTasks("graph", staged.request)))
     await stage.deliver(done, handlers=slow)
-    assert slow.counters.conflicts == 1
+    assert slow.counters.conflicts == (2 if needs else 1), "over each row that the extension wrote, one by one"
     assert await stage.state() == "running"
     await stage.complete("t")
     assert await stage.state() == "finished"

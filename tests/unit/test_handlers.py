@@ -135,6 +135,13 @@ def sent(queues: MemoryQueues, queue: str = "taskgraph-work-default") -> list[ob
     return [parse(body) for _, _, _, body in queues.messages.get(queue, {}).values()]
 
 
+def wanted(
+    queues: MemoryQueues, queue: str = "taskgraph-work-default"
+) -> list[tuple[str, tuple[tuple[str, int], ...]]]:
+    """What work messages ask for, whatever they say of it."""
+    return [(each.target, each.tasks) for each in sent(queues, queue) if isinstance(each, RunTasks)]
+
+
 # --- names -----------------------------------------------------------------------------------------------------
 
 
@@ -268,13 +275,13 @@ async def test_a_new_process_looks_for_the_end_of_the_journal_only_when_it_state
     assert tables.gets == [("g", (row_key(A),))]
     clock.advance(5)
     await fresh.transition("g", [done()])
-    probed = [keys for _, keys in tables.gets if keys[0].startswith("event:")]
-    assert len(probed) == 1
+    listed = [rows.start for _, rows in tables.queries if rows.start.startswith("event:")]
+    assert listed == ["event:0000000001"], "one page of it"
     assert tables.columns("event:0000000002")["time"] == clock.now()
-    tables.gets.clear()
+    tables.queries.clear()
     await fresh.transition("g", [claim(B)])
     await fresh.transition("g", [done(B)])
-    assert [keys for _, keys in tables.gets if keys[0].startswith("event:")] == [], "from then on it is known"
+    assert [rows.start for _, rows in tables.queries] == ["request:"], "from then on it is known"
     assert "event:0000000003" in tables.partitions["g"]
 
 
@@ -283,7 +290,7 @@ async def test_nothing_to_write_is_no_commit(handlers: Handlers, tables: Table, 
     await handlers.transition("g", [Remind(A)])
     assert tables.written == []
     assert handlers.counters == Counters(commits=0, dispatched=1)
-    assert sent(queues) == [RunTasks("g", "default", ((A, 0),))]
+    assert wanted(queues) == [("default", ((A, 0),))]
 
 
 async def test_what_was_done_is_counted(handlers: Handlers) -> None:
@@ -405,20 +412,75 @@ async def test_ready_tasks_go_to_their_targets_once_and_in_order(handlers: Handl
 
 
 @pytest.mark.parametrize(
-    ("tasks", "largest", "messages"),
-    [(1, 1, 1), (8, 1, 8), (15, 1, 15), (16, 2, 8), (31, 3, 11), (80, 10, 8), (256, 32, 8), (1_000, 32, 32)],
+    ("tasks", "sizes"),
+    [
+        (1, [1]),
+        (2, [1, 1]),
+        (3, [1, 1, 1]),
+        (4, [2, 2]),
+        (5, [2, 2, 1]),
+        (63, [31, 31, 1]),
+        (64, [32, 32]),
+        (1_000, [32] * 31 + [8]),
+    ],
 )
-async def test_few_tasks_go_one_by_one_and_many_in_bundles(
-    handlers: Handlers, queues: MemoryQueues, tasks: int, largest: int, messages: int
+async def test_what_is_ready_goes_into_two_messages_at_least_and_at_most_32_tasks_into_one(
+    handlers: Handlers, queues: MemoryQueues, tasks: int, sizes: list[int]
 ) -> None:
-    """At least eight messages, so that eight workers have something to do; at most 32 tasks in one."""
-    wanted = [(task_id_of("g", str(number)), 0) for number in range(tasks)]
-    await handlers.dispatch("g", "default", wanted)
-    bundles = sent(queues)
-    assert [task for each in bundles for task in each.tasks] == wanted  # type: ignore[attr-defined]
-    assert max(len(each.tasks) for each in bundles) == largest  # type: ignore[attr-defined]
-    assert len(bundles) == messages
+    tasks_of = [(task_id_of("g", str(number)), 0) for number in range(tasks)]
+    await handlers.dispatch("g", "default", tasks_of)
+    bundled = [told for _, told in wanted(queues)]
+    assert [task for told in bundled for task in told] == tasks_of
+    assert [len(told) for told in bundled] == sizes
     assert handlers.counters.dispatched == tasks
+
+
+async def test_what_is_ready_is_shared_out_over_the_workers_heard_of_in_the_last_minute(
+    handlers: Handlers, queues: MemoryQueues, clock: Sleeper
+) -> None:
+    await begin(handlers)
+    ready = [(task_id_of("g", str(number)), 0) for number in range(40)]
+
+    async def sizes(*, more: bool = False, size: int = 0) -> list[int]:
+        queues.messages.clear()
+        handlers.in_flight.clear()
+        await handlers.dispatch("g", "default", ready, more=more, size=size)
+        return [len(told) for _, told in wanted(queues)]
+
+    for number in range(10):
+        await handlers.handle("g", [TaskCompleted("g", (result(run=9),), f"w{number}")])
+    await handlers.handle("g", [TaskCompleted("g", (result(run=9),), "w0"), TaskCompleted("g", (result(run=9),))])
+    assert await sizes() == [4] * 10, "each worker counts once, and whoever does not say its name not at all"
+    clock.advance(30)
+    await handlers.handle("g", [TaskCompleted("g", (result(run=9),), f"w{n}") for n in range(5)])
+    assert await sizes() == [4] * 10
+    clock.advance(31)
+    assert await sizes() == [8] * 5, "the others have been silent for longer than a minute"
+    assert await sizes(more=True) == [32, 8], "there is plenty"
+    assert await sizes(size=3) == [3] * 13 + [1], "as asked for"
+    clock.advance(60)
+    assert await sizes() == [20, 20]
+
+
+async def test_what_is_under_way_counts_as_well(handlers: Handlers, queues: MemoryQueues) -> None:
+    """A stream of few at a time is plenty, too."""
+    labels = [f"t{number:03}" for number in range(40)]
+    await begin(handlers, GraphDocument({label: TaskNode(label) for label in labels}))
+    handlers.in_flight.clear()
+    ids = [task_id_of("g", label) for label in labels]
+    await handlers.dispatch("g", "default", [(task_id, 0) for task_id in ids[:30]])
+    queues.messages.clear()
+    await handlers.dispatch("g", "default", [(task_id, 0) for task_id in ids[30:]])
+    assert [len(told) for _, told in wanted(queues)] == [10], "(10 + 30) // 2"
+    assert handlers.in_flight == {"g": 40}
+    await handlers.transition("g", [claim(task_id) for task_id in ids])
+    assert handlers.in_flight == {"g": 40}, "nothing has been heard of a claim"
+    await handlers.handle("g", [TaskCompleted("g", tuple(result(task_id) for task_id in ids[:25]))])
+    assert handlers.in_flight == {"g": 15}
+    await handlers.handle("g", [TaskFailed("g", tuple(result(task_id, failed=True) for task_id in ids[25:28]))])
+    assert handlers.in_flight == {"g": 12}
+    await handlers.handle("g", [TaskCompleted("g", tuple(result(task_id) for task_id in ids[:20]))])
+    assert handlers.in_flight == {"g": 0}, "told again: it is an estimate, and never less than nothing"
 
 
 async def test_a_graph_that_ended_leaves_the_live_index_and_whoever_waits_hears_it(

@@ -7,7 +7,7 @@ import pytest
 from taskgraph import records as module
 from taskgraph.errors import Conflict, Unclear
 from taskgraph.records import Operation, Records, changes_event
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
 from taskgraph.transitions import event_key
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryTables
@@ -19,12 +19,23 @@ class Watched(MemoryTables):
     def __init__(self) -> None:
         super().__init__()
         self.reads: list[tuple[str, list[str]]] = []
+        self.pages: list[str] = []  # keys from which rows were listed
+        self.page_rows = 1000
+        self.empty_pages = 0  # so many are given before the first row
         self.answer: Exception | None = None  # of the next commit, after it was applied
         self.instead: Exception | None = None  # of the next commit, which is not applied
 
     async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
         self.reads.append((partition, list(keys)))
         return await super().get(partition, keys)
+
+    async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
+        if continuation is None:
+            self.pages.append(rows.start)
+        if self.empty_pages:
+            self.empty_pages -= 1
+            return Page([], rows.start)
+        return await super().query(partition, rows, limit=min(limit, self.page_rows), continuation=continuation)
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
         instead, self.instead = self.instead, None
@@ -85,18 +96,26 @@ async def test_the_journal_goes_on_after_its_last_row(records: Records, tables: 
     assert (await records.operation("g")).sequence == taken + 1
 
 
-@pytest.mark.parametrize("taken", [0, 1, 13, 200, 1_000])
-async def test_finding_the_number_takes_few_readings_of_few_rows(records: Records, tables: Watched, taken: int) -> None:
+@pytest.mark.parametrize("taken", [0, 1, 13, 200, 999])
+async def test_the_end_of_a_journal_of_one_page_takes_one_reading(
+    records: Records, tables: Watched, taken: int
+) -> None:
     await with_events(tables, taken)
     await records.operation("g")
-    assert len(tables.reads) <= 5
-    assert max(len(keys) for _, keys in tables.reads) <= 40
-    assert all(partition == "g" for partition, _ in tables.reads)
+    assert (len(tables.pages), tables.reads) == (1, [])
 
 
-async def test_a_fresh_journal_is_known_by_one_reading_of_four_rows(records: Records, tables: Watched) -> None:
-    await records.operation("g")
-    assert tables.reads == [("g", [event_key(number) for number in (1, 2, 4, 8)])]
+@pytest.mark.parametrize("taken", [40, 41, 59, 60, 200, 1_000])
+async def test_the_end_of_a_long_journal_is_found_by_few_readings(
+    records: Records, tables: Watched, taken: int
+) -> None:
+    """Pages of 20 rows: after two of them, steps that double."""
+    tables.page_rows = 20
+    await with_events(tables, taken)
+    assert (await records.operation("g")).sequence == taken + 1
+    assert len(tables.reads) <= 8
+    assert all(keys == sorted(set(keys)) and len(keys) <= 20 for _, keys in tables.reads)
+    assert len(tables.pages) + len(tables.reads) <= 20
 
 
 async def test_the_number_is_remembered_by_graph(records: Records, tables: Watched) -> None:
@@ -151,12 +170,12 @@ async def test_numbers_of_many_graphs_do_not_pile_up_for_ever(
         await records.commit(graph, [event(1)], Operation("o", 1), {})
     tables.reads.clear()
     assert [(await records.operation(graph)).sequence for graph in "abc"] == [2, 2, 2]
-    assert tables.reads == [], "as many as are kept are kept"
+    assert tables.pages == [], "as many as are kept are kept"
     await records.commit("d", [event(1)], Operation("o", 1), {})
     assert (await records.operation("d")).sequence == 2
-    assert tables.reads == []
+    assert tables.pages == []
     assert (await records.operation("a")).sequence == 2, "forgotten, and found again"
-    assert tables.reads != []
+    assert tables.pages == [event_key(1)]
 
 
 def test_a_commit_states_facts_if_it_inserts_the_event_row_of_its_number() -> None:
@@ -180,7 +199,7 @@ async def test_the_rows_that_a_commit_wrote_are_known_without_reading(records: R
     assert b is not None
     (c,) = await tables.get("g", ["c"])
     assert c is not None
-    changes = [
+    changes: list[Change] = [
         Merge("a", a.etag, {"x": 2}),
         Delete("b", b.etag),
         Insert("new", {"z": 3}),
@@ -191,10 +210,19 @@ async def test_the_rows_that_a_commit_wrote_are_known_without_reading(records: R
     assert rows["a"] == in_store["a"]
     assert rows["new"] == in_store["new"]
     assert rows.get("b") is None
-    # c was never read: what is known of it is what was written, under the etag that the write gave.
-    (c,) = await tables.get("g", ["c"])
-    assert c is not None
-    assert rows["c"] == Row("c", c.etag, {"y": 2})
+    assert "c" not in rows, "it was never read, so that what was merged into is not known: nothing is made up"
+
+
+async def test_what_others_have_read_anew_meanwhile_is_not_brought_up(records: Records, tables: Watched) -> None:
+    """Kept rows are shared: whoever read a row while the commit was on its way may hold it as it was before."""
+    await tables.commit("g", [Insert("a", {"x": 1})])
+    rows: dict[str, Row | None] = {}
+    await records.load("g", ["a"], rows)
+    before = rows["a"]
+    assert before is not None
+    rows["a"] = Row("a", "another", {"x": 0})
+    await records.commit("g", [Merge("a", before.etag, {"x": 2})], Operation("o", 1), rows)
+    assert "a" not in rows
 
 
 # --- unclear answers ---------------------------------------------------------------------------------------------
@@ -266,7 +294,63 @@ async def test_after_a_conflict_the_journal_is_looked_at_from_the_known_number_o
     await with_events(tables, 20)
     with pytest.raises(Conflict):
         await records.commit("g", [event(18, "mine")], Operation("mine", 18), {})
-    assert tables.reads[1] == ("g", [event_key(number) for number in (18, 19, 21, 25)])
+    assert tables.pages == [event_key(18)]
+    assert records.begin("g").sequence == 21
+
+
+# --- how many tasks have completed -------------------------------------------------------------------------------
+
+
+def counted(sequence: int, completed: int | str) -> Insert:
+    return Insert(event_key(sequence), {"operation": "theirs", "completed": completed})
+
+
+async def test_the_count_of_completed_tasks_goes_on_from_the_last_event_row(records: Records, tables: Watched) -> None:
+    assert (await records.operation("g")).completed == 0, "an empty journal counts none"
+    await tables.commit("g", [counted(1, 0), counted(2, 7)])
+    other = Records(tables, ManualClock())
+    operation = await other.operation("g")
+    assert (operation.sequence, operation.completed) == (3, 7)
+    await other.commit("g", [counted(3, 12)], operation, {})
+    assert (other.begin("g").sequence, other.begin("g").completed) == (4, 12)
+    tables.pages.clear()
+    with pytest.raises(Conflict):
+        await records.commit("g", [counted(1, 1)], Operation("mine", 1, 0), {})
+    assert (records.begin("g").sequence, records.begin("g").completed) == (4, 12)
+
+
+async def test_a_conflict_over_the_very_next_number_keeps_the_count(records: Records, tables: Watched) -> None:
+    """Nothing was written there after all: what was known before stays known."""
+    tables.instead = Unclear("the answer was lost")
+    with pytest.raises(Conflict):
+        await records.commit("g", [counted(5, 9)], Operation("o", 5, 8), {})
+    assert (records.begin("g").sequence, records.begin("g").completed) == (5, 8)
+
+
+async def test_the_count_is_found_behind_many_pages(records: Records, tables: Watched) -> None:
+    tables.page_rows = 20
+    for sequence in range(1, 301):
+        await tables.commit("g", [counted(sequence, 3 * sequence)])
+    operation = await records.operation("g")
+    assert (operation.sequence, operation.completed) == (301, 900)
+
+
+@pytest.mark.parametrize("said", [None, "7"], ids=["absent", "no number"])
+async def test_a_journal_that_does_not_count_is_not_counted(
+    records: Records, tables: Watched, said: str | None
+) -> None:
+    """A version before began it: a count from here on would be too small."""
+    await tables.commit("g", [event(1) if said is None else counted(1, said)])
+    assert (await records.operation("g")).completed == -1
+    await records.commit("g", [event(2)], await records.operation("g"), {})
+    assert records.begin("g").completed == -1
+
+
+async def test_the_end_of_the_journal_is_not_taken_from_a_page_that_is_empty(records: Records, tables: Watched) -> None:
+    """A store may give no row and yet go on."""
+    await with_events(tables, 3)
+    tables.empty_pages = 2
+    assert (await records.operation("g")).sequence == 4
 
 
 async def test_a_conflict_over_rows_alone_looks_up_no_number(records: Records, tables: Watched) -> None:
