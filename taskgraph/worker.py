@@ -61,6 +61,7 @@ log = logging.getLogger("taskgraph.worker")
 
 _LOG_CHUNK_BYTES: Final = 256 * 1024
 _LOG_FLUSH_SECONDS: Final = 1.0
+_FORSAKEN_SECONDS: Final = 5.0  # until a message comes back whose tasks could not be claimed
 _GIVE_BACK_SECONDS: Final = 10.0  # until a worker that lacks an executor is offered the same task again
 _REPORT_SECONDS_MAX: Final = 600.0  # a result is tried for so long; after that the lease decides
 _AHEAD_SECONDS: Final = 0.25  # tasks are claimed ahead as long as they would begin within this time
@@ -97,6 +98,7 @@ class _Held:
     delivery: Delivery
     open: int = 1  # runs, and one for taking it apart
     taken: bool = False
+    forsaken: bool = False  # something went wrong with it: it is kept no longer, and comes back
     busy_until: datetime | None = None  # it came back for a run that still has its lease
 
 
@@ -131,6 +133,7 @@ class _Ready:
     target: str
     definition: str
     since: float
+    label: str
     held: _Held | None = None
     seen: Seen | None = None
     row: Row | None = None
@@ -300,8 +303,9 @@ class Worker:
         try:
             yield
         except (Conflict, StorageUnavailable) as error:
-            # The lease on the rows decides from here; the messages come back by themselves.
+            # The lease on the rows decides from here.
             log.warning("work messages %s: %s", _ids_of(messages), error)
+            await self._forsake(messages)
         except NewerSchema as error:
             log.warning("work messages %s are left to a newer version: %s", _ids_of(messages), error)
             for held in messages:
@@ -312,6 +316,15 @@ class Worker:
             for held in messages:
                 with contextlib.suppress(StorageError):  # then it stays leased, and comes back
                     await self.poison.failed(held.delivery, f"{type(error).__name__}: {error}")
+
+    async def _forsake(self, messages: Iterable[_Held]) -> None:
+        """Keep messages no longer: they come back soon, to whoever."""
+        for held in dict.fromkeys(messages):
+            if not held.forsaken:
+                held.forsaken = True
+                self._held.discard(held)
+                with contextlib.suppress(StorageError):  # then it stays leased, and comes back
+                    await release(self.handlers.queues, held.delivery, _FORSAKEN_SECONDS)
 
     async def _take_all(self, deliveries: Sequence[Delivery]) -> None:
         """Take deliveries apart, and claim what they offer: what came together is claimed together (D12)."""
@@ -359,7 +372,7 @@ class Worker:
         now = self._clock.monotonic()
         if held.delivery.dequeue_count == 1 and all(task_id in message.seen for task_id, _ in message.tasks):
             return [
-                _Ready(task_id, run, message.target, seen.definition, now, seen=seen)
+                _Ready(task_id, run, message.target, seen.definition, now, seen.label, seen=seen)
                 for task_id, run in message.tasks
                 if (seen := message.seen[task_id])
             ]
@@ -379,6 +392,7 @@ class Worker:
                 message.target,
                 await self._definition(message.graph, task_id, rows),
                 now,
+                _label_in(rows[row_key(task_id)]),
                 row=rows[row_key(task_id)],
             )
             for task_id, run in ready
@@ -508,8 +522,7 @@ class Worker:
         self, graph_id: str, ready: _Ready, claim: Claim, rows: Mapping[str, Row | None], over: str = ""
     ) -> None:
         row = rows.get(row_key(claim.task_id))
-        label = ready.seen.label if ready.seen is not None else str(row.columns.get("label", "")) if row else ""
-        work = self._work(graph_id, claim.task_id, claim.run, claim.claim, label, ready.definition)
+        work = self._work(graph_id, claim.task_id, claim.run, claim.claim, ready.label, ready.definition)
         one = Claimed(work, self.executors.choose(work.definition), ready.held)
         if row is not None and over:
             one.etag, one.over = row.etag, over
@@ -529,7 +542,7 @@ class Worker:
 
     def _admit(self, one: Claimed) -> None:
         one.since = one.began = self._clock.monotonic()
-        if one.held is not None:
+        if one.held is not None and not one.held.forsaken:
             self._held.add(one.held)
         self._waiting.append(one)
 
@@ -582,6 +595,7 @@ class Worker:
                 await self.handlers.dispatch(graph_id, target, tasks, rows=rows, size=size)
             except StorageError as error:
                 log.warning("graph %s: %d ready tasks are left to the sweep: %s", graph_id, len(tasks), error)
+                await self._forsake([one.held for one in ready if one.held is not None])
                 return
         for one in ready:
             if one.held is not None:
@@ -619,7 +633,8 @@ class Worker:
                 try:
                     await self._claim(graph_id, ready)
                 except TaskgraphError as error:
-                    log.warning("graph %s: %d ready tasks are left to the sweep: %s", graph_id, len(ready), error)
+                    log.warning("graph %s: %d ready tasks are left to others: %s", graph_id, len(ready), error)
+                    await self._forsake([one.held for one in ready if one.held is not None])
         finally:
             self._pulling = False
 
@@ -747,8 +762,10 @@ class Worker:
                     await self._report(graph_id, ended)
                 except (Conflict, StorageError) as error:
                     log.warning("graph %s: results are left to their leases: %s", graph_id, error)
+                    await self._forsake([one.held for one in ended if one.held is not None])
                 except Exception:
                     log.exception("graph %s: results could not be reported", graph_id)
+                    await self._forsake([one.held for one in ended if one.held is not None])
         finally:
             del self._reporters[graph_id]
             self._freed.set()
@@ -906,7 +923,7 @@ class Worker:
 
     async def _release(self, held: _Held) -> None:
         held.open -= 1
-        if held.open:
+        if held.open or held.forsaken:
             return
         self._held.discard(held)
         delivery = held.delivery
@@ -1041,7 +1058,7 @@ class Worker:
             row = rows.get(row_key(task_id))
             definition = str(row.columns.get("task", "")) if row else ""
             if definition and self._fits(definition) and self._stocked + len(kept) < _STOCK_MAX:
-                kept.append(_Ready(task_id, run, target, definition, now))
+                kept.append(_Ready(task_id, run, target, definition, now, _label_in(row)))
             else:
                 others.append((task_id, run))
         if kept:
@@ -1127,6 +1144,10 @@ class Worker:
                 await asyncio.wait(waited)
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+
+def _label_in(row: Row | None) -> str:
+    return str(row.columns.get("label", "")) if row is not None else ""
 
 
 def _ids_of(messages: Iterable[_Held]) -> str:
