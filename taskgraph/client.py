@@ -434,16 +434,26 @@ class Client:
         return await self.app.queries.graphs(limit=limit, state=state)
 
     async def status(self, graph_id: str) -> GraphStatus:
-        """A graph, with its tasks counted by state."""
+        """A graph, with its tasks counted by state.
+
+        Of a graph of more than limits.COUNTED_TASKS_MAX (2,000) tasks what has completed, failed and is left is exact,
+        and the rest is told only as far as a bounded number of reads tells it: then `exact` is false.
+        """
         return await self.app.queries.status(graph_id)
 
     async def tasks(self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000) -> list[TaskStatus]:
-        """Tasks of a graph by label; only those in a state, or with a text in their label, where that is given."""
+        """Tasks of a graph by label; only those in a state, or with a text in their label, where that is given.
+
+        Of a graph of more than limits.COUNTED_TASKS_MAX (2,000) tasks any `limit` ones that agree, and not the first.
+        """
         return await self.app.queries.tasks(graph_id, state=state, match=match, limit=limit)
 
-    async def task(self, graph_id: str, label: str) -> TaskDetail:
-        """A task with its requirements, dependents and definition."""
-        return await self.app.queries.task(graph_id, label)
+    async def task(self, graph_id: str, label: str, *, edges: int | None = None) -> TaskDetail:
+        """A task with its requirements, dependents and definition.
+
+        edges: name at most so many requirements and so many dependents; their numbers are those of all.
+        """
+        return await self.app.queries.task(graph_id, label, edges=edges)
 
     async def why(self, graph_id: str, label: str) -> list[Reason]:
         """Why a task does not run: what it waits for, down to the first causes, each with a remedy."""
@@ -463,9 +473,13 @@ class Client:
         if len(reason) > limits.REASON_CHARS_MAX:
             raise InvalidInput(f"the reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
         if labels:
-            wanted = [(await app.queries.task(graph_id, label)).status for label in labels]
+            wanted = [await app.queries.task_status(graph_id, label) for label in labels]
         else:
-            wanted = [each for state in _FAILED_FOR_GOOD for each in await app.queries.tasks(graph_id, state=state)]
+            wanted = [
+                each
+                for state in _FAILED_FOR_GOOD
+                for each in await app.queries.tasks(graph_id, state=state, limit=limits.INT_MAX)
+            ]
         for each in wanted:
             if each.state not in _FAILED_FOR_GOOD:
                 raise Refused(
@@ -527,7 +541,7 @@ class Client:
 
     async def _file(self, graph_id: str, label: str, run: int | None, name: str) -> bytes | None:
         app = self.app
-        status = (await app.queries.task(graph_id, label)).status
+        status = await app.queries.task_status(graph_id, label)
         if run is None:
             run = status.run
         if not 0 <= run <= status.run:

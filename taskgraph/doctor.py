@@ -344,6 +344,8 @@ async def _commit(handlers: Handlers, graph_id: str, finding: Finding, patch: Pa
             "events": json.dumps(facts, ensure_ascii=False, separators=(",", ":")),
             "operation": operation.id,
         }
+        if operation.completed >= 0:
+            columns["completed"] = operation.completed + sum(each["event"] == "task-completed" for each in facts)
         changes.append(Insert(event_key(operation.sequence), columns))
     if len(changes) > limits.COMMIT_CHANGES_MAX:
         raise TooLarge(f"it rests on {len(changes)} rows")

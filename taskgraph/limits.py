@@ -55,3 +55,5 @@ KEPT_ROWS_MAX: Final = 120_000  # rows that a process remembers over all graphs;
 READ_ALONE_MAX: Final = 6  # so many rows are read one by one, whatever lies beside them
 READ_PAGE_WORTH: Final = 8  # keys for which a page of up to 1,000 rows is read instead of each alone
 REASON_CHARS_MAX: Final = 1_000
+COUNTED_TASKS_MAX: Final = 2_000  # a graph of more tasks is not counted task by task when somebody looks at it
+COUNTED_PAGES_MAX: Final = 8  # pages of tasks under way that a look at such a graph reads

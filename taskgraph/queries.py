@@ -2,17 +2,25 @@
 
 What this room is for: reading rows and answering in logical terms: requires and dependents by task, whatever joins and
 forks lie between (D5). It never writes, never sends, and never formats for a terminal.
+
+A graph of up to limits.COUNTED_TASKS_MAX tasks is counted task by task. Of a larger one the aggregates are read that
+every commit keeps (the graph row, the end of the journal), and a bounded number of pages of what is under way; what
+that leaves open is said to be open. Listings of large graphs end where their limit ends.
 """
 
+import asyncio
 import difflib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from taskgraph import limits
 from taskgraph.clock import Clock
+from taskgraph.edges import Edges, references, worth_pages
 from taskgraph.errors import IntegrityError, InvalidInput, NotFound
 from taskgraph.handlers import QueueNames
 from taskgraph.jsontext import show
@@ -22,27 +30,40 @@ from taskgraph.model import (
     GraphState,
     TaskState,
     is_graph_id,
-    is_relay,
     is_task_id,
-    owner_of,
     row_key,
     task_id_of,
     typed,
 )
-from taskgraph.records import ALL
+from taskgraph.records import ALL, Records
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.queues import Queues
-from taskgraph.storage.tables import Range, Row, Tables, Value, query_all
+from taskgraph.storage.tables import Range, Row, Tables, Value, prefix
 from taskgraph.transitions import event_key
 
 NEAR_LABELS_MAX: Final = 5
-WHY_TASKS_MAX: Final = 2000
-"""Tasks that `why` walks through before it answers with what it has found."""
+NEAR_PAGES_MAX: Final = 5
+"""Pages that are read to find names like one that there is not."""
+
+WHY_READS_MAX: Final = 256
+"""Rows that `why` reads one by one, at the most; what it still needs then is read by pages."""
+
+WHY_WAITING_MAX: Final = 1_000
+WHY_CAUSES_MAX: Final = 1_000
+"""Tasks that `why` tells one by one: those that only wait, and first causes; the rest is counted."""
+
+_GRAPHS_AT_ONCE: Final = 16
+_ENDS_KEPT_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class GraphStatus:
-    """A graph at a glance. counts: tasks by state."""
+    """A graph at a glance.
+
+    counts: tasks by state, each exact. unresolved: tasks that have neither completed nor failed. exact: whether counts
+    names every state that a task is in; of a large graph it may lack some, and at_least then tells how many were seen
+    in these, in the part of the graph that was looked at.
+    """
 
     graph_id: str
     state: str
@@ -56,6 +77,9 @@ class GraphStatus:
     routing: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    unresolved: int = 0
+    exact: bool = True
+    at_least: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +118,32 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """Tasks of a graph. total: how many there are of this kind, None where the reading ended before that was known.
+
+    status: of a large graph, instead of counting what is listed.
+    """
+
+    tasks: Sequence[TaskStatus]
+    total: int | None
+    status: GraphStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TaskDetail:
-    """A task with its logical edges, by label, and its definition."""
+    """A task with its logical edges, by label, and its definition.
+
+    The edges may be the first ones only; requires_count, requires_left_count, dependents_count: how many there are.
+    """
 
     status: TaskStatus
     requires: Sequence[str]
     requires_left: Sequence[str]
     dependents: Sequence[str]
     definition: Mapping[str, Any]
+    requires_count: int
+    requires_left_count: int
+    dependents_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +160,20 @@ class Reason:
     text: str
     cause: bool
     remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a task does not run. causes, waiting: first causes, and tasks that only wait, listed in reasons or not."""
+
+    reasons: list[Reason]
+    causes: int
+    waiting: int
+
+    @property
+    def omitted(self) -> int:
+        """How many are not listed."""
+        return self.causes + self.waiting - len(self.reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +194,8 @@ class Queries:
         self._queues = queues
         self._clock = clock
         self._names = names
+        self._records = Records(tables, clock)  # for the end of a journal
+        self._last_events: dict[str, int] = {}
 
     async def graphs(self, *, limit: int = 50, state: str = "") -> list[GraphListed]:
         """The newest graphs first, with the state that each has now."""
@@ -145,12 +203,12 @@ class Queries:
         continuation: str | None = None
         while True:
             page = await self._tables.query(ALL, Range(), limit=min(1000, max(limit, 1)), continuation=continuation)
-            for row in page.rows:
-                listed = await self._listed(row)
-                if not state or listed.state == state:
-                    found.append(listed)
+            for start in range(0, len(page.rows), _GRAPHS_AT_ONCE):
+                some = page.rows[start : start + _GRAPHS_AT_ONCE]
+                listed = await asyncio.gather(*(self._listed(row) for row in some))
+                found += [each for each in listed if not state or each.state == state]
                 if len(found) >= limit:
-                    return found
+                    return found[:limit]
             continuation = page.continuation
             if continuation is None:
                 return found
@@ -172,8 +230,8 @@ class Queries:
         check_graph_id(graph_id)
         (row,) = await self._tables.get(graph_id, [GRAPH])
         if row is None:
-            recent = await query_all(self._tables, ALL, Range(select=("graph",)))
-            names = [str(each.columns.get("graph", "")) for each in recent[:5000]]
+            recent = await self._first_pages(ALL, Range(select=("graph",)))
+            names = [str(each.columns.get("graph", "")) for each in recent]
             raise NotFound(f"there is no graph {graph_id}", difflib.get_close_matches(graph_id, names, 3, 0.5))
         return row
 
@@ -185,144 +243,269 @@ class Queries:
         return GraphState(state)
 
     async def status(self, graph_id: str) -> GraphStatus:
-        """A graph with its tasks counted by state."""
-        row = await self.graph_row(graph_id)
-        counts: Counter[str] = Counter()
-        continuation: str | None = None
-        wanted = Range("task:", "task;", select=("state",))
-        while True:
-            page = await self._tables.query(graph_id, wanted, continuation=continuation)
-            counts.update(str(each.columns.get("state", "")) for each in page.rows)
-            continuation = page.continuation
-            if continuation is None:
-                break
+        """A graph with its tasks counted by state, as far as that can be told without reading all of a large one."""
+        return await self._status(graph_id, await self.graph_row(graph_id))
+
+    async def _status(self, graph_id: str, row: Row) -> GraphStatus:
         columns = row.columns
+        tasks = _integer(columns, "tasks")
+        counts: Mapping[str, int] | None = None
+        at_least: Mapping[str, int] = {}
+        exact = True
+        if tasks > limits.COUNTED_TASKS_MAX and _known(row):
+            completed = await self._completed(graph_id)
+            if completed >= 0:
+                counts, at_least, exact = await self._aggregate(graph_id, columns, completed)
+        if counts is None:
+            counts = await self._count(graph_id)
         return GraphStatus(
             graph_id=graph_id,
             state=str(columns.get("state", "")),
             created=_time(columns, "created"),
             finished=_time(columns, "finished"),
-            tasks=_integer(columns, "tasks"),
+            tasks=tasks,
             edges=_integer(columns, "edges"),
-            counts={str(state): counts[state] for state in TaskState if counts[state]},
+            counts=counts,
             blocked_by=str(columns.get("blockedBy", "")),
             failed_tasks=_integer(columns, "failedTasks"),
             routing=str(columns.get("routing", "")),
             metadata=_object(columns, "metadata"),
             tags=_object(columns, "tags"),
+            unresolved=max(0, tasks - counts.get(TaskState.COMPLETED, 0) - _integer(columns, "failedTasks")),
+            exact=exact,
+            at_least=at_least,
         )
 
-    async def busy(self, graph_id: str) -> int:
-        """How many tasks are pending or running: 0 means that nothing moves by itself."""
-        wanted = Range(
-            "task:", "task;", where={"state": (str(TaskState.PENDING), str(TaskState.RUNNING))}, select=("state",)
-        )
+    async def _completed(self, graph_id: str) -> int:
+        """How many tasks have completed, by the end of the journal; -1 where the journal does not tell."""
+        last = self._last_events.get(graph_id, 1)  # who asks again begins at the last row that was there
+        end, completed = await self._records.find_end(graph_id, last, 0 if last == 1 else -1)
+        if completed < 0 and last > 1:
+            end, completed = await self._records.find_end(graph_id, 1, 0)
+        if len(self._last_events) >= _ENDS_KEPT_MAX:
+            self._last_events.clear()
+        self._last_events[graph_id] = max(1, end - 1)
+        return completed
+
+    async def _count(self, graph_id: str) -> dict[str, int]:
+        counts: Counter[str] = Counter()
+        async for row in self._pages(graph_id, Range("task:", "task;", select=("state",))):
+            counts[str(row.columns.get("state", ""))] += 1
+        return {str(state): counts[state] for state in TaskState if counts[state]}
+
+    async def _aggregate(
+        self, graph_id: str, columns: Mapping[str, Value], completed: int
+    ) -> tuple[dict[str, int], dict[str, int], bool]:
+        """What is known for certain of the tasks by state; what was seen of the others; whether that is all."""
+        tasks, failed = _integer(columns, "tasks"), _integer(columns, "failedTasks")
+        completed = min(completed, tasks)
+        counts = {str(TaskState.COMPLETED): completed} if completed else {}
+        left = max(0, tasks - completed - failed)
+        if left + failed == 0:
+            return counts, {}, True
+        wanted = [str(each) for each in _UNDER_WAY] if left else []
+        wanted += [str(each) for each in _FAILED] if failed else []
+        seen, whole = await self._look(graph_id, wanted)
+        if not whole or columns.get("state") == GraphState.SUBMITTING:
+            return counts, {state: seen[state] for state in wanted if seen[state]}, False
+        counts |= {state: seen[state] for state in wanted if seen[state]}
+        if waiting := max(0, left - sum(seen[each] for each in _UNDER_WAY)):
+            counts[str(TaskState.UNSCHEDULED)] = waiting
+        return {str(state): counts[state] for state in TaskState if counts.get(state)}, {}, True
+
+    async def _look(self, graph_id: str, states: Sequence[str]) -> tuple[Counter[str], bool]:
+        """Tasks in some states, in the first pages of a graph, and whether that was all of it."""
+        seen: Counter[str] = Counter()
+        continuation: str | None = None
+        wanted = Range("task:", "task;", where={"state": states}, select=("state",))
+        for _ in range(limits.COUNTED_PAGES_MAX):
+            page = await self._tables.query(graph_id, wanted, continuation=continuation)
+            seen.update(str(each.columns.get("state", "")) for each in page.rows)
+            continuation = page.continuation
+            if continuation is None:
+                return seen, True
+        return seen, False
+
+    async def _pages(self, partition: str, rows: Range, limit: int = limits.PAGE_ROWS_MAX) -> AsyncGenerator[Row]:
+        """The rows of a range, a page at a time."""
+        continuation: str | None = None
+        while True:
+            page = await self._tables.query(partition, rows, limit=limit, continuation=continuation)
+            for row in page.rows:
+                yield row
+            continuation = page.continuation
+            if continuation is None:
+                return
+
+    async def _first_pages(self, partition: str, rows: Range) -> list[Row]:
+        found: list[Row] = []
+        continuation: str | None = None
+        for _ in range(NEAR_PAGES_MAX):
+            page = await self._tables.query(partition, rows, continuation=continuation)
+            found += page.rows
+            continuation = page.continuation
+            if continuation is None:
+                break
+        return found
+
+    async def busy(self, graph_id: str) -> bool:
+        """Whether a task is pending or running, or something else is under way; otherwise nothing moves by itself."""
+        wanted = Range("task:", "task;", where={"state": tuple(map(str, _UNDER_WAY))}, select=("state",))
         relays = [Range(f"{kind}:", f"{kind};", where={"state": ("pending",)}, select=("state",)) for kind in _RELAYS]
         requests = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=("state",))
-        total = 0
-        for each in (wanted, *relays, requests):
-            total += len(await query_all(self._tables, graph_id, each))
-        return total
+        for each in (requests, *relays, wanted):
+            async with aclosing(self._pages(graph_id, each)) as rows:
+                async for _ in rows:
+                    return True
+        return False
 
     async def tasks(self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000) -> list[TaskStatus]:
-        """Tasks of a graph, by state and by a part of the label, sorted by label."""
-        await self.graph_row(graph_id)
-        where = {"state": (state,)} if state else {}
-        rows = await query_all(self._tables, graph_id, Range("task:", "task;", where=where))
+        """Tasks of a graph, by state and by a part of the label, sorted by label.
+
+        Of a graph of more than limits.COUNTED_TASKS_MAX tasks any `limit` ones that agree.
+        """
+        found = await self.listing(graph_id, state=state, match=match, limit=limit)
+        return sorted(found.tasks, key=lambda each: each.label)[:limit]
+
+    async def targets(self, graph_id: str) -> set[str]:
+        """Every target that a task of the graph goes to: one look at each task."""
+        targets = Range("task:", "task;", select=("target",))
+        return {str(row.columns.get("target", "default")) async for row in self._pages(graph_id, targets)}
+
+    async def listing(self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000) -> Listing:
+        """Tasks of a graph by state and by a part of the label, in no order.
+
+        All of them; of a large graph up to `limit`, those that failed or are under way first, where no state is named.
+        """
+        graph = await self.graph_row(graph_id)
+        total = _integer(graph.columns, "tasks")
+        found: list[TaskStatus] = []
+        if total <= limits.COUNTED_TASKS_MAX:
+            await self._list(graph_id, [state] if state else [], match, None, found)
+            return Listing(found, len(found))
+        status = None if state or match else await self._status(graph_id, graph)
+        passes = [[state]] if state else [list(map(str, each)) for each in _LISTED]
+        for states in passes:
+            if status is not None and status.exact and not any(status.counts.get(each) for each in states):
+                continue
+            if not await self._list(graph_id, states, match, limit, found):
+                return Listing(found, total if status is not None else None, status)
+        return Listing(found, len(found), status)
+
+    async def _list(
+        self, graph_id: str, states: Sequence[str], match: str, limit: int | None, found: list[TaskStatus]
+    ) -> bool:
+        """Add tasks in these states to `found`; gives whether there are no more, before it has `limit`."""
         wanted = match.casefold()
-        found = [_task_status(row) for row in rows if wanted in str(row.columns.get("label", "")).casefold()]
-        return sorted(found, key=lambda each: each.label)[:limit]
+        where = {"state": states} if states else {}
+        async with aclosing(self._pages(graph_id, Range("task:", "task;", where=where, select=_SHOWN))) as rows:
+            async for row in rows:
+                if wanted in str(row.columns.get("label", "")).casefold():
+                    if len(found) == limit:
+                        return False
+                    found.append(_task_status(row))
+        return True
 
     async def find_task(self, graph_id: str, label_or_id: str) -> Row:
         """The row of a task, by label (or taskId). Raises NotFound, with the nearest labels."""
         await self.graph_row(graph_id)
+        return await self._find(graph_id, label_or_id)
+
+    async def _find(self, graph_id: str, label_or_id: str) -> Row:
         keys = [row_key(task_id_of(graph_id, label_or_id))]
         if is_task_id(label_or_id):
             keys.append(row_key(label_or_id))
         for row in await self._tables.get(graph_id, keys):
             if row is not None:
                 return row
-        rows = await query_all(self._tables, graph_id, Range("task:", "task;", select=("label",)))
+        rows = await self._first_pages(graph_id, Range("task:", "task;", select=("label",)))
         labels = [str(row.columns.get("label", "")) for row in rows]
         raise NotFound(f"graph {graph_id} has no task “{label_or_id}”", nearest(label_or_id, labels))
 
-    async def task(self, graph_id: str, label_or_id: str) -> TaskDetail:
-        """A task with its logical edges and its definition."""
-        row = await self.find_task(graph_id, label_or_id)
+    async def task_status(self, graph_id: str, label_or_id: str) -> TaskStatus:
+        """A task without its edges: two reads."""
+        return _task_status(await self.find_task(graph_id, label_or_id))
+
+    async def task(self, graph_id: str, label_or_id: str, *, edges: int | None = None) -> TaskDetail:
+        """A task with its logical edges and its definition. edges: name so many each way, None for all."""
+        graph = await self.graph_row(graph_id)
+        row = await self._find(graph_id, label_or_id)
         own = row.key.removeprefix("task:")
-        requires = await self._expand_requires(graph_id, _ids(row, "requires"))
-        left = await self._expand_requires(graph_id, _ids(row, "requiresLeft"), left=True)
-        dependents = await self._expand_dependents(graph_id, _ids(row, "dependents"))
-        labels = await self._labels(graph_id, [*requires, *left, *dependents])
+        looked = Edges(self._tables, graph_id)
+        requires = await looked.required(references(row, "requires"))
+        left = await looked.required(references(row, "requiresLeft"), left=True)
+        dependents = await looked.dependents(references(row, "dependents"))
+        named = [each[:edges] for each in (requires, left, dependents)]
+        labels = await looked.labels([each for some in named for each in some], _integer(graph.columns, "tasks"))
         text = str(row.columns.get("task", ""))
         if not text:
             (longer,) = await self._tables.get(graph_id, [f"definition:{own}"])
             text = gathered(longer.columns, "task") if longer else "{}"
+        shown = [sorted(labels[each] for each in some) for some in named]
         return TaskDetail(
             status=_task_status(row),
-            requires=sorted(labels[each] for each in requires),
-            requires_left=sorted(labels[each] for each in left),
-            dependents=sorted(labels[each] for each in dependents),
+            requires=shown[0],
+            requires_left=shown[1],
+            dependents=shown[2],
             definition=json.loads(text),
+            requires_count=len(requires),
+            requires_left_count=len(left),
+            dependents_count=len(dependents),
         )
 
-    async def _expand_requires(self, graph_id: str, references: Iterable[str], *, left: bool = False) -> list[str]:
-        """TaskIds behind a requirement list, through joins. left: only those that are not fulfilled yet."""
-        found: dict[str, None] = {}
-        todo = list(references)
-        while todo:
-            joins = [each for each in todo if is_relay(each)]
-            found.update(dict.fromkeys(each for each in todo if not is_relay(each)))
-            rows = await self._tables.get(graph_id, [row_key(each) for each in joins])
-            todo = [each for row in rows if row for each in _ids(row, "requiresLeft" if left else "requires")]
-        return list(found)
-
-    async def _expand_dependents(self, graph_id: str, references: Iterable[str]) -> list[str]:
-        """TaskIds behind a dependents list, through forks; a join stands for the task it works for."""
-        found: dict[str, None] = {}
-        todo = list(references)
-        while todo:
-            forks = [each for each in todo if each.startswith("fork:")]
-            owners = [owner_of(each) for each in todo if not each.startswith("fork:")]
-            found.update(dict.fromkeys(each for each in owners if each != GRAPH))
-            rows = await self._tables.get(graph_id, [row_key(each) for each in forks])
-            todo = [each for row in rows if row for each in _ids(row, "dependents")]
-        return list(found)
-
-    async def _labels(self, graph_id: str, task_ids: Iterable[str]) -> dict[str, str]:
-        wanted = list(dict.fromkeys(task_ids))
-        rows = await self._tables.get(graph_id, [row_key(each) for each in wanted])
-        return {
-            each: str(row.columns.get("label", each)) if row else each for each, row in zip(wanted, rows, strict=True)
-        }
-
     async def why(self, graph_id: str, label_or_id: str) -> list[Reason]:
-        """What a task waits for, down to the first causes. Breadth first; each task is explained once."""
+        """What a task waits for, down to the first causes: the reasons of `explain`."""
+        return (await self.explain(graph_id, label_or_id)).reasons
+
+    async def explain(self, graph_id: str, label_or_id: str) -> Explanation:
+        """What a task waits for, down to the first causes. Breadth first; each task is explained once.
+
+        All tasks that it waits for are looked at, however many: one by one at first, and by pages of what has not
+        completed if they are many.
+        """
         graph = await self.graph_row(graph_id)
-        first = await self.find_task(graph_id, label_or_id)
-        reasons: list[Reason] = []
+        first = await self._find(graph_id, label_or_id)
         if not _known(graph):
             status = _task_status(first)
-            return [Reason(status.label, status.task_id, status.state, 0, f"its graph: {_newer(graph)}", True, _NEWER)]
+            reason = Reason(status.label, status.task_id, status.state, 0, f"its graph: {_newer(graph)}", True, _NEWER)
+            return Explanation([reason], 1, 0)
+        rows = _Below(self._tables, graph_id, min(worth_pages(_integer(graph.columns, "tasks")), WHY_READS_MAX))
+        waiting: list[tuple[int, int, Reason]] = []  # depth and place among all, for the order
+        stuck: list[tuple[int, int, Row]] = []
+        number = waits = 0
         seen = {first.key}
         level = [first]
         depth = 0
-        while level and len(seen) <= WHY_TASKS_MAX:
+        while level:
             below: dict[str, None] = {}
             for row in level:
-                if row.columns.get("state") == TaskState.UNSCHEDULED and _known(row):
-                    left = await self._expand_requires(graph_id, _ids(row, "requiresLeft"), left=True)
-                    below.update(dict.fromkeys(row_key(each) for each in left))
-                    reasons.append(_waiting(row, depth, len(left)))
-                else:
-                    reasons.append(await self._cause(row, depth, str(graph.columns.get("state", "")), graph_id))
+                number += 1
+                if row.columns.get("state") != TaskState.UNSCHEDULED or not _known(row):
+                    stuck.append((depth, number, row))
+                    continue
+                left = await rows.left(row)
+                below.update(dict.fromkeys(row_key(each) for each in left))
+                waits += 1
+                if len(waiting) < WHY_WAITING_MAX:
+                    waiting.append((depth, number, _waiting(row, depth, len(left))))
             keys = [key for key in below if key not in seen]
             seen.update(keys)
-            level = [row for row in await self._tables.get(graph_id, keys) if row is not None]
+            level = await rows.get(keys)
             depth += 1
-        return reasons
+        causes = len(stuck)
+        if causes > WHY_CAUSES_MAX:  # what failed holds up the graph, what is ready or runs may be gone in a moment
+            stuck.sort(key=lambda one: one[2].columns.get("state") not in _FAILED)
+        held: dict[str, int] = {}
+        state = str(graph.columns.get("state", ""))
+        made = [
+            (depth, number, await self._cause(row, depth, state, graph_id, held))
+            for depth, number, row in stuck[:WHY_CAUSES_MAX]
+        ]
+        ordered = sorted([*waiting, *made], key=lambda one: one[:2])
+        return Explanation([reason for _, _, reason in ordered], causes, waits)
 
-    async def _cause(self, row: Row, depth: int, graph_state: str, graph_id: str) -> Reason:
+    async def _cause(self, row: Row, depth: int, graph_state: str, graph_id: str, queued: dict[str, int]) -> Reason:
+        """A first cause in words. queued: queue -> about how many messages it holds, where that has been asked."""
         status = _task_status(row)
         remedy = ""
         if not _known(row):
@@ -330,7 +513,9 @@ class Queries:
         match status.state:
             case TaskState.PENDING:
                 queue = self._names.work(status.target)
-                held = await self._queues.count(queue)
+                if queue not in queued:
+                    queued[queue] = await self._queues.count(queue)
+                held = queued[queue]
                 text = f"is ready since {_clock_text(status.pending_since)}; no worker has claimed it"
                 text += f" (queue {queue} holds about {held} message{'s' if held != 1 else ''})"
                 remedy = f"start a worker: taskgraph worker --target {status.target}"
@@ -360,23 +545,25 @@ class Queries:
         return Reason(status.label, status.task_id, status.state, depth, text, True, remedy)
 
     async def events(self, graph_id: str, *, since: int = 0, limit: int = 1000) -> list[Event]:
-        """The journal after event row number `since`, in order."""
-        check_graph_id(graph_id)
+        """The journal after event row number `since`, in order; what stands on one row is never parted."""
         found: list[Event] = []
-        continuation: str | None = None
-        while len(found) < limit:
-            page = await self._tables.query(
-                graph_id, Range(event_key(since + 1), "event;"), limit=min(limit, 1000), continuation=continuation
-            )
-            for row in page.rows:
-                facts = json.loads(str(row.columns.get("events", "[]")))
-                for fact in facts:
-                    kind = str(fact.pop("event", ""))
-                    found.append(Event(_integer(row.columns, "sequence"), _time(row.columns, "time"), kind, fact))
-            continuation = page.continuation
-            if continuation is None:
-                break
+        page_rows = min(limit, limits.PAGE_ROWS_MAX)
+        async with aclosing(self.journal(graph_id, since=since, page_rows=page_rows)) as rows:
+            async for facts in rows:
+                found += facts
+                if len(found) >= limit:
+                    break
         return found
+
+    async def journal(
+        self, graph_id: str, *, since: int = 0, page_rows: int = limits.PAGE_ROWS_MAX
+    ) -> AsyncGenerator[list[Event]]:
+        """The journal after event row number `since`, in order: the facts of one row after the other."""
+        check_graph_id(graph_id)
+        async for row in self._pages(graph_id, Range(event_key(since + 1), "event;"), page_rows):
+            sequence, time = _integer(row.columns, "sequence"), _time(row.columns, "time")
+            facts = json.loads(str(row.columns.get("events", "[]")))
+            yield [Event(sequence, time, str(fact.pop("event", "")), fact) for fact in facts]
 
     async def request(self, graph_id: str, request: str) -> Mapping[str, Value]:
         """The head row of an extension: state (staged, accepted, done, refused), reason. Raises NotFound."""
@@ -387,12 +574,107 @@ class Queries:
             raise NotFound(f"graph {graph_id} has no request {request}")
         return row.columns
 
-    async def partition(self, graph_id: str) -> list[Row]:
-        """Every row of a graph, as a table explorer shows it."""
+    async def rows(self, graph_id: str, start: str = "") -> AsyncGenerator[Row]:
+        """The rows of a graph as a table explorer shows them; start: only keys that begin like this."""
         check_graph_id(graph_id)
-        return await query_all(self._tables, graph_id, Range())
+        async for row in self._pages(graph_id, prefix(start) if start else Range()):
+            yield row
+
+    async def partition(self, graph_id: str) -> list[Row]:
+        """Every row of a graph, all at once."""
+        return [row async for row in self.rows(graph_id)]
 
 
+class _Below:
+    """The rows below a task that waits: so many of them one by one, and then all that have not completed by pages."""
+
+    def __init__(self, tables: Tables, graph_id: str, alone: int) -> None:
+        self._tables = tables
+        self._graph_id = graph_id
+        self._alone = alone
+        self._tasks: dict[str, Row] | None = None  # once they have been read by pages
+        self._relays: dict[str, Row | None] = {}
+        self._edges = Edges(tables, graph_id, self._relays)
+
+    async def left(self, row: Row) -> list[str]:
+        """TaskIds that a task still waits for."""
+        if self._edges.reads >= self._alone:
+            await self._read_pages()
+        return await self._edges.required(references(row, "requiresLeft"), left=True)
+
+    async def get(self, keys: Sequence[str]) -> list[Row]:
+        """The rows of tasks, those that exist."""
+        if self._tasks is None and len(keys) > self._alone - self._edges.reads:
+            await self._read_pages()
+        known = self._tasks or {}
+        missing = [key for key in keys if key not in known]
+        self._edges.reads += len(missing)
+        # What was not there among the others has completed meanwhile, or is gone.
+        found = dict(zip(missing, await self._tables.get(self._graph_id, missing), strict=True)) if missing else {}
+        rows = [known.get(key) or found.get(key) for key in keys]
+        return [row for row in rows if row is not None]
+
+    async def _read_pages(self) -> None:
+        if self._tasks is not None:
+            return
+        self._tasks = {}
+        kept: dict[str, Row] = {}
+        for start, states, names in (("task", _NOT_COMPLETED, _WHY), ("join", _UNFIRED, ("requiresLeft",))):
+            continuation: str | None = None
+            wanted = Range(f"{start}:", f"{start};", where={"state": states}, select=names)
+            while True:
+                page = await self._tables.query(self._graph_id, wanted, continuation=continuation)
+                kept.update((row.key, row) for row in page.rows)
+                continuation = page.continuation
+                if continuation is None:
+                    break
+        for key, row in kept.items():
+            if key.startswith("task:"):
+                self._tasks[key] = row
+            else:
+                self._relays[key] = row
+
+
+_UNDER_WAY: Final = (TaskState.PENDING, TaskState.RUNNING)
+_FAILED: Final = (TaskState.FAILED, TaskState.EXCEPTION)
+_LISTED: Final = ((*_FAILED, *_UNDER_WAY), (TaskState.UNSCHEDULED, TaskState.SKIPPED), (TaskState.COMPLETED,))
+_NOT_COMPLETED: Final = tuple(str(each) for each in TaskState if each != TaskState.COMPLETED)
+_UNFIRED: Final = (str(TaskState.UNSCHEDULED), str(TaskState.PENDING))
+_SHOWN: Final = (
+    "label",
+    "state",
+    "run",
+    "target",
+    "rerunsAllowed",
+    "rerunsLeft",
+    "retriesLeft",
+    "worker",
+    "pendingSince",
+    "started",
+    "ended",
+    "resolved",
+    "leaseUntil",
+    "deadline",
+    "resolution",
+    "runs",
+    "refusal",
+)
+"""Columns that `TaskStatus` is made of."""
+_WHY: Final = (
+    "schema",
+    "label",
+    "state",
+    "run",
+    "target",
+    "worker",
+    "pendingSince",
+    "started",
+    "leaseUntil",
+    "resolution",
+    "refusal",
+    "requiresLeft",
+)
+"""Columns that an explanation is made of."""
 _RELAYS: Final = ("join", "fork")
 _STATES: Final = frozenset(GraphState)
 
@@ -433,14 +715,6 @@ def _waiting(row: Row, depth: int, left: int) -> Reason:
 
 def _clock_text(moment: datetime | None) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%SZ") if moment else "an unknown time"
-
-
-def _ids(row: Row, name: str) -> list[str]:
-    text = row.columns.get(name, "[]")
-    found = json.loads(str(text) or "[]")
-    if not isinstance(found, list):
-        raise IntegrityError(f"row {row.key}: column {name} is no list")
-    return [str(each) for each in found]
 
 
 def _integer(columns: Mapping[str, Value], name: str) -> int:

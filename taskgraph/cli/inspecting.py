@@ -9,11 +9,13 @@ import codecs
 import json as jsonlib
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from taskgraph import limits
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     GraphArgument,
@@ -37,13 +39,12 @@ from taskgraph.model import GraphState, TaskState
 if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.poison import PoisonMessage
-    from taskgraph.queries import Event, GraphStatus, Reason, TaskDetail, TaskStatus
+    from taskgraph.queries import Event, Explanation, GraphStatus, Listing, TaskDetail, TaskStatus
     from taskgraph.storage.tables import Row
 
 _LOG_PIECE_BYTES: Final = 1 << 20
 _LOOK_SECONDS: Final = 0.25
 _LOOK_SECONDS_MAX: Final = 1.0
-_EVERYTHING: Final = 10**9
 _STATE_ORDER: Final = (
     TaskState.FAILED,
     TaskState.EXCEPTION,
@@ -55,6 +56,8 @@ _STATE_ORDER: Final = (
 )
 _WAITING_SHOWN_MAX: Final = 20
 _CAUSES_SHOWN_MAX: Final = 50
+_WAITING_LINES_MAX: Final = 60  # over all depths: a long chain waits in thousands of steps
+_LINES_AT_ONCE: Final = 1_000
 _BODY_CHARS_SHOWN: Final = 120
 
 
@@ -103,17 +106,28 @@ def status(
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
-    """Show a graph at a glance: its state, and its tasks counted by state."""
+    """Show a graph at a glance: its state, and its tasks counted by state.
+
+    Of a graph of more than 2,000 tasks only part of those that are ready or running is looked at: "at least" says so.
+    With --json such a count is null, and atLeast has what was seen.
+    """
     session = begin(ctx, store=store, json=json, verbose=verbose)
     found = session.open(lambda app: app.queries.status(graph_id))
     if json:
-        counts = {str(each): found.counts.get(each, 0) for each in TaskState}
+        counts = {str(each): found.counts.get(each, 0 if _is_known(found, each) else None) for each in TaskState}
         session.output.document({**camel_object(found), "counts": counts})
     else:
         _print_status(session, found)
 
 
 STATUS_EXAMPLES = examples("taskgraph status nightly-2026-08-01")
+
+
+def _is_known(found: "GraphStatus", state: TaskState) -> bool:
+    """Whether it is certain how many tasks are in this state."""
+    if found.exact or state in found.counts or state in (TaskState.COMPLETED, TaskState.SKIPPED):
+        return True
+    return state in (TaskState.FAILED, TaskState.EXCEPTION) and found.failed_tasks == 0
 
 
 def _print_status(session: Session, found: "GraphStatus") -> None:
@@ -136,9 +150,19 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
     )
     for state in (each for each in TaskState if found.counts.get(each)):
         out.line(f"  {out.state(state, 14)} {found.counts[state]:>8,}")
+    if not found.exact:
+        if found.failed_tasks:
+            some = _at_least(found, TaskState.FAILED, TaskState.EXCEPTION)
+            out.line(f"  {'failed for good':15} {found.failed_tasks:>7,}{some}")
+        out.line(f"  {'unresolved':14} {found.unresolved:>8,}{_at_least(found, TaskState.RUNNING, TaskState.PENDING)}")
     if found.state == GraphState.BLOCKED:
         output.say(f"blocked by “{found.blocked_by}”" + _others(found.failed_tasks - 1))
         output.hint(f"{command_words('why', found.graph_id, found.blocked_by)}{session.store_words}")
+
+
+def _at_least(found: "GraphStatus", *states: TaskState) -> str:
+    seen = ", ".join(f"{found.at_least[each]:,} {each}" for each in states if found.at_least.get(each))
+    return f", of these at least {seen}" if seen else ""
 
 
 def _others(number: int) -> str:
@@ -188,17 +212,18 @@ def show(
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
-    """List the tasks of a graph by state: what failed, runs and waits comes first."""
+    """List the tasks of a graph by state: what failed, runs and waits comes first.
+
+    Of a graph of more than 2,000 tasks no more than --limit are read, so that these are not the first by label.
+    """
     session = begin(ctx, store=store, json=json, verbose=verbose)
-    found = session.open(
-        lambda app: app.queries.tasks(graph_id, state=str(state or ""), match=match, limit=_EVERYTHING)
-    )
+    found = session.open(lambda app: app.queries.listing(graph_id, state=str(state or ""), match=match, limit=limit))
     order = {str(each): index for index, each in enumerate(_STATE_ORDER)}
-    ordered = sorted(found, key=lambda each: (order.get(each.state, len(order)), each.label))
+    ordered = sorted(found.tasks, key=lambda each: (order.get(each.state, len(order)), each.label))
     shown = ordered[:limit]
     output = session.output
     if json:
-        output.document({"graphId": graph_id, "total": len(found), "tasks": [task_object(each) for each in shown]})
+        output.document({"graphId": graph_id, "total": found.total, "tasks": [task_object(each) for each in shown]})
         return
     if shown:
         columns = [
@@ -213,11 +238,23 @@ def show(
             columns,
             [[each.state, each.label, str(each.run), each.target, task_words(each, now)] for each in shown],
         )
-    if len(shown) < len(found):
-        output.hint(f"… and {len(found) - len(shown):,} more: --limit {len(found)}")
-    numbers = Counter(each.state for each in found)
-    summary = ", ".join(f"{numbers[each]:,} {each}" for each in _STATE_ORDER if numbers[each])
-    output.say(f"{count(len(found), 'task')}{': ' if summary else ''}{summary}")
+    if found.total is None:
+        output.hint(f"… and more: --limit {10 * limit}")
+    elif len(shown) < found.total:
+        output.hint(f"… and {found.total - len(shown):,} more: --limit {found.total}")
+    output.say(_summary(found))
+
+
+def _summary(found: "Listing") -> str:
+    if found.total is None:
+        return f"at least {count(len(found.tasks) + 1, 'task')}"
+    status = found.status
+    numbers = Counter(each.state for each in found.tasks) if status is None else status.counts
+    parts = [f"{numbers[each]:,} {each}" for each in _STATE_ORDER if numbers.get(each)]
+    if status is not None and not status.exact:
+        parts += [f"{status.failed_tasks:,} failed for good"] if status.failed_tasks else []
+        parts.append(f"{status.unresolved:,} unresolved")
+    return f"{count(found.total, 'task')}{': ' if parts else ''}{', '.join(parts)}"
 
 
 SHOW_EXAMPLES = examples("taskgraph show nightly-2026-08-01 --state failed", "taskgraph show nightly --match test/")
@@ -270,13 +307,20 @@ def task(
     ctx: typer.Context,
     graph_id: GraphArgument,
     label: LabelArgument,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Name every requirement and dependent, and not only the first ones.")
+    ] = False,
     store: StoreOption = None,
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
-    """Show everything about one task: state, runs, what it requires and who waits for it, and its definition."""
+    """Show everything about one task: state, runs, what it requires and who waits for it, and its definition.
+
+    --json has every requirement and dependent.
+    """
     session = begin(ctx, store=store, json=json, verbose=verbose)
-    found = session.open(lambda app: app.queries.task(graph_id, label))
+    edges = None if json or everything else _WAITING_SHOWN_MAX
+    found = session.open(lambda app: app.queries.task(graph_id, label, edges=edges))
     if json:
         session.output.document(
             {
@@ -301,12 +345,10 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
     one = found.status
     resolution = one.resolution or {}
     length = run_seconds(one)
-    left = set(found.requires_left)
 
-    def labels(names: Sequence[str]) -> str:
-        return safe(", ".join(names[:_WAITING_SHOWN_MAX])) + (
-            f", … {len(names) - _WAITING_SHOWN_MAX:,} more" if len(names) > _WAITING_SHOWN_MAX else ""
-        )
+    def labels(names: Sequence[str], number: int) -> str:
+        more = f", … {number - len(names):,} more (--all)" if number > len(names) else ""
+        return safe(", ".join(names)) + more
 
     output.pairs(
         [
@@ -331,9 +373,12 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
             ("deadline", moment(one.deadline)),
             ("log", safe(str(resolution.get("logsUrl", "")))),
             ("result", safe(str(resolution.get("resultUrl", "")))),
-            ("requires", labels(found.requires)),
-            ("waits for", labels(sorted(left)) if one.state == TaskState.UNSCHEDULED else ""),
-            ("dependents", labels(found.dependents)),
+            ("requires", labels(found.requires, found.requires_count)),
+            (
+                "waits for",
+                labels(found.requires_left, found.requires_left_count) if one.state == TaskState.UNSCHEDULED else "",
+            ),
+            ("dependents", labels(found.dependents, found.dependents_count)),
         ]
     )
     for record in one.runs:
@@ -356,10 +401,11 @@ def why(
 ) -> None:
     """Say why a task does not run, down to the first causes, and what to do about each."""
     session = begin(ctx, store=store, json=json, verbose=verbose)
-    found = session.open(lambda app: app.queries.why(graph_id, label))
+    found = session.open(lambda app: app.queries.explain(graph_id, label))
     if json:
-        asked = found[0].label if found else label
-        session.output.document({"graphId": graph_id, "label": asked, "reasons": [camel_object(one) for one in found]})
+        reasons = [camel_object(one) for one in found.reasons]
+        asked = found.reasons[0].label if reasons else label
+        session.output.document({"graphId": graph_id, "label": asked, "reasons": reasons, "omitted": found.omitted})
     else:
         _print_reasons(session, found)
 
@@ -367,29 +413,41 @@ def why(
 WHY_EXAMPLES = examples('taskgraph why nightly-2026-08-01 "publish"')
 
 
-def _print_reasons(session: Session, found: "Sequence[Reason]") -> None:
+def _print_reasons(session: Session, found: "Explanation") -> None:
     """Level by level; of many that only wait, the first ones. Causes are what people came for."""
     output = session.output
     out = output.out
-    causes = sum(one.cause for one in found)
+    totals = Counter((one.depth, one.cause) for one in found.reasons)
     seen: Counter[tuple[int, bool]] = Counter()
-    for one in found:
-        bound = _CAUSES_SHOWN_MAX if one.cause else _WAITING_SHOWN_MAX
+    waiting = causes = 0  # lines
+    for one in found.reasons:
         key = (one.depth, one.cause)
         seen[key] += 1
         indent = "  " * min(one.depth, 30)
+        lines = causes if one.cause else waiting
+        if lines >= (_CAUSES_SHOWN_MAX if one.cause else _WAITING_LINES_MAX):
+            continue
+        bound = _CAUSES_SHOWN_MAX if one.cause else _WAITING_SHOWN_MAX
         if seen[key] > bound:
             if seen[key] == bound + 1:
-                total = sum(each.depth == one.depth and each.cause == one.cause for each in found)
-                out.line(out.paint(f"{indent}… and {total - bound:,} more like this", "dim"))
+                out.line(out.paint(f"{indent}… and {totals[key] - bound:,} more like this", "dim"))
             continue
+        if one.cause:
+            causes += 1
+        else:
+            waiting += 1
+            if waiting == _WAITING_LINES_MAX:
+                out.line(out.paint(f"{indent}… {found.waiting:,} tasks wait in all", "dim"))
+                continue
         mark = out.paint("◆ " if out.unicode else "* ", "yellow") if one.cause else ""
         label = out.paint(safe(one.label), "bold")
         out.line(f"{indent}{mark}{out.symbol(one.state)} {label} {safe(one.text)}")
         if one.remedy:
             out.line(f"{indent}    {out.paint('→' if out.unicode else '->', 'dim')} {safe(one.remedy)}")
-    if len(found) > 1:
-        output.say(f"{count(causes, 'first cause')}, marked {'◆' if output.err.unicode else '*'}")
+    if len(found.reasons) > 1:
+        output.say(f"{count(found.causes, 'first cause')}, marked {'◆' if output.err.unicode else '*'}")
+    if found.causes > _CAUSES_SHOWN_MAX:
+        output.hint(f"… of these, {causes:,} are shown; --json lists more")
 
 
 # --- logs ------------------------------------------------------------------------------------------------------
@@ -549,6 +607,9 @@ def events(
     graph_id: GraphArgument,
     since: Annotated[int, typer.Option("--since", min=0, metavar="N", help="Only what comes after number N.")] = 0,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the graph can change no more.")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="At most so many.", show_default=False)
+    ] = None,
     store: StoreOption = None,
     json: JsonOption = False,
     verbose: VerboseOption = 0,
@@ -558,6 +619,8 @@ def events(
     With --follow and --json, every line is one event.
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
+    if follow and limit is not None:
+        raise InvalidInput("--follow goes on; it does not go with --limit")
 
     session.output.lines = follow
 
@@ -566,12 +629,11 @@ def events(
         if follow:
             async with minding_signals(lambda _: None) as stop:
                 await unless_stopped(stop, _follow_events(app, session, graph_id, since))
+        elif json:
+            events = (event_object(each) async for each in _journal(app, graph_id, since, limit))
+            await session.output.document_of({"graphId": graph_id}, "events", events)
         else:
-            found = [each async for each in _pages(app, graph_id, since)]
-            if json:
-                session.output.document({"graphId": graph_id, "events": [event_object(each) for each in found]})
-            else:
-                _print_events(session, found)
+            await _print_journal(session, _journal(app, graph_id, since, limit))
         return failures.DONE
 
     raise typer.Exit(session.open(journal))
@@ -582,11 +644,29 @@ EVENTS_EXAMPLES = examples(
 )
 
 
-async def _pages(app: "App", graph_id: str, since: int) -> AsyncIterator["Event"]:
-    while found := await app.queries.events(graph_id, since=since):
-        for each in found:
-            yield each
-        since = found[-1].sequence
+async def _journal(app: "App", graph_id: str, since: int, limit: int | None = None) -> AsyncIterator["Event"]:
+    """Event by event, a page of rows at a time: a journal may be as long as the graph is large."""
+    page_rows = limits.PAGE_ROWS_MAX if limit is None else min(limit, limits.PAGE_ROWS_MAX)
+    number = 0
+    async with aclosing(app.queries.journal(graph_id, since=since, page_rows=page_rows)) as rows:
+        async for facts in rows:
+            for each in facts:
+                if number == limit:
+                    return
+                number += 1
+                yield each
+
+
+async def _print_journal(session: Session, events: AsyncIterator["Event"]) -> None:
+    some: list[Event] = []
+    async for each in events:
+        some.append(each)
+        if len(some) == _LINES_AT_ONCE:
+            _print_events(session, some)
+            some.clear()
+        if session.output.out.closed:
+            return
+    _print_events(session, some)
 
 
 async def _follow_events(app: "App", session: Session, graph_id: str, since: int) -> None:
@@ -594,7 +674,7 @@ async def _follow_events(app: "App", session: Session, graph_id: str, since: int
     while not session.output.out.closed:
         state = await app.queries.state(graph_id)  # first, so that its last events are read after it
         before = since
-        async for each in _pages(app, graph_id, since):
+        async for each in _journal(app, graph_id, since):
             since = each.sequence
             if session.output.json:
                 session.output.json_line(event_object(each))
@@ -643,26 +723,38 @@ def rows(
     """Print the rows of a graph as they stand in the table, every column of them."""
     session = begin(ctx, store=store, json=json, verbose=verbose)
 
-    async def partition(app: "App") -> "list[Row]":
+    async def partition(app: "App") -> int:
         await app.queries.state(graph_id)
-        return [row for row in await app.queries.partition(graph_id) if row.key.startswith(prefix)]
+        async with aclosing(app.queries.rows(graph_id, prefix)) as found:
+            if json:
+                objects = (_row_object(graph_id, row) async for row in found)
+                await session.output.document_of({"graphId": graph_id}, "rows", objects)
+            else:
+                number = 0
+                async for row in found:
+                    _print_row(session, row)
+                    number += 1
+                    if session.output.out.closed:
+                        break
+                session.output.say(f"{count(number, 'row')} in partition {graph_id}")
+        return failures.DONE
 
-    found = session.open(partition)
-    output = session.output
-    if json:
-        made = [{"PartitionKey": graph_id, "RowKey": row.key, "etag": row.etag, **row.columns} for row in found]
-        output.document({"graphId": graph_id, "rows": made})
-        return
-    out = output.out
-    for row in found:
-        lines = [out.paint(safe(row.key), "bold")]
-        width = max((len(name) for name in row.columns), default=0)
-        lines += [
-            f"  {out.paint(safe(name).ljust(width), 'dim')}  {safe(_value_text(value))}"
-            for name, value in row.columns.items()
-        ]
-        out.line("\n".join(lines))
-    output.say(f"{count(len(found), 'row')} in partition {graph_id}")
+    raise typer.Exit(session.open(partition))
+
+
+def _row_object(graph_id: str, row: "Row") -> dict[str, Any]:
+    return {"PartitionKey": graph_id, "RowKey": row.key, "etag": row.etag, **row.columns}
+
+
+def _print_row(session: Session, row: "Row") -> None:
+    out = session.output.out
+    width = max((len(name) for name in row.columns), default=0)
+    lines = [out.paint(safe(row.key), "bold")]
+    lines += [
+        f"  {out.paint(safe(name).ljust(width), 'dim')}  {safe(_value_text(value))}"
+        for name, value in row.columns.items()
+    ]
+    out.line("\n".join(lines))
 
 
 ROWS_EXAMPLES = examples("taskgraph rows nightly-2026-08-01 --prefix task:", "taskgraph rows nightly-2026-08-01 --json")

@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
@@ -37,6 +37,7 @@ _JOINERS: Final = frozenset("\u200c\u200d")  # of emoji and of Persian script: t
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _COLUMN_CHARS_MIN: Final = 12
 _GAP: Final = "  "
+_ITEMS_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +341,27 @@ class Output:
     def document(self, value: Any) -> None:
         """One JSON document."""
         self.out.line(json_text(value, ascii_only=not self.out.unicode))
+
+    async def document_of(self, head: Mapping[str, Any], name: str, items: AsyncIterable[Any]) -> None:
+        """One JSON document whose last member lists very many values, written as they come."""
+        ascii_only = not self.out.unicode
+        # An error among the first of them is an error, and no broken document.
+        beginning = json_text({**head, name: []}, ascii_only=ascii_only).removesuffix("]\n}")
+        some: list[str] = []
+        written = False
+        async for item in items:
+            text = json_text(item, ascii_only=ascii_only)
+            some.append("    " + text.replace("\n", "\n    "))
+            if len(some) == _ITEMS_AT_ONCE:
+                self.out.write((",\n" if written else f"{beginning}\n") + ",\n".join(some))
+                written = True
+                some.clear()
+                if self.out.closed:
+                    return
+        if some:
+            self.out.write((",\n" if written else f"{beginning}\n") + ",\n".join(some))
+            written = True
+        self.out.line("\n  ]\n}" if written else f"{beginning}]\n}}")
 
     def json_line(self, value: Any) -> None:
         """One line of JSON."""

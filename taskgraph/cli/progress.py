@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from taskgraph.executors import Executor, Outcome, Work, WriteLog
     from taskgraph.queries import Event
 
-_PAGE: Final = 1_000
 _POLL_SECONDS_MIN: Final = 0.5
 _POLL_SECONDS_MAX: Final = 5.0
 _POLL_SHARE: Final = 20  # reading the journal takes at most one part in so many of the time
@@ -404,15 +403,14 @@ class Follower:
         """Read what has come since the last time. Raises NotFound, StorageUnavailable."""
         tally = self.tally
         row = await self._app.queries.graph_row(tally.graph_id)
-        while True:
-            # The graph row is read first, so the journal is never behind what the row says.
-            events = await self._app.queries.events(tally.graph_id, since=tally.sequence, limit=_PAGE)
-            tally.take(events)
-            self.extended |= any(event.kind == "graph-extended" for event in events)
-            if not self._history:
-                self._display.events(events)
-            if len(events) < _PAGE:
-                break
+        # The graph row is read first, so the journal is never behind what the row says. Of the journal only those rows
+        # are read that were not there the last time.
+        async with contextlib.aclosing(self._app.queries.journal(tally.graph_id, since=tally.sequence)) as rows:
+            async for events in rows:
+                tally.take(events)
+                self.extended |= any(event.kind == "graph-extended" for event in events)
+                if not self._history:
+                    self._display.events(events)
         self._history = False
         tasks = row.columns.get("tasks", 0)
         tally.tasks = tasks if isinstance(tasks, int) else 0

@@ -252,7 +252,8 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
             fresh = str(submission.outcome) == "created"
         elif await app.queries.state(graph_id) == GraphState.SUBMITTING:
             raise Refused(f"graph {graph_id} was never submitted to its end; run it again with its FILE", "submitting")
-        targets = order.targets or await targets_of(app, graph_id)
+        document = order.document if fresh else None
+        targets = order.targets or await targets_of(app, graph_id, document)
         worker = app.worker(order.executors, targets=targets, slots=order.slots)
         display = display_for(output, app.clock)
         async with following(app, graph_id, display, lambda: order.board.of(graph_id), fresh=fresh) as follower:
@@ -288,12 +289,12 @@ async def _submit(app: "App", session: Session, graph_id: str, document: "GraphD
     return submission
 
 
-async def targets_of(app: "App", graph_id: str) -> list[str]:
-    """Every target that a task of the graph goes to, the default one first."""
-    from taskgraph.storage.tables import Range, query_all
-
-    rows = await query_all(app.tables, graph_id, Range("task:", "task;", select=("target",)))
-    found = {str(row.columns.get("target", _DEFAULT_TARGET)) for row in rows}
+async def targets_of(app: "App", graph_id: str, document: "GraphDocument | None" = None) -> list[str]:
+    """Every target that a task of the graph goes to, the default one first. document: all that the graph has."""
+    if document is not None:
+        found = {str(node.task.get("target", _DEFAULT_TARGET)) for node in document.tasks.values()}
+    else:
+        found = await app.queries.targets(graph_id)
     return [_DEFAULT_TARGET, *sorted(found - {_DEFAULT_TARGET})]
 
 

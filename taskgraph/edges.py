@@ -1,0 +1,113 @@
+"""The logical edges of tasks, looked up through joins and forks, in as few reads as there are.
+
+What this room is for: answering "which tasks does this one require, wait for, and who waits for it" where a task may
+have tens of thousands of edges. Relays are read when an edge leads through them, once, and many of one task by their
+range; labels are read one by one or by pages, whichever is less. It never writes, and keeps nothing longer than the
+question that it was made for.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from taskgraph import limits
+from taskgraph.errors import IntegrityError
+from taskgraph.model import GRAPH, is_relay, owner_of, row_key
+from taskgraph.storage.tables import Range, Row, Tables, prefix
+
+_LISTS = ("requires", "requiresLeft", "dependents")
+
+
+def references(row: Row, name: str) -> list[str]:
+    """A column that lists references. Raises IntegrityError for one that does not."""
+    found = json.loads(str(row.columns.get(name, "[]")) or "[]")
+    if not isinstance(found, list):
+        raise IntegrityError(f"row {row.key}: column {name} is no list")
+    return [str(each) for each in found]
+
+
+class Edges:
+    """The edges of one graph, as far as one question needs them."""
+
+    def __init__(self, tables: Tables, graph_id: str, relays: dict[str, Row | None] | None = None) -> None:
+        self._tables = tables
+        self._graph_id = graph_id
+        self._relays: dict[str, Row | None] = {} if relays is None else relays  # by key; None: there is no such row
+        self.reads = 0  # rows read one by one so far
+
+    async def required(self, listed: Iterable[str], *, left: bool = False) -> list[str]:
+        """TaskIds behind a requirement list, through joins. left: only those that are not fulfilled yet."""
+        found: dict[str, None] = {}
+        todo = list(listed)
+        while todo:
+            joins = [each for each in todo if is_relay(each)]
+            found.update(dict.fromkeys(each for each in todo if not is_relay(each)))
+            todo = [
+                each
+                for row in await self._load(joins)
+                for each in references(row, "requiresLeft" if left else "requires")
+            ]
+        return list(found)
+
+    async def dependents(self, listed: Iterable[str]) -> list[str]:
+        """TaskIds behind a dependents list, through forks; a join stands for the task it works for."""
+        found: dict[str, None] = {}
+        todo = list(listed)
+        while todo:
+            forks = [each for each in todo if each.startswith("fork:")]
+            owners = [owner_of(each) for each in todo if not each.startswith("fork:")]
+            found.update(dict.fromkeys(each for each in owners if each != GRAPH))
+            todo = [each for row in await self._load(forks) for each in references(row, "dependents")]
+        return list(found)
+
+    async def _load(self, relays: Iterable[str]) -> list[Row]:
+        """The rows of relays, those that exist."""
+        wanted = [row_key(each) for each in relays]
+        missing = [key for key in wanted if key not in self._relays]
+        if len(missing) > limits.READ_ALONE_MAX:
+            # Of one task there may be hundreds, and they lie side by side.
+            for owner, number in Counter(key.split(":", 2)[1] for key in missing).items():
+                if number > limits.READ_ALONE_MAX:
+                    await self._load_range(f"{missing[0].partition(':')[0]}:{owner}:")
+            missing = [key for key in missing if key not in self._relays]
+        if missing:
+            self.reads += len(missing)
+            self._relays.update(zip(missing, await self._tables.get(self._graph_id, missing), strict=True))
+        return [row for key in wanted if (row := self._relays[key]) is not None]
+
+    async def _load_range(self, start: str) -> None:
+        continuation: str | None = None
+        while True:
+            page = await self._tables.query(self._graph_id, prefix(start, select=_LISTS), continuation=continuation)
+            self._relays.update((row.key, row) for row in page.rows)
+            continuation = page.continuation
+            if continuation is None:
+                return
+
+    async def labels(self, task_ids: Iterable[str], tasks: int) -> dict[str, str]:
+        """The label of each task; its id where there is no row. tasks: how many the graph has."""
+        wanted = list(dict.fromkeys(task_ids))
+        if len(wanted) <= worth_pages(tasks):
+            rows: Sequence[Row | None] = await self._tables.get(self._graph_id, [row_key(each) for each in wanted])
+            return {each: _label(row, each) for each, row in zip(wanted, rows, strict=True)}
+        found = dict.fromkeys(wanted, "")
+        continuation: str | None = None
+        while True:
+            every = Range("task:", "task;", select=("label",))
+            page = await self._tables.query(self._graph_id, every, continuation=continuation)
+            for row in page.rows:
+                own = row.key.removeprefix("task:")
+                if own in found:
+                    found[own] = _label(row, own)
+            continuation = page.continuation
+            if continuation is None:
+                return {each: label or each for each, label in found.items()}
+
+
+def _label(row: Row | None, own: str) -> str:
+    return str(row.columns.get("label", own)) if row else own
+
+
+def worth_pages(tasks: int) -> int:
+    """So many rows of a graph of so many tasks are read one by one; for more, pages of all of them cost less."""
+    return limits.READ_PAGE_WORTH * (tasks // limits.PAGE_ROWS_MAX + 1)
