@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -86,18 +86,19 @@ class Peer:
         self._process = process
 
     @classmethod
-    async def start(cls, engine: Engine, peers: Path, homes: Path, log: Path, trace: Path | None = None) -> "Peer":
-        """Start an engine, and wait until it is ready. Raises PeerFailed."""
+    async def start(cls, engine: Engine, plan: "Plan", folder: Path, trace: Path | None = None) -> "Peer":
+        """Start an engine, and wait until it is ready. folder: for its temporary files. Raises PeerFailed."""
         environment = {name: value for name, value in os.environ.items() if name not in ("PEER_TRACE", "PYTHONPATH")}
+        environment["TMPDIR"] = str(folder)
         if not engine.ours:
             environment["PYTHONDONTWRITEBYTECODE"] = "1"  # their folder is not ours to write to
             environment["PYTHONWARNINGS"] = "ignore"
         if trace is not None:
             environment["PEER_TRACE"] = str(trace)
-        with log.open("ab") as words:
+        with plan.log.open("ab") as words:
             process = await asyncio.create_subprocess_exec(
-                *engine.command(peers, homes),
-                cwd=ROOT if engine.ours else tempfile.gettempdir(),
+                *engine.command(plan.peers, plan.homes),
+                cwd=ROOT if engine.ours else folder,
                 env=environment,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -167,6 +168,18 @@ class Peer:
         await self._process.wait()
 
 
+@contextlib.asynccontextmanager
+async def running(engine: Engine, plan: "Plan", *, tracing: bool = False) -> AsyncIterator[tuple[Peer, Path]]:
+    """One engine, ready, and the file of its traces; all that it has left is removed. Raises PeerFailed."""
+    with tempfile.TemporaryDirectory(prefix="taskgraph-peers-", ignore_cleanup_errors=True) as folder:
+        trace = Path(folder, "trace")
+        peer = await Peer.start(engine, plan, Path(folder), trace if tracing else None)
+        try:
+            yield peer, trace
+        finally:
+            await peer.close()
+
+
 # --- measuring -------------------------------------------------------------------------------------------------
 
 
@@ -225,21 +238,17 @@ class Comparison:
                 return
             # The first is to blame for whatever goes wrong before it has begun: so this comes to an end.
             cell = wanted[0]
-            peer: Peer | None = None
             try:
-                peer = await Peer.start(engine, self._plan.peers, self._plan.homes, self._plan.log)
-                for _ in range(_WARMING):
-                    await peer.run(fan(5), self._plan.cap)
-                for cell in wanted:
-                    if time.monotonic() > self._plan.until:
-                        break
-                    await self._run(peer, cell)
+                async with running(engine, self._plan) as (peer, _):
+                    for _ in range(_WARMING):
+                        await peer.run(fan(5), _READY_SECONDS)
+                    for cell in wanted:
+                        if time.monotonic() > self._plan.until:
+                            break
+                        await self._run(peer, cell)
             except PeerFailed as error:
                 cell.failed = str(error)
                 self._say(f"{cell.engine} {cell.shape}: {cell.failed}")
-            finally:
-                if peer is not None:
-                    await peer.close()
 
     async def _run(self, peer: Peer, cell: Cell) -> None:
         smaller = self.cells.get((cell.engine, SMALLER.get(cell.shape, "")))
@@ -267,20 +276,14 @@ async def check(plan: Plan, engines: Sequence[Engine], say: Callable[[str], None
     graph = layers(4, 5)
     good = True
     for engine in engines:
-        with tempfile.TemporaryDirectory(prefix="taskgraph-peers-") as folder:
-            trace = Path(folder, "trace")
-            peer: Peer | None = None
-            try:
-                peer = await Peer.start(engine, plan.peers, plan.homes, plan.log, trace)
-                figures = await peer.run(graph, plan.cap)
+        try:
+            async with running(engine, plan, tracing=True) as (peer, trace):
+                figures = await peer.run(graph, _READY_SECONDS)
                 told = [label for label in (trace.read_text() if trace.exists() else "").split() if label in graph]
-                wrong = "" if engine.ours and not told else _wrong_order(graph, told)
-                words = wrong or f"good in {figures['seconds']:.2f} s" + ("" if told else ", by its own word")
-            except PeerFailed as error:
-                wrong = words = str(error)
-            finally:
-                if peer is not None:
-                    await peer.close()
+            wrong = "" if engine.ours and not told else _wrong_order(graph, told)
+            words = wrong or f"good in {figures['seconds']:.2f} s" + ("" if told else ", by its own word")
+        except PeerFailed as error:
+            wrong = words = str(error)
         good = good and not wrong
         say(f"{engine.name}: {words}")
     return good
@@ -307,9 +310,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--engines", default="", metavar="A,B", help="default: all; celery means all of celery/…")
     made.add_argument("--shapes", default=",".join(SHAPES), metavar="A,B", help=f"default: {','.join(SHAPES)}")
     made.add_argument("--rounds", type=int, default=3, metavar="N")
-    made.add_argument("--cap", type=float, default=60.0, metavar="S", help="a run of more than S seconds is given up")
+    made.add_argument("--cap", type=float, default=45.0, metavar="S", help="a run of more than S seconds is given up")
     made.add_argument("--once", type=float, default=30.0, metavar="S", help="one of more than S is not repeated")
-    made.add_argument("--minutes", type=float, default=25.0, metavar="M", help="no run begins after M minutes")
+    made.add_argument("--minutes", type=float, default=21.0, metavar="M", help="no run begins after M minutes")
     made.add_argument("--out", type=Path, default=KEPT, metavar="NAME", help="writes NAME.md and NAME.json")
     made.add_argument("--check", action="store_true", help="instead: does each engine run each task once, in order?")
     return made

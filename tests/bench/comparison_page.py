@@ -50,7 +50,9 @@ _HEAD: Final = """\
 The same graphs on taskgraph and on engines that one might take instead, in turn, in one run on one machine, each in an
 environment of its own. Tasks do nothing, so what is left is what an engine costs. `chain-1` is one task alone.
 
-    python -m tests.bench.comparison PEERS --homes HOMES
+```sh
+.venv/bin/python -m tests.bench.comparison PEERS --homes HOMES
+```
 
 PEERS is a folder of programs that give graphs to one engine each, HOMES their virtual environments; what they say to
 each other is in `tests/bench/peer.py`. Written by this command; do not edit.

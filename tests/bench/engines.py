@@ -57,6 +57,7 @@ class Engine:
 _NORMAL: Final = (PROCESS, "SQLite, WAL, `synchronous=NORMAL`, its default")
 _SNAPSHOTS: Final = (NOTHING, "Redis with snapshots and no append-only file, as Debian ships it; early acknowledgement")
 
+# The slow ones last: they are what a run does not come to if its time is over.
 ENGINES: Final = (
     Engine("taskgraph/noop", "", (), "executor `noop`, embedded store", _NORMAL),
     Engine(
@@ -74,36 +75,24 @@ ENGINES: Final = (
         "executor `noop`, storage emulator",
         (PROCESS, "On Azure: replicated storage; here the emulator, tables in memory and queues on disk"),
     ),
+    Engine("taskgraph/true", "", (), '`["true"]`, embedded store; its process is up', _NORMAL, "build"),
     Engine(
-        "dbos/steps-sqlite",
-        "dbos",
-        ("dbos",),
-        "a coroutine; one workflow, a checkpointed step per task",
-        (DISK, "SQLite with its own defaults: rollback journal, `synchronous=FULL`"),
+        "taskgraph/true-anew",
+        "",
+        (),
+        '`["true"]`, embedded store; `scripts/taskgraph run` from start to exit, a new store',
+        _NORMAL,
+        "build",
     ),
     Engine(
-        "dbos/queue-sqlite",
-        "dbos",
-        ("dbos",),
-        "a queued child workflow per task, a barrier between levels; polled every 10 ms",
-        (DISK, "SQLite with its own defaults: rollback journal, `synchronous=FULL`"),
-        slower=True,
+        "ninja",
+        "",
+        (),
+        "`sh -c true`; `ninja -j2` from start to exit",
+        (PROCESS, "A log line per task, never synced"),
+        "build",
     ),
-    Engine(
-        "celery/counters",
-        "celery",
-        ("celery", "redis"),
-        "a call in one of two worker processes; tasks count their dependents down in Redis",
-        _SNAPSHOTS,
-    ),
-    Engine(
-        "celery/canvas",
-        "celery",
-        ("celery", "redis"),
-        "a call in one of two worker processes; a chain of groups, a barrier between levels",
-        _SNAPSHOTS,
-        slower=True,
-    ),
+    Engine("make", "", (), "`true`; `make -j2` from start to exit", (NOTHING, "No record at all"), "build"),
     Engine(
         "restate/steps",
         "restate",
@@ -133,11 +122,34 @@ ENGINES: Final = (
         (NOTHING, "All in memory"),
     ),
     Engine(
-        "prefect/flow",
-        "prefect",
-        ("prefect",),
-        "a call in a thread of the flow; to the flow's return, states reach the server later",
-        (NOTHING, "States go to a server on SQLite; a flow that dies starts over"),
+        "celery/counters",
+        "celery",
+        ("celery", "redis"),
+        "a call in one of two worker processes; tasks count their dependents down in Redis",
+        _SNAPSHOTS,
+    ),
+    Engine(
+        "celery/canvas",
+        "celery",
+        ("celery", "redis"),
+        "a call in one of two worker processes; a chain of groups, a barrier between levels",
+        _SNAPSHOTS,
+        slower=True,
+    ),
+    Engine(
+        "dbos/steps-sqlite",
+        "dbos",
+        ("dbos",),
+        "a coroutine; one workflow, a checkpointed step per task",
+        (DISK, "SQLite with its own defaults: rollback journal, `synchronous=FULL`"),
+    ),
+    Engine(
+        "dbos/queue-sqlite",
+        "dbos",
+        ("dbos",),
+        "a queued child workflow per task, a barrier between levels; polled every 10 ms",
+        (DISK, "SQLite with its own defaults: rollback journal, `synchronous=FULL`"),
+        slower=True,
     ),
     Engine(
         "luigi/w1",
@@ -154,24 +166,13 @@ ENGINES: Final = (
         (PROCESS, "An empty file per task, never synced"),
         slower=True,
     ),
-    Engine("taskgraph/true", "", (), '`["true"]`, embedded store; its process is up', _NORMAL, "build"),
     Engine(
-        "taskgraph/true-anew",
-        "",
-        (),
-        '`["true"]`, embedded store; `scripts/taskgraph run` from start to exit, a new store',
-        _NORMAL,
-        "build",
+        "prefect/flow",
+        "prefect",
+        ("prefect",),
+        "a call in a thread of the flow; to the flow's return, states reach the server later",
+        (NOTHING, "States go to a server on SQLite; a flow that dies starts over"),
     ),
-    Engine(
-        "ninja",
-        "",
-        (),
-        "`sh -c true`; `ninja -j2` from start to exit",
-        (PROCESS, "A log line per task, never synced"),
-        "build",
-    ),
-    Engine("make", "", (), "`true`; `make -j2` from start to exit", (NOTHING, "No record at all"), "build"),
 )
 
 

@@ -80,7 +80,7 @@ def test_an_unknown_engine_is_refused_in_words() -> None:
 def test_engines_are_chosen_by_name_or_by_family() -> None:
     ours = {engine.name.partition("/")[2] for engine in ENGINES if engine.ours}
     assert ours == set(VARIANTS)
-    assert [engine.name for engine in chosen(["celery", "ninja"])] == ["celery/counters", "celery/canvas", "ninja"]
+    assert [engine.name for engine in chosen(["celery", "ninja"])] == ["ninja", "celery/counters", "celery/canvas"]
 
 
 def test_the_graph_of_ours_is_the_one_that_was_given() -> None:
@@ -126,8 +126,9 @@ def test_who_is_faster_is_told_of_those_that_survive_as_much() -> None:
         "luigi/w1 on fan-10 (4.0 times)",
     ]
     assert behind(engines, shapes, cells, "taskgraph/noop-full", DISK) == ["dbos/steps-sqlite on fan-10 (3.0 times)"]
-    *_, dask, luigi = ratios_text(engines, shapes, cells, "taskgraph/noop").splitlines()
-    assert (dask.split(), luigi.split()) == (["|", "dask/graph", "|", "0.05", "|"], ["|", "luigi/w1", "|", "0.25", "|"])
+    ratios = [line.split() for line in ratios_text(engines, shapes, cells, "taskgraph/noop").splitlines()]
+    assert ["|", "dask/graph", "|", "0.05", "|"] in ratios
+    assert not any("taskgraph/noop-full" in line for line in ratios), "one of ours is no other engine"
     machine = {"cores": 2, "cpu": "a processor", "memoryGibibytes": 8, "system": "Linux", "load": 0.5}
     about = {"began": "A", "ended": "B", "machine": machine, "versions": {}, "rounds": 1, "once": 1.0, "cap": 2.0}
     text = text_of({**about, "late": True, "minutes": 5.0}, engines, shapes, cells)
