@@ -4,6 +4,7 @@ import base64
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from taskgraph.messages import (
     Message,
     Rerun,
     RunTasks,
+    Seen,
     TaskCompleted,
     TaskFailed,
     TaskResult,
@@ -39,6 +41,10 @@ MESSAGES: list[tuple[str, Message]] = [
     ("task-completed", TaskCompleted("g-1", (DONE,))),
     ("task-failed", TaskFailed("g-1", (LOST, TaskResult(IDS[2], 0, "c", ENDED, {"failed": True})))),
     ("run-tasks", RunTasks("g-1", "big-one", ((IDS[0], 0), (IDS[1], 7)))),
+    ("run-tasks", RunTasks("g-1", "big-one", ((IDS[0], 0), (IDS[1], 7)), {IDS[1]: Seen('W/"1"', "é", "{}", IDS[2])})),
+    ("run-tasks", RunTasks("g-1", "big-one", ((IDS[0], 0),), {IDS[0]: Seen("e", "", "{}")})),
+    ("task-completed", TaskCompleted("g-1", (DONE, replace(DONE, task=IDS[1], etag="e2", over="e1")), "worker-7")),
+    ("task-failed", TaskFailed("g-1", (replace(LOST, etag="e2", over="e1"),))),
 ]
 
 
@@ -299,3 +305,87 @@ def test_an_item_that_is_too_large_by_itself_is_refused():
 def test_what_plainly_is_a_date_time_is_one(text: str):
     assert schemas.parse_date_time(text).utcoffset() is not None
     assert schemas.is_date_time(text)
+
+
+# --- hints -------------------------------------------------------------------------------------------------------
+
+
+def run_of(**more: Any) -> str:
+    entry = {"task": IDS[0], "run": 0, "etag": "e", "label": "l", "definition": "{}", **more}
+    entry = {name: value for name, value in entry.items() if value is not None}
+    return json.dumps({"version": 1, "type": "run-tasks", "graph": "g", "target": "t", "tasks": [entry]})
+
+
+def result_of(**more: Any) -> str:
+    entry = {"task": IDS[0], "run": 0, "claim": "c", "ended": ENDED, "resolution": {"failed": False}, **more}
+    entry = {name: value for name, value in entry.items() if value is not None}
+    return json.dumps({"version": 1, "type": "task-completed", "graph": "g", "tasks": [entry]})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"etag": ""},
+        {"etag": "e" * 129},
+        {"etag": 1},
+        {"label": None},
+        {"label": 1},
+        {"definition": None},
+        {"definition": "{"},
+        {"definition": "x" * (limits.INLINE_DEFINITION_CHARS_MAX + 1)},
+        {"next": ""},
+        {"next": "nobody"},
+        {"next": None, "label": "x" * (2 * limits.LABEL_CHARS_MAX + 1)},
+    ],
+    ids=str,
+)
+def test_what_a_work_message_says_of_a_task_is_checked(more: dict[str, Any]):
+    assert isinstance(parse(run_of()), RunTasks)
+    with pytest.raises(InvalidMessage):
+        parse(run_of(**more))
+
+
+@pytest.mark.parametrize("more", [{"etag": 1}, {"over": 1}, {"etag": "e" * 129}, {"over": "e" * 129}, {"etag": []}])
+def test_what_a_result_says_of_rows_is_checked(more: dict[str, Any]):
+    with pytest.raises(InvalidMessage):
+        parse(result_of(**more))
+
+
+@pytest.mark.parametrize("more", [{"etag": None}, {"etag": None, "label": None, "definition": None}])
+def test_without_the_etag_nothing_was_seen(more: dict[str, Any]):
+    """A version before says nothing of what it saw, and the rows are read."""
+    message = parse(run_of(**more))
+    assert isinstance(message, RunTasks)
+    assert message.seen == {}
+    assert message.tasks == ((IDS[0], 0),)
+
+
+@pytest.mark.parametrize("hints", [{"etag": "e"}, {"over": "e"}, {"etag": "", "over": "e"}])
+def test_of_a_result_both_etags_are_said_or_none(hints: dict[str, str]):
+    """One alone says nothing: what a row has become is known to whoever knows what it was."""
+    result = replace(DONE, **hints)
+    (entry,) = to_object(TaskCompleted("g", (result,)))["tasks"]
+    assert not {"etag", "over"} & entry.keys()
+
+
+def test_hints_are_no_part_of_what_a_message_is_about():
+    """Two messages that ask for the same tasks hash alike, whatever they say of them."""
+    one = RunTasks("g", "t", ((IDS[0], 0),), {IDS[0]: Seen("e", "l", "{}")})
+    assert hash(one) == hash(RunTasks("g", "t", ((IDS[0], 0),)))
+
+
+@pytest.mark.parametrize("worker", [1, None, "w" * 256, ["w"]])
+def test_the_name_of_a_worker_is_a_short_text(worker: Any):
+    text = json.dumps({**json.loads(result_of()), "worker": worker})
+    with pytest.raises(InvalidMessage):
+        parse(text)
+
+
+def test_messages_with_long_hints_are_parted_by_their_size():
+    definition = json.dumps({"payload": {"x": "é" * 900}})
+    items = [(task, Seen("e" * 128, "l", definition)) for task in IDS[:32]]
+    made = bundles(lambda part: RunTasks("g", "t", tuple((t, 0) for t, _ in part), dict(part)), items)
+    assert len(made) > 1
+    assert all(len(to_text(message)) <= limits.MESSAGE_BYTES_MAX for message in made)
+    assert [task for message in made for task, _ in message.tasks] == IDS[:32]  # type: ignore[union-attr, misc]
+    assert {task for message in made for task in message.seen} == set(IDS[:32])  # type: ignore[union-attr]

@@ -1,0 +1,268 @@
+"""Kept rows: what is read alone and what by pages, that both give the same, and how much is kept for how long."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from taskgraph import limits
+from taskgraph.kept import KeptRows
+from taskgraph.storage.tables import Insert, Merge, Page, Range, Row
+from tests.simulation.memory import MemoryTables
+
+
+class Watched(MemoryTables):
+    """Remembers what is read, and gives pages of a few rows if it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alone: list[list[str]] = []
+        self.pages: list[Range] = []
+        self.page_rows = 1_000
+
+    async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
+        self.alone.append(list(keys))
+        return await super().get(partition, keys)
+
+    async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
+        self.pages.append(rows)
+        return await super().query(partition, rows, limit=min(limit, self.page_rows), continuation=continuation)
+
+
+@pytest.fixture
+def tables() -> Watched:
+    return Watched()
+
+
+@pytest.fixture
+def kept(tables: Watched) -> KeptRows:
+    return KeptRows(tables)
+
+
+def task(number: int) -> str:
+    return f"task:{number:05}"
+
+
+async def put(tables: Watched, keys: Sequence[str], state: str = "unscheduled", graph: str = "g") -> None:
+    for start in range(0, len(keys), 100):
+        await tables.commit(graph, [Insert(key, {"state": state}) for key in keys[start : start + 100]])
+
+
+# --- alone, or by pages ------------------------------------------------------------------------------------------
+
+
+async def test_a_few_rows_are_read_alone(kept: KeptRows, tables: Watched) -> None:
+    few = [task(number) for number in range(limits.READ_ALONE_MAX)]
+    await put(tables, few)
+    known = kept.of("g")
+    await kept.load("g", known, reversed(few))
+    assert tables.alone == [few]
+    assert tables.pages == []
+    assert known.rows == tables.partitions["g"]
+
+
+@pytest.mark.parametrize("kind", ["task:", "join:", "fork:"])
+async def test_many_rows_that_lie_together_are_read_as_a_page_with_what_lies_between(
+    kept: KeptRows, tables: Watched, kind: str
+) -> None:
+    keys = [f"{kind}{number:05}" for number in range(40)]
+    await put(tables, keys)
+    known = kept.of("g")
+    await kept.load("g", known, keys[10:30:2])
+    assert tables.alone == []
+    assert tables.pages == [Range(keys[10], f"{keys[28]}!")]
+    assert sorted(known.rows) == keys[10:29]
+
+
+async def test_what_has_completed_is_not_kept_unless_it_was_asked_for(kept: KeptRows, tables: Watched) -> None:
+    keys = [task(number) for number in range(20)]
+    await put(tables, keys, "completed")
+    known = kept.of("g")
+    await kept.load("g", known, keys[::2])
+    assert sorted(known.rows) == keys[::2]
+
+
+async def test_rows_of_other_kinds_are_always_read_alone(kept: KeptRows, tables: Watched) -> None:
+    others = [f"request:{number}" for number in range(20)]
+    await put(tables, [*others, "task-graph"])
+    known = kept.of("g")
+    await kept.load("g", known, [*others, "task-graph"])
+    assert tables.pages == []
+    assert known.rows == tables.partitions["g"]
+
+
+async def test_each_kind_of_row_is_looked_at_by_itself(kept: KeptRows, tables: Watched) -> None:
+    tasks, joins = [task(number) for number in range(10)], [f"join:{number}:0" for number in range(2)]
+    await put(tables, [*tasks, *joins, "task-graph"])
+    known = kept.of("g")
+    await kept.load("g", known, [*tasks, *joins, "task-graph"])
+    assert tables.pages == [Range(tasks[0], f"{tasks[-1]}!")]
+    assert tables.alone == [[*joins, "task-graph"]] or tables.alone == [["task-graph", *joins]]
+    assert known.rows == tables.partitions["g"]
+
+
+async def test_pages_in_which_little_is_found_are_read_no_more(kept: KeptRows, tables: Watched) -> None:
+    tables.page_rows = 50
+    keys = [task(number) for number in range(3_000)]
+    await put(tables, keys)
+    known = kept.of("g")
+    for start in range(12):
+        await kept.load("g", known, keys[start::400])
+    assert len([page for page in tables.pages if page.end != "task;"]) == 3, "from key to key"
+    assert all(known.rows[key] == tables.partitions["g"][key] for start in range(12) for key in keys[start::400])
+
+
+async def test_rows_read_one_here_and_one_there_are_in_the_end_read_as_pages_of_all(
+    kept: KeptRows, tables: Watched
+) -> None:
+    keys = [task(number) for number in range(500)]
+    await put(tables, keys)
+    rng = random.Random(1)
+    order = rng.sample(keys, 200)
+    known = kept.of("g")
+    for key in order:
+        if key not in known.rows:
+            await kept.load("g", known, [key])
+    assert len(tables.alone) <= 2 * limits.READ_PAGE_WORTH
+    assert len(tables.pages) <= 2
+    assert all(known.rows[key] == tables.partitions["g"][key] for key in order)
+
+
+async def test_what_was_covered_once_and_dropped_since_is_read_alone(kept: KeptRows, tables: Watched) -> None:
+    """It would come again with much else."""
+    keys = [task(number) for number in range(500)]
+    await put(tables, keys)
+    known = kept.of("g")
+    for key in keys[::50]:
+        await kept.load("g", known, [key])
+    pages = len(tables.pages)
+    assert pages
+    known.rows.clear()
+    for key in keys[::10]:
+        await kept.load("g", known, [key])
+    assert len(tables.pages) == pages
+
+
+async def test_a_page_does_not_put_an_old_row_over_one_that_was_written_meanwhile(
+    kept: KeptRows, tables: Watched
+) -> None:
+    keys = [task(number) for number in range(20)]
+    await put(tables, keys)
+    known = kept.of("g")
+    newer = Row(keys[5], "newer", {"state": "running"})
+    known.rows[keys[5]] = newer
+    await kept.load("g", known, keys[::2])
+    assert known.rows[keys[5]] is newer
+    await kept.load("g", known, keys[1::2])
+    assert known.rows[keys[5]] == tables.partitions["g"][keys[5]], "it was asked for"
+
+
+@pytest.mark.parametrize("page_rows", [3, 10, 1_000])
+@pytest.mark.parametrize("seed", range(12))
+async def test_however_rows_are_read_they_are_what_stands_there(
+    kept: KeptRows, tables: Watched, seed: int, page_rows: int
+) -> None:
+    rng = random.Random(seed)
+    tables.page_rows = page_rows
+    every = [f"{kind}{number:04}" for kind in ("task:", "join:", "fork:", "request:") for number in range(120)]
+    present = sorted(rng.sample(every, 300))
+    await put(tables, present)
+    known = kept.of("g")
+    for _ in range(25):
+        start = rng.randrange(len(every))
+        near = every[start : start + 60]
+        wanted = set(rng.sample(near if rng.random() < 0.5 else every, rng.randint(1, min(30, len(near)))))
+        for key in rng.sample(present, 10):  # others write
+            row = tables.partitions["g"][key]
+            await tables.commit("g", [Merge(key, row.etag, {"state": rng.choice(("running", "completed"))})])
+        await kept.load("g", known, wanted)
+        assert {key: known.rows[key] for key in wanted} == {key: tables.partitions["g"].get(key) for key in wanted}
+        if rng.random() < 0.3:
+            known.forget_absent()
+            assert None not in known.rows.values()
+        for key in rng.sample(sorted(known.rows), len(known.rows) // 3):
+            del known.rows[key]
+
+
+# --- absence -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 20], ids=["alone", "page"])
+async def test_an_absence_is_forgotten_with_the_transition(kept: KeptRows, tables: Watched, count: int) -> None:
+    keys = [task(number) for number in range(count)]
+    await put(tables, keys[1::2])
+    known = kept.of("g")
+    await kept.load("g", known, keys)
+    assert [key for key, row in known.rows.items() if row is None] == keys[::2]
+    known.forget_absent()
+    assert sorted(known.rows) == keys[1::2]
+    await put(tables, keys[::2])
+    await kept.load("g", known, keys)
+    assert known.rows == tables.partitions["g"]
+
+
+async def test_a_page_that_is_cut_short_says_nothing_of_what_lies_behind_it(kept: KeptRows, tables: Watched) -> None:
+    tables.page_rows = 5
+    keys = [task(number) for number in range(30)]
+    await put(tables, keys)
+    known = kept.of("g")
+    await kept.load("g", known, keys[::3])
+    assert {key: known.rows[key] for key in keys[::3]} == {key: tables.partitions["g"][key] for key in keys[::3]}
+
+
+# --- how much, for how long --------------------------------------------------------------------------------------
+
+
+async def test_rows_are_kept_by_graph(kept: KeptRows, tables: Watched) -> None:
+    for graph in "gh":
+        await put(tables, [task(1)], graph=graph)
+        await kept.load(graph, kept.of(graph), [task(1)])
+    assert kept.of("g").rows == tables.partitions["g"]
+    assert kept.of("h").rows == tables.partitions["h"]
+    kept.forget("g")
+    kept.forget("nobody")
+    assert kept.of("g").rows == {}
+    assert kept.of("h").rows == tables.partitions["h"]
+
+
+async def test_what_others_of_the_process_wrote_is_not_kept(kept: KeptRows, tables: Watched) -> None:
+    await put(tables, [task(1), task(2)])
+    await kept.load("g", kept.of("g"), [task(1), task(2)])
+    kept.written("g", [task(1), "event:1"])
+    kept.written("nobody", [task(1)])
+    assert sorted(kept.of("g").rows) == [task(2)]
+
+
+async def test_of_too_many_rows_those_of_the_graphs_used_longest_ago_go_first(
+    kept: KeptRows, tables: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "KEPT_ROWS_MAX", 25)
+    for graph in ("a", "b", "c"):
+        keys = [task(number) for number in range(10)]
+        await put(tables, keys, graph=graph)
+        await kept.load(graph, kept.of(graph), keys)
+    for _ in range(40):
+        kept.of("a")
+        kept.of("c")
+    assert len(kept.of("a").rows) == 10
+    assert len(kept.of("c").rows) == 10
+    assert kept.of("b").rows == {}
+
+
+async def test_a_graph_that_alone_is_too_large_is_not_read_in_whole_again(
+    kept: KeptRows, tables: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "KEPT_ROWS_MAX", 25)
+    keys = [task(number) for number in range(100)]
+    await put(tables, keys)
+    for key in keys[:: limits.READ_PAGE_WORTH // 2]:
+        await kept.load("g", kept.of("g"), [key])
+        kept.of("g").rows.setdefault(key, None)
+    assert tables.pages
+    for _ in range(40):
+        known = kept.of("g")
+    assert len(known.rows) <= 25
+    pages = len(tables.pages)
+    for key in keys[::7]:
+        await kept.load("g", known, [key])
+    assert len(tables.pages) == pages
