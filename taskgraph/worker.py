@@ -198,6 +198,7 @@ class Worker:
         self._held: set[_Held] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._expiring = self._pulling = self._lingering = False
+        self._nap: asyncio.Future[None] | None = None  # between two looks at what has been kept too long
         self._ids: list[str] = []
         self._seconds: float | None = None  # of a run, of late
         self._per_message = 1.0  # tasks, of late
@@ -553,7 +554,10 @@ class Worker:
         before = len(stock)
         stock.extend(ready)
         self._stocked += len(stock) - before
-        if not self._expiring:
+        self._watch_expiry()
+
+    def _watch_expiry(self) -> None:
+        if not self._expiring and not self._stopping:
             self._expiring = True
             self._background(self._expire())
 
@@ -571,7 +575,8 @@ class Worker:
         """Tell others of what has been kept too long; give claims back that have waited too long for a slot."""
         try:
             while (self._stocked or self._waiting) and not self._stopping:
-                await self._clock.sleep(_STOCK_SECONDS / 2)
+                self._nap = asyncio.ensure_future(self._clock.sleep(_STOCK_SECONDS / 2))
+                await asyncio.wait((self._nap,))
                 now = self._clock.monotonic()
                 for graph_id, stock in list(self._stock.items()):
                     patience = _STOCK_SECONDS
@@ -651,9 +656,7 @@ class Worker:
                 self._waiting.popleft()
                 self._start(one)
             else:
-                if not self._expiring:
-                    self._expiring = True
-                    self._background(self._expire())
+                self._watch_expiry()
                 return
         self._pull()
 
@@ -1127,6 +1130,8 @@ class Worker:
 
     async def _hand_everything_back(self) -> None:
         self._stopping = True
+        if self._nap is not None:
+            self._nap.cancel()
         for running in list(self._running):
             running.cancel()
         if self._running:
