@@ -145,8 +145,9 @@ async def repair_graph(
 async def _look(handlers: Handlers, graph_id: str, progress: Progress) -> _Picture:
     live, rows, steady = await _scan(handlers, graph_id, progress)
     now = handlers.clock.now()
-    whole = [each for each in examine(graph_id, rows, now, steady=steady) if each.whole]
-    found = _local(graph_id, rows, now, steady=steady)
+    everything = examine(graph_id, rows, now, steady=steady)
+    whole = [each for each in everything if each.whole]
+    found = [each for each in everything if not each.whole]
     settled: frozenset[str] = frozenset()
     for number in range(ROUNDS_MAX):
         if all(each.keys <= settled for each in found):
