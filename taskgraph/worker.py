@@ -277,12 +277,14 @@ class Worker:
         """How many more tasks may be claimed now."""
         if self._stopping:
             return 0
-        room = self._slots - len(self._running) - len(self._waiting) - self._reserved
-        if self._seconds is not None:
-            instant = self._seconds < _INSTANT_SECONDS
-            most = _AHEAD_INSTANT if instant else self._slots * _AHEAD_PER_SLOT
-            room += min(most, int(_AHEAD_SECONDS * self._slots / max(self._seconds, 1e-6)))
-        return room
+        return self._slots - len(self._running) - len(self._waiting) - self._reserved + self._ahead()
+
+    def _ahead(self) -> int:
+        """How many tasks are claimed before there is a slot for them."""
+        if self._seconds is None:
+            return 0
+        most = _AHEAD_INSTANT if self._seconds < _INSTANT_SECONDS else self._slots * _AHEAD_PER_SLOT
+        return min(most, int(_AHEAD_SECONDS * self._slots / max(self._seconds, 1e-6)))
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(self._mind(work))
@@ -619,8 +621,9 @@ class Worker:
 
     def _pull(self) -> None:
         """Claim from the stock what there is room for."""
-        if not self._stocked or self._capacity() <= 0:
-            return
+        room = self._capacity()
+        if not self._stocked or room <= 0 or (self._waiting and 2 * room < self._ahead()):
+            return  # claimed together, they cost less: while some wait to begin, there is no hurry
         for graph_id in list(self._stock):
             if self._desk is not None and self._desk.takes(graph_id):
                 self._desk.look(graph_id)
