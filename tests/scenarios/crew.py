@@ -38,6 +38,9 @@ class NoLogs:
     ) -> bytes:
         return b""
 
+    async def close(self) -> None:
+        pass
+
 
 class Script:
     """An executor: so many seconds for a run, by label. Writes down what ran."""
@@ -127,7 +130,7 @@ class Crew:
 
     def handlers(self, calls: Calls) -> Handlers:
         made = self.stage.more_handlers(calls)
-        made.queues = _CountingQueues(made.queues, calls)  # type: ignore[assignment]
+        made.queues = _CountingQueues(made.queues, calls)
         return made
 
     def consumer(self, calls: Calls | None = None, handlers: Handlers | None = None) -> Consumer:

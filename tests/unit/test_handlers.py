@@ -9,7 +9,7 @@ import pytest
 from taskgraph import limits
 from taskgraph.errors import Conflict, IntegrityError, NotFound, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.handlers import Counters, Handlers, QueueNames
-from taskgraph.messages import AddTasks, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse
+from taskgraph.messages import AddTasks, Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, TaskResult, parse
 from taskgraph.model import GRAPH, GraphDocument, GraphState, TaskNode, row_key, task_id_of
 from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived
 from taskgraph.records import LIVE, Records
@@ -481,6 +481,101 @@ async def test_what_is_under_way_counts_as_well(handlers: Handlers, queues: Memo
     assert handlers.in_flight == {"g": 12}
     await handlers.handle("g", [TaskCompleted("g", tuple(result(task_id) for task_id in ids[:20]))])
     assert handlers.in_flight == {"g": 0}, "told again: it is an estimate, and never less than nothing"
+
+
+# --- what a work message says of its tasks -----------------------------------------------------------------------
+
+
+async def hints(handlers: Handlers, queues: MemoryQueues, *tasks: str, rows: dict[str, Row | None] | None) -> RunTasks:
+    queues.messages.clear()
+    await handlers.dispatch("g", "default", [(task, 0) for task in tasks or (A,)], rows=rows, size=32)
+    (message,) = sent(queues)
+    assert isinstance(message, RunTasks)
+    return message
+
+
+@pytest.fixture
+async def known(handlers: Handlers, tables: Table) -> dict[str, Row | None]:
+    """All rows of a small graph."""
+    await begin(handlers)
+    handlers.in_flight.clear()
+    return dict(tables.partitions["g"])
+
+
+async def test_a_message_says_what_was_seen_of_a_task_that_stands_ready(
+    handlers: Handlers, tables: Table, queues: MemoryQueues, known: dict[str, Row | None]
+) -> None:
+    row = tables.partitions["g"][row_key(A)]
+    message = await hints(handlers, queues, rows=known)
+    assert message.tasks == ((A, 0),)
+    assert message.seen == {A: Seen(row.etag, "a", str(row.columns["task"]), B)}
+    claimed = await handlers.transition("g", [claim()], rows={row_key(A): Row(row_key(A), row.etag, row.columns)})
+    assert claimed[0].outcome is Outcome.APPLIED, "a claim under that etag holds"
+
+
+async def test_of_a_row_that_is_not_known_nothing_is_said(
+    handlers: Handlers, queues: MemoryQueues, known: dict[str, Row | None]
+) -> None:
+    assert (await hints(handlers, queues, rows=None)).seen == {}
+    assert (await hints(handlers, queues, rows={})).seen == {}
+    assert (await hints(handlers, queues, rows={row_key(A): None})).seen == {}
+    both = await hints(handlers, queues, A, task_id_of("g", "stranger"), rows=known)
+    assert list(both.seen) == [A]
+    assert len(both.tasks) == 2
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"task": None},
+        {"state": "running"},
+        {"state": "unscheduled"},
+        {"state": "completed"},
+        {"run": 1},
+        {"schema": 2},
+        {"task": '"' + "x" * 1_000 + '"'},
+    ],
+    ids=["in another row", "running", "unscheduled", "completed", "another run", "newer", "long"],
+)
+async def test_only_what_stands_ready_and_is_short_is_said(
+    handlers: Handlers, queues: MemoryQueues, known: dict[str, Row | None], columns: dict[str, str | int | None]
+) -> None:
+    row = known[row_key(A)]
+    assert row is not None
+    told = {**row.columns, **columns}
+    known[row_key(A)] = Row(row.key, row.etag, {name: value for name, value in told.items() if value is not None})
+    message = await hints(handlers, queues, rows=known)
+    assert message.tasks == ((A, 0),), "it is asked for all the same"
+    assert message.seen == {}
+
+
+async def test_the_next_task_is_named_only_to_who_runs_alone(
+    handlers: Handlers, queues: MemoryQueues, known: dict[str, Row | None]
+) -> None:
+    row, after = known[row_key(A)], known[row_key(B)]
+    assert row is not None
+    assert after is not None
+
+    async def next_of(**more: Row | None) -> str:
+        handlers.in_flight.clear()
+        found = {**known, **{key.replace("_", ":", 1): each for key, each in more.items()}}
+        return (await hints(handlers, queues, rows=found)).seen[A].next
+
+    assert await next_of() == B
+    waits_for_more = Row(after.key, after.etag, {**after.columns, "requiresLeft": f'["{A}","{B}"]'})
+    known[row_key(B)] = waits_for_more
+    assert await next_of() == "", "it waits for another, too"
+    known[row_key(B)] = None
+    assert await next_of() == ""
+    del known[row_key(B)]
+    assert await next_of() == "", "nothing is known of it"
+    known[row_key(B)] = after
+    for dependents in ("[]", f'["{A}","{B}"]', '["task-graph"]', f'["fork:{A}:0"]'):
+        known[row_key(A)] = Row(row.key, row.etag, {**row.columns, "dependents": dependents})
+        assert await next_of() == "", dependents
+    known[row_key(A)] = row
+    handlers.in_flight["g"] = 1
+    assert (await hints(handlers, queues, rows=known)).seen[A].next == "", "something else is under way"
 
 
 async def test_a_graph_that_ended_leaves_the_live_index_and_whoever_waits_hears_it(

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph import limits, transitions
+from taskgraph import limits
 from taskgraph.propagation import Dispatch, Effect, Started, Take
 from taskgraph.transitions import Claim, Completed, Decision, HandBack, Item, LeaseLost, ManualRerun, Outcome, decide
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, changed, columns, events, rows_of, running, task_id
@@ -171,7 +171,6 @@ def test_what_does_not_fit_any_more_is_not_claimed_and_its_id_is_free_for_others
 ) -> None:
     rows = running(running(rows_of({"a": [], "b": ["a"], "x": [], "y": ["x"], "z": ["x"]}), "a"), "x")
     monkeypatch.setattr(limits, "COMMIT_CHANGES_MAX", 4)
-    monkeypatch.setattr(transitions.limits, "COMMIT_CHANGES_MAX", 4)
     first = decided(rows, done("a"), done("x"), offer=take("c0", "c1", "c2"))
     assert [answer.item for answer in first.answers] == [done("a")]
     assert list(first.left) == [done("x")]
