@@ -333,14 +333,17 @@ class _Examination:
         self.rows = rows
         self.now = now
         self.nodes: dict[str, _Node] = {}
-        self.tellers: dict[tuple[str, str], list[_Node]] = {}
-        """(who is told, under which name) -> the rows that tell it."""
+        # A graph may have millions of edges, and each is named at both ends: every reference is one text, whoever names
+        # it, and what is kept for an edge is small.
+        self._tellers: dict[str, dict[str, tuple[_Node, ...]]] = {}
+        """Who is told -> under which name -> the rows that tell it."""
+        texts: dict[str, str] = {}
         self.forks: dict[str, list[str]] = {}
         self.unreadable: set[str] = set()
         """Tasks and joins of which not everything can be read that they tell."""
         for key, row in rows.items():
             if key == GRAPH or key.startswith(("task:", "join:", "fork:")):
-                node = _node(row)
+                node = _node(row, texts)
                 self.nodes[node.reference] = node
                 if key.startswith("fork:"):
                     self.forks.setdefault(owner_of(key), []).append(key)
@@ -349,8 +352,11 @@ class _Examination:
                     each.startswith("fork:") and each not in rows for each in node.dependents
                 ):
                     self.unreadable.add(told_as(node.reference))
+                name, alone = told_as(node.reference), (node,)
+                name = texts.setdefault(name, name)
                 for told in node.dependents or ():
-                    self.tellers.setdefault((told, told_as(node.reference)), []).append(node)
+                    tellers = self._tellers.setdefault(told, {})
+                    tellers[name] = tellers[name] + alone if name in tellers else alone
         self.graph = self.nodes.get(GRAPH)
         self.tasks = [node for reference, node in self.nodes.items() if reference != GRAPH and not is_relay(reference)]
         # The graph row names the extension that is under way, and every finding rests on that row. Heads of requests
@@ -363,29 +369,33 @@ class _Examination:
         if self.graph is not None and (extending := self.graph.row.columns.get("extending")):
             self.opened.add(str(extending))
         self.steady = steady and not self.opened
-        self.one_sided: set[tuple[str, str]] = set()
-        self.edges: set[tuple[str, str]] = set()
+        self.half_named: set[str] = set()
+        """Tasks that are named as required, or name a dependent, without the other end saying so."""
+        self.edges = 0
         if self.steady:
             self._add_up_edges()
 
     def _add_up_edges(self) -> None:
         """Logical edges (task, required task) as both ends name them."""
-        below: set[tuple[str, str]] = set()
-        above: set[tuple[str, str]] = set()
+        below: dict[str, set[str]] = {}
+        above: dict[str, set[str]] = {}
         for node in self.nodes.values():
             owner = owner_of(node.reference)
             if owner != GRAPH and not node.reference.startswith("fork:"):
-                below.update((owner, each) for each in node.requires or () if not is_relay(each))
+                below.setdefault(owner, set()).update(each for each in node.requires or () if not is_relay(each))
             if owner != GRAPH and not node.reference.startswith("join:"):
-                owners = (owner_of(each) for each in node.dependents or () if not each.startswith("fork:"))
-                above.update((each, owner) for each in owners if each != GRAPH)
-        self.edges = below | above
-        self.one_sided = below ^ above
+                for each in node.dependents or ():
+                    if not each.startswith("fork:") and (told := owner_of(each)) != GRAPH:
+                        above.setdefault(told, set()).add(owner)
+        for owner in below.keys() | above.keys():
+            requires, tells = below.pop(owner, set()), above.pop(owner, set())
+            self.edges += len(requires | tells)
+            self.half_named |= requires ^ tells
 
     @property
     def certain_edges(self) -> bool:
         """Whether the edges that at least one end names are, by their number, all that were ever submitted."""
-        return self.steady and self.graph is not None and self.graph.row.columns.get("edges") == len(self.edges)
+        return self.steady and self.graph is not None and self.graph.row.columns.get("edges") == self.edges
 
     # --- helpers
 
@@ -459,8 +469,12 @@ class _Examination:
 
     def done(self, told: str, name: str) -> bool | None:
         """Whether a requirement of `told` is fulfilled: somebody who tells it has. None if nobody tells it."""
-        tellers = self.tellers.get((told, name))
+        tellers = self.tellers(told, name)
         return any(each.completed for each in tellers) if tellers else None
+
+    def tellers(self, told: str, name: str) -> tuple[_Node, ...]:
+        """The rows that tell `told` of this requirement."""
+        return self._tellers.get(told, {}).get(name, ())
 
     def teller_keys(self, told: str, names: Iterable[str]) -> list[str]:
         """Keys of all rows on which it rests who tells `told` of these."""
@@ -468,7 +482,7 @@ class _Examination:
         for name in names:
             keys[row_key(name)] = None
             keys.update(dict.fromkeys(self.forks.get(name, ())))
-            keys.update(dict.fromkeys(each.row.key for each in self.tellers.get((told, name), ())))
+            keys.update(dict.fromkeys(each.row.key for each in self.tellers(told, name)))
         return list(keys)
 
     # --- the rules
@@ -513,9 +527,13 @@ class _Examination:
             yield from self._counts()
 
     def _columns(self, row: Row) -> Iterator[Finding]:
+        read = self.nodes.get(reference_of(row.key))
+        lists = {"requires": read.requires, "requiresLeft": read.left, "dependents": read.dependents} if read else {}
         for name, wanted in _kind_of(row.key).items():
-            kind, optional = wanted.rstrip("?"), wanted.endswith("?")
             value = row.columns.get(name)
+            if value is not None and lists.get(name) is not None:
+                continue
+            kind, optional = wanted.rstrip("?"), wanted.endswith("?")
             if (value is None and optional) or (value is not None and _fits(value, kind)):
                 continue
             shown = "is missing" if value is None else f"holds {str(value)[:60]!r}"
@@ -551,7 +569,7 @@ class _Examination:
         return self.patch({node.row.key: {"requiresLeft": ids_text(left)}}, self._told_by(node.reference, left))
 
     def _told_by(self, told: str, names: Iterable[str]) -> list[str]:
-        return [each.row.key for name in names for each in self.tellers.get((told, name), ())]
+        return [each.row.key for name in names for each in self.tellers(told, name)]
 
     def _target_again(self, row: Row) -> str:
         own = reference_of(row.key)
@@ -577,7 +595,7 @@ class _Examination:
         for name in node.requires or ():
             other = self.nodes.get(name)
             known = other is not None and name not in self.unreadable
-            if known and (own, name) not in self.tellers and not (self.is_open(own) or self.is_open(name)):
+            if known and not self.tellers(own, name) and not (self.is_open(own) or self.is_open(name)):
                 yield self._untold(node, self.nodes[name])
         for told in node.dependents or ():
             dependent = self.nodes.get(told)
@@ -649,7 +667,7 @@ class _Examination:
         own = node.reference
         if not self.steady or own in (self.nodes[GRAPH].requires or ()):
             return  # an edge that only the graph row names is found there
-        if (own in {name for _, name in self.one_sided}) or is_relay(own):
+        if own in self.half_named or is_relay(own):
             return
         graph = self.nodes[GRAPH]
         repair = None
@@ -708,7 +726,7 @@ class _Examination:
         unsure = len(known) != len(fulfilled) + len(unfulfilled) or len(known) != len(requires)
         over = [name for name in left if name in fulfilled]
         forgotten = [name for name in unfulfilled if name not in left]
-        strange = [name for name in left if name not in requires and (own, name) not in self.tellers]
+        strange = [name for name in left if name not in requires and not self.tellers(own, name)]
         if over:
             items = tuple(item for name in over for item in self._tell_again(own, name))
             yield self.find(
@@ -743,7 +761,7 @@ class _Examination:
             yield self._asleep(node)
 
     def _tell_again(self, told: str, name: str) -> Iterator[Item]:
-        for teller in self.tellers.get((told, name), ()):
+        for teller in self.tellers(told, name):
             if not teller.completed:
                 continue
             if is_relay(teller.reference):
@@ -975,11 +993,11 @@ class _Examination:
                 repair=self.patch({GRAPH: {"tasks": len(self.tasks)}}) if certain else None,
                 refusal="rows of tasks may be gone",
             )
-        if isinstance(edges, int) and edges != len(self.edges):
+        if isinstance(edges, int) and edges != self.edges:
             yield self.find(
                 "edge-count",
                 GRAPH,
-                f"it counts {edges:,} requirements, and the rows name {len(self.edges):,}",
+                f"it counts {edges:,} requirements, and the rows name {self.edges:,}",
                 "a task may begin too early, or never",
                 whole=True,
                 refusal="nothing tells which requirement is gone",
@@ -1099,15 +1117,15 @@ class _Examination:
         return Insert(event_key(number), {**columns, "kinds": "journal-gap", "events": '[{"event":"journal-gap"}]'})
 
 
-def _node(row: Row) -> _Node:
+def _node(row: Row, texts: dict[str, str]) -> _Node:
     def references(name: str) -> list[str] | None:
         value = row.columns.get(name)
         if value is None and name == "dependents" and row.key == GRAPH:
             return []
-        if value is None or not _fits(value, "references"):
+        found = _json(value) if value is not None else None
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
             return None
-        found: list[str] = json.loads(str(value))
-        return found
+        return [texts.setdefault(each, each) for each in found]
 
     return _Node(
         reference_of(row.key),
