@@ -6,6 +6,7 @@ with from there (`restore`). That is what lets `exhaustive` play one beginning w
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import itertools
 import json
@@ -17,10 +18,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph import limits
-from taskgraph.consumer import Consumer, misplaced
+from taskgraph.consumer import Consumer, Lease, misplaced
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
-from taskgraph.handlers import Handlers
+from taskgraph.handlers import Handled, Handlers
+from taskgraph.kept import Known
 from taskgraph.layout import gathered
 from taskgraph.messages import Message, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model import row_key, slugid_from, task_id_of
@@ -252,6 +254,27 @@ class Driver:
 Snapshot = tuple[Any, ...]
 
 
+class OneByOne(Consumer):
+    """A consumer that settles its messages one after the other, as nothing here goes on side by side."""
+
+    async def _settle_all(self, lease: Lease, handled: Sequence[tuple[Delivery, Handled]]) -> None:
+        errors: list[Exception] = []
+        for delivery, each in handled:
+            try:
+                await self._settle(lease, delivery, each)
+            except Exception as error:  # the others are settled all the same
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def _same_but_apart(known: Mapping[str, Known]) -> dict[str, Known]:
+    return {
+        graph_id: dataclasses.replace(each, rows=dict(each.rows), covered=dict(each.covered))
+        for graph_id, each in known.items()
+    }
+
+
 class Play:
     """One playing of a life. Call `run` inside `bounded(life.bounds)`."""
 
@@ -286,7 +309,7 @@ class Play:
     def _consumer(self) -> Consumer:
         handlers = self._handlers()
         poison = Poison(handlers.records.tables, handlers.queues, self.clock, handlers.names)
-        return Consumer(handlers, poison, Wakeup())
+        return OneByOne(handlers, poison, Wakeup())
 
     # --- what can be seen from outside
 
@@ -645,10 +668,20 @@ class Play:
 
     # --- the world as data
 
+    def _actors(self) -> tuple[Handlers, ...]:
+        return *(consumer.handlers for consumer in self.consumers), self.client, self.worker, self.sweeper
+
     def memories(self) -> list[dict[str, int]]:
-        """What each process remembers from one thing it does to the next."""
-        actors = (*(consumer.handlers for consumer in self.consumers), self.client, self.worker, self.sweeper)
-        return [handlers.records._next_sequence for handlers in actors]
+        """What each process remembers from one thing it does to the next, but for the rows that it keeps."""
+        found: list[dict[str, int]] = []
+        for handlers in self._actors():
+            found += [handlers.records._next_sequence, handlers.records._completed, handlers.in_flight]
+            assert not handlers.workers, "no message of a life names its worker"
+        return found
+
+    def kept(self) -> list[dict[str, Known]]:
+        """The rows that each process keeps."""
+        return [handlers.kept._graphs for handlers in self._actors()]
 
     def counts(self) -> tuple[Counter[Any], ...]:
         """What was counted on the way."""
@@ -664,12 +697,13 @@ class Play:
             [dict(memory) for memory in self.memories()],
             [copy.copy(one) for one in self.held],
             [Counter(count) for count in self.counts()],
+            [_same_but_apart(kept) for kept in self.kept()],
             (self.clock.seconds, self.clock.ids, self.gate.number),
         )
 
     def restore(self, snapshot: Snapshot, faults: Mapping[int, str] | None = None) -> None:
         """Go on from there, with these faults."""
-        tables, queues, invariants, driver, memories, held, counts, numbers = snapshot
+        tables, queues, invariants, driver, memories, held, counts, known, numbers = snapshot
         vars(self.tables).update(_copied(tables))
         vars(self.queues).update(_copied(queues))
         vars(self.invariants).update(_copied(invariants))
@@ -677,6 +711,9 @@ class Play:
         for memory, kept in zip(self.memories(), memories, strict=True):
             memory.clear()
             memory.update(kept)
+        for rows, kept in zip(self.kept(), known, strict=True):
+            rows.clear()
+            rows.update(_same_but_apart(kept))
         self.held = [copy.copy(one) for one in held]
         for count, kept in zip(self.counts(), counts, strict=True):
             count.clear()

@@ -1,8 +1,8 @@
 """The whole state of a playing between two steps, as a value: equal values have the same future.
 
-What is in it: every row with every column, every message, what each process remembers, what workers hold, where the
-driver stands, and what the invariants and the verdict will look at. Four things are left out or renamed, because
-nothing that happens later can depend on them:
+What is in it: every row with every column, every message, what each process remembers and which rows it keeps, old ones
+too, what workers hold, where the driver stands, and what the invariants and the verdict will look at. Four things are
+left out or renamed, because nothing that happens later can depend on them:
 
 - **names.** Etags, receipts and operation ids are compared with copies that an actor holds, and between two steps no
   actor holds any, but for a worker's receipt of a message (in the state: whether it is still the message's). Claims are
@@ -141,6 +141,7 @@ class States:
                     frozenset(inner.failed_runs.items()),
                     inner.lost_leases,
                     inner.failed_for_good,
+                    inner.completed,
                     inner.sequence,
                     inner.graph_state,
                     tuple(
@@ -153,6 +154,7 @@ class States:
         )
         parts.append(self._number(tuple(frozenset(count.items()) for count in play.counts())))
         parts.append(self._number(tuple(frozenset(memory.items()) for memory in play.memories())))
+        parts.append(self._number(self._kept(play, names, now)))
         for one in play.held:
             waiting = queues.get(one.delivery.queue, {})
             message = waiting.get(one.delivery.id)
@@ -176,6 +178,32 @@ class States:
             driver.next_sweep - seconds,
         )
         return tuple(parts)
+
+    def _kept(self, play: Play, names: dict[str, int], now: datetime) -> Hashable:
+        """The rows that each process keeps: of one that stands so still, the key alone; of an old one, what it says."""
+        found: list[Hashable] = []
+        for kept in play.kept():
+            for graph_id, known in sorted(kept.items()):
+                own = play.tables.partitions.get(graph_id, {})
+                found += (
+                    graph_id,
+                    frozenset(known.covered.items()),
+                    known.alone,
+                    known.pages,
+                    known.hits,
+                    known.absent,
+                )
+                for key, row in sorted(known.rows.items()):
+                    present = own.get(key)
+                    found.append(key)
+                    if row is None or (present is not None and row.etag == present.etag):
+                        found.append(row is not None)
+                        continue
+                    number, ids, time = self._piece(row)
+                    found += (number, None if time is None else time - now)
+                    found += (-1 - names.setdefault(each, len(names)) for each in ids)
+            found.append(None)
+        return tuple(found)
 
     def _others(self, play: Play, names: dict[str, int], now: datetime) -> Hashable:
         """The rows that are of no graph."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from taskgraph import limits
+from taskgraph.storage.tables import Row
 from tests.simulation import playing
 from tests.simulation.bounds import bounded
 from tests.simulation.exhaustive import (
@@ -171,8 +172,20 @@ def test_a_state_holds_everything_that_the_future_depends_on() -> None:
     for name in ("submitted", "acts_done", "next_sweep", "consumer", "place", "moved"):
         setattr(play.driver, name, getattr(play.driver, name) + 1)
         assert differs(), name
-    play.memories()[0][GRAPH_ID] = 77
+    for number in range(len(play.memories())):
+        play.memories()[number][GRAPH_ID] = 77
+        assert differs(), number
+    kept = next(kept[GRAPH_ID] for kept in play.kept() if GRAPH_ID in kept)
+    key, present = next((key, row) for key, row in kept.rows.items() if row is not None)
+    for wrong in (None, Row(key, "old", present.columns), Row(key, "old", {**present.columns, "run": 5})):
+        next(kept[GRAPH_ID] for kept in play.kept() if GRAPH_ID in kept).rows[key] = wrong
+        assert differs(), wrong
+    next(kept[GRAPH_ID] for kept in play.kept() if GRAPH_ID in kept).rows.pop(key)
     assert differs()
+    for name in ("alone", "pages", "hits"):
+        kept = next(kept[GRAPH_ID] for kept in play.kept() if GRAPH_ID in kept)
+        setattr(kept, name, getattr(kept, name) + 1)
+        assert differs(), name
     play.executions["x", 0] += 1
     assert differs()
     for key, row in play.rows.items():
@@ -189,6 +202,7 @@ def test_the_mirror_of_the_invariants_is_in_the_state() -> None:
     """What `Invariants` remembers is in the state or is the past: who adds to it must say which."""
     assert set(vars(Invariants("g", {}))) == {
         *("states", "runs", "claims", "failed_runs", "lost_leases", "failed_for_good", "sequence", "graph_state"),
+        "completed",
         *("graph_id", "requires", "history"),
     }
 

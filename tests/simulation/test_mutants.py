@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -97,7 +98,7 @@ def test_the_table_says_of_each_rule_who_missed_it(
     monkeypatch.setattr(mutants, "MUTANTS", chosen)
     assert main(["--mutants"]) == 0
     told = capsys.readouterr().out
-    assert "run 0 of t2 was claimed twice" in told
+    assert re.search(r"run \d of \w+ was claimed twice", told)
     assert "2 rules left out, 2 noticed" in told
     harmless = dataclasses.replace(chosen[0], patch=lambda patch: None)
     monkeypatch.setattr(mutants, "MUTANTS", [harmless])
