@@ -4,8 +4,8 @@
 
 writes tests/upgrade/fixtures/VERSION/NAME.json from a graph in the state NAME; without a store, in memory, with ids and
 times that are the same each time. What is written is what any program of this version may leave behind: rows of the
-graph and of the indexes, messages on queues. A fixture is never edited, nor written
-again once its version is out.
+graph and of the indexes, messages on queues. A fixture is never edited, nor written again once its version is out; a
+state that is kept later is written by the program of its version.
 """
 
 import argparse
@@ -19,7 +19,8 @@ from typing import Any, Final
 from taskgraph import limits
 from taskgraph.app import open_app
 from taskgraph.documents import document_object
-from taskgraph.messages import AddTasks, RunTasks, to_text
+from taskgraph.lead import LEADS
+from taskgraph.messages import AddTasks, RunTasks, TaskCompleted, TaskResult, to_text
 from taskgraph.model import GRAPH, GraphDocument
 from taskgraph.records import ALL, LIVE, POISON
 from taskgraph.settings import read_settings
@@ -28,7 +29,7 @@ from tests.scenarios.stage import CrashError, Held, Stage, Trap, extension, grap
 from tests.simulation.bounds import CHUNKED, bounded
 
 FOLDER: Final = Path(__file__).parent / "fixtures"
-VERSION: Final = "0.1"
+VERSION: Final = "0.2"
 REQUIRES: Final = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"], "alone": []}
 WIDE: Final[Mapping[str, list[str]]] = {
     "start": [],
@@ -64,6 +65,16 @@ async def submitting(stage: Stage) -> GraphDocument:
     return plain()
 
 
+async def halved(stage: Stage) -> GraphDocument:
+    """Half of the rows of a wide graph: which edges its relays name depends on the version that began it."""
+    with bounded(CHUNKED):
+        try:
+            await stage.submit(graph(WIDE), handlers=stage.more_handlers(Trap(6, "before", "commit")))
+        except CrashError:
+            assert await stage.state() == "submitting"
+    return graph(WIDE)
+
+
 async def running(stage: Stage) -> GraphDocument:
     """Completed, claimed, given back, failed before, waiting; results and work on the queues."""
     await stage.submit(plain())
@@ -74,6 +85,21 @@ async def running(stage: Stage) -> GraphDocument:
     held = await stage.claim("b", worker="worker-of-0.1")
     await stage.queues.send(stage.names.events, [to_text(stage.failed(held, reason="broke again", exitCode=2))])
     await stage.claim("alone", worker="gone")
+    return plain()
+
+
+async def reported(stage: Stage) -> GraphDocument:
+    """Results as workers send them: with what they saw of the rows, several in one message, and their own name."""
+    await stage.submit(plain())
+    results: list[TaskResult] = []
+    for label in ("a", "alone"):
+        over = (await stage.row(label)).etag
+        held = await stage.claim(label)
+        said = stage.result(held, exitCode=0)
+        etag = (await stage.row(label)).etag
+        results.append(TaskResult(said.task, said.run, said.claim, said.ended, said.resolution, etag=etag, over=over))
+    message = TaskCompleted(stage.graph_id, tuple(results), "worker-of-0.2")
+    await stage.queues.send(stage.names.events, [to_text(message)])
     return plain()
 
 
@@ -146,7 +172,7 @@ async def poison(stage: Stage) -> GraphDocument:
 
 
 STATES: Final[Mapping[str, Callable[[Stage], Awaitable[GraphDocument]]]] = {
-    each.__name__: each for each in (submitting, running, waiting, relays, extending, blocked, finished, poison)
+    each.__name__: each for each in (submitting, halved, running, reported, waiting, relays, extending, blocked, finished, poison)
 }
 
 
@@ -166,7 +192,7 @@ async def dump(
 ) -> dict[str, Any]:
     """What the store holds of a graph, by the ports alone."""
     partitions: dict[str, dict[str, Any]] = {}
-    for partition in (stage.graph_id, LIVE, ALL, POISON):
+    for partition in (stage.graph_id, LIVE, ALL, POISON, LEADS):
         rows = await query_all(stage.tables, partition, Range())
         partitions[partition] = {row.key: {each: column(value) for each, value in row.columns.items()} for row in rows}
     queues: dict[str, list[str]] = {}
@@ -183,7 +209,7 @@ async def dump(
         "store": stage.kind,
         "graph": stage.graph_id,
         "now": stage.clock.now().isoformat(),
-        "bounds": CHUNKED if name in ("relays", "extending") else {},
+        "bounds": CHUNKED if name in ("halved", "relays", "extending") else {},
         "added": {**MORE, **LAST} if name == "extending" else {},
         "document": document_object(document),
         "partitions": partitions,
