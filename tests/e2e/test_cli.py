@@ -65,7 +65,7 @@ def blocking(folder: Path) -> str:
 def test_version_and_help_are_quick(tg: Run) -> None:
     began = time.monotonic()
     version = tg("--version")
-    assert version.stdout == "taskgraph 0.1.0\n"
+    assert version.stdout == "taskgraph 0.2.0\n"
     assert time.monotonic() - began < 3  # a generous bound for a busy machine; 0.3 s on an idle one
     for words in ((), ("run",), ("poison",), ("poison", "replay"), ("logs",)):
         shown = tg(*words, "--help")
@@ -396,9 +396,58 @@ def test_looking_at_a_graph(tg: Run, tmp_path: Path) -> None:
     rows = json.loads(tg("rows", "g", "--json").stdout)["rows"]
     assert {"task-graph", "event:0000000001"} <= {row["RowKey"] for row in rows}
     assert all(row["PartitionKey"] == "g" and row["etag"] for row in rows)
+    some = json.loads(tg("events", "g", "--limit", "2", "--json").stdout)["events"]
+    assert some == events[:2]
+    assert "--follow" in tg("events", "g", "--limit", "2", "--follow").stderr
     only = tg("rows", "g", "--prefix", "task-graph")
     assert only.stdout.startswith("task-graph\n")
     assert "  state         blocked\n" in only.stdout
+
+
+def test_looking_at_a_large_graph(tg: Run, tmp_path: Path) -> None:
+    """What is not known of it is null and in other words, and no list is longer than was asked for."""
+    parts = [f"p{number:04}" for number in range(17_000)]  # more than the pages of one look
+    tasks = {part: {"requires": ["start"] if number % 2 else [], "task": {}} for number, part in enumerate(parts)}
+    graph = {"start": {"task": {}}, **tasks, "end": {"requires": parts, "task": {}}}
+    assert tg("submit", str(write_graph(tmp_path / "large.json", graph)), "--id", "g").returncode == 0
+    status = json.loads(tg("status", "g", "--json").stdout)
+    assert status["counts"] == {
+        "unscheduled": None,
+        "pending": None,
+        "running": None,
+        "completed": 0,
+        "failed": 0,
+        "exception": 0,
+        "skipped": 0,
+    }
+    assert (status["exact"], status["unresolved"], status["tasks"]) == (False, 17_002, 17_002)
+    seen = status["atLeast"]["pending"]
+    assert 0 < seen < 8_501
+    assert f"  unresolved       17,002, of these at least {seen:,} pending\n" in tg("status", "g").stdout
+    shown = tg("show", "g", "--limit", "3")
+    assert len(shown.stdout.splitlines()) == 4
+    assert shown.stderr.splitlines() == ["… and 16,999 more: --limit 17002", "17,002 tasks: 17,002 unresolved"]
+    cut = tg("show", "g", "--state", "pending", "--limit", "3", "--json")
+    assert json.loads(cut.stdout)["total"] is None
+    assert tg("show", "g", "--state", "pending", "--limit", "3").stderr.splitlines() == [
+        "… and more: --limit 30",
+        "at least 4 tasks",
+    ]
+    task = tg("task", "g", "end").stdout
+    assert ", … 16,980 more (--all)\n" in task
+    every = tg("task", "g", "end", "--all").stdout
+    assert f"requires      {', '.join(sorted(parts))}\n" in every
+    told = json.loads(tg("task", "g", "start", "--json").stdout)
+    assert (told["dependentsCount"], len(told["dependents"])) == (8_500, 8_500)
+    why = tg("why", "g", "end")
+    assert "end waits for 17000 tasks" in why.stdout
+    assert "8,501 first causes" in why.stderr
+    assert "… of these, 50 are shown" in why.stderr
+    reasons = json.loads(tg("why", "g", "end", "--json").stdout)
+    assert len(reasons["reasons"]) + reasons["omitted"] == 17_002
+    rows = json.loads(tg("rows", "g", "--prefix", "task:", "--json").stdout)["rows"]
+    assert len(rows) == 17_002
+    assert json.loads(tg("rows", "g", "--prefix", "nothing:", "--json").stdout) == {"graphId": "g", "rows": []}
 
 
 def test_events_are_followed_to_the_end(tg: Run, tmp_path: Path) -> None:
