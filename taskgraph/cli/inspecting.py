@@ -329,6 +329,9 @@ def task(
                 "requires": list(found.requires),
                 "requiresLeft": list(found.requires_left),
                 "dependents": list(found.dependents),
+                "requiresCount": found.requires_count,
+                "requiresLeftCount": found.requires_left_count,
+                "dependentsCount": found.dependents_count,
                 "definition": dict(found.definition),
             }
         )
