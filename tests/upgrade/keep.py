@@ -172,7 +172,8 @@ async def poison(stage: Stage) -> GraphDocument:
 
 
 STATES: Final[Mapping[str, Callable[[Stage], Awaitable[GraphDocument]]]] = {
-    each.__name__: each for each in (submitting, halved, running, reported, waiting, relays, extending, blocked, finished, poison)
+    each.__name__: each
+    for each in (submitting, halved, running, reported, waiting, relays, extending, blocked, finished, poison)
 }
 
 
