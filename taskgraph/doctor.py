@@ -154,8 +154,11 @@ async def _look(handlers: Handlers, graph_id: str, progress: Progress) -> _Pictu
             break
         if number:
             await handlers.clock.sleep(_PAUSE_SECONDS * number * handlers.clock.jitter())
-        settled = await _read_twice(handlers, graph_id, frozenset().union(*(each.keys for each in found)), rows)
-        found = _local(graph_id, rows, now, steady=steady)
+        keys = frozenset().union(*(each.keys for each in found))
+        before = {key: row.etag if (row := rows.get(key)) else None for key in keys}
+        settled = await _read_twice(handlers, graph_id, keys, rows)
+        if any((row.etag if (row := rows.get(key)) else None) != etag for key, etag in before.items()):
+            found = _local(graph_id, rows, now, steady=steady)
     believed = [each for each in found if each.keys <= settled]
     findings = [*whole, *believed, *await _indexes(handlers, graph_id, rows, live, now)]
     order = list(Severity)

@@ -11,6 +11,7 @@ that leaves open is said to be open. Listings of large graphs end where their li
 import asyncio
 import difflib
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -53,6 +54,7 @@ WHY_CAUSES_MAX: Final = 1_000
 """Tasks that `why` tells one by one: those that only wait, and first causes; the rest is counted."""
 
 _GRAPHS_AT_ONCE: Final = 16
+_PLAIN_KEY: Final = r"[A-Za-z0-9:_-]{1,200}"
 _ENDS_KEPT_MAX: Final = 1_000
 
 
@@ -577,8 +579,11 @@ class Queries:
     async def rows(self, graph_id: str, start: str = "") -> AsyncGenerator[Row]:
         """The rows of a graph as a table explorer shows them; start: only keys that begin like this."""
         check_graph_id(graph_id)
-        async for row in self._pages(graph_id, prefix(start) if start else Range()):
-            yield row
+        plain = re.match(_PLAIN_KEY, start)  # a person may ask for anything; a store is asked for what may be a key
+        known = plain.group() if plain else ""
+        async for row in self._pages(graph_id, prefix(known) if known else Range()):
+            if row.key.startswith(start):
+                yield row
 
     async def partition(self, graph_id: str) -> list[Row]:
         """Every row of a graph, all at once."""

@@ -418,4 +418,6 @@ async def test_rows_by_the_beginning_of_their_keys(memory: Stage) -> None:
     found = [row.key async for row in asked.rows("graph", "event:")]
     assert found == [event_key(1)]
     assert tables.starts == ["event:"]
+    assert [row.key async for row in asked.rows("graph", "event:\ud800")] == []
+    assert [row.key async for row in asked.rows("graph", "\x00")] == []
     assert [row.key async for row in asked.rows("graph")] == [row.key for row in await asked.partition("graph")]
