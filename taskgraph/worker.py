@@ -471,8 +471,8 @@ class Worker:
 
     async def _claim(self, graph_id: str, ready: Sequence[_Ready]) -> None:
         """Claim ready tasks, and have those run that are this worker's then."""
-        by_task = {one.task_id: one for one in ready}
         claims = [self._claim_of(one) for one in ready]
+        by_claim = {claim.claim: one for claim, one in zip(claims, ready, strict=True)}  # one task may come twice
         conflicts = self.handlers.counters.conflicts
         over: dict[str, str] = {}
         self._reserved += len(ready)
@@ -498,7 +498,7 @@ class Worker:
             item = answer.item
             if not isinstance(item, Claim):
                 continue
-            one = by_task[item.task_id]
+            one = by_claim[item.claim]
             if answer.outcome in (Decided.APPLIED, Decided.REPEATED):
                 begun = True
                 self._begin(graph_id, one, item, rows, over.get(row_key(item.task_id), ""))

@@ -8,7 +8,7 @@ import pytest
 
 from taskgraph import handlers as handlers_module
 from taskgraph import limits, transitions
-from taskgraph.messages import RunTasks, TaskCompleted, TaskFailed, parse
+from taskgraph.messages import RunTasks, TaskCompleted, TaskFailed, parse, to_text
 from taskgraph.model import row_key
 from taskgraph.records import POISON
 from taskgraph.transitions import Completed, LeaseLost
@@ -151,6 +151,26 @@ def test_a_work_message_is_deleted_when_all_its_runs_are_reported(together: bool
             assert running <= asked_for(crew)
         await crew.finish()
         assert lying(crew, crew.stage.names.work("default")) == []
+
+    virtually(act)
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["with a desk", "alone"])
+def test_two_messages_that_name_the_same_task_both_go_when_it_is_reported(together: bool) -> None:
+    async def act(crew: Crew) -> None:
+        await crew.submit({"a": [], "b": []})
+        queue = crew.stage.names.work("default")
+        again = RunTasks("graph", "default", tuple((crew.stage.task_id(label), 0) for label in "ab"))
+        await crew.stage.queues.send(queue, [to_text(again), to_text(again)])
+        script = Script(by_label={"a": 3.0, "b": 5.0})
+        crew.start(*(crew.together(script, slots=8) if together else (crew.consumer(), crew.worker(script, slots=8))))
+        while len(script.ended) < 2:
+            await asyncio.sleep(0.5)
+            running = {label for label, state in (await crew.stage.states()).items() if state == "running"}
+            assert running <= asked_for(crew)
+        await crew.finish()
+        assert once_each([script], "ab")
+        assert lying(crew, queue) == []
 
     virtually(act)
 
