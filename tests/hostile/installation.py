@@ -253,7 +253,7 @@ def good_object(body: str) -> Mapping[str, Any] | None:
     if text.count("[") + text.count("{") > 4_000:
         return None  # deeper than any message, or a bundle of more tasks than fit
     try:
-        found = json.loads(text, object_pairs_hook=_once, parse_constant=_never)
+        found = json.loads(text, object_pairs_hook=_once, parse_constant=_never, parse_int=_int64)
         json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
@@ -268,6 +268,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         raise ValueError("a key stands twice")
     return made
+
+
+def _int64(digits: str) -> int:
+    """What other programs can read: no JSON of ours holds more."""
+    number = int(digits)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(digits)
+    return number
 
 
 def _never(name: str) -> Any:

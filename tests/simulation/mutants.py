@@ -179,6 +179,14 @@ def any_content(row: Row, graph_id: str, digest: str) -> None:
     return
 
 
+_doubtful = handlers._Transition._doubtful
+
+
+def believe_what_is_known(self: Any, decision: Any) -> bool:
+    self._fresh.update(decision.unchanged)
+    return _doubtful(self, decision)
+
+
 async def always_mine(self: Records, *_: object) -> bool:
     return True
 
@@ -329,6 +337,21 @@ MUTANTS: Final = (
         _set(Records, "commit", commit_facts_first),
     ),
     Mutant("P3: facts are written with what they tell", "no event rows", _set(Context, "event", say_nothing)),
+    Mutant(
+        "P2: a known row that is decided by, and not written, is read first",
+        "it is taken for what stands there",
+        _set(handlers._Transition, "_doubtful", believe_what_is_known),
+    ),
+    Mutant(
+        "P2: what a claim made of a row is known to who knows the row that was claimed",
+        "the etag of a result is put on whatever is known",
+        _reworded(handlers, "_suppose", ("row.etag == item.over and ", "")),
+    ),
+    Mutant(
+        "D9: the journal counts completed tasks",
+        "what others counted meanwhile is not looked at",
+        _reworded(Records, "commit", ("*end", "end[0], operation.completed")),
+    ),
     Mutant(
         "P17: a conflict on the own write is told by the operation",
         "every conflict is taken for the own write",
