@@ -11,7 +11,8 @@ A task's payload:
     timeout  number of seconds, after which the run fails
 
 Every run finds in its environment TASKGRAPH_GRAPH_ID, TASKGRAPH_TASK_ID, TASKGRAPH_LABEL, TASKGRAPH_RUN_ID,
-TASKGRAPH_FENCING_TOKEN (the claim), TASKGRAPH_STORE (may be empty) and TASKGRAPH_RESULT_FILE: if a command that
+TASKGRAPH_FENCING_TOKEN (the claim), TASKGRAPH_STORE (may be empty), TASKGRAPH_GUARDED_BY (see `orphans`) and
+TASKGRAPH_RESULT_FILE: if a command that
 succeeds has written JSON there, it is the task's result.
 
 Needs POSIX: process groups, signals, and pipes that can be polled.
@@ -32,6 +33,7 @@ from taskgraph.errors import InvalidInput
 from taskgraph.executors import children
 from taskgraph.executors.children import Child
 from taskgraph.executors.contract import Outcome, Work, WriteLog, failed, malformed, payload_of
+from taskgraph.executors.orphans import MARK, guard
 from taskgraph.executors.results import ResultFiles
 
 GRACE_SECONDS: Final = 10.0  # between SIGTERM and SIGKILL
@@ -359,6 +361,7 @@ def _environment(work: Work, order: Order, result_file: str) -> dict[bytes, byte
     env[b"TASKGRAPH_FENCING_TOKEN"] = os.fsencode(work.claim)
     env[b"TASKGRAPH_STORE"] = os.fsencode(work.store_url)
     env[b"TASKGRAPH_RESULT_FILE"] = os.fsencode(result_file)
+    env[MARK.encode()] = guard().mark.encode()
     return env
 
 

@@ -16,6 +16,7 @@ This module is the worker's side; the guard itself is the script `orphans_guard`
 import fcntl
 import mmap
 import os
+import secrets
 import sys
 import tempfile
 import threading
@@ -23,6 +24,7 @@ from array import array
 from pathlib import Path
 from typing import Final
 
+MARK: Final = "TASKGRAPH_GUARDED_BY"
 _SCRIPT: Final = str(Path(__file__).with_name("orphans_guard.py"))
 _SLOTS: Final = 1024  # to begin with; doubled whenever they are all taken
 _SLOT: Final = "i"  # an int of C, as the numbers of processes are: the processor stores it in one piece
@@ -40,6 +42,8 @@ class Guard:
         self._pipe: int | None = None
         self._pid = 0
         self._lock = threading.Lock()
+        self.mark = secrets.token_hex(16)
+        """What a command bears in its environment, under `MARK`: a worker may die before it can name the group."""
 
     def watch(self, group: int) -> None:
         """From now on this process group ends when this process does. Starts the guard at the first one.
@@ -91,7 +95,7 @@ class Guard:
             self._pid = os.posix_spawn(
                 sys.executable,
                 [sys.executable, "-I", "-S", _SCRIPT],
-                os.environ,
+                {**os.environ, MARK: self.mark},
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, reading, 0),
                     (os.POSIX_SPAWN_DUP2, self._memory, 1),

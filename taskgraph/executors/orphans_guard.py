@@ -2,7 +2,8 @@
 
 What this room is for: waiting for the end of the worker on standard input, and ending the groups whose numbers then
 stand in standard output, a file that the two share. It never says or writes anything, never touches a group that the
-worker has not named, and never imports what it can do without: until it has begun, the commands have no guard.
+worker has neither named nor marked, and never imports what it can do without: until it has begun, the commands have no
+guard.
 
 A script: `python -I -S orphans_guard.py`. Nobody imports it.
 """
@@ -10,8 +11,10 @@ A script: `python -I -S orphans_guard.py`. Nobody imports it.
 import os
 import time
 
+MARK = "TASKGRAPH_GUARDED_BY"
 ORPHAN_GRACE_SECONDS = 1.0  # between SIGTERM and SIGKILL: the next run of the task may already have begun
 _POLL_SECONDS = 0.02
+_LATE_SECONDS = 0.3  # a command that was being started when the worker died begins within this time
 _SIGTERM, _SIGKILL = 15, 9  # the same everywhere; the module `signal` would take as long to import as Python to start
 
 
@@ -23,6 +26,24 @@ def _signal(group: int, number: int) -> bool:
     return True
 
 
+def _marked(mark: bytes) -> set[int]:
+    """Groups of processes that bear the worker's mark: a worker that dies while it starts a command cannot name it."""
+    groups: set[int] = set()
+    try:
+        names = os.listdir("/proc")
+    except OSError:  # no Linux
+        return groups
+    for name in names:
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    if mark in file.read().split(b"\0"):
+                        groups.add(os.getpgid(int(name)))
+            except (OSError, ValueError):  # another user's, or gone
+                continue
+    return groups
+
+
 def _stand_guard() -> None:
     # Not of the worker's group: what is meant for it, as an interrupt at the terminal, must not end the guard first.
     os.setsid()
@@ -31,8 +52,13 @@ def _stand_guard() -> None:
     slots = memoryview(os.pread(1, os.fstat(1).st_size, 0)).cast("i")
     groups = [group for group in slots if group]
     left = {group for group in groups if _signal(group, _SIGTERM)}
-    end = time.monotonic() + ORPHAN_GRACE_SECONDS
-    while left and time.monotonic() < end:
+    mark = f"{MARK}={os.environ.get(MARK, '')}".encode()
+    began = time.monotonic()
+    looked = 0
+    while time.monotonic() < began + (ORPHAN_GRACE_SECONDS if left else _LATE_SECONDS):
+        if looked < 2 and time.monotonic() >= began + looked * _LATE_SECONDS / 2:
+            looked += 1
+            left |= {group for group in _marked(mark) - {os.getpgid(0)} if _signal(group, _SIGTERM)}
         time.sleep(_POLL_SECONDS)
         left = {group for group in left if _signal(group, 0)}
     for group in left:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from taskgraph.executors import RESULT_BYTES_MAX, CommandExecutor, Outcome, Work, children
+from taskgraph.executors.orphans import guard
 
 WAIT_SECONDS_MAX = 20.0  # how long a busy machine may take for what should be immediate
 
@@ -110,6 +111,7 @@ async def test_the_environment_of_a_run(log: Log, monkeypatch: pytest.MonkeyPatc
     assert outcome == Outcome(failed=False, exit_code=0)
     seen = json.loads(log.text)
     result_file = seen.pop("TASKGRAPH_RESULT_FILE")
+    assert seen.pop("TASKGRAPH_GUARDED_BY") == guard().mark
     assert {name: value for name, value in seen.items() if name.startswith("TASKGRAPH_")} == {
         "TASKGRAPH_GRAPH_ID": "graph-1",
         "TASKGRAPH_TASK_ID": "AAAAAAAAQAAAAAAAAAAAAA",
