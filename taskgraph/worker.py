@@ -14,11 +14,10 @@ is under way, and knows that just one task waits for it, makes that commit by it
 import asyncio
 import contextlib
 import functools
-import json
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
@@ -32,35 +31,44 @@ from taskgraph.errors import (
     StorageUnavailable,
     TaskgraphError,
 )
-from taskgraph.executors import Executor, Executors, Outcome, Work
+from taskgraph.executors import Executors, Outcome, Work
 from taskgraph.handlers import Handled, Handlers
-from taskgraph.layout import SCHEMA, gathered
+from taskgraph.inhand import (
+    Claimed,
+    Held,
+    Ready,
+    as_claimed,
+    as_seen,
+    ids_of,
+    label_in,
+    only_dependent,
+    read_definition,
+)
+from taskgraph.layout import gathered
 from taskgraph.messages import (
     WORKER_CHARS_MAX,
     Message,
     RunTasks,
-    Seen,
     TaskCompleted,
     TaskFailed,
     TaskResult,
     bundles,
     to_text,
 )
-from taskgraph.model import TaskState, ids_text, is_task_id, row_key
+from taskgraph.model import TaskState, ids_text, row_key
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, release
 from taskgraph.propagation import Started, Take
 from taskgraph.rows import NewerSchema
+from taskgraph.runlog import LogWriter
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.tables import Row, Value
+from taskgraph.storage.tables import Row
 from taskgraph.transitions import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Renew
 from taskgraph.transitions import Outcome as Decided
 from taskgraph.wakeup import Pacer, Wakeup
 
 log = logging.getLogger("taskgraph.worker")
 
-_LOG_CHUNK_BYTES: Final = 256 * 1024
-_LOG_FLUSH_SECONDS: Final = 1.0
 _FORSAKEN_SECONDS: Final = 5.0  # until a message comes back whose tasks could not be claimed
 _GIVE_BACK_SECONDS: Final = 10.0  # until a worker that lacks an executor is offered the same task again
 _REPORT_SECONDS_MAX: Final = 600.0  # a result is tried for so long; after that the lease decides
@@ -89,55 +97,6 @@ class Desk(Protocol):
     async def hand_in(self, message: Message) -> Handled:
         """Have a message handled. Raises StorageError."""
         ...
-
-
-@dataclass(slots=True, eq=False)
-class _Held:
-    """A work message in hand, kept until every run that was claimed by it has been reported."""
-
-    delivery: Delivery
-    open: int = 1  # runs, and one for taking it apart
-    taken: bool = False
-    forsaken: bool = False  # something went wrong with it: it is kept no longer, and comes back
-    busy_until: datetime | None = None  # it came back for a run that still has its lease
-
-
-@dataclass(slots=True, eq=False)
-class Claimed:
-    """One run that this worker holds.
-
-    etag: of its row, over: of the row before the claim; "" if somebody else may have written in between. next: see
-    messages.Seen.
-    """
-
-    work: Work
-    executor: Executor
-    held: _Held | None = None
-    etag: str = ""
-    over: str = ""
-    next: str = ""
-    since: float = 0.0  # claimed or renewed
-    began: float = 0.0
-    handle: asyncio.Task[None] | None = None
-    outcome: Outcome | None = None
-    error: BaseException | None = None
-    lost: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Ready:
-    """A task that can be claimed, and that nobody else has been told of lately. held: the message it came by."""
-
-    task_id: str
-    run: int
-    target: str
-    definition: str
-    since: float
-    label: str
-    held: _Held | None = None
-    seen: Seen | None = None
-    row: Row | None = None
-    claim: Claim | None = None
 
 
 @dataclass(slots=True)
@@ -189,13 +148,13 @@ class Worker:
         self._reserved = 0  # places for what is being received, or claimed
         self._waiting: deque[Claimed] = deque()  # claimed, and not begun
         self._running: dict[asyncio.Task[None], Claimed] = {}
-        self._stock: dict[str, deque[_Ready]] = {}
+        self._stock: dict[str, deque[Ready]] = {}
         self._stocked = 0
         self._results: dict[str, list[tuple[Completed, Claimed]]] = {}  # for the desk
-        self._in_commit: dict[str, dict[int, tuple[Item, Claimed | _Ready]]] = {}
+        self._in_commit: dict[str, dict[int, tuple[Item, Claimed | Ready]]] = {}
         self._outbox: dict[str, list[Claimed]] = {}
         self._reporters: dict[str, asyncio.Task[None]] = {}
-        self._held: set[_Held] = set()
+        self._held: set[Held] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._expiring = self._pulling = self._lingering = False
         self._nap: asyncio.Future[None] | None = None  # between two looks at what has been kept too long
@@ -301,26 +260,26 @@ class Worker:
             log.exception("left to leases and the sweep")
 
     @contextlib.asynccontextmanager
-    async def _minding(self, messages: Sequence[_Held]) -> AsyncIterator[None]:
+    async def _minding(self, messages: Sequence[Held]) -> AsyncIterator[None]:
         """Whatever goes wrong with messages must not cost the worker."""
         try:
             yield
         except (Conflict, StorageUnavailable) as error:
             # The lease on the rows decides from here.
-            log.warning("work messages %s: %s", _ids_of(messages), error)
+            log.warning("work messages %s: %s", ids_of(messages), error)
             await self._forsake(messages)
         except NewerSchema as error:
-            log.warning("work messages %s are left to a newer version: %s", _ids_of(messages), error)
+            log.warning("work messages %s are left to a newer version: %s", ids_of(messages), error)
             for held in messages:
                 with contextlib.suppress(StorageError):  # then it stays leased, and comes back
                     await release(self.handlers.queues, held.delivery, NEWER_VERSION_SECONDS)
         except Exception as error:
-            log.exception("work messages %s: failed", _ids_of(messages))
+            log.exception("work messages %s: failed", ids_of(messages))
             for held in messages:
                 with contextlib.suppress(StorageError):  # then it stays leased, and comes back
                     await self.poison.failed(held.delivery, f"{type(error).__name__}: {error}")
 
-    async def _forsake(self, messages: Iterable[_Held]) -> None:
+    async def _forsake(self, messages: Iterable[Held]) -> None:
         """Keep messages no longer: they come back soon, to whoever."""
         for held in dict.fromkeys(messages):
             if not held.forsaken:
@@ -331,8 +290,8 @@ class Worker:
 
     async def _take_all(self, deliveries: Sequence[Delivery]) -> None:
         """Take deliveries apart, and claim what they offer: what came together is claimed together (D12)."""
-        messages = [_Held(delivery) for delivery in deliveries]
-        ready: dict[str, list[_Ready]] = {}
+        messages = [Held(delivery) for delivery in deliveries]
+        ready: dict[str, list[Ready]] = {}
         try:
             await asyncio.gather(*(self._take(held, ready) for held in messages))
         finally:
@@ -351,7 +310,7 @@ class Worker:
             if held.taken:
                 await self._release(held)
 
-    async def _take(self, held: _Held, ready: dict[str, list[_Ready]]) -> None:
+    async def _take(self, held: Held, ready: dict[str, list[Ready]]) -> None:
         async with self._minding([held]):
             message = await self.poison.read(held.delivery, _misplaced)
             if not isinstance(message, RunTasks):
@@ -367,7 +326,7 @@ class Worker:
             held.taken = True
             ready.setdefault(message.graph, []).extend(able)
 
-    async def _look_up(self, message: RunTasks, held: _Held) -> list[_Ready] | None:
+    async def _look_up(self, message: RunTasks, held: Held) -> list[Ready] | None:
         """The tasks of a message that stand ready; None if the message was set aside.
 
         What a message says of a task is believed at its first delivery: the claim fails if it is no longer so.
@@ -375,7 +334,7 @@ class Worker:
         now = self._clock.monotonic()
         if held.delivery.dequeue_count == 1 and all(task_id in message.seen for task_id, _ in message.tasks):
             return [
-                _Ready(task_id, run, message.target, seen.definition, now, seen.label, seen=seen)
+                Ready(task_id, run, message.target, seen.definition, now, seen.label, seen=seen)
                 for task_id, run in message.tasks
                 if (seen := message.seen[task_id])
             ]
@@ -389,19 +348,19 @@ class Worker:
             return None
         ready = await self._sift(message, rows, held)
         return [
-            _Ready(
+            Ready(
                 task_id,
                 run,
                 message.target,
                 await self._definition(message.graph, task_id, rows),
                 now,
-                _label_in(rows[row_key(task_id)]),
+                label_in(rows[row_key(task_id)]),
                 row=rows[row_key(task_id)],
             )
             for task_id, run in ready
         ]
 
-    async def _sift(self, message: RunTasks, rows: Mapping[str, Row | None], held: _Held) -> list[tuple[str, int]]:
+    async def _sift(self, message: RunTasks, rows: Mapping[str, Row | None], held: Held) -> list[tuple[str, int]]:
         """Which runs of a message can be claimed; also, until when to keep a message that came back for a live run.
 
         A message that comes back belongs to a worker that died, or is slow: once the lease of its run has ended, the
@@ -427,12 +386,12 @@ class Worker:
             await self.handlers.transition(message.graph, ended)
         return ready
 
-    async def _choose(self, message: RunTasks, found: Sequence[_Ready]) -> list[_Ready]:
+    async def _choose(self, message: RunTasks, found: Sequence[Ready]) -> list[Ready]:
         """Those that this worker can run; what it cannot is given back to the queue for others."""
-        able: list[_Ready] = []
+        able: list[Ready] = []
         unable: list[tuple[str, int, str]] = []
         for one in found:
-            reason = self.executors.why_not(_read_definition(message.graph, one.task_id, one.definition))
+            reason = self.executors.why_not(read_definition(message.graph, one.task_id, one.definition))
             if reason is None:
                 able.append(one)
             else:
@@ -452,7 +411,7 @@ class Worker:
     def _fits_now(self, definition: str) -> bool:
         """Whether this worker can run a task of this definition."""
         try:
-            return self.executors.why_not(_read_definition("", "", definition)) is None
+            return self.executors.why_not(read_definition("", "", definition)) is None
         except IntegrityError:
             return False  # left to a message, whose reader says what is wrong
 
@@ -469,7 +428,7 @@ class Worker:
 
     # --- claiming
 
-    async def _claim(self, graph_id: str, ready: Sequence[_Ready]) -> None:
+    async def _claim(self, graph_id: str, ready: Sequence[Ready]) -> None:
         """Claim ready tasks, and have those run that are this worker's then."""
         claims = [self._claim_of(one) for one in ready]
         by_claim = {claim.claim: one for claim, one in zip(claims, ready, strict=True)}  # one task may come twice
@@ -481,7 +440,7 @@ class Worker:
                 rows = self.handlers.kept.of(graph_id).rows
                 answers = await self.handlers.advance(graph_id, claims)
             else:
-                rows = {row_key(one.task_id): row for one in ready if (row := one.row or _as_seen(one)) is not None}
+                rows = {row_key(one.task_id): row for one in ready if (row := one.row or as_seen(one)) is not None}
                 over = {key: row.etag for key, row in rows.items() if row is not None}
                 answers = await self.handlers.transition(graph_id, claims, rows=rows)
         finally:
@@ -491,7 +450,7 @@ class Worker:
             over = {}  # what was claimed is not what had been seen
         newer: NewerSchema | None = None
         begun = False
-        gone: list[_Held] = []
+        gone: list[Held] = []
         for answer in answers:
             if isinstance(answer.error, NewerSchema):
                 newer = answer.error
@@ -510,10 +469,10 @@ class Worker:
         for held in gone:
             await self._release(held)
 
-    def _is_instant(self, one: _Ready) -> bool:
-        return self.executors.choose(_read_definition("", one.task_id, one.definition)).instant
+    def _is_instant(self, one: Ready) -> bool:
+        return self.executors.choose(read_definition("", one.task_id, one.definition)).instant
 
-    def _claim_of(self, one: _Ready) -> Claim:
+    def _claim_of(self, one: Ready) -> Claim:
         lease_until = self._clock.now() + timedelta(seconds=self._lease_seconds)
         if one.claim is None:
             one.claim = Claim(one.task_id, one.run, self._clock.new_id(), self.name, lease_until)
@@ -521,9 +480,7 @@ class Worker:
             one.claim = Claim(one.task_id, one.run, one.claim.claim, self.name, lease_until)
         return one.claim
 
-    def _begin(
-        self, graph_id: str, ready: _Ready, claim: Claim, rows: Mapping[str, Row | None], over: str = ""
-    ) -> None:
+    def _begin(self, graph_id: str, ready: Ready, claim: Claim, rows: Mapping[str, Row | None], over: str = "") -> None:
         row = rows.get(row_key(claim.task_id))
         work = self._work(graph_id, claim.task_id, claim.run, claim.claim, ready.label, ready.definition)
         one = Claimed(work, self.executors.choose(work.definition), ready.held)
@@ -539,7 +496,7 @@ class Worker:
             run=run,
             label=label,
             claim=claim,
-            definition=_read_definition(graph_id, task_id, definition),
+            definition=read_definition(graph_id, task_id, definition),
             store_url=self._store_url,
         )
 
@@ -551,7 +508,7 @@ class Worker:
 
     # --- stock: ready tasks that nobody else has been told of lately
 
-    def _put_by(self, graph_id: str, ready: Iterable[_Ready]) -> None:
+    def _put_by(self, graph_id: str, ready: Iterable[Ready]) -> None:
         stock = self._stock.setdefault(graph_id, deque())
         before = len(stock)
         stock.extend(ready)
@@ -563,7 +520,7 @@ class Worker:
             self._expiring = True
             self._background(self._expire())
 
-    def _pop_stock(self, graph_id: str, count: int) -> list[_Ready]:
+    def _pop_stock(self, graph_id: str, count: int) -> list[Ready]:
         stock = self._stock.get(graph_id)
         if not stock or count <= 0:
             return []
@@ -590,12 +547,12 @@ class Worker:
         finally:
             self._expiring = False
 
-    async def _tell_others(self, graph_id: str, ready: Sequence[_Ready]) -> None:
+    async def _tell_others(self, graph_id: str, ready: Sequence[Ready]) -> None:
         by_target: dict[str, list[tuple[str, int]]] = {}
         rows: dict[str, Row | None] = {}
         for one in ready:
             by_target.setdefault(one.target, []).append((one.task_id, one.run))
-            rows[row_key(one.task_id)] = one.row or _as_seen(one)
+            rows[row_key(one.task_id)] = one.row or as_seen(one)
         for target, tasks in by_target.items():
             size = min(8, max(1, len(tasks) // 16))
             try:
@@ -842,7 +799,7 @@ class Worker:
                 return False
             kept = known.rows.get(own)
             if kept is None or kept.etag != one.etag:
-                known.rows[own] = _as_claimed(one)
+                known.rows[own] = as_claimed(one)
             item = Completed(task_id, result.run, result.claim, result.ended, result.resolution)
             (answer,) = await handlers.advance(graph_id, [item], taker=self)
         except StorageError as error:
@@ -927,7 +884,7 @@ class Worker:
             held, one.held = one.held, None
             await self._release(held)
 
-    async def _release(self, held: _Held) -> None:
+    async def _release(self, held: Held) -> None:
         held.open -= 1
         if held.open or held.forsaken:
             return
@@ -974,7 +931,7 @@ class Worker:
         done: list[Claimed] = []
         for answer in answers:
             item, one = open_items.pop(id(answer.item), (None, None))
-            if isinstance(one, _Ready):
+            if isinstance(one, Ready):
                 self._reserved -= 1
                 if isinstance(item, Claim) and answer.outcome in (Decided.APPLIED, Decided.REPEATED):
                     self._begin(graph_id, one, item, rows)
@@ -1016,7 +973,7 @@ class Worker:
         """See Taker."""
         again = isinstance(error, StorageError) and not self._stopping
         for item, one in self._in_commit.pop(graph_id, {}).values():
-            if isinstance(one, _Ready):
+            if isinstance(one, Ready):
                 self._reserved -= 1
                 if again:
                     self._put_by(graph_id, [one])
@@ -1047,7 +1004,7 @@ class Worker:
             row = rows.get(row_key(each.task_id))
             one = Claimed(work, self.executors.choose(work.definition))
             if row is not None and not self._direct(graph_id):
-                one.etag, one.next = row.etag, _only_dependent(row)
+                one.etag, one.next = row.etag, only_dependent(row)
             self._admit(one)
         self._fill()
 
@@ -1058,13 +1015,13 @@ class Worker:
         if self._stopping or target not in self.targets or not self._direct(graph_id):
             return tasks
         now = self._clock.monotonic()
-        kept: list[_Ready] = []
+        kept: list[Ready] = []
         others: list[tuple[str, int]] = []
         for task_id, run in tasks:
             row = rows.get(row_key(task_id))
             definition = str(row.columns.get("task", "")) if row else ""
             if definition and self._fits(definition) and self._stocked + len(kept) < _STOCK_MAX:
-                kept.append(_Ready(task_id, run, target, definition, now, _label_in(row)))
+                kept.append(Ready(task_id, run, target, definition, now, label_in(row)))
             else:
                 others.append((task_id, run))
         if kept:
@@ -1154,126 +1111,9 @@ class Worker:
             await asyncio.wait(self._tasks)
 
 
-def _label_in(row: Row | None) -> str:
-    return str(row.columns.get("label", "")) if row is not None else ""
-
-
-def _ids_of(messages: Iterable[_Held]) -> str:
-    return ", ".join(dict.fromkeys(held.delivery.id for held in messages))
-
-
 def _misplaced(message: Message) -> str:
     return "" if isinstance(message, RunTasks) else "only run-tasks messages belong on a work queue"
 
 
 async def _no_log(data: bytes) -> None:
     """Runs that take no time say nothing."""
-
-
-@functools.lru_cache(maxsize=1000)
-def _parsed(definition: str) -> Any:
-    try:
-        return json.loads(definition)
-    except ValueError:
-        return None
-
-
-def _read_definition(graph_id: str, task_id: str, definition: str) -> dict[str, Any]:
-    """The definition as an object; the same one for the same text. Raises IntegrityError."""
-    parsed = _parsed(definition) if len(definition) <= limits.INLINE_DEFINITION_CHARS_MAX else json_or_none(definition)
-    if not isinstance(parsed, dict):
-        raise IntegrityError(f"graph {graph_id}: task {task_id} has no definition")
-    return parsed
-
-
-def json_or_none(text: str) -> Any:
-    """What a JSON text says, None if it is none."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
-
-
-def _as_seen(one: _Ready) -> Row | None:
-    """The row of a pending task, as far as a claim asks for it, and as far as a message told."""
-    seen = one.seen
-    if seen is None:
-        return None
-    columns: dict[str, Value] = {
-        "schema": SCHEMA,
-        "state": str(TaskState.PENDING),
-        "run": one.run,
-        "label": seen.label,
-        "task": one.definition,
-    }
-    return Row(row_key(one.task_id), seen.etag, columns)
-
-
-def _as_claimed(one: Claimed) -> Row:
-    """The row of a run of this worker, as far as its completion asks for it."""
-    work = one.work
-    columns: dict[str, Value] = {
-        "schema": SCHEMA,
-        "state": str(TaskState.RUNNING),
-        "run": work.run,
-        "claim": work.claim,
-        "label": work.label,
-        "dependents": ids_text([one.next]),
-    }
-    return Row(row_key(work.task_id), one.etag, columns)
-
-
-def _only_dependent(row: Row) -> str:
-    """The one task that requires this one, "" if there are others, or none."""
-    told = json_or_none(str(row.columns.get("dependents", "")))
-    if isinstance(told, list) and len(told) == 1 and isinstance(told[0], str) and is_task_id(told[0]):
-        return told[0]
-    return ""
-
-
-@dataclass(slots=True)
-class LogWriter:
-    """The log of one run, written in pieces. A log that cannot be stored is lost, and says so; the run goes on."""
-
-    logs: Logs
-    work: Work
-    _buffer: bytearray = field(default_factory=bytearray)
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _timer: asyncio.Task[None] | None = None
-    _lost: bool = False
-    used: bool = False
-
-    async def write(self, data: bytes) -> None:
-        """Add bytes; they are stored within about a second."""
-        self.used = True
-        if self._lost:
-            return
-        self._buffer += data
-        if len(self._buffer) >= _LOG_CHUNK_BYTES:
-            await self._flush()
-        elif self._timer is None or self._timer.done():
-            self._timer = asyncio.create_task(self._flush_soon())
-
-    async def close(self) -> None:
-        """Store what is left."""
-        if self._timer is not None:
-            self._timer.cancel()
-            await asyncio.wait((self._timer,))
-        await self._flush()
-
-    async def _flush_soon(self) -> None:
-        await asyncio.sleep(_LOG_FLUSH_SECONDS)
-        await asyncio.shield(self._flush())  # closing the log must not cut a write in two
-
-    async def _flush(self) -> None:
-        async with self._lock:
-            if not self._buffer or self._lost:
-                return
-            data = bytes(self._buffer)
-            self._buffer.clear()
-            work = self.work
-            try:
-                await self.logs.append(work.graph_id, work.task_id, work.run, data)
-            except Exception as error:  # whatever it is: no log is worth its run
-                self._lost = True
-                log.warning("graph %s: the log of task %s is lost from here: %s", work.graph_id, work.task_id, error)

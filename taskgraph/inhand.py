@@ -1,0 +1,143 @@
+"""What a worker has in hand, as values: messages, ready tasks, runs.
+
+What this room is for: the words between the parts of a worker, and what they say of rows as far as a claim or a
+completion asks for it. It never touches a store, a clock or an executor.
+"""
+
+import asyncio
+import functools
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from taskgraph import limits
+from taskgraph.errors import IntegrityError
+from taskgraph.executors import Executor, Outcome, Work
+from taskgraph.layout import SCHEMA
+from taskgraph.messages import Seen
+from taskgraph.model import TaskState, ids_text, is_task_id, row_key
+from taskgraph.storage.queues import Delivery
+from taskgraph.storage.tables import Row, Value
+from taskgraph.transitions import Claim
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A work message in hand, kept until every run that was claimed by it has been reported."""
+
+    delivery: Delivery
+    open: int = 1  # runs, and one for taking it apart
+    taken: bool = False
+    forsaken: bool = False  # something went wrong with it: it is kept no longer, and comes back
+    busy_until: datetime | None = None  # it came back for a run that still has its lease
+
+
+@dataclass(slots=True, eq=False)
+class Claimed:
+    """One run that this worker holds.
+
+    etag: of its row, over: of the row before the claim; "" if somebody else may have written in between. next: see
+    messages.Seen.
+    """
+
+    work: Work
+    executor: Executor
+    held: Held | None = None
+    etag: str = ""
+    over: str = ""
+    next: str = ""
+    since: float = 0.0  # claimed or renewed
+    began: float = 0.0
+    handle: asyncio.Task[None] | None = None
+    outcome: Outcome | None = None
+    error: BaseException | None = None
+    lost: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Ready:
+    """A task that can be claimed, and that nobody else has been told of lately. held: the message it came by."""
+
+    task_id: str
+    run: int
+    target: str
+    definition: str
+    since: float
+    label: str
+    held: Held | None = None
+    seen: Seen | None = None
+    row: Row | None = None
+    claim: Claim | None = None
+
+
+def label_in(row: Row | None) -> str:
+    """The label in a task row, "" without one."""
+    return str(row.columns.get("label", "")) if row is not None else ""
+
+
+def ids_of(messages: Iterable[Held]) -> str:
+    """The ids of messages, for the log."""
+    return ", ".join(dict.fromkeys(held.delivery.id for held in messages))
+
+
+@functools.lru_cache(maxsize=1000)
+def _parsed(definition: str) -> Any:
+    try:
+        return json.loads(definition)
+    except ValueError:
+        return None
+
+
+def read_definition(graph_id: str, task_id: str, definition: str) -> dict[str, Any]:
+    """The definition as an object; the same one for the same text. Raises IntegrityError."""
+    parsed = _parsed(definition) if len(definition) <= limits.INLINE_DEFINITION_CHARS_MAX else _json_or_none(definition)
+    if not isinstance(parsed, dict):
+        raise IntegrityError(f"graph {graph_id}: task {task_id} has no definition")
+    return parsed
+
+
+def _json_or_none(text: str) -> Any:
+    """What a JSON text says, None if it is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def as_seen(one: Ready) -> Row | None:
+    """The row of a pending task, as far as a claim asks for it, and as far as a message told."""
+    seen = one.seen
+    if seen is None:
+        return None
+    columns: dict[str, Value] = {
+        "schema": SCHEMA,
+        "state": str(TaskState.PENDING),
+        "run": one.run,
+        "label": seen.label,
+        "task": one.definition,
+    }
+    return Row(row_key(one.task_id), seen.etag, columns)
+
+
+def as_claimed(one: Claimed) -> Row:
+    """The row of a run of this worker, as far as its completion asks for it."""
+    work = one.work
+    columns: dict[str, Value] = {
+        "schema": SCHEMA,
+        "state": str(TaskState.RUNNING),
+        "run": work.run,
+        "claim": work.claim,
+        "label": work.label,
+        "dependents": ids_text([one.next]),
+    }
+    return Row(row_key(work.task_id), one.etag, columns)
+
+
+def only_dependent(row: Row) -> str:
+    """The one task that requires this one, "" if there are others, or none."""
+    told = _json_or_none(str(row.columns.get("dependents", "")))
+    if isinstance(told, list) and len(told) == 1 and isinstance(told[0], str) and is_task_id(told[0]):
+        return told[0]
+    return ""
