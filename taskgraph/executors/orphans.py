@@ -16,7 +16,6 @@ This module is the worker's side; the guard itself is the script `orphans_guard`
 import fcntl
 import mmap
 import os
-import secrets
 import sys
 import tempfile
 import threading
@@ -42,7 +41,7 @@ class Guard:
         self._pipe: int | None = None
         self._pid = 0
         self._lock = threading.Lock()
-        self.mark = secrets.token_hex(16)
+        self.mark = os.urandom(16).hex()
         """What a command bears in its environment, under `MARK`: a worker may die before it can name the group."""
 
     def watch(self, group: int) -> None:
