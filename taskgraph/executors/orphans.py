@@ -41,7 +41,7 @@ class Guard:
         self._pipe: int | None = None
         self._pid = 0
         self._lock = threading.Lock()
-        self.mark = os.urandom(16).hex()
+        self.mark = _mark()
         """What a command bears in its environment, under `MARK`: a worker may die before it can name the group."""
 
     def watch(self, group: int) -> None:
@@ -107,6 +107,14 @@ class Guard:
         finally:
             os.close(reading)
         self._pipe = writing
+
+
+def _mark() -> str:
+    """A text that no other process of this machine has had: numbers of processes come again."""
+    try:
+        return f"{os.getpid()}-{os.stat(f'/proc/{os.getpid()}').st_ctime_ns}"
+    except OSError:  # no Linux, and nobody looks for marks
+        return str(os.getpid())
 
 
 def _shared_memory() -> int:
