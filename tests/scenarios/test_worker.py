@@ -134,6 +134,32 @@ def test_runs_that_take_long_are_not_claimed_ahead() -> None:
     virtually(act)
 
 
+@pytest.mark.parametrize("only", ["send", "commit", "delete"])
+@pytest.mark.parametrize("together", [True, False], ids=["with a desk", "alone"])
+def test_a_storage_error_costs_nothing_of_the_stock(only: str, together: bool) -> None:
+    """What could be neither claimed nor told to others is left to the sweep."""
+    for at in range(1, 9):
+
+        async def act(crew: Crew, at: int = at) -> None:
+            requires = {"a": [], **{f"m{n:02}": ["a"] for n in range(40)}}
+            await crew.submit(requires)
+            calls, script = Calls(at, "unavailable", only), Script(0.7, {"a": 1.0})
+            crew.start(*(crew.together(script, calls) if together else (crew.consumer(), crew.worker(script, calls))))
+
+            async def sweep() -> None:
+                while True:
+                    await asyncio.sleep(limits.SWEEP_SECONDS)
+                    await crew.stage.sweep()
+
+            sweeping = asyncio.create_task(sweep())
+            await crew.finish()
+            sweeping.cancel()
+            assert max(Counter(script.runs).values()) == 1, "no run is executed twice"
+            await crew.stage.check(requires)
+
+        virtually(act)
+
+
 # --- messages go last --------------------------------------------------------------------------------------------
 
 

@@ -57,6 +57,11 @@ ELSEWHERE: Final = (
         ),
     ),
     Place(
+        ("taskgraph.worker Worker._go_on", "taskgraph.worker Worker._tell_others"),
+        "going on alone, and the stock: processes that are played here seldom have the one or the other",
+        ("tests/scenarios/test_worker.py",),
+    ),
+    Place(
         ("taskgraph.executors.",),
         "code and commands of users: what is caught there is theirs, and no storage is called",
         ("tests/unit/test_executors_callables.py", "tests/unit/test_executors_command.py"),
