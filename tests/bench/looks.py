@@ -1,8 +1,8 @@
 """What each look at a graph asks of its store: `python -m tests.bench.looks STORE GRAPH LABEL`.
 
 What this room is for: the reads of `status`, `list`, `show`, `task`, `why` and the others, counted at the ports as
-Azure bills them, with the CPU time of this process. It changes nothing in the store. Whole commands, with their start and
-their largest resident set, are for `/usr/bin/time`.
+Azure bills them, with the CPU time of this process. It changes nothing in the store. Whole commands, with their start
+and their largest resident set, are for `/usr/bin/time`.
 """
 
 import argparse

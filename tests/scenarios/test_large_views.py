@@ -106,19 +106,19 @@ async def walk(stage: Stage, look: Callable[[], Any]) -> None:
     await look()
 
 
-async def test_aggregates_tell_what_the_rows_tell(local: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_aggregates_tell_what_the_rows_tell(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
 
     async def look() -> None:
         nonlocal looks
         looks += 1
-        rows = await by_rows(local, monkeypatch)
+        rows = await by_rows(stage, monkeypatch)
         monkeypatch.setattr(limits, "COUNTED_TASKS_MAX", 0)
-        assert await local.queries.status("graph") == rows
+        assert await stage.queries.status("graph") == rows
         assert rows.exact
         assert rows.unresolved == sum(rows.counts.get(each, 0) for each in ("unscheduled", "pending", "running"))
 
-    await walk(local, look)
+    await walk(stage, look)
     assert looks == 8
 
 
