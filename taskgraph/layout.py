@@ -405,7 +405,7 @@ def _task_rows(
     if routing := node.task.get("routing"):
         columns["routing"] = str(routing)
     if deadline := node.task.get("deadline"):
-        columns["deadline"] = datetime.fromisoformat(str(deadline))
+        columns["deadline"] = _moment(str(deadline))
     rows: list[Insert] = []
     if utf16_units(definition) <= limits.INLINE_DEFINITION_CHARS_MAX:
         columns["task"] = definition
@@ -436,6 +436,13 @@ def _dependents_first(nodes: Mapping[str, TaskNode]) -> list[str]:
     if len(order) != len(nodes):
         raise ValueError("the tasks have a cycle; validation must come first")
     return order
+
+
+def _moment(text: str) -> datetime:
+    """A date-time of RFC 3339. A leap second, which no clock of ours has, is the last moment before it."""
+    if text[17:19] == "60":
+        text = f"{text[:17]}59.999999{text[19:].lstrip('.0123456789')}"
+    return datetime.fromisoformat(text)
 
 
 def name_mapping_rows(mapping: Mapping[str, str], stamp: str) -> list[Insert]:

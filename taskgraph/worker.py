@@ -1096,19 +1096,24 @@ class Worker:
             running.cancel()
         if self._running:
             await asyncio.wait(self._running)
-        by_graph: dict[str, list[Claimed]] = {}
-        for one in self._waiting:
-            by_graph.setdefault(one.work.graph_id, []).append(one)
-        self._waiting.clear()
-        for graph_id, ones in by_graph.items():
-            await self._hand_back(graph_id, ones, f"worker {self.name} was stopped")
-        for graph_id in list(self._stock):
-            await self._tell_others(graph_id, self._pop_stock(graph_id, _STOCK_MAX * 100))
-        if self._desk is not None:
-            while waited := [self._desk.look(graph_id) for graph_id in self._results]:
-                await asyncio.wait(waited)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        # What was on its way when the stop came may still bring claims: round and round, until nothing is in hand.
+        while True:
+            by_graph: dict[str, list[Claimed]] = {}
+            for one in self._waiting:
+                by_graph.setdefault(one.work.graph_id, []).append(one)
+            self._waiting.clear()
+            for graph_id, ones in by_graph.items():
+                await self._hand_back(graph_id, ones, f"worker {self.name} was stopped")
+            for graph_id in list(self._stock):
+                await self._tell_others(graph_id, self._pop_stock(graph_id, self._stocked))
+            at_work: set[asyncio.Task[None]] = set(self._tasks)
+            if self._desk is not None:
+                open_graphs = [graph_id for graph_id, items in self._in_commit.items() if items]
+                at_work.update(map(self._desk.look, {*self._results, *open_graphs}))
+            if at_work:
+                await asyncio.wait(at_work)
+            elif not self._waiting and not self._stock:
+                return
 
 
 def _misplaced(message: Message) -> str:
