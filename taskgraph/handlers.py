@@ -543,6 +543,9 @@ class _Transition:
             return True
         if self._known is None:
             return False
+        if any(answer.error is not None for answer in decision.answers):
+            self._go_fresh()  # nothing is refused by what may be old
+            return True
         # Rows that were kept may be old: those that are written are made good by their etags, the others are read.
         old = [key for key in decision.unchanged if key not in self._fresh]
         for key in old:
