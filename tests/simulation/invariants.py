@@ -106,7 +106,7 @@ class Invariants:
                 if row.columns["sequence"] != self.sequence + 1:
                     raise Violation(f"{key} follows event {self.sequence}")
                 self.sequence += 1
-                told = row.columns["completed"]
+                told = int(str(row.columns["completed"]))
             elif key.startswith(("join:", "fork:")):
                 self._relay(row)
         for row in tasks:  # once all of the commit is known

@@ -57,9 +57,22 @@ ELSEWHERE: Final = (
         ),
     ),
     Place(
-        ("taskgraph.worker Worker._go_on", "taskgraph.worker Worker._tell_others"),
-        "going on alone, and the stock: processes that are played here seldom have the one or the other",
-        ("tests/scenarios/test_worker.py",),
+        (
+            "taskgraph.worker Worker._go_on",
+            "taskgraph.worker Worker._tell_others",
+            "taskgraph.worker Worker._pull_all",
+            "taskgraph.worker Worker._mind",
+            "taskgraph.worker Worker._occupy",
+            "taskgraph.worker Worker._report_all",
+            "taskgraph.worker Worker._send_and_let_go",
+        ),
+        "going on alone, the stock, and a desk: processes that are played here seldom have the one or the other",
+        ("tests/scenarios/test_worker.py", "tests/scenarios/test_worker_troubles.py"),
+    ),
+    Place(
+        ("taskgraph.lead", "taskgraph.consumer Consumer.run"),
+        "the lead over a queue: those who are played here are mostly killed before they could give it up",
+        ("tests/scenarios/test_lead.py", "tests/scenarios/test_poison_and_consumer.py"),
     ),
     Place(
         ("taskgraph.executors.",),

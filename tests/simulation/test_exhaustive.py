@@ -191,8 +191,8 @@ def test_a_state_holds_everything_that_the_future_depends_on() -> None:
     for key, row in play.rows.items():
         for name, value in row.columns.items():
             if isinstance(value, str | int) and name != "operation":
-                wrong = "wrong" if isinstance(value, str) else value + 1
-                play.rows[key] = type(row)(key, row.etag, {**row.columns, name: wrong})
+                other = "wrong" if isinstance(value, str) else value + 1
+                play.rows[key] = type(row)(key, row.etag, {**row.columns, name: other})
                 assert differs() or name == "ended", (key, name)
     play.queues.messages["taskgraph-events"]["00000001"] = (play.clock.seconds + 5.0, 1, "r2", "a message")
     assert not differs()  # nobody holds a receipt of it

@@ -1,0 +1,115 @@
+"""What goes wrong behind a worker's back is said, and costs neither the worker nor a message."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from taskgraph.errors import Conflict, StorageUnavailable
+from taskgraph.executors import Outcome, Work, WriteLog
+from taskgraph.inhand import Claimed, Held
+from taskgraph.storage.queues import Delivery
+from taskgraph.transitions import Completed
+from tests.scenarios.crew import Calls, Crew, Script, virtually
+
+LEFT = "left to leases and the sweep"
+
+
+class Broken(Script):
+    """An executor with a bug."""
+
+    async def run(self, work: Work, write_log: WriteLog) -> Outcome:
+        self.runs.append((work.label, work.run))
+        raise ZeroDivisionError("a bug")
+
+
+async def raising(error: Exception, *_: Any, **__: Any) -> None:
+    raise error
+
+
+def one_run(worker: Any) -> Claimed:
+    work = Work("graph", "AAAAAAAAQAAAAAAAAAAAAA", 0, "a", "claim", {})
+    one = Claimed(work, worker.executors["script"], Held(Delivery("taskgraph-work-default", "1", "r", "{}", 1)))
+    one.outcome = Outcome(failed=False)
+    return one
+
+
+@pytest.mark.parametrize("error", [StorageUnavailable("503"), ZeroDivisionError("a bug")])
+def test_whatever_fails_in_the_background_is_said(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    async def act(crew: Crew) -> None:
+        worker = crew.worker(Script())
+        worker._background(raising(error))
+        await asyncio.wait(worker._tasks)
+
+    virtually(act)
+    assert LEFT in caplog.text
+
+
+@pytest.mark.parametrize("error", [Conflict("412"), StorageUnavailable("503"), ZeroDivisionError("a bug")])
+def test_results_that_cannot_be_reported_leave_their_message_to_others(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def act(crew: Crew) -> None:
+        worker = crew.worker(Script())
+        one = one_run(worker)
+        monkeypatch.setattr(worker, "_report", lambda *_: raising(error))
+        worker._outbox["graph"] = [one]
+        worker._reporters["graph"] = asyncio.ensure_future(worker._report_all("graph"))
+        await worker._reporters["graph"]
+        assert one.held is not None
+        assert one.held.forsaken
+
+    virtually(act)
+    assert "results" in caplog.text
+
+
+def test_a_result_that_can_be_told_neither_here_nor_there_is_left_to_its_lease(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def act(crew: Crew) -> None:
+        worker = crew.worker(Script())
+        one = one_run(worker)
+        monkeypatch.setattr(worker, "_send_results", lambda *_: raising(StorageUnavailable("503")))
+        item = Completed("AAAAAAAAQAAAAAAAAAAAAA", 0, "claim", "2026-01-01T00:00:00+00:00", {"failed": False})
+        worker._in_commit["graph"] = {id(item): (item, one)}
+        worker.failed("graph", ZeroDivisionError("a bug"))
+        await asyncio.wait(worker._tasks)
+        assert one.held is not None
+
+    virtually(act)
+    assert "a result is left to its lease" in caplog.text
+
+
+def test_an_executor_with_a_bug_fails_its_task_and_the_slot_goes_on() -> None:
+    async def act(crew: Crew) -> None:
+        await crew.submit({"a": [], "b": []})
+        script = Broken()
+        crew.start(crew.consumer(), crew.worker(script))
+
+        async def blocked() -> bool:
+            return await crew.stage.state() == "blocked" and len(script.runs) == 2
+
+        await crew.until(blocked)
+        await crew.end()
+
+    virtually(act)
+
+
+@pytest.mark.parametrize("kind", ["unavailable", "conflict"])
+def test_ready_tasks_that_cannot_be_claimed_now_are_run_later(kind: str) -> None:
+    for at in range(1, 7):
+
+        async def act(crew: Crew, at: int = at) -> None:
+            await crew.submit({"a": [], **{f"m{number:02}": ["a"] for number in range(12)}})
+            crew.start(crew.consumer(), crew.worker(Script(0.1), Calls(at, kind, "commit")))
+
+            async def sweep() -> None:
+                while True:
+                    await asyncio.sleep(30)
+                    await crew.stage.sweep()
+
+            sweeping = asyncio.create_task(sweep())
+            await crew.finish()
+            sweeping.cancel()
+
+        virtually(act)
