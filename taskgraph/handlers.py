@@ -1,8 +1,9 @@
-"""Handle a message: read rows, decide, commit once, send what follows.
+"""Handle a message: look up rows, decide, commit once, send what follows.
 
 What this room is for: the one loop by which anything changes a graph, for handlers, workers' claims and the sweep
-alike (D8, D16). It is stateless between calls; any number of copies may work on one graph. It never acknowledges a
-message (its caller does, last) and never contains a rule about tasks.
+alike (D8, D16). What it remembers between calls makes it quicker, and may be old or lost at any time; any number of
+copies may work on one graph. It never acknowledges a message (its caller does, last) and never contains a rule about
+tasks.
 """
 
 import json

@@ -2,8 +2,8 @@
 
 What this room is for: commands are named by what is to be done (`add-tasks`, `rerun`, `run-tasks`), facts in the past
 tense (`task-completed`, `task-failed`). A message is a hint and never the truth: it names rows, and whoever receives
-it reads them. Reading is strict about what is named here, passes over keys that it does not know, and leaves a higher
-version to a newer reader. It never touches a queue.
+it reads them, or writes them under the etag that its sender saw. Reading is strict about what is named here, passes
+over keys that it does not know, and leaves a higher version to a newer reader. It never touches a queue.
 
 The JSON of each message has a schema, `schemas/message-<type>.json`; the checks below are the same ones written out,
 because they run for every message, and a test holds the two against each other.

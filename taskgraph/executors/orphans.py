@@ -4,7 +4,7 @@ What this room is for: a worker that is killed with SIGKILL, or by the system fo
 commands that it runs, and the next run of the same task would work beside them. So a small process of its own, the
 guard, knows of every process group that a worker starts. It hears of the worker's death by the end of a pipe, which
 the system closes however a process dies, and then ends the groups that are left. It never touches a group that the
-worker has not named, and never outlives the worker by more than the grace.
+worker has neither named nor marked, and never outlives the worker by more than the grace.
 
 The groups stand in memory that the two share, a number in each slot, 0 where it is free. A group comes and goes by one
 store into its slot, which is either done or not when the worker is killed. So naming a group costs the worker no call
