@@ -73,7 +73,7 @@ _FORSAKEN_SECONDS: Final = 5.0  # until a message comes back whose tasks could n
 _GIVE_BACK_SECONDS: Final = 10.0  # until a worker that lacks an executor is offered the same task again
 _REPORT_SECONDS_MAX: Final = 600.0  # a result is tried for so long; after that the lease decides
 _AHEAD_SECONDS: Final = 0.25  # tasks are claimed ahead as long as they would begin within this time
-_AHEAD_PER_SLOT: Final = 16
+_AHEAD_PER_SLOT: Final = 32
 _AHEAD_INSTANT: Final = 128  # of those that take no time
 _STOCK_SECONDS: Final = 0.5  # ready tasks are kept for so long without a slot; then others are offered them
 _STOCK_SECONDS_MAX: Final = 5.0
@@ -701,6 +701,10 @@ class Worker:
             self._tasks.add(reporter)
             reporter.add_done_callback(self._tasks.discard)
 
+    def _bides(self) -> bool:
+        """Whether results wait for others: as long as there is work for the slots, and not for long."""
+        return self._lingering and bool(self._waiting) and not self._stopping
+
     async def _linger(self) -> None:
         await self._clock.sleep(_LINGER_SECONDS)
         self._lingering = False
@@ -905,13 +909,13 @@ class Worker:
 
     def wants(self, graph_id: str) -> bool:
         """See Taker."""
-        if self._desk is None:
+        if self._desk is None or self._bides():
             return False
         return bool(self._results.get(graph_id)) or (graph_id in self._stock and self._capacity() > 0)
 
     def items(self, graph_id: str) -> Sequence[Completed | Claim]:
         """See Taker."""
-        if self._desk is None:
+        if self._desk is None or self._bides():
             return ()
         items: list[Completed | Claim] = []
         open_items = self._in_commit.setdefault(graph_id, {})
