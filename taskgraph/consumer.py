@@ -125,6 +125,7 @@ class Consumer:
                     if deliveries and (seconds := await self._lead.take()):
                         for delivery in deliveries:
                             await self._let_go(delivery, 0)
+                        self._wakeup.ring(queue)  # who leads may have looked in vain meanwhile
                         self.idle = not self._tasks
                         await wait_any((stop,), seconds)  # another does it, as long as it lives
                         continue
