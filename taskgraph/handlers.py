@@ -455,9 +455,8 @@ class _Transition:
             _suppose(left, self._rows)
         answers: list[Answer] = []
         theirs: set[int] = set()  # items of the taker, who is told their answers
-        later: deque[Item] = (
-            deque()
-        )  # a commit takes a hundred at most: looking at all of them time and again is not free
+        # A commit takes a hundred at most: what is for later is not looked at time and again.
+        later: deque[Item] = deque()
         rounds = 0
         while True:
             rounds += 1
