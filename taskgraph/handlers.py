@@ -53,7 +53,7 @@ _SHARES_MIN: Final = 2  # into so many messages at least goes what is ready
 _WORKER_SECONDS: Final = 60.0
 _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
 _COUNTED_MAX: Final = 10_000  # graphs
-_ITEMS_MAX: Final = 200  # decided at a time
+_ITEMS_MAX: Final = 400  # decided at a time
 _ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: others wait
 
 
@@ -455,7 +455,7 @@ class _Transition:
             _suppose(left, self._rows)
         answers: list[Answer] = []
         theirs: set[int] = set()  # items of the taker, who is told their answers
-        # A commit takes a hundred at most: what is for later is not looked at time and again.
+        # A commit takes so many at most: what is for later is not looked at time and again.
         later: deque[Item] = deque()
         rounds = 0
         while True:
@@ -532,6 +532,7 @@ class _Transition:
             sequence=operation.sequence,
             completed=operation.completed,
             take=take,
+            changes_max=self._records.changes_max,
         )
 
     def _doubtful(self, decision: Decision) -> bool:

@@ -104,6 +104,8 @@ class Context:
     """How many of its claims have been used."""
     rows_before: int = 0
     """At most so many rows were to be written before the item that is being decided."""
+    changes_max: int = limits.COMMIT_CHANGES_MAX
+    """So many rows are written at most."""
     events_units: int = 1
     """UTF-16 units of `events_text`; one less than of "[]" while there are no events."""
 
@@ -175,7 +177,7 @@ def make_ready(task: Draft, context: Context) -> None:
 def tell_dependents(node: Draft, reference: str, context: Context) -> None:
     """Count down every dependent of a node that is fulfilled. Deciding it again changes nothing and says the same."""
     dependents = node.ids("dependents")
-    if context.rows_before and context.rows_before + len(dependents) > limits.COMMIT_CHANGES_MAX:
+    if context.rows_before and context.rows_before + len(dependents) > context.changes_max:
         raise NoRoom
     context.view.require([f"task:{each}" if ":" not in each and each != GRAPH else each for each in dependents])
     name = told_as(reference)

@@ -20,7 +20,7 @@ from typing import Final
 
 from taskgraph.clock import Clock
 from taskgraph.errors import Conflict, Unclear
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Tables
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Tables, changes_max_of
 from taskgraph.transitions import event_key
 
 LIVE: Final = "index:live"
@@ -59,6 +59,11 @@ class Records:
         self.clock = clock
         self._next_sequence: dict[str, int] = {}
         self._completed: dict[str, int] = {}  # so many tasks, before that number
+
+    @property
+    def changes_max(self) -> int:
+        """How many changes a commit takes."""
+        return changes_max_of(self.tables)
 
     async def load(self, graph_id: str, keys: Iterable[str], rows: dict[str, Row | None]) -> None:
         """Read these rows into `rows` (None for one that does not exist)."""

@@ -266,15 +266,17 @@ def decide(
     sequence: int,
     completed: int = -1,
     take: Take | None = None,
+    changes_max: int | None = None,
 ) -> Decision | Need:
     """Decide as many items as fit one commit, in order.
 
     rows: row key -> row, or None for one that does not exist. operation: id of this commit. sequence: number of the
     event row that it may insert. completed: tasks that had completed before, -1 if that is not known. take: who claims
-    what becomes ready. An item that cannot be decided gets an answer with its error; the others go on.
+    what becomes ready. changes_max: rows in one commit, None for what every store takes. An item that cannot be decided
+    gets an answer with its error; the others go on.
     """
     view = View(rows)
-    context = Context(view, now, take=take)
+    context = Context(view, now, take=take, changes_max=changes_max or limits.COMMIT_CHANGES_MAX)
     answers: list[Answer] = []
     needed: set[str] = set()
     todo: list[Item] = list(items)
@@ -348,7 +350,7 @@ def _event_row(context: Context, sequence: int, completed: int) -> Insert:
 
 
 def _fits(view: View, context: Context) -> bool:
-    rows_max = limits.COMMIT_CHANGES_MAX - bool(context.events)
+    rows_max = context.changes_max - bool(context.events)
     if view.rows_at_most > rows_max and len(view.changed()) > rows_max:
         return False
     if context.events_units > EVENT_CHARS_MAX:

@@ -102,13 +102,13 @@ def check_query(partition: str, rows: Range, limit: int) -> None:
         _check_column_name(name, "the selection of a range")
 
 
-def check_commit(partition: str, changes: Sequence[Change]) -> None:
-    """Raise unless every store takes these changes as one commit."""
+def check_commit(partition: str, changes: Sequence[Change], changes_max: int = limits.COMMIT_CHANGES_MAX) -> None:
+    """Raise unless a store takes these changes as one commit. changes_max: see tables.changes_max_of."""
     check_key(partition, "partition key")
     if not changes:
         raise ValueError("a commit of no changes")
-    if len(changes) > limits.COMMIT_CHANGES_MAX:
-        raise TooLarge(f"a commit of {len(changes)} changes; the limit is {limits.COMMIT_CHANGES_MAX}")
+    if len(changes) > changes_max:
+        raise TooLarge(f"a commit of {len(changes)} changes; the limit is {changes_max}")
     seen: set[str] = set()
     units = 0
     for change in changes:

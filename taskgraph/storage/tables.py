@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from taskgraph import limits
 from taskgraph.model import value
 
 Value = str | int | bool | float | datetime
@@ -100,7 +101,9 @@ class Tables(Protocol):
         ...
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
-        """Apply 1..100 changes or none; gives the new etags (None for a delete), in order.
+        """Apply some changes or none; gives the new etags (None for a delete), in order.
+
+        At least one, and at most limits.COMMIT_CHANGES_MAX of them, or `changes_max_of` where a store takes more.
 
         Raises Conflict (nothing written), TooLarge (nothing written), Unclear (perhaps written; never retried here).
         """
@@ -109,6 +112,11 @@ class Tables(Protocol):
     async def close(self) -> None:
         """Give connections back. Idempotent."""
         ...
+
+
+def changes_max_of(tables: Tables) -> int:
+    """How many changes a commit of these tables takes: what every store does, or more where one says so."""
+    return int(getattr(tables, "changes_max", limits.COMMIT_CHANGES_MAX))
 
 
 async def query_all(tables: Tables, partition: str, rows: Range) -> list[Row]:

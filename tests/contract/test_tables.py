@@ -20,6 +20,7 @@ from taskgraph.storage.tables import (
     Row,
     Tables,
     Value,
+    changes_max_of,
     prefix,
     query_all,
 )
@@ -164,10 +165,33 @@ async def test_a_hundred_changes_are_one_commit(store: OpenStore) -> None:
     ], "one of a hundred failed in the middle: none was applied"
 
 
-async def test_a_hundred_and_one_changes_are_refused(store: OpenStore) -> None:
-    with pytest.raises(TooLarge, match="101 changes; the limit is 100"):
-        await store.tables.commit("p", [Insert(f"k{n}", {}) for n in range(101)])
+async def test_one_change_too_many_is_refused(store: OpenStore) -> None:
+    most = changes_max_of(store.tables)
+    assert most >= limits.COMMIT_CHANGES_MAX
+    with pytest.raises(TooLarge, match=f"{most + 1} changes; the limit is {most}"):
+        await store.tables.commit("p", [Insert(f"k{n}", {}) for n in range(most + 1)])
     assert await store.tables.get("p", ["k0"]) == [None]
+
+
+async def test_as_many_changes_as_a_store_takes_are_one_commit(store: OpenStore) -> None:
+    tables, most = store.tables, changes_max_of(store.tables)
+    etags = await tables.commit("p", [Insert(f"k{n:03}", {"n": n}) for n in range(most)])
+    mixed: list[Change] = [Merge(f"k{n:03}", str(etag), {"m": n}) for n, etag in enumerate(etags)]
+    mixed[1], mixed[-2] = Delete("k001", str(etags[1])), Insert("new", {"n": 0})
+    for wrong in (0, most // 2, most - 1):
+        changes = list(mixed)
+        changes[wrong] = Merge("none", str(etags[wrong]), {})
+        with pytest.raises(Conflict) as caught:
+            await tables.commit("p", changes)
+        assert caught.value.index == wrong
+    assert [row.columns for row in await query_all(tables, "p", Range())] == [{"n": n} for n in range(most)]
+    assert len(await tables.commit("p", mixed)) == most
+    rows = {row.key: row.columns for row in await query_all(tables, "p", Range())}
+    assert len(rows) == most
+    assert rows["k000"] == {"n": 0, "m": 0}
+    assert "k001" not in rows
+    assert rows[f"k{most - 2:03}"] == {"n": most - 2}, "it was not named"
+    assert rows["new"] == {"n": 0}
 
 
 @pytest.mark.parametrize("second", [Insert("a", {}), Merge("a", "1", {}), Delete("a", "1")])

@@ -116,6 +116,18 @@ class PlainView:
     def changes_anything(self) -> bool:
         return bool(self.changed())
 
+    @property
+    def rows_at_most(self) -> int:
+        return sum(draft.etag is None or bool(draft.changed) for draft in self._drafts.values())
+
+    @property
+    def size(self) -> int:
+        return len(self._drafts)
+
+    def unchanged(self, first: int) -> list[str]:
+        changed = {id(draft) for draft in self.changed()}
+        return [draft.key for draft in list(self._drafts.values())[:first] if id(draft) not in changed]
+
     def changes(self, operation: str) -> list[Change]:
         changes: list[Change] = []
         for draft in self.changed():
