@@ -403,6 +403,17 @@ def _resolution(value: Any, failed: bool) -> dict[str, Any]:
     return resolution
 
 
+def _seen(one: Mapping[str, Any], name: str) -> Seen:
+    """What an entry says of its task; without an etag, nothing that would help."""
+    told = "etag" in one
+    return Seen(
+        _text(one, "etag", name, 1, ETAG_CHARS_MAX) if told else "",
+        _text(one, "label", name, 0, limits.LABEL_CHARS_MAX * 2) if told or "label" in one else "",
+        _text(one, "definition", name, 2, limits.INLINE_DEFINITION_CHARS_MAX) if told or "definition" in one else "",
+        _task_id(one, name, "next") if "next" in one else "",
+    )
+
+
 def _run_tasks(graph: str, obj: Mapping[str, Any]) -> RunTasks:
     target = obj.get("target")
     if not isinstance(target, str) or _TARGET.fullmatch(target) is None:
@@ -414,13 +425,10 @@ def _run_tasks(graph: str, obj: Mapping[str, Any]) -> RunTasks:
         one = _object(entry, name)
         task = _task_id(one, name)
         wanted.append((task, _whole_number(one, "run", name, 0, RUN_MAX)))
-        if "etag" in one:
-            seen[task] = Seen(
-                _text(one, "etag", name, 1, ETAG_CHARS_MAX),
-                _text(one, "label", name, 0, limits.LABEL_CHARS_MAX * 2),
-                _text(one, "definition", name, 2, limits.INLINE_DEFINITION_CHARS_MAX),
-                _task_id(one, name, "next") if "next" in one else "",
-            )
+        if len(one) > 2:
+            hint = _seen(one, name)
+            if hint.etag:
+                seen[task] = hint
     return RunTasks(graph, target, tuple(wanted), seen)
 
 

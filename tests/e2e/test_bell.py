@@ -98,9 +98,12 @@ def test_a_worker_that_was_killed_leaves_a_socket_that_does_no_harm(place: Place
             killed.wait()
         assert len(list(place[2].glob("*"))) == 2
         with patient("worker", place=place, cwd=tmp_path):
-            for number in range(3):
+            number = 0
+            while len(list(place[2].glob("*"))) > 2:  # it goes with the first ring that it refuses
+                assert number < 20
                 finish(place, tmp_path, {"a": command("true")}, f"g{number}")
-            assert len(list(place[2].glob("*"))) == 2
+                number += 1
+            finish(place, tmp_path, {"a": command("true")}, "last")
 
 
 def test_without_a_bell_work_is_found_by_polling(place: Place, tmp_path: Path) -> None:
