@@ -182,7 +182,7 @@ class Worker:
         beat = asyncio.create_task(self._beat())
         try:
             while not stop.is_set():
-                if self._capacity() <= 0:
+                if self._room() <= 0:
                     self._freed.clear()
                     freed = asyncio.ensure_future(self._freed.wait())
                     await asyncio.wait((freed, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -213,10 +213,10 @@ class Worker:
         self._turn += 1  # each target is first in turn: a full queue must not starve the others
         turn = self._turn % len(queues)
         for queue in (*queues[turn:], *queues[:turn]):
-            capacity = self._capacity()
-            if capacity <= 0:
+            room = self._room()
+            if room <= 0:
                 break
-            count = min(limits.RECEIVE_MAX, max(1, int(capacity / self._per_message)))
+            count = min(limits.RECEIVE_MAX, max(1, int(room / self._per_message)))
             deliveries = await self.handlers.queues.receive(queue, count=count, lease_seconds=self._lease_seconds)
             if deliveries:
                 found = True
@@ -237,6 +237,10 @@ class Worker:
         if self._stopping:
             return 0
         return self._slots - len(self._running) - len(self._waiting) - self._reserved + self._ahead()
+
+    def _room(self) -> int:
+        """How many tasks may be asked for: those in stock come first."""
+        return self._capacity() - self._stocked
 
     def _ahead(self) -> int:
         """How many tasks are claimed before there is a slot for them."""
@@ -539,10 +543,11 @@ class Worker:
                 now = self._clock.monotonic()
                 for graph_id, stock in list(self._stock.items()):
                     patience = _STOCK_SECONDS
-                    if self._seconds is not None and self._stocked * self._seconds < _STOCK_SECONDS * self._slots:
+                    if self._seconds is not None and self._stocked * self._seconds < 2 * _STOCK_SECONDS * self._slots:
                         patience = _STOCK_SECONDS_MAX  # it is quick, and only claiming takes its time
                     old = sum(now - one.since >= patience for one in stock)
                     await self._tell_others(graph_id, self._pop_stock(graph_id, old))
+                self._freed.set()
                 await self._give_back_waiting(now)
         finally:
             self._expiring = False
