@@ -246,8 +246,11 @@ class Worker:
         """How many tasks are claimed before there is a slot for them."""
         if self._seconds is None:
             return 0
-        most = _AHEAD_INSTANT if self._seconds < _INSTANT_SECONDS else self._slots * _AHEAD_PER_SLOT
-        return min(most, int(_AHEAD_SECONDS * self._slots / max(self._seconds, 1e-6)))
+        seconds = self._seconds
+        if self._running:  # one that takes longer than those before it tells more than they do
+            seconds = max(seconds, self._clock.monotonic() - min(one.began for one in self._running.values()))
+        most = _AHEAD_INSTANT if seconds < _INSTANT_SECONDS else self._slots * _AHEAD_PER_SLOT
+        return min(most, int(_AHEAD_SECONDS * self._slots / max(seconds, 1e-6)))
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(self._mind(work))
