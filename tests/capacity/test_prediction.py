@@ -64,10 +64,6 @@ def test_no_task_is_lost_or_run_twice_where_everything_is_short(name: str, layou
     assert name == "chain-20" or sum(played.refused.values()) > 0, "nothing was short"
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="a worker whose claim from the stock is refused goes on renewing the message, so that it never comes back",
-)
 def test_a_message_that_cannot_be_worked_on_comes_back() -> None:
     assert [short("fan-150", "2h2w", seed).play().left for seed in (11, 12, 13)] == [0, 0, 0]
 
