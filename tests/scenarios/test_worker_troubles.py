@@ -80,6 +80,20 @@ def test_a_result_that_can_be_told_neither_here_nor_there_is_left_to_its_lease(
     assert "a result is left to its lease" in caplog.text
 
 
+def test_runs_that_cannot_be_handed_back_are_left_to_their_leases(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def act(crew: Crew) -> None:
+        worker = crew.worker(Script())
+        one = one_run(worker)
+        monkeypatch.setattr(type(worker.handlers), "transition", lambda *_: raising(StorageUnavailable("503")))
+        await worker._hand_back("graph", [one], "stopped")
+        assert one.held is not None, "its message is kept until the lease of both ends"
+
+    virtually(act)
+    assert "are left to their leases" in caplog.text
+
+
 def test_an_executor_with_a_bug_fails_its_task_and_the_slot_goes_on() -> None:
     async def act(crew: Crew) -> None:
         await crew.submit({"a": [], "b": []})

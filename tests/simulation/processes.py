@@ -133,6 +133,7 @@ class Process:
         self.world = world
         self.name = name
         self.dead = False
+        self.began = world.loop.time()
         self.tasks: list[asyncio.Task[Any]] = []
 
     async def before(self) -> None:
@@ -257,8 +258,9 @@ class ScriptedExecutor:
         world.executions.setdefault(key, []).append(work.claim)
         rng = world.rng
         await write_log(b"begun\n")
-        # A heartbeat comes after 10 seconds: some runs end just then.
-        await asyncio.sleep(rng.choice((0.0, 0.1, 5.0, 10.0 + rng.uniform(0.0, 0.06), 50.0)))
+        # A heartbeat comes every 10 seconds or so: some runs end just then.
+        beat = 20.0 - (world.loop.time() - self._process.began) % 10.0
+        await asyncio.sleep(rng.choice((0.0, 0.1, 5.0, beat + rng.uniform(0.0, 0.06), 50.0)))
         if self._process.dead:
             await world.loop.never()
         await write_log(b"ended\n")

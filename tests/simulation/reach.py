@@ -65,6 +65,7 @@ ELSEWHERE: Final = (
             "taskgraph.worker Worker._occupy",
             "taskgraph.worker Worker._report_all",
             "taskgraph.worker Worker._send_and_let_go",
+            "taskgraph.worker Worker._hand_back",
         ),
         "going on alone, the stock, and a desk: processes that are played here seldom have the one or the other",
         ("tests/scenarios/test_worker.py", "tests/scenarios/test_worker_troubles.py"),
