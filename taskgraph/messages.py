@@ -386,6 +386,8 @@ def _result(entry: Any, *, failed: bool) -> TaskResult:
     if type(etag) is not str or type(over) is not str or len(etag) > ETAG_CHARS_MAX or len(over) > ETAG_CHARS_MAX:
         etag = _text(obj, "etag", name, 0, ETAG_CHARS_MAX, "")
         over = _text(obj, "over", name, 0, ETAG_CHARS_MAX, "")
+    if not etag or not over:
+        etag = over = ""  # one says nothing without the other
     return TaskResult(task, run, claim, ended, _resolution(get("resolution"), failed), exception, etag, over)
 
 
