@@ -32,7 +32,7 @@ from taskgraph.errors import (
     TaskgraphError,
 )
 from taskgraph.executors import Executors, Outcome, Work
-from taskgraph.handlers import Handled, Handlers
+from taskgraph.handlers import Handlers
 from taskgraph.inhand import (
     Claimed,
     Held,
@@ -92,10 +92,6 @@ class Desk(Protocol):
 
     def look(self, graph_id: str) -> "asyncio.Task[None]":
         """There is something in hand for this graph."""
-        ...
-
-    async def hand_in(self, message: Message) -> Handled:
-        """Have a message handled. Raises StorageError."""
         ...
 
 
@@ -589,10 +585,13 @@ class Worker:
         room = self._capacity()
         if not self._stocked or room <= 0 or (self._waiting and 2 * room < self._ahead()):
             return  # claimed together, they cost less: while some wait to begin, there is no hurry
+        apart = False
         for graph_id in list(self._stock):
             if self._desk is not None and self._desk.takes(graph_id):
                 self._desk.look(graph_id)
-        if not self._pulling and any(not self._direct(graph_id) for graph_id in self._stock):
+            else:
+                apart = True
+        if apart and not self._pulling:
             self._pulling = True
             self._background(self._pull_all())
 

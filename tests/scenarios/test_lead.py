@@ -114,7 +114,8 @@ def test_an_answer_that_does_not_say_it_gives_no_lead(error: Exception, made: bo
 
 def test_only_one_of_two_consumers_handles_and_the_other_takes_over() -> None:
     async def act(crew: Crew) -> None:
-        await crew.submit({f"t{number}": [f"t{number - 1}"] if number else [] for number in range(4)})
+        # Two chains side by side: of one alone its worker would make the commits.
+        await crew.submit({f"{c}{n}": [f"{c}{n - 1}"] if n else [] for c in "ab" for n in range(4)})
         counted = [Calls(), Calls()]
         stops = [asyncio.Event(), asyncio.Event()]
         for calls, stop in zip(counted, stops, strict=True):
@@ -122,8 +123,12 @@ def test_only_one_of_two_consumers_handles_and_the_other_takes_over() -> None:
         crew.start(*[crew.worker(Script(3.0), name=f"w{number}") for number in range(2)])
         await crew.until(lambda: any("commit" in calls.calls for calls in counted))
         leading = 0 if "commit" in counted[0].calls else 1
+        standby = counted[1 - leading]
+        await crew.until(lambda: counted[leading].calls.count("commit") >= 4)
+        assert "commit" not in standby.calls, "it stands by"
         stops[leading].set()
         await crew.finished()
+        assert "commit" in standby.calls, "it has taken over"
         stops[1 - leading].set()
         await crew.end()
 
