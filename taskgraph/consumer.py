@@ -177,7 +177,8 @@ class Consumer:
     async def hand_in(self, message: Message) -> Handled:
         """Have a message of this process handled, without a queue in between; gives what became of it.
 
-        For hosts that call for one message at a time: those that wait together go into one commit (D12). Raises StorageError: then it may have been handled, and handing it in again is harmless.
+        For hosts that call for one message at a time: those that wait together go into one commit (D12). Raises
+        StorageError: then it may have been handled, and handing it in again is harmless.
         """
         told: asyncio.Future[Handled] = asyncio.get_running_loop().create_future()
         self._put(_Waiting(message, told=told))
