@@ -22,7 +22,8 @@ MODULES: Final = {
 # under another room's contract here is not repeated there.
 LIBRARIES: Final = MappingProxyType(
     {
-        "azure": ("taskgraph.storage.azure",),
+        "azure": ("taskgraph.storage.azure", "taskgraph.telemetry_setup"),  # there, the distribution of Azure Monitor
+        "opentelemetry": ("taskgraph.telemetry_otel", "taskgraph.telemetry_setup"),
         "aiohttp": ("taskgraph.storage.azure",),
         "sqlite3": ("taskgraph.storage.embedded",),
         "typer": ("taskgraph.cli",),

@@ -1,0 +1,358 @@
+"""What this process does, for who watches it: traces, metrics, and one log line for each handled message.
+
+What this room is for: the words in which the other rooms say what happens. As it stands here nothing is measured:
+`OFF` does nothing, and nothing of OpenTelemetry is imported. `telemetry_otel` is the same with a meter and a tracer
+behind it, and `telemetry_setup` says which of the two it is. A message carries the trace that it belongs to
+(`traceparent`) and when it was sent (`sent`), as keys that readers without telemetry pass over. It never fails what it
+watches, and never tells a payload, a command, an environment, a result or a key.
+"""
+
+import contextlib
+import json
+import logging
+import re
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from taskgraph import limits
+from taskgraph.clock import Clock
+from taskgraph.storage.logs import Logs
+from taskgraph.storage.queues import Queues
+from taskgraph.storage.tables import Tables
+
+HANDLED: Final = logging.getLogger("taskgraph.handled")
+"""One line at INFO for each message that was handled, by whoever had it: handlers, workers, the desk for poison."""
+
+TRACEPARENT_COLUMN: Final = "traceparent"
+"""Column of a graph's row: the trace of its submission, in W3C form. Only where telemetry is on."""
+
+POISON_SUFFIX: Final = "-poison"
+_OURS: Final = '{"version":'  # how every message begins that this program writes
+_TRACEPARENT: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_HEAD: Final = re.compile(
+    r'\{"traceparent":"(?P<trace>00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})","sent":"(?P<sent>[0-9TZ:.+-]{20,35})"'
+)
+_GRAPH: Final = re.compile(r'\{"version":\d+,"type":"(?P<type>[a-z-]{1,40})","graph":"(?P<graph>[A-Za-z0-9_-]{1,64})"')
+
+
+# --- keys in messages ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What a message says of itself: the trace that it belongs to, and when it was sent. Both may be ""."""
+
+    traceparent: str = ""
+    sent: str = ""
+
+
+NO_MARKS: Final = Marks()
+
+
+def marked(body: str, traceparent: str, sent: str) -> str:
+    """A message with its trace and the time at its head; as it is where that does not fit, or it is not one of ours."""
+    if not body.startswith(_OURS):
+        return body
+    made = f'{{"traceparent":"{traceparent}","sent":"{sent}",{body[1:]}'
+    return made if len(made) <= limits.MESSAGE_BYTES_MAX and made.isascii() else body
+
+
+def marks_of(body: str) -> Marks:
+    """What a message says of itself. Whoever sends with other words, or in another order, is understood as well."""
+    if head := _HEAD.match(body):
+        return Marks(head["trace"], head["sent"])
+    if '"traceparent"' not in body:
+        return NO_MARKS
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        return NO_MARKS
+    if not isinstance(told, dict):
+        return NO_MARKS
+    return Marks(trace_of(told.get("traceparent")), told["sent"] if isinstance(told.get("sent"), str) else "")
+
+
+def trace_of(found: object) -> str:
+    """A traceparent, "" for anything else."""
+    return found if isinstance(found, str) and _TRACEPARENT.fullmatch(found) else ""
+
+
+def graph_in(body: str) -> tuple[str, str]:
+    """Type and graph that a message of ours names, "" and "" for any other; without taking it apart."""
+    start = head.end() + 1 if (head := _HEAD.match(body)) else 0
+    found = _GRAPH.match("{" + body[start : start + 200] if start else body)
+    return (found["type"], found["graph"]) if found else ("", "")
+
+
+def timestamp(moment: datetime) -> str:
+    """A time as messages say it: RFC 3339, in UTC, to the millisecond."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def seconds_since(sent: str, now: datetime) -> float | None:
+    """The age of a message, never negative though clocks differ; None if it says none."""
+    try:
+        return max(0.0, (now - datetime.fromisoformat(sent)).total_seconds()) if sent else None
+    except (ValueError, TypeError):  # no time, or one without a zone
+        return None
+
+
+# --- messages in hand ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Origin:
+    """A message in hand: where it came from, and what is said of it in the end.
+
+    id: as the queue has it. task, run: of a message about one task; tasks: how many it is about. began: monotonic
+    seconds. outcome: `handled`, `failed` (it comes back), `poison`, `newer-version`, or `released`: storage did not
+    answer, or others were quicker, and it comes back uncounted.
+    """
+
+    queue: str
+    id: str = ""
+    dequeue_count: int = 1
+    type: str = ""
+    graph: str = ""
+    task: str = ""
+    run: int | None = None
+    tasks: int = 0
+    marks: Marks = NO_MARKS
+    began: float = 0.0
+    outcome: str = "handled"
+
+
+@dataclass(slots=True)
+class Handling:
+    """A batch of messages of one graph while it is handled."""
+
+    origins: Sequence[Origin]
+    handed_on: bool = False
+    """Each is handled alone after all: it is not for this batch to say what became of it."""
+    span: Any = None
+
+
+_HANDLING: ContextVar[Handling | None] = ContextVar("taskgraph_handling", default=None)
+
+
+def note(message_id: str, outcome: str) -> None:
+    """What became of one message of the batch that is being handled here. Without a word it was handled."""
+    handling = _HANDLING.get()
+    if handling is not None:
+        for origin in handling.origins:
+            if origin.id == message_id:
+                origin.outcome = outcome
+
+
+def handed_on() -> None:
+    """The messages of the batch that is being handled here are handled one by one instead."""
+    handling = _HANDLING.get()
+    if handling is not None:
+        handling.handed_on = True
+
+
+# --- where in which trace ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The span that is open here, and the graph that it is about."""
+
+    graph: str
+    traceparent: str
+    context: Any = None
+
+
+_HERE: ContextVar[Here | None] = ContextVar("taskgraph_here", default=None)
+
+
+def here(graph_id: str) -> Here | None:
+    """The span that is open here, if it is about this graph."""
+    found = _HERE.get()
+    return found if found is not None and found.graph == graph_id else None
+
+
+@contextlib.contextmanager
+def being(at: Here | None) -> Iterator[None]:
+    """For the time of the body, this span is open; nothing changes for None."""
+    if at is None:
+        yield
+        return
+    token = _HERE.set(at)
+    try:
+        yield
+    finally:
+        _HERE.reset(token)
+
+
+def trace_and_span() -> tuple[str, str]:
+    """Ids of the trace and the span that are open here, for log lines; "" and "" without."""
+    found = _HERE.get()
+    if found is None or not found.traceparent:
+        return "", ""
+    _, trace, span, _ = found.traceparent.split("-")
+    return trace, span
+
+
+# --- the telemetry of a process ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a task on a worker, while it is watched. span: "" or the implementation's own."""
+
+    graph: str
+    at: Here | None = None
+    span: Any = None
+    attributes: dict[str, str | int] = field(default_factory=dict)
+
+
+class Telemetry:
+    """Measures nothing: what an installation has unless telemetry is configured.
+
+    enabled: whether anything is measured. What happens often asks this once for a batch or a commit, and says nothing
+    otherwise. No method raises.
+    """
+
+    enabled: bool = False
+
+    # --- ports
+
+    def tables(self, tables: Tables) -> Tables:
+        """These tables, with every call measured."""
+        return tables
+
+    def queues(self, queues: Queues, clock: Clock) -> Queues:
+        """These queues, with every call measured, and messages marked with their trace and the time."""
+        return queues
+
+    def logs(self, logs: Logs) -> Logs:
+        """These logs, with every call measured."""
+        return logs
+
+    # --- traces
+
+    def remember(self, graph_id: str, traceparent: object) -> None:
+        """The row of a graph says that this is its trace: whatever comes of it without a cause at hand goes there."""
+
+    @contextlib.contextmanager
+    def asking(self, what: str, graph_id: str, attributes: Mapping[str, str | int] | None = None) -> Iterator[None]:
+        """Somebody asks for something here: `submit`, `extend`, `rerun`. What is sent in the body belongs to it."""
+        yield
+
+    def asked_of(self, graph_id: str, traceparent: object) -> str:
+        """Inside `asking`: the graph is in this trace already (None for a new one). Gives the trace of the graph."""
+        return ""
+
+    @contextlib.contextmanager
+    def handling(self, graph_id: str, origins: Sequence[Origin], clock: Clock) -> Iterator[None]:
+        """A batch of messages of one graph is handled in the body; a line is logged for each of them.
+
+        Also without telemetry: whoever finds that nobody listens to `HANDLED` either need not come here.
+        """
+        handling = Handling(origins)
+        token = _HANDLING.set(handling)
+        try:
+            with self._handle(graph_id, handling):
+                yield
+        finally:
+            _HANDLING.reset(token)
+            if not handling.handed_on:
+                for origin in origins:
+                    self.message(origin, clock.monotonic() - origin.began)
+
+    @contextlib.contextmanager
+    def _handle(self, graph_id: str, handling: Handling) -> Iterator[None]:
+        yield
+
+    @contextlib.contextmanager
+    def following(self, graph_id: str, body: str) -> Iterator[None]:
+        """What happens in the body is because of this message about the graph; "" for none."""
+        yield
+
+    async def committing(self, graph_id: str, rows: int, commit: Awaitable[None]) -> None:
+        """Make a commit of so many rows. Raises what it raises."""
+        await commit
+
+    # --- runs
+
+    def run_begins(
+        self, graph_id: str, task_id: str, run: int, *, label: str, target: str, executor: str, body: str
+    ) -> Run | None:
+        """A worker begins to run a task that came by this message ("" if by none)."""
+        return None
+
+    @contextlib.contextmanager
+    def running(self, run: Run | None) -> Iterator[None]:
+        """The body runs it; spans of the task's own become part of the trace."""
+        yield
+
+    def run_ends(self, run: Run | None, outcome: str, seconds: float, *, exit_code: int | None = None) -> None:
+        """The run is over: `completed`, `failed`, `exception`, `broken`, `lost`, `handed-back`."""
+
+    # --- counts
+
+    def message(self, origin: Origin, seconds: float) -> None:
+        """A message was handled, or was not: one line, and one more in the metrics."""
+        if HANDLED.isEnabledFor(logging.INFO):
+            say_handled(origin, seconds)
+
+    def met(self, graph_id: str, traceparent: object) -> None:
+        """A decision rests on the graph's row, which says that this is its trace."""
+
+    def tasks(self, outcome: str, count: int) -> None:
+        """So many tasks: `completed`, `failed`, `rerun`, `exception`, `lease-lost`, `handed-back`, `stale`."""
+
+    def dispatched(self, target: str, count: int) -> None:
+        """So many tasks were offered to the workers of a target."""
+
+    def graph_state(self, state: str) -> None:
+        """A graph went into this state."""
+
+    def swept(self, seconds: float, repairs: Mapping[str, int]) -> None:
+        """A round of the sweep has ended."""
+
+    def poisoned(self, queue: str) -> None:
+        """A message was set aside."""
+
+    # --- the end
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Send what has not been sent, for at most so long. Nothing is measured afterwards."""
+
+
+OFF: Final = Telemetry()
+
+
+def watched(telemetry: Telemetry) -> bool:
+    """Whether anybody wants to know what becomes of messages."""
+    return telemetry.enabled or HANDLED.isEnabledFor(logging.INFO)
+
+
+def fields_of(origin: Origin, seconds: float) -> dict[str, str | int | float]:
+    """What a line says of a handled message, in the order of reading; nothing of its content but names and numbers."""
+    made: dict[str, str | int | float] = {"type": origin.type or "unreadable", "queue": origin.queue}
+    if origin.graph:
+        made["graph"] = origin.graph
+    if origin.tasks:
+        made["tasks"] = origin.tasks
+    if origin.task:
+        made["task"] = origin.task
+    if origin.run is not None:
+        made["run"] = origin.run
+    if origin.id:
+        made["messageId"] = origin.id
+    made["dequeueCount"] = origin.dequeue_count
+    made["outcome"] = origin.outcome
+    made["ms"] = round(seconds * 1000, 1)
+    return made
+
+
+def say_handled(origin: Origin, seconds: float) -> None:
+    """Log one line: words for who reads it, and the same as attributes of the record for programs."""
+    fields = fields_of(origin, seconds)
+    text = " ".join(f"{name}={value}" for name, value in fields.items())
+    HANDLED.info("handled %s", text, extra={"taskgraph": fields, **fields})
