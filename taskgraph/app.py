@@ -140,12 +140,13 @@ async def open_app(settings: StoreSettings, *, clock: Clock | None = None) -> As
                 queue_endpoint=settings.queue_endpoint,
                 blob_endpoint=settings.blob_endpoint,
                 client_id=settings.client_id,
+                managed_identity=settings.managed_identity,
             )
         tables, logs = azure.tables(settings.prefix), azure.logs()
         queues = azure.queues(on_send=wakeup.ring)
         close = azure.close
     queues = announced(queues, wakeup)
-    names = QueueNames(settings.prefix)
+    names = QueueNames(settings.prefix, settings.queues_per_operation)
     try:
         yield App(
             settings=settings,

@@ -24,7 +24,7 @@ from taskgraph.clock import Clock, SystemClock
 from taskgraph.documents import DEFAULT_TARGET, Kind, document_from_object, read_document
 from taskgraph.errors import InvalidGraph, InvalidInput, NotFound, Refused
 from taskgraph.executors import built_in
-from taskgraph.messages import Rerun, to_text
+from taskgraph.messages import Rerun
 from taskgraph.model import GRAPH_ENDED, GraphDocument, GraphState, TaskState, is_graph_id, row_key
 from taskgraph.planning import Plan, plan, to_mermaid
 from taskgraph.queries import Event, GraphListed, GraphStatus, Reason, TaskDetail, TaskStatus, check_graph_id
@@ -486,7 +486,7 @@ class Client:
                     f"task “{each.label}” is {each.state}; only a task that failed for good can be rerun", "not-failed"
                 )
         messages = [Rerun(graph_id, each.task_id, each.run, reason) for each in wanted]
-        await app.queues.send(app.handlers.names.events, [to_text(message) for message in messages])
+        await app.handlers.tell(messages)
         self._rerun.setdefault(graph_id, {}).update({each.task_id: each.run for each in wanted})
         return [each.label for each in wanted]
 

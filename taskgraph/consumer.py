@@ -102,57 +102,69 @@ class Consumer:
         self.own: set[str] = set()
         """Graphs that are handled here whoever leads: those that this process was started for."""
         self.received = 0
-        self.idle = False
+        self._found_empty: set[str] = set()  # queues that held nothing when they were looked at last
         clock = handlers.clock
         self._lead = Lead(handlers.records.tables, clock, handlers.names.events, clock.new_id())
 
+    @property
+    def idle(self) -> bool:
+        """Whether the last look at each queue found nothing for this process, and nothing is in hand."""
+        return not self._tasks and self._found_empty.issuperset(self.handlers.names.received)
+
     async def run(self, stop: asyncio.Event) -> None:
         """Receive until told to stop; then finish what is in hand."""
-        queue = self.handlers.names.events
-        pacer = Pacer(self.handlers.clock, seconds_max=self._idle_seconds_max)
         try:
-            while not stop.is_set():
-                if sum(len(each) for each in self._waiting.values()) >= _IN_HAND_MAX and self._tasks:
-                    await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-                    continue
-                ticket = self._wakeup.ticket(queue)
-                try:
-                    # Who does not lead looks whether there is something; only then it asks who does.
-                    count = limits.RECEIVE_MAX if self._lead.held else 1
-                    deliveries = await self.handlers.queues.receive(
-                        queue, count=count, lease_seconds=self._lease_seconds
-                    )
-                    if deliveries and (seconds := await self._lead.take()):
-                        for delivery in deliveries:
-                            await self._let_go(delivery, 0)
-                        self._wakeup.ring(queue)  # who leads may have looked in vain meanwhile
-                        self.idle = not self._tasks
-                        await wait_any((stop,), seconds)  # another does it, as long as it lives
-                        continue
-                    for delivery in deliveries:
-                        await self._sort(delivery)
-                except StorageError as error:
-                    log.warning("cannot receive messages: %s", error)
-                    await pacer.trouble(stop)
-                    continue
-                self.idle = not deliveries and not self._tasks
-                if deliveries:
-                    self.received += len(deliveries)
-                    pacer.reset()
-                    await asyncio.sleep(0)  # let the handling begin before more is taken
-                    if count == 1:
-                        continue
-                    if len(deliveries) < count:
-                        await pacer.rest(ticket, stop)
-                else:
-                    await pacer.idle(ticket, stop)
+            first, *others = self.handlers.names.received
+            if others:
+                async with asyncio.TaskGroup() as receivers:
+                    for queue in (first, *others):
+                        receivers.create_task(self._receive(queue, stop))
+            else:
+                await self._receive(first, stop)
         finally:
             if self._tasks:
                 await asyncio.wait(self._tasks.values())
             try:
                 await self._lead.give_up()
             except StorageError as error:
-                log.info("the lead over %s ends by itself: %s", queue, error)
+                log.info("the lead over %s ends by itself: %s", self.handlers.names.events, error)
+
+    async def _receive(self, queue: str, stop: asyncio.Event) -> None:
+        pacer = Pacer(self.handlers.clock, seconds_max=self._idle_seconds_max)
+        while not stop.is_set():
+            if sum(len(each) for each in self._waiting.values()) >= _IN_HAND_MAX and self._tasks:
+                await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+                continue
+            ticket = self._wakeup.ticket(queue)
+            try:
+                # Who does not lead looks whether there is something; only then it asks who does.
+                count = limits.RECEIVE_MAX if self._lead.held else 1
+                deliveries = await self.handlers.queues.receive(queue, count=count, lease_seconds=self._lease_seconds)
+                if deliveries and (seconds := await self._lead.take()):
+                    for delivery in deliveries:
+                        await self._let_go(delivery, 0)
+                    self._wakeup.ring(queue)  # who leads may have looked in vain meanwhile
+                    self._found_empty.add(queue)
+                    await wait_any((stop,), seconds)  # another does it, as long as it lives
+                    continue
+                for delivery in deliveries:
+                    await self._sort(delivery)
+            except StorageError as error:
+                log.warning("cannot receive messages: %s", error)
+                await pacer.trouble(stop)
+                continue
+            if deliveries:
+                self._found_empty.discard(queue)
+                self.received += len(deliveries)
+                pacer.reset()
+                await asyncio.sleep(0)  # let the handling begin before more is taken
+                if count == 1:
+                    continue
+                if len(deliveries) < count:
+                    await pacer.rest(ticket, stop)
+            else:
+                self._found_empty.add(queue)
+                await pacer.idle(ticket, stop)
 
     def takes(self, graph_id: str) -> bool:
         """Whether what a worker of this process has to report of this graph is handled here, and not by another."""

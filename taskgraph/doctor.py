@@ -34,7 +34,7 @@ from taskgraph.diagnosis import (
 from taskgraph.errors import Conflict, InvalidMessage, NotFound, TaskgraphError, TooLarge, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
-from taskgraph.messages import AddTasks, parse, to_text
+from taskgraph.messages import AddTasks, parse
 from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState
 from taskgraph.poison import Poison
 from taskgraph.records import ALL, LIVE
@@ -322,7 +322,7 @@ async def _repair(handlers: Handlers, graph_id: str, finding: Finding) -> str:
                 errors = [str(answer.error) for answer in answers if answer.error is not None]
                 return errors[0] if errors else ""
             case Resend(request):
-                await handlers.queues.send(handlers.names.events, [to_text(AddTasks(graph_id, request))])
+                await handlers.tell([AddTasks(graph_id, request)])
             case None:
                 return finding.refusal
     except Conflict:

@@ -20,7 +20,19 @@ from taskgraph.extending import ExtensionPlan, plan_extension
 from taskgraph.extension import request_key
 from taskgraph.kept import KeptRows, Known
 from taskgraph.layout import SCHEMA
-from taskgraph.messages import AddTasks, Message, Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, bundles, to_text
+from taskgraph.messages import (
+    EVENT_TYPES,
+    AddTasks,
+    Message,
+    Rerun,
+    RunTasks,
+    Seen,
+    TaskCompleted,
+    TaskFailed,
+    bundles,
+    to_text,
+    type_of,
+)
 from taskgraph.model import GRAPH, TaskState, ids_text, is_task_id, row_key
 from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived, Started, Take
 from taskgraph.records import LIVE, Operation, Records, changes_event
@@ -63,14 +75,31 @@ async def no_keep_alive() -> None:
 
 @dataclass(frozen=True, slots=True)
 class QueueNames:
-    """Names of the queues of one installation."""
+    """Names of the queues of one installation.
+
+    per_operation: each kind of event has a queue of its own, for hosts that scale each queue's handler alone.
+    """
 
     prefix: str = "taskgraph"
+    per_operation: bool = False
 
     @property
     def events(self) -> str:
-        """The queue of everything that handlers take."""
+        """The queue of everything that handlers take, unless each kind has its own."""
         return f"{self.prefix}-events"
+
+    @property
+    def received(self) -> tuple[str, ...]:
+        """The queues that handlers receive from.
+
+        The common one is among them always: somebody may have sent before the setting was changed.
+        """
+        own = [f"{self.prefix}-{kind}" for kind in EVENT_TYPES] if self.per_operation else []
+        return (self.events, *own)
+
+    def of(self, message: Message) -> str:
+        """The queue that an event is sent to."""
+        return f"{self.prefix}-{type_of(message)}" if self.per_operation else self.events
 
     def work(self, target: str) -> str:
         """The queue of a target's workers."""
@@ -336,6 +365,18 @@ class Handlers:
             self.workers.clear()
         since = self.clock.monotonic() - _WORKER_SECONDS
         return max(_SHARES_MIN, sum(heard >= since for heard in self.workers.values()))
+
+    async def tell(self, messages: Sequence[Message]) -> None:
+        """Send events, each to its queue. Raises TooLarge, StorageUnavailable."""
+        bodies: dict[str, list[str]] = {}
+        for message in messages:
+            bodies.setdefault(self.names.of(message), []).append(to_text(message))
+        for queue, own in bodies.items():
+            await self.queues.send(queue, own)
+
+    async def events_waiting(self) -> int:
+        """About how many events nobody has handled yet."""
+        return sum([await self.queues.count(queue) for queue in self.names.received])
 
     def landed(self, graph_id: str, answers: Sequence[Answer]) -> None:
         """Tasks have been heard of again."""

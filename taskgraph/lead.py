@@ -6,6 +6,7 @@ clock that is off makes two of them lead, or nobody for a while. While there is 
 is asked.
 """
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -32,6 +33,7 @@ class Lead:
         self._holder = holder
         self._row: Row | None = None
         self._until = -1.0  # monotonic seconds
+        self._asking = asyncio.Lock()  # receivers of several queues share one lead
 
     @property
     def held(self) -> bool:
@@ -45,6 +47,12 @@ class Lead:
         """
         if self._clock.monotonic() < self._until - LEAD_SECONDS / 2:
             return 0.0
+        async with self._asking:
+            return await self._take()
+
+    async def _take(self) -> float:
+        if self._clock.monotonic() < self._until - LEAD_SECONDS / 2:
+            return 0.0  # another receiver of this process has asked meanwhile
         row = self._row
         if row is None:
             (row,) = await self._tables.get(LEADS, [self._key])

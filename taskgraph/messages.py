@@ -134,6 +134,22 @@ class RunTasks:
 
 Message = AddTasks | Rerun | TaskCompleted | TaskFailed | RunTasks
 
+EVENT_TYPES: Final = ("add-tasks", "rerun", "task-completed", "task-failed")
+"""What handlers take; `run-tasks` is for workers."""
+
+_TYPES: Final = {
+    AddTasks: "add-tasks",
+    Rerun: "rerun",
+    TaskCompleted: "task-completed",
+    TaskFailed: "task-failed",
+    RunTasks: "run-tasks",
+}
+
+
+def type_of(message: Message) -> str:
+    """The type of a message, as its JSON names it."""
+    return _TYPES[type(message)]
+
 
 # --- writing ---------------------------------------------------------------------------------------------------
 
@@ -196,12 +212,8 @@ def to_text(message: Message) -> str:
             whole = _HALF_CHARACTER.sub("\ufffd", json.dumps(to_object(message), ensure_ascii=False))
             text = json.dumps(json.loads(whole), separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidMessage(f"A {_type_of(message)} message cannot be written as JSON: {error}.") from error
+        raise InvalidMessage(f"A {type_of(message)} message cannot be written as JSON: {error}.") from error
     return text
-
-
-def _type_of(message: Message) -> str:
-    return str(to_object(message)["type"])
 
 
 def bundles(

@@ -201,7 +201,7 @@ async def _at_rest(app: App, graph_id: str) -> bool:
     """Whether nothing of a blocked graph moves by itself: no open work, and no message that could change that."""
     if await app.queries.busy(graph_id):
         return False
-    return await app.queues.count(app.handlers.names.events) == 0
+    return await app.handlers.events_waiting() == 0
 
 
 async def give_up_the_dead(app: App, graph_id: str) -> int:
@@ -223,7 +223,7 @@ async def give_up_the_dead(app: App, graph_id: str) -> int:
         if dead[worker] and isinstance(run, int):
             claim = str(row.columns.get("claim", ""))
             items.append(LeaseLost(reference_of(row.key), run, claim, certain=True))
-    if not items or await app.queues.count(app.handlers.names.events):
+    if not items or await app.handlers.events_waiting():
         return 0
     await app.handlers.transition(graph_id, items)
     for worker, gone in dead.items():
@@ -252,7 +252,7 @@ async def wait_for_end(
             now = app.clock.monotonic()
             resting_since = now if resting_since is None else resting_since
             rested = now - resting_since >= _REST_SECONDS
-            if rested or await app.queues.count(app.handlers.names.events) == 0:
+            if rested or await app.handlers.events_waiting() == 0:
                 return state
         else:
             resting_since = None

@@ -6,9 +6,9 @@ host's own variables) into a `StoreSettings`. It never opens anything, and its `
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from taskgraph.errors import InvalidSettings
@@ -16,9 +16,13 @@ from taskgraph.errors import InvalidSettings
 STORE_VARIABLE: Final = "TASKGRAPH_STORE"
 PREFIX_VARIABLE: Final = "TASKGRAPH_PREFIX"
 HOST_VARIABLE: Final = "AzureWebJobsStorage"
+CONNECTION_VARIABLE: Final = "TASKGRAPH_CONNECTION"
+QUEUES_VARIABLE: Final = "TASKGRAPH_QUEUES"
 DEFAULT_PATH: Final = ".taskgraph/taskgraph.db"
 DEFAULT_PREFIX: Final = "taskgraph"
 
+_ONE_QUEUE: Final = "one"
+_PER_OPERATION: Final = "per-operation"
 _PREFIX: Final = re.compile(r"^[a-z][a-z0-9]{2,15}$")
 _CONNECTION_STRING: Final = re.compile(r"(?i)(^|;)\s*(AccountName|TableEndpoint|UseDevelopmentStorage)\s*=")
 _ACCOUNT_URL: Final = re.compile(
@@ -31,7 +35,8 @@ class StoreSettings:
     """Where graphs live. Exactly one of path, connection_string, table_endpoint is set.
 
     prefix: name of the table, and beginning of the queues' names. synchronous: of SQLite, `normal` or `full`.
-    client_id: of a user-assigned identity.
+    client_id: of a user-assigned identity. managed_identity: sign in as the machine, and try nothing else.
+    queues_per_operation: each kind of event has a queue of its own; whoever uses a store must agree on that.
     """
 
     path: Path | None = None
@@ -41,7 +46,9 @@ class StoreSettings:
     queue_endpoint: str = ""
     blob_endpoint: str = ""
     client_id: str = ""
+    managed_identity: bool = False
     prefix: str = DEFAULT_PREFIX
+    queues_per_operation: bool = False
 
     @property
     def embedded(self) -> bool:
@@ -68,44 +75,90 @@ def read_settings(store: str | None, environ: Mapping[str, str], *, cwd: Path) -
 
     Raises InvalidSettings, naming where the value came from.
     """
+    common = _read_common(environ)
+    for source, text in (("the store given", store), (STORE_VARIABLE, environ.get(STORE_VARIABLE))):
+        if text:
+            return replace(_parse(text.strip(), source, environ, cwd), **common)
+    found = _of_connection(connection_name(environ), environ, cwd)
+    return replace(found or StoreSettings(path=cwd / DEFAULT_PATH), **common)
+
+
+def read_connection(environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:
+    """Settings of a process that the Functions host feeds: rows live where its queues are.
+
+    Raises InvalidSettings, naming the setting that is missing.
+    """
+    common, name = _read_common(environ), connection_name(environ)
+    if environ.get(STORE_VARIABLE):
+        raise InvalidSettings(
+            f"{STORE_VARIABLE} is set, and functions take their store from the connection {name}: remove one of them"
+        )
+    found = _of_connection(name, environ, cwd)
+    if found is None:
+        raise InvalidSettings(
+            f"there is no storage account: set {name} to a connection string, or {name}__queueServiceUri and "
+            f"{name}__tableServiceUri to the account's endpoints"
+        )
+    if found.embedded:
+        raise InvalidSettings(f"{name} names a file: functions need a storage account")
+    return replace(found, **common)
+
+
+def connection_name(environ: Mapping[str, str]) -> str:
+    """The name of the connection of the Functions host under which graphs live."""
+    return environ.get(CONNECTION_VARIABLE, "") or HOST_VARIABLE
+
+
+def _read_common(environ: Mapping[str, str]) -> dict[str, Any]:
+    """What is set beside the store: names of tables and queues."""
     prefix = environ.get(PREFIX_VARIABLE, "") or DEFAULT_PREFIX
     if not _PREFIX.fullmatch(prefix):
         raise InvalidSettings(f"{PREFIX_VARIABLE}={prefix!r}: 3 to 16 lower-case letters and digits, a letter first")
-    for source, text in (("the store given", store), (STORE_VARIABLE, environ.get(STORE_VARIABLE))):
-        if text:
-            return _parse(text.strip(), source, prefix, environ, cwd)
-    if text := environ.get(HOST_VARIABLE):
-        return _parse(text.strip(), HOST_VARIABLE, prefix, environ, cwd)
-    found = _host_endpoints(environ, prefix)
-    return found or StoreSettings(path=cwd / DEFAULT_PATH, prefix=prefix)
+    queues = environ.get(QUEUES_VARIABLE, "") or _ONE_QUEUE
+    if queues not in (_ONE_QUEUE, _PER_OPERATION):
+        raise InvalidSettings(f"{QUEUES_VARIABLE}={queues!r}: write {_ONE_QUEUE} or {_PER_OPERATION}")
+    return {"prefix": prefix, "queues_per_operation": queues == _PER_OPERATION}
 
 
-def _host_endpoints(environ: Mapping[str, str], prefix: str) -> StoreSettings | None:
-    """The identity-based settings of the Functions host: AzureWebJobsStorage__tableServiceUri and its like."""
-    account = environ.get(f"{HOST_VARIABLE}__accountName", "")
+def _of_connection(name: str, environ: Mapping[str, str], cwd: Path) -> StoreSettings | None:
+    """A connection as the Functions host reads it: `NAME`, or `NAME__queueServiceUri` and its like."""
+    for prefixed in (name, f"AzureWebJobs{name}"):
+        if text := environ.get(prefixed):
+            return _parse(text.strip(), prefixed, environ, cwd)
+        if found := _endpoints(prefixed, environ):
+            return found
+    return None
+
+
+def _endpoints(name: str, environ: Mapping[str, str]) -> StoreSettings | None:
+    """An identity-based connection: AzureWebJobsStorage__tableServiceUri and its like."""
+    account = environ.get(f"{name}__accountName", "")
     ends: dict[str, str] = {}
     for kind in ("table", "queue", "blob"):
-        given = environ.get(f"{HOST_VARIABLE}__{kind}ServiceUri", "")
+        given = environ.get(f"{name}__{kind}ServiceUri", "")
         ends[kind] = given or (f"https://{account}.{kind}.core.windows.net" if account else "")
     if not ends["table"] and not ends["queue"]:
         return None
     for kind in ("table", "queue"):
         if not ends[kind]:
-            raise InvalidSettings(f"{HOST_VARIABLE}__{kind}ServiceUri is missing beside its sibling")
+            raise InvalidSettings(f"{name}__{kind}ServiceUri is missing beside its sibling")
+    credential = environ.get(f"{name}__credential", "")
+    if credential.lower() not in ("", "managedidentity"):
+        raise InvalidSettings(f"{name}__credential={credential!r}: write managedidentity, or leave it out")
     return StoreSettings(
         table_endpoint=ends["table"],
         queue_endpoint=ends["queue"],
         blob_endpoint=ends["blob"] or ends["table"].replace(".table.", ".blob.", 1),
-        client_id=environ.get(f"{HOST_VARIABLE}__clientId", ""),
-        prefix=prefix,
+        client_id=environ.get(f"{name}__clientId", ""),
+        managed_identity=bool(credential),
     )
 
 
-def _parse(text: str, source: str, prefix: str, environ: Mapping[str, str], cwd: Path) -> StoreSettings:
+def _parse(text: str, source: str, environ: Mapping[str, str], cwd: Path) -> StoreSettings:
     if text.lower().startswith("sqlite:"):
-        return _sqlite(text, source, prefix, cwd)
+        return _sqlite(text, source, cwd)
     if _CONNECTION_STRING.search(text):
-        return StoreSettings(connection_string=text, prefix=prefix)
+        return StoreSettings(connection_string=text)
     if match := _ACCOUNT_URL.fullmatch(text):
         account, suffix = match["account"], match["suffix"] or ".core.windows.net"
         return StoreSettings(
@@ -113,7 +166,6 @@ def _parse(text: str, source: str, prefix: str, environ: Mapping[str, str], cwd:
             queue_endpoint=f"https://{account}.queue{suffix}",
             blob_endpoint=f"https://{account}.blob{suffix}",
             client_id=environ.get("AZURE_CLIENT_ID", ""),
-            prefix=prefix,
         )
     # The text may be a secret with a typing error in it: it is not repeated.
     raise InvalidSettings(
@@ -122,7 +174,7 @@ def _parse(text: str, source: str, prefix: str, environ: Mapping[str, str], cwd:
     )
 
 
-def _sqlite(text: str, source: str, prefix: str, cwd: Path) -> StoreSettings:
+def _sqlite(text: str, source: str, cwd: Path) -> StoreSettings:
     parts = urlsplit(text)
     if not text.lower().startswith("sqlite:///") or len(parts.path) < 2:
         raise InvalidSettings(f"{source}: write sqlite:///relative/path.db or sqlite:////absolute/path.db")
@@ -130,4 +182,4 @@ def _sqlite(text: str, source: str, prefix: str, cwd: Path) -> StoreSettings:
     synchronous = options.pop("synchronous", ["normal"])[-1].lower()
     if options or synchronous not in ("normal", "full"):
         raise InvalidSettings(f"{source}: the only option is ?synchronous=normal or ?synchronous=full")
-    return StoreSettings(path=cwd / unquote(parts.path[1:]), synchronous=synchronous, prefix=prefix)
+    return StoreSettings(path=cwd / unquote(parts.path[1:]), synchronous=synchronous)

@@ -23,7 +23,7 @@ from taskgraph.extending import request_rows, row_bytes
 from taskgraph.extension import request_key
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA, GraphLayout, name_mapping_rows, utf16_units
-from taskgraph.messages import AddTasks, to_text
+from taskgraph.messages import AddTasks
 from taskgraph.model import GRAPH, GraphDocument, GraphState, ids_text, row_key, slugid_from
 from taskgraph.records import ALL
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Value
@@ -395,7 +395,7 @@ async def extend(
         raise Conflict(f"graph {graph_id}: request {request} could not be written; try again")
     _same_request(head, graph_id, request, digest)
     await handlers.enter_live(graph_id)  # should the message be lost, the sweep answers, even if the graph ends first
-    await handlers.queues.send(handlers.names.events, [to_text(AddTasks(graph_id, request))])
+    await handlers.tell([AddTasks(graph_id, request)])
     return Extension(graph_id, request, str(head.columns["state"]))
 
 

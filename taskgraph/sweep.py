@@ -12,7 +12,7 @@ from typing import Final
 from taskgraph import limits
 from taskgraph.errors import Conflict, Unclear
 from taskgraph.handlers import Handlers
-from taskgraph.messages import AddTasks, to_text
+from taskgraph.messages import AddTasks
 from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState, TaskState, reference_of
 from taskgraph.records import LIVE
 from taskgraph.storage.tables import Delete, Range, Row, query_all
@@ -147,14 +147,14 @@ async def _requests(
 ) -> None:
     """Send the message of extensions again that are neither done nor refused."""
     open_requests = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=("state", "staged"))
-    due: list[str] = []
+    due: list[AddTasks] = []
     for row in await query_all(handlers.records.tables, graph_id, open_requests):
         staged = row.columns.get("staged")
         age = (now - staged).total_seconds() if isinstance(staged, datetime) else limits.REDISPATCH_SECONDS
         if at_once or is_due(age, period_seconds):
-            due.append(to_text(AddTasks(graph_id, row.key.removeprefix("request:"))))
+            due.append(AddTasks(graph_id, row.key.removeprefix("request:")))
     if due:
-        await handlers.queues.send(handlers.names.events, due)
+        await handlers.tell(due)
         swept.requests_resent += len(due)
 
 

@@ -783,9 +783,8 @@ class Worker:
             *bundles(lambda part: TaskCompleted(graph_id, part, self.name[:WORKER_CHARS_MAX]), completed),
             *bundles(lambda part: TaskFailed(graph_id, part), failed),
         ]
-        bodies = [to_text(message) for message in messages]
-        if bodies:
-            await self._insist(lambda: self.handlers.queues.send(self.handlers.names.events, bodies))
+        if messages:
+            await self._insist(lambda: self.handlers.tell(messages))
 
     async def _go_on(self, one: Claimed, result: TaskResult) -> bool:
         """Complete a run here, and take the one task that waits for it; gives whether that was done.

@@ -604,7 +604,7 @@ RERUN_EXAMPLES = examples('taskgraph rerun nightly-2026-08-01 "test/unit" --reas
 
 
 async def _rerun(app: "App", session: Session, graph_id: str, label: str, reason: str) -> int:
-    from taskgraph.messages import Rerun, to_text
+    from taskgraph.messages import Rerun
 
     output = session.output
     row = await app.queries.find_task(graph_id, label)
@@ -616,8 +616,7 @@ async def _rerun(app: "App", session: Session, graph_id: str, label: str, reason
     if graph_state not in (GraphState.RUNNING, GraphState.BLOCKED):
         raise Refused(f"graph {graph_id} is {graph_state}", "not-running")
     task_id = row.key.removeprefix("task:")
-    message = to_text(Rerun(graph_id, task_id, run, reason))
-    await app.queues.send(app.handlers.names.events, [message])
+    await app.handlers.tell([Rerun(graph_id, task_id, run, reason)])
     if output.json:
         output.document({"graphId": graph_id, "label": label, "taskId": task_id, "replacesRun": run, "run": run + 1})
     else:
@@ -720,7 +719,7 @@ def _words_for(worker: "Worker", slots: int) -> str:
 @contextlib.asynccontextmanager
 async def _until_told(app: "App", session: Session, what: str) -> AsyncIterator[Stop]:
     """The time until a signal. The store is asked once before, so that a wrong address is an error and no silence."""
-    await app.queues.count(app.handlers.names.events)
+    await app.handlers.events_waiting()
     output = session.output
 
     def told(signals: int) -> None:

@@ -94,19 +94,25 @@ class AzureStore:
         clock: Clock,
         *,
         client_id: str = "",
+        managed_identity: bool = False,
         thin: bool = True,
     ) -> "AzureStore":
         """The account at these https endpoints, with the identity that this machine or person has.
 
-        client_id: of a user-assigned managed identity. Raises InvalidSettings for an endpoint that is not https.
+        client_id: of a user-assigned managed identity. managed_identity: use that of the machine, or the one of
+        client_id, and look for no other. Raises InvalidSettings for an endpoint that is not https.
         """
         table, queue, blob = (_endpoint(text) for text in (table_endpoint, queue_endpoint, blob_endpoint))
         for end in (table, queue, blob):
             if not end.startswith("https:"):
                 raise InvalidSettings(f"{end}: an identity is only ever shown over https")
-        from azure.identity.aio import DefaultAzureCredential  # heavy, and only this way of signing in needs it
+        # Heavy, and only this way of signing in needs it.
+        from azure.identity.aio import DefaultAzureCredential, ManagedIdentityCredential
 
-        options: dict[str, Any] = {"managed_identity_client_id": client_id} if client_id else {}
+        if managed_identity:
+            options: dict[str, Any] = {"client_id": client_id} if client_id else {}
+            return cls(_Account(table, queue, blob, ManagedIdentityCredential(**options)), clock, thin=thin)
+        options = {"managed_identity_client_id": client_id} if client_id else {}
         return cls(_Account(table, queue, blob, DefaultAzureCredential(**options)), clock, thin=thin)
 
     def tables(self, name: str) -> Tables:
