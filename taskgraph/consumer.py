@@ -43,6 +43,7 @@ class _Waiting:
     message: Message
     delivery: Delivery | None = None
     told: "asyncio.Future[Handled] | None" = None
+    source: Delivery | None = None  # what a caller has it by
 
 
 _SETTLED_AT_ONCE: Final = 16
@@ -186,14 +187,15 @@ class Consumer:
             self._tasks[graph_id] = asyncio.create_task(self._drain(graph_id))
         return self._tasks[graph_id]
 
-    async def hand_in(self, message: Message) -> Handled:
+    async def hand_in(self, message: Message, source: Delivery | None = None) -> Handled:
         """Have a message of this process handled, without a queue in between; gives what became of it.
 
-        For hosts that call for one message at a time: those that wait together go into one commit (D12). Raises
-        StorageError: then it may have been handled, and handing it in again is harmless.
+        For hosts that call for one message at a time: those that wait together go into one commit (D12). source: what
+        the host has it by, and acknowledges itself. Raises StorageError: then it may have been handled, and handing it
+        in again is harmless.
         """
         told: asyncio.Future[Handled] = asyncio.get_running_loop().create_future()
-        self._put(_Waiting(message, told=told))
+        self._put(_Waiting(message, told=told, source=source))
         return await told
 
     async def _drain(self, graph_id: str) -> None:

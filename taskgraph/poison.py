@@ -113,6 +113,29 @@ class Poison:
         await release(self._queues, delivery, pause)
         return False
 
+    async def record(self, delivery: Delivery, reason: str) -> None:
+        """Write down a message that will never be handled, whose host takes it from its queue by itself."""
+        await self._write(delivery, reason, PoisonState.POISON, add=0)
+
+    async def note(self, delivery: Delivery, reason: str) -> None:
+        """Count one failure of handling a message that its host will offer again, or give up, by itself."""
+        await self._write(delivery, reason, PoisonState.FAILING, add=1)
+
+    async def given_up(self, delivery: Delivery, reason: str) -> None:
+        """Write down a message that its host gave up. Repeatable.
+
+        delivery: the copy on the poison queue, with the queue that the message was for; the host gives it a new id.
+        Whatever was noted of the same message is kept, and `reason` is for those of which nothing was.
+        """
+        noted = Range(where={"queue": (delivery.queue,), "state": (str(PoisonState.FAILING), str(PoisonState.POISON))})
+        for row in await query_all(self._tables, POISON, noted):
+            if gathered(row.columns, "body") == delivery.body:
+                if row.columns.get("state") == PoisonState.FAILING:
+                    columns: dict[str, Value] = {"state": str(PoisonState.POISON), "setAside": self._clock.now()}
+                    await self._tables.commit(POISON, [Merge(row.key, row.etag, columns)])
+                return
+        await self._write(delivery, reason, PoisonState.POISON, add=0)
+
     async def recovered(self, delivery: Delivery) -> None:
         """A message that had failed before was handled after all: its row goes."""
         row = await self._row(_key(delivery))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from taskgraph.errors import InvalidSettings
@@ -70,17 +70,25 @@ class StoreSettings:
         return lowered.get("tableendpoint") or f"https://{account}.table.{suffix}"
 
 
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How tables and queues of an installation are called."""
+
+    prefix: str
+    queues_per_operation: bool
+
+
 def read_settings(store: str | None, environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:
     """Settings from the option `--store` (None if not given) and the environment.
 
     Raises InvalidSettings, naming where the value came from.
     """
-    common = _read_common(environ)
+    naming = read_naming(environ)
     for source, text in (("the store given", store), (STORE_VARIABLE, environ.get(STORE_VARIABLE))):
         if text:
-            return replace(_parse(text.strip(), source, environ, cwd), **common)
+            return _named(_parse(text.strip(), source, environ, cwd), naming)
     found = _of_connection(connection_name(environ), environ, cwd)
-    return replace(found or StoreSettings(path=cwd / DEFAULT_PATH), **common)
+    return _named(found or StoreSettings(path=cwd / DEFAULT_PATH), naming)
 
 
 def read_connection(environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:
@@ -88,7 +96,7 @@ def read_connection(environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:
 
     Raises InvalidSettings, naming the setting that is missing.
     """
-    common, name = _read_common(environ), connection_name(environ)
+    naming, name = read_naming(environ), connection_name(environ)
     if environ.get(STORE_VARIABLE):
         raise InvalidSettings(
             f"{STORE_VARIABLE} is set, and functions take their store from the connection {name}: remove one of them"
@@ -101,7 +109,7 @@ def read_connection(environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:
         )
     if found.embedded:
         raise InvalidSettings(f"{name} names a file: functions need a storage account")
-    return replace(found, **common)
+    return _named(found, naming)
 
 
 def connection_name(environ: Mapping[str, str]) -> str:
@@ -109,15 +117,19 @@ def connection_name(environ: Mapping[str, str]) -> str:
     return environ.get(CONNECTION_VARIABLE, "") or HOST_VARIABLE
 
 
-def _read_common(environ: Mapping[str, str]) -> dict[str, Any]:
-    """What is set beside the store: names of tables and queues."""
+def read_naming(environ: Mapping[str, str]) -> Naming:
+    """What is set beside the store. Raises InvalidSettings."""
     prefix = environ.get(PREFIX_VARIABLE, "") or DEFAULT_PREFIX
     if not _PREFIX.fullmatch(prefix):
         raise InvalidSettings(f"{PREFIX_VARIABLE}={prefix!r}: 3 to 16 lower-case letters and digits, a letter first")
     queues = environ.get(QUEUES_VARIABLE, "") or _ONE_QUEUE
     if queues not in (_ONE_QUEUE, _PER_OPERATION):
         raise InvalidSettings(f"{QUEUES_VARIABLE}={queues!r}: write {_ONE_QUEUE} or {_PER_OPERATION}")
-    return {"prefix": prefix, "queues_per_operation": queues == _PER_OPERATION}
+    return Naming(prefix, queues == _PER_OPERATION)
+
+
+def _named(settings: StoreSettings, naming: Naming) -> StoreSettings:
+    return replace(settings, prefix=naming.prefix, queues_per_operation=naming.queues_per_operation)
 
 
 def _of_connection(name: str, environ: Mapping[str, str], cwd: Path) -> StoreSettings | None:
