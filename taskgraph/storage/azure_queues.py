@@ -7,6 +7,7 @@ not base64, and never expire (P21). It never renews or deletes on its own accoun
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
 from azure.core.exceptions import HttpResponseError
@@ -89,7 +90,7 @@ class AzureQueues:
             )
         except HttpResponseError as error:
             raise self._of_delivery(error, delivery) from error
-        return Delivery(queue, delivery.id, receipt, delivery.body, delivery.dequeue_count)
+        return replace(delivery, receipt=receipt)
 
     async def delete(self, delivery: Delivery) -> None:
         """See Queues."""

@@ -5,6 +5,8 @@ way of making and counting queues. It never repeats a request.
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from typing import Final
 
 from azure.storage.queue.aio import QueueClient
@@ -30,7 +32,15 @@ class SdkQueueCalls:
         pages = self._open(queue).receive_messages(messages_per_page=count, visibility_timeout=lease_seconds).by_page()
         async for messages in pages:
             return [
-                Delivery(queue, m.id, m.pop_receipt or "", m.content or "", int(m.dequeue_count or 1))
+                Delivery(
+                    queue,
+                    m.id,
+                    m.pop_receipt or "",
+                    m.content or "",
+                    int(m.dequeue_count or 1),
+                    _written(m.inserted_on),
+                    _written(m.expires_on),
+                )
                 async for m in messages
             ]
         return []
@@ -58,3 +68,8 @@ class SdkQueueCalls:
         if client is None:
             client = self._clients[queue] = self._make_client(queue)
         return client
+
+
+def _written(time: datetime | None) -> str:
+    """A time as the service writes it."""
+    return format_datetime(time.astimezone(UTC), usegmt=True) if time else ""

@@ -78,4 +78,6 @@ def _delivery(queue: str, message: ElementTree.Element) -> Delivery:
         parts["PopReceipt"],
         parts.get("MessageText", ""),
         int(parts.get("DequeueCount") or 1),
+        parts.get("InsertionTime", ""),
+        parts.get("ExpirationTime", ""),
     )

@@ -14,6 +14,8 @@ class Delivery:
     """A message in hand, until its lease ends or it is deleted.
 
     receipt: proof of this lease; renewing gives a new delivery with a new receipt. dequeue_count: 1 at the first.
+    inserted, expires: when it was put, and when it goes by itself, as Azure writes them (RFC 1123); empty where the
+    store keeps no such times. Nothing rests on them.
     """
 
     queue: str
@@ -21,6 +23,8 @@ class Delivery:
     receipt: str
     body: str
     dequeue_count: int
+    inserted: str = ""
+    expires: str = ""
 
 
 class Queues(Protocol):

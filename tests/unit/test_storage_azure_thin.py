@@ -705,7 +705,8 @@ async def test_messages_are_read_whoever_wrote_them(service: Service) -> None:
             found.append(await store.queues().receive("queue-1", count=32, lease_seconds=30))
     assert [each.body for each in found[0]] == ["eyJhIjoxfQ==", " <a>&\r😀\n é", "<x>", "", ""]
     assert found[0] == found[1]
-    assert found[0][0] == Delivery("queue-1", "1", "r+/=", "eyJhIjoxfQ==", 3)
+    times = ("Mon, 01 Jan 2024 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT")
+    assert found[0][0] == Delivery("queue-1", "1", "r+/=", "eyJhIjoxfQ==", 3, *times)
 
 
 TWO: list[Change] = [Insert("a", {"n": 1}), Merge("b", ETAG, {"n": 1})]
