@@ -9,7 +9,7 @@ graph's state, and it is linear in tasks and edges.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from json.encoder import encode_basestring
 from typing import Final
 
@@ -27,6 +27,7 @@ from taskgraph.model import (
     row_key,
     task_id_of,
 )
+from taskgraph.storage.checks import YEAR_MIN
 from taskgraph.storage.tables import Insert, Value
 
 SCHEMA: Final = 1
@@ -39,6 +40,7 @@ _UNSCHEDULED: Final = str(TaskState.UNSCHEDULED)
 _PENDING: Final = str(TaskState.PENDING)
 _SUBS_KEY: Final = '"$subs"'  # in JSON; a text that lacks it has nothing to be replaced
 _DEFINITION_COLUMN_CHARS: Final = limits.PROPERTY_CHARS_MAX
+_TIME_MIN: Final = datetime(YEAR_MIN + 1, 1, 1, tzinfo=UTC)
 
 
 def utf16_units(text: str) -> int:
@@ -405,7 +407,7 @@ def _task_rows(
     if routing := node.task.get("routing"):
         columns["routing"] = str(routing)
     if deadline := node.task.get("deadline"):
-        columns["deadline"] = _moment(str(deadline))
+        columns["deadline"] = moment(str(deadline))
     rows: list[Insert] = []
     if utf16_units(definition) <= limits.INLINE_DEFINITION_CHARS_MAX:
         columns["task"] = definition
@@ -438,11 +440,23 @@ def _dependents_first(nodes: Mapping[str, TaskNode]) -> list[str]:
     return order
 
 
-def _moment(text: str) -> datetime:
-    """A date-time of RFC 3339. A leap second, which no clock of ours has, is the last moment before it."""
+def moment(text: str) -> datetime:
+    """The time that a date-time of RFC 3339 names, as a column of time: in UTC, and within what every store keeps.
+
+    A leap second, which no clock of ours has, is the last moment before it; what is earlier than a store can say is
+    the first that it can. Raises ValueError for any other text.
+    """
     if text[17:19] == "60":
         text = f"{text[:17]}59.999999{text[19:].lstrip('.0123456789')}"
-    return datetime.fromisoformat(text)
+    found = datetime.fromisoformat(text.upper())  # RFC 3339 has `t` and `z` too
+    if found.tzinfo is not UTC:
+        if found.tzinfo is None:
+            raise ValueError(f"{text[:40]!r} names no time zone")
+        try:
+            found = found.astimezone(UTC)
+        except OverflowError as error:
+            raise ValueError(f"{text[:40]!r} is outside the years 1 to 9999") from error
+    return found if found.year > YEAR_MIN else _TIME_MIN
 
 
 def name_mapping_rows(mapping: Mapping[str, str], stamp: str) -> list[Insert]:

@@ -25,7 +25,7 @@ from taskgraph.edges import Edges, references, worth_pages
 from taskgraph.errors import IntegrityError, InvalidInput, NotFound
 from taskgraph.handlers import QueueNames
 from taskgraph.jsontext import show
-from taskgraph.layout import gathered
+from taskgraph.layout import gathered, moment
 from taskgraph.model import (
     GRAPH,
     GraphState,
@@ -110,7 +110,7 @@ class TaskStatus:
     worker: str
     pending_since: datetime | None
     started: datetime | None
-    ended: str
+    ended: datetime | None
     resolved: datetime | None
     lease_until: datetime | None
     deadline: datetime | None
@@ -732,6 +732,17 @@ def _time(columns: Mapping[str, Value], name: str) -> datetime | None:
     return value if isinstance(value, datetime) else None
 
 
+def _ended(columns: Mapping[str, Value]) -> datetime | None:
+    """When a run ended: a text on rows that a version before 0.3 wrote."""
+    value = columns.get("ended")
+    if not isinstance(value, str):
+        return _time(columns, "ended")
+    try:
+        return moment(value)
+    except ValueError:
+        return None
+
+
 def _object(columns: Mapping[str, Value], name: str) -> dict[str, Any]:
     try:
         found = json.loads(str(columns.get(name, "") or "{}"))
@@ -763,7 +774,7 @@ def _task_status(row: Row) -> TaskStatus:
         worker=str(columns.get("worker", "")),
         pending_since=_time(columns, "pendingSince"),
         started=_time(columns, "started"),
-        ended=str(columns.get("ended", "")),
+        ended=_ended(columns),
         resolved=_time(columns, "resolved"),
         lease_until=_time(columns, "leaseUntil"),
         deadline=_time(columns, "deadline"),

@@ -42,7 +42,7 @@ from taskgraph.extension import (
     refuse_extension,
 )
 from taskgraph.jsontext import compact_json
-from taskgraph.layout import SCHEMA, utf16_units
+from taskgraph.layout import SCHEMA, moment, utf16_units
 from taskgraph.model import GRAPH, GraphState, TaskState, row_key, value
 from taskgraph.propagation import (
     Context,
@@ -422,6 +422,14 @@ def _resolution_text(resolution: Mapping[str, Any]) -> str:
     return compact_json(short)
 
 
+def _ended(text: str, context: Context) -> datetime:
+    """When a run ended, by its worker's word; now, where that word is no time that can be written down."""
+    try:
+        return moment(text)
+    except ValueError:
+        return context.now
+
+
 def _holds(task: Draft, run: int, claim: str) -> bool:
     return task.text("state") == _RUNNING and task.integer("run") == run and task.text("claim") == claim
 
@@ -430,7 +438,7 @@ def _completed(item: Completed, context: Context) -> tuple[Outcome, str]:
     task = _task(item.task_id, context)
     if _holds(task, item.run, item.claim):
         task.set("state", _COMPLETED)
-        task.set("ended", item.ended)
+        task.set("ended", _ended(item.ended, context))
         task.set("resolved", context.now)
         task.set("resolution", _resolution_text(item.resolution))
         context.event("task-completed", task=item.task_id, label=task.text("label"), run=item.run)
@@ -478,7 +486,7 @@ def _resolve_unsuccessfully(
     task: Draft, context: Context, state: TaskState, ended: str, reason: str, resolution: Mapping[str, Any]
 ) -> None:
     task.set("state", str(state))
-    task.set("ended", ended)
+    task.set("ended", _ended(ended, context))
     task.set("resolved", context.now)
     task.set("resolution", _resolution_text(resolution))
     context.event(
@@ -561,7 +569,9 @@ def _manual_rerun(item: ManualRerun, context: Context) -> tuple[Outcome, str]:
     resolution = _read(task, "resolution", dict)
     reason = item.reason or "asked for by hand"
     task.set("manualReruns", task.integer("manualReruns") + 1)
-    _next_run(task, context, state, task.text("ended"), reason, resolution)
+    ended = task.value("ended")  # a text on rows that a version before 0.3 wrote
+    text = ended.isoformat() if isinstance(ended, datetime) else task.text("ended")
+    _next_run(task, context, state, text, reason, resolution)
     unblock(context)
     return Outcome.APPLIED, ""
 

@@ -10,7 +10,7 @@ import json as jsonlib
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -292,15 +292,9 @@ def task_words(task: "TaskStatus", now: datetime) -> str:
 
 def run_seconds(task: "TaskStatus") -> float | None:
     """How long the present run of a task took, by the worker's clock."""
-    try:
-        ended = datetime.fromisoformat(task.ended)
-    except ValueError:
+    if task.started is None or task.ended is None:
         return None
-    if task.started is None:
-        return None
-    if ended.tzinfo is None:
-        ended = ended.replace(tzinfo=UTC)
-    return max(0.0, (ended - task.started).total_seconds())
+    return max(0.0, (task.ended - task.started).total_seconds())
 
 
 def task(
@@ -370,7 +364,7 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
             ("given back", safe(one.refusal)),
             ("ready", moment(one.pending_since)),
             ("started", moment(one.started)),
-            ("ended", safe(one.ended)),
+            ("ended", moment(one.ended)),
             ("resolved", moment(one.resolved)),
             ("lease until", moment(one.lease_until) if one.state == TaskState.RUNNING else ""),
             ("deadline", moment(one.deadline)),

@@ -31,7 +31,8 @@ _LOG_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LOG_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # XML 1.0 has no such characters, and every XML reader turns a carriage return into a line feed.
 _BODY_FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
-_YEAR_MIN: Final = 1601  # Edm.DateTime begins there
+YEAR_MIN: Final = 1601
+"""Edm.DateTime begins there, and times that are kept come after it."""
 _WHERE_TEXTS_MAX: Final = 12  # a filter may hold 15 comparisons; the partition and the two bounds take three
 _ESCAPED_BYTES_MAX: Final = 6  # per UTF-16 unit in ASCII JSON: \uXXXX
 _VALUE_CHARS: Final = 8  # of a number, boolean or time in a row, generously
@@ -146,7 +147,7 @@ def check_columns(key: str, columns: Columns) -> int:
             elif (
                 (kind is int and _INT_MIN <= value <= _INT_MAX)  # type: ignore[operator]
                 or kind is bool
-                or (kind is datetime and value.tzinfo is UTC and value.year > _YEAR_MIN)  # type: ignore[union-attr]
+                or (kind is datetime and value.tzinfo is UTC and value.year > YEAR_MIN)  # type: ignore[union-attr]
             ):
                 total += _VALUE_CHARS
             elif isinstance(value, str) and value.isascii() and len(value) <= _CHARS_MAX:  # a member of an enumeration
@@ -261,8 +262,8 @@ def _check_value(key: str, name: str, value: object) -> None:
     elif isinstance(value, datetime):
         if value.utcoffset() is None:
             raise ValueError(f"row {_shown(key)}, column {name}: a time without a time zone")
-        if value.year <= _YEAR_MIN:
-            raise ValueError(f"row {_shown(key)}, column {name}: times begin after the year {_YEAR_MIN}")
+        if value.year <= YEAR_MIN:
+            raise ValueError(f"row {_shown(key)}, column {name}: times begin after the year {YEAR_MIN}")
     else:
         raise ValueError(f"row {_shown(key)}, column {name}: no store keeps a {type(value).__name__}")
 

@@ -23,7 +23,8 @@ from taskgraph.layout import (
     utf16_units,
 )
 from taskgraph.model import GRAPH, GraphDocument, TaskNode, owner_of, row_key, task_id_of, told_as
-from taskgraph.storage.checks import sent_bytes
+from taskgraph.schemas import is_date_time
+from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -358,6 +359,24 @@ def test_the_columns_of_a_task() -> None:
     assert json.loads(str(columns["task"]))["payload"] == {"x": task_id_of("g", "b"), "ü": 1}
     assert layout.roots == ((task_id_of("g", "b"), "default"),)
     assert "request" not in rows_of(laid({"a": []}))[row_key(task_id_of("g", "a"))].columns
+
+
+@pytest.mark.parametrize(
+    ("deadline", "time"),
+    [
+        ("2030-01-31t12:00:00.25z", datetime(2030, 1, 31, 12, 0, 0, 250_000, UTC)),
+        ("2030-06-30T23:59:60.9Z", datetime(2030, 6, 30, 23, 59, 59, 999_999, UTC)),
+        ("0017-01-01T00:00:00Z", datetime(1602, 1, 1, tzinfo=UTC)),
+        ("1601-12-31T23:59:59-01:00", datetime(1602, 1, 1, 0, 59, 59, tzinfo=UTC)),
+    ],
+)
+def test_every_deadline_that_a_document_may_have_becomes_a_time_that_every_store_keeps(
+    deadline: str, time: datetime
+) -> None:
+    assert is_date_time(deadline)
+    (row,) = lay_out("g", {"a": TaskNode("a", (), 0, {"deadline": deadline})}, stamp="0", now=NOW).rows
+    assert row.columns["deadline"] == time
+    check_columns(row.key, row.columns)
 
 
 @pytest.mark.parametrize("text", ["x", "ü", "\U0001f600"])

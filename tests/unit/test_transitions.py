@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -47,6 +47,7 @@ from tests.unit.transition_rows import (
 )
 
 ENDED = "2026-01-01T12:00:00+00:00"
+ENDED_AT = datetime.fromisoformat(ENDED)
 A = task_id("a")
 B = task_id("b")
 PAIR = {"a": [], "b": ["a"]}
@@ -74,7 +75,7 @@ def in_state(state: str, *, run: int = 1, claim: str = "c", reruns_left: int = 1
     if state == "completed":
         rows = changed(rows, "b", state="pending", requiresLeft="[]")
     if state in ("failed", "exception"):
-        rows = changed(rows, "a", rerunsLeft=0, resolution='{"failed":true}', ended=ENDED)
+        rows = changed(rows, "a", rerunsLeft=0, resolution='{"failed":true}', ended=ENDED_AT)
         rows = changed(rows, GRAPH, state="blocked", failedTasks=1, blockedBy="a")
     return rows
 
@@ -293,7 +294,7 @@ def test_completing_a_task_makes_its_dependent_ready_in_the_same_commit() -> Non
     decision = decided(rows, completed())
     assert written(decision)[f"task:{A}"] == {
         "state": "completed",
-        "ended": ENDED,
+        "ended": ENDED_AT,
         "resolved": NOW,
         "resolution": '{"failed":false}',
     }

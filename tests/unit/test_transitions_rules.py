@@ -5,7 +5,7 @@ run, and for `why`.
 """
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, Li
 from taskgraph.layout import Link, lay_out
 from taskgraph.model import GRAPH, GraphState, fork_reference, join_reference
 from taskgraph.propagation import Dispatch, GraphEnded
-from taskgraph.storage.checks import sent_bytes
+from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert, Row
 from taskgraph.transitions import (
     EVENT_CHARS_MAX,
@@ -57,6 +57,7 @@ from tests.unit.transition_rows import (
 )
 
 ENDED = "2026-01-01T12:00:00+00:00"
+ENDED_AT = datetime.fromisoformat(ENDED)
 A, B = task_id("a"), task_id("b")
 OWN = f"task:{A}"
 PAIR = {"a": [], "b": ["a"]}
@@ -85,7 +86,7 @@ def test_a_failure_for_good_writes_down_when_and_why() -> None:
     decision = decided(rows, Failed(A, 1, "c", ENDED, {"failed": True, "reason": "broke", "exitCode": 3}))
     assert written(decision)[OWN] == {
         "state": "failed",
-        "ended": ENDED,
+        "ended": ENDED_AT,
         "resolved": NOW,
         "resolution": '{"failed":true,"reason":"broke","exitCode":3}',
     }
@@ -97,12 +98,32 @@ def test_a_failure_for_good_writes_down_when_and_why() -> None:
     assert (only(decision).outcome, only(decision).reason) == (Outcome.APPLIED, "")
 
 
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("2026-01-01T13:00:00.5+01:00", datetime(2026, 1, 1, 12, 0, 0, 500_000, UTC)),
+        ("2026-01-01t12:00:00.123456789z", datetime(2026, 1, 1, 12, 0, 0, 123_456, UTC)),
+        ("2026-06-30T23:59:60Z", datetime(2026, 6, 30, 23, 59, 59, 999_999, UTC)),
+        ("1066-10-14T09:00:00Z", datetime(1602, 1, 1, tzinfo=UTC)),
+        *((wrong, LATER) for wrong in ("", "soon", "2026-01-01", "2026-01-01T12:00:00", "9999-12-31T23:59:59-14:00")),
+        ("2026-13-01T12:00:00Z", LATER),
+    ],
+)
+def test_a_run_ended_when_its_worker_says_or_now(text: str, time: datetime) -> None:
+    """On the row it is a time that every store keeps; a word that is none is no reason to refuse the result."""
+    for item in (Completed(A, 1, "c", text, {}), Failed(A, 1, "c", text, {"failed": True}, exception=True)):
+        decision = decided(held(), item, now=LATER)
+        ended = written(decision)[OWN]["ended"]
+        assert (ended, ended.tzinfo) == (time, UTC)
+        check_columns(OWN, written(decision)[OWN])
+
+
 def test_an_exception_spends_no_rerun() -> None:
     rows = held()
     decision = decided(rows, Failed(A, 1, "c", ENDED, {"failed": True, "reason": "no such command"}, exception=True))
     assert written(decision)[OWN] == {
         "state": "exception",
-        "ended": ENDED,
+        "ended": ENDED_AT,
         "resolved": NOW,
         "resolution": '{"failed":true,"reason":"no such command"}',
     }
@@ -202,7 +223,7 @@ def test_retries_that_are_spent_end_in_an_exception_that_says_so() -> None:
     words = "worker w was lost, and all retries are spent"
     assert written(decision)[OWN] == {
         "state": "exception",
-        "ended": NOW.isoformat(),
+        "ended": NOW,
         "resolved": NOW,
         "resolution": f'{{"failed":true,"reason":"{words}"}}',
     }
@@ -324,13 +345,14 @@ def test_why_a_worker_left_a_run_alone_is_cut_to_what_fits() -> None:
 
 
 def failed_for_good(**more: Any) -> Rows:
-    rows = held(state="failed", ended=ENDED, resolution='{"failed":true,"exitCode":2,"logsUrl":"u"}', **more)
+    rows = held(state="failed", **{"ended": ENDED_AT, **more}, resolution='{"failed":true,"exitCode":2,"logsUrl":"u"}')
     return changed(rows, GRAPH, state="blocked", failedTasks=1, blockedBy="a")
 
 
+@pytest.mark.parametrize("ended", [ENDED_AT, ENDED], ids=["a time", "a text, as before 0.3"])
 @pytest.mark.parametrize(("reason", "shown"), [("", "asked for by hand"), ("fixed the disk", "fixed the disk")])
-def test_a_rerun_by_hand_is_counted_and_keeps_what_the_run_before_left(reason: str, shown: str) -> None:
-    rows = failed_for_good(manualReruns=4)
+def test_a_rerun_by_hand_is_counted_and_keeps_what_the_run_before_left(reason: str, shown: str, ended: Any) -> None:
+    rows = failed_for_good(manualReruns=4, ended=ended)
     decision = decided(rows, ManualRerun(A, 1, reason))
     after = columns(apply(rows, decision), "a")
     assert (after["manualReruns"], after["rerunsLeft"], after["retriesLeft"]) == (5, 1, limits.RETRIES_DEFAULT)

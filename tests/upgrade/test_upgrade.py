@@ -238,6 +238,17 @@ async def test_both_take_turns(path: Path, first: str, tmp_path: Path) -> None:
             assert row is None or row.columns["mark"] == mark, (partition, key)
 
 
+@pytest.mark.parametrize("version", ["0.1", "0.2", "0.3"])
+async def test_the_end_of_a_run_is_a_time_whichever_version_wrote_it(version: str, tmp_path: Path) -> None:
+    """It was a text on the row before 0.3."""
+    kept_state = read(FOLDER / version / "finished.json")
+    written = [row["ended"] for key, row in kept_state["partitions"]["graph"].items() if key.startswith("task:")]
+    assert {type(each) for each in written} == {dict if version == "0.3" else str}
+    async with opened("memory", tmp_path, kept_state) as stage:
+        ended = {task.ended for task in await stage.queries.tasks(stage.graph_id)}
+        assert ended == {datetime.fromisoformat("2024-01-01T00:00:00+00:00")}
+
+
 async def test_results_with_more_in_them_are_kept_whole(tmp_path: Path) -> None:
     """What a newer worker says of a run stands on the row, for whoever understands it."""
     kept_state = read(FOLDER / VERSION / "waiting.json")
