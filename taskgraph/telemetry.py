@@ -33,7 +33,7 @@ POISON_SUFFIX: Final = "-poison"
 _OURS: Final = '{"version":'  # how every message begins that this program writes
 _TRACEPARENT: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _HEAD: Final = re.compile(
-    r'\{"traceparent":"(?P<trace>00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})","sent":"(?P<sent>[0-9TZ:.+-]{20,35})"'
+    r'\{(?:"traceparent":"(?P<trace>00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})",)?"sent":"(?P<sent>[0-9TZ:.+-]{20,35})"'
 )
 _GRAPH: Final = re.compile(r'\{"version":\d+,"type":"(?P<type>[a-z-]{1,40})","graph":"(?P<graph>[A-Za-z0-9_-]{1,64})"')
 
@@ -53,18 +53,22 @@ NO_MARKS: Final = Marks()
 
 
 def marked(body: str, traceparent: str, sent: str) -> str:
-    """A message with its trace and the time at its head; as it is where that does not fit, or it is not one of ours."""
+    """A message with its trace (if there is one) and the time at its head.
+
+    As it is where that does not fit, where it has them already, and where it is not one of ours.
+    """
     if not body.startswith(_OURS):
         return body
-    made = f'{{"traceparent":"{traceparent}","sent":"{sent}",{body[1:]}'
+    trace = f'"traceparent":"{traceparent}",' if traceparent else ""
+    made = f'{{{trace}"sent":"{sent}",{body[1:]}'
     return made if len(made) <= limits.MESSAGE_BYTES_MAX and made.isascii() else body
 
 
 def marks_of(body: str) -> Marks:
     """What a message says of itself. Whoever sends with other words, or in another order, is understood as well."""
     if head := _HEAD.match(body):
-        return Marks(head["trace"], head["sent"])
-    if '"traceparent"' not in body:
+        return Marks(trace_of(head["trace"]), head["sent"])
+    if '"traceparent"' not in body and '"sent"' not in body:
         return NO_MARKS
     try:
         told = json.loads(body)
@@ -132,7 +136,6 @@ class Handling:
     origins: Sequence[Origin]
     handed_on: bool = False
     """Each is handled alone after all: it is not for this batch to say what became of it."""
-    span: Any = None
 
 
 _HANDLING: ContextVar[Handling | None] = ContextVar("taskgraph_handling", default=None)
@@ -163,7 +166,9 @@ class Here:
 
     graph: str
     traceparent: str
-    context: Any = None
+    span: Any = None
+    linked: set[str] = field(default_factory=set)
+    """Traces that it has been linked to already."""
 
 
 _HERE: ContextVar[Here | None] = ContextVar("taskgraph_here", default=None)
@@ -193,8 +198,7 @@ def trace_and_span() -> tuple[str, str]:
     found = _HERE.get()
     if found is None or not found.traceparent:
         return "", ""
-    _, trace, span, _ = found.traceparent.split("-")
-    return trace, span
+    return found.traceparent[3:35], found.traceparent[36:52]
 
 
 # --- the telemetry of a process ---------------------------------------------------------------------------------
@@ -202,12 +206,12 @@ def trace_and_span() -> tuple[str, str]:
 
 @dataclass(slots=True)
 class Run:
-    """One run of a task on a worker, while it is watched. span: "" or the implementation's own."""
+    """One run of a task on a worker, while it is watched. began: monotonic seconds."""
 
-    graph: str
-    at: Here | None = None
-    span: Any = None
-    attributes: dict[str, str | int] = field(default_factory=dict)
+    at: Here
+    began: float
+    executor: str
+    target: str
 
 
 class Telemetry:
@@ -221,7 +225,7 @@ class Telemetry:
 
     # --- ports
 
-    def tables(self, tables: Tables) -> Tables:
+    def tables(self, tables: Tables, clock: Clock) -> Tables:
         """These tables, with every call measured."""
         return tables
 
@@ -229,23 +233,26 @@ class Telemetry:
         """These queues, with every call measured, and messages marked with their trace and the time."""
         return queues
 
-    def logs(self, logs: Logs) -> Logs:
+    def logs(self, logs: Logs, clock: Clock) -> Logs:
         """These logs, with every call measured."""
         return logs
 
     # --- traces
 
-    def remember(self, graph_id: str, traceparent: object) -> None:
-        """The row of a graph says that this is its trace: whatever comes of it without a cause at hand goes there."""
-
     @contextlib.contextmanager
-    def asking(self, what: str, graph_id: str, attributes: Mapping[str, str | int] | None = None) -> Iterator[None]:
+    def asking(self, what: str, graph_id: str) -> Iterator[None]:
         """Somebody asks for something here: `submit`, `extend`, `rerun`. What is sent in the body belongs to it."""
         yield
 
-    def asked_of(self, graph_id: str, traceparent: object) -> str:
-        """Inside `asking`: the graph is in this trace already (None for a new one). Gives the trace of the graph."""
+    def trace_of_graph(self, graph_id: str, found: object = None) -> str:
+        """While a graph is submitted: its trace, which is the one found on its row, or this one; "" without."""
         return ""
+
+    def met(self, graph_id: str, traceparent: object) -> None:
+        """The row of a graph says that this is its trace.
+
+        Whatever comes of the graph without a cause at hand goes there, and what is open here is linked to it.
+        """
 
     @contextlib.contextmanager
     def handling(self, graph_id: str, origins: Sequence[Origin], clock: Clock) -> Iterator[None]:
@@ -257,21 +264,22 @@ class Telemetry:
         token = _HANDLING.set(handling)
         try:
             with self._handle(graph_id, handling):
-                yield
+                try:
+                    yield
+                finally:
+                    if not handling.handed_on:
+                        for origin in origins:
+                            self.message(origin, clock.monotonic() - origin.began)
         finally:
             _HANDLING.reset(token)
-            if not handling.handed_on:
-                for origin in origins:
-                    self.message(origin, clock.monotonic() - origin.began)
 
     @contextlib.contextmanager
     def _handle(self, graph_id: str, handling: Handling) -> Iterator[None]:
         yield
 
-    @contextlib.contextmanager
-    def following(self, graph_id: str, body: str) -> Iterator[None]:
-        """What happens in the body is because of this message about the graph; "" for none."""
-        yield
+    def cause(self, graph_id: str, body: str = "") -> str:
+        """The trace in which something of a graph happens: that of this message, of what is open here, of the graph."""
+        return ""
 
     async def committing(self, graph_id: str, rows: int, commit: Awaitable[None]) -> None:
         """Make a commit of so many rows. Raises what it raises."""
@@ -280,9 +288,9 @@ class Telemetry:
     # --- runs
 
     def run_begins(
-        self, graph_id: str, task_id: str, run: int, *, label: str, target: str, executor: str, body: str
+        self, graph_id: str, task_id: str, run: int, *, label: str, target: str, executor: str, cause: str
     ) -> Run | None:
-        """A worker begins to run a task that came by this message ("" if by none)."""
+        """A worker begins to run a task. cause: see there."""
         return None
 
     @contextlib.contextmanager
@@ -290,7 +298,7 @@ class Telemetry:
         """The body runs it; spans of the task's own become part of the trace."""
         yield
 
-    def run_ends(self, run: Run | None, outcome: str, seconds: float, *, exit_code: int | None = None) -> None:
+    def run_ends(self, run: Run | None, outcome: str, *, exit_code: int | None = None) -> None:
         """The run is over: `completed`, `failed`, `exception`, `broken`, `lost`, `handed-back`."""
 
     # --- counts
@@ -299,9 +307,6 @@ class Telemetry:
         """A message was handled, or was not: one line, and one more in the metrics."""
         if HANDLED.isEnabledFor(logging.INFO):
             say_handled(origin, seconds)
-
-    def met(self, graph_id: str, traceparent: object) -> None:
-        """A decision rests on the graph's row, which says that this is its trace."""
 
     def tasks(self, outcome: str, count: int) -> None:
         """So many tasks: `completed`, `failed`, `rerun`, `exception`, `lease-lost`, `handed-back`, `stale`."""
@@ -337,7 +342,7 @@ def fields_of(origin: Origin, seconds: float) -> dict[str, str | int | float]:
     made: dict[str, str | int | float] = {"type": origin.type or "unreadable", "queue": origin.queue}
     if origin.graph:
         made["graph"] = origin.graph
-    if origin.tasks:
+    if origin.tasks > 1:
         made["tasks"] = origin.tasks
     if origin.task:
         made["task"] = origin.task
@@ -348,6 +353,11 @@ def fields_of(origin: Origin, seconds: float) -> dict[str, str | int | float]:
     made["dequeueCount"] = origin.dequeue_count
     made["outcome"] = origin.outcome
     made["ms"] = round(seconds * 1000, 1)
+    trace, span = trace_and_span()
+    if trace:
+        made["traceId"], made["spanId"] = trace, span
+    elif origin.marks.traceparent:
+        made["traceId"], made["spanId"] = origin.marks.traceparent[3:35], origin.marks.traceparent[36:52]
     return made
 
 

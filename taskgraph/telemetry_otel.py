@@ -1,0 +1,535 @@
+"""Traces and metrics of a process, over OpenTelemetry.
+
+What this room is for: the `Telemetry` behind which there is a tracer and a meter. One submission is one trace: its span
+is the root, every message carries the span that it comes of, and what handles or runs something opens a span below. The
+names of all spans and instruments stand here (`SPANS`, `INSTRUMENTS`), and docs/telemetry.md lists them. It is imported
+only where telemetry is on, never fails what it watches, and never tells a payload.
+"""
+
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.metrics import Meter
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from taskgraph.clock import Clock, SystemClock
+from taskgraph.errors import Conflict, StaleDelivery, StorageUnavailable, TooLarge, Unclear
+from taskgraph.storage.logs import Logs
+from taskgraph.storage.queues import Delivery, Queues
+from taskgraph.storage.tables import Change, Page, Range, Row, Tables
+from taskgraph.telemetry import (
+    POISON_SUFFIX,
+    Handling,
+    Here,
+    Origin,
+    Run,
+    Telemetry,
+    being,
+    graph_in,
+    here,
+    marked,
+    marks_of,
+    seconds_since,
+    timestamp,
+    trace_of,
+)
+
+log = logging.getLogger("taskgraph.telemetry")
+
+T = TypeVar("T")
+
+SCOPE: Final = "taskgraph"
+_GRAPHS_MAX: Final = 10_000  # whose trace is remembered
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_LONG: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)  # of runs and queues
+_ASKERS: Final = frozenset({"rerun", "add-tasks"})  # messages that belong to the trace of who asks, not to the graph's
+
+SPANS: Final = (
+    "taskgraph.submit",
+    "taskgraph.extend",
+    "taskgraph.rerun",
+    "taskgraph.handle",
+    "taskgraph.commit",
+    "taskgraph.run",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """One metric: what it is called, what it counts or times, in which unit, and by which attributes."""
+
+    name: str
+    kind: str
+    unit: str
+    attributes: tuple[str, ...]
+    description: str
+    boundaries: tuple[float, ...] = ()
+
+
+_OUTCOME: Final = "taskgraph.outcome"
+_QUEUE: Final = "messaging.destination.name"
+_TARGET: Final = "taskgraph.target"
+_TYPE: Final = "taskgraph.message.type"
+_GRAPH: Final = "taskgraph.graph.id"
+
+_PORT: Final = ("taskgraph.port", "taskgraph.operation", _OUTCOME)
+
+INSTRUMENTS: Final = (
+    Instrument("taskgraph.commits", "counter", "{commit}", (_OUTCOME,), "Commits of transitions"),
+    Instrument(
+        "taskgraph.storage.operations", "counter", "{operation}", _PORT, "Storage operations as they are billed"
+    ),
+    Instrument("taskgraph.storage.duration", "histogram", "s", _PORT, "Time of a call of the store", _SECONDS),
+    Instrument(
+        "taskgraph.messages", "counter", "{message}", (_QUEUE, _TYPE, _OUTCOME), "Messages, by what became of them"
+    ),
+    Instrument(
+        "taskgraph.message.age", "histogram", "s", (_QUEUE, _TYPE), "From sending a message to its receipt", _LONG
+    ),
+    Instrument(
+        "taskgraph.handle.duration", "histogram", "s", (), "Time in which a batch of one graph was handled", _SECONDS
+    ),
+    Instrument(
+        "taskgraph.dispatched", "counter", "{task}", (_TARGET,), "Tasks that were offered to workers by message"
+    ),
+    Instrument("taskgraph.tasks", "counter", "{task}", (_OUTCOME,), "Tasks, by what became of a run"),
+    Instrument("taskgraph.graphs", "counter", "{graph}", ("taskgraph.state",), "Graphs that went into a state"),
+    Instrument(
+        "taskgraph.run.duration", "histogram", "s", ("taskgraph.executor", _TARGET, _OUTCOME), "Time of a run", _LONG
+    ),
+    Instrument("taskgraph.sweep.duration", "histogram", "s", (), "Time of a round of the sweep", _LONG),
+    Instrument(
+        "taskgraph.sweep.repairs", "counter", "{repair}", ("taskgraph.repair",), "What rounds of the sweep mended"
+    ),
+    Instrument("taskgraph.poison", "counter", "{message}", (_QUEUE,), "Messages that were set aside"),
+)
+
+
+@functools.lru_cache(maxsize=4096)
+def _context_of(traceparent: str) -> SpanContext | None:
+    """The span that a traceparent names; None for none."""
+    if not trace_of(traceparent):
+        return None
+    _, trace_id, span_id, flags = traceparent.split("-")
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
+
+
+def _traceparent_of(context: SpanContext) -> str:
+    return (
+        f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}" if context.is_valid else ""
+    )
+
+
+def _below(traceparent: str) -> Context:
+    """The context in which a span is a child of the one that is named, and a root for ""."""
+    context = _context_of(traceparent)
+    return trace.set_span_in_context(NonRecordingSpan(context), Context()) if context is not None else Context()
+
+
+class OpenTelemetry(Telemetry):
+    """Measures, by a tracer and a meter.
+
+    parent: traceparent of what this process was started by, for what it asks for. closing: called by `close`.
+    """
+
+    enabled = True
+
+    def __init__(
+        self,
+        tracer: trace.Tracer,
+        meter: Meter,
+        *,
+        parent: str = "",
+        closing: Sequence[Callable[[], object]] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self._tracer = tracer
+        self._parent = trace_of(parent)
+        self._closing = tuple(closing)
+        self._clock = clock or SystemClock()
+        self._graphs: dict[str, str] = {}
+        self._attributes: dict[tuple[str, ...], Mapping[str, str]] = {}
+        self._counters: dict[str, Any] = {}
+        for each in INSTRUMENTS:
+            if each.kind == "counter":
+                made: Any = meter.create_counter(each.name, each.unit, each.description)
+            else:
+                made = meter.create_histogram(
+                    each.name, each.unit, each.description, explicit_bucket_boundaries_advisory=each.boundaries
+                )
+            self._counters[each.name] = made
+        self._operations = self._counters["taskgraph.storage.operations"]
+        self._durations = self._counters["taskgraph.storage.duration"]
+
+    # --- ports
+
+    def tables(self, tables: Tables, clock: Clock) -> Tables:
+        """See Telemetry."""
+        return cast(Tables, _Tables(tables, self, clock))
+
+    def queues(self, queues: Queues, clock: Clock) -> Queues:
+        """See Telemetry."""
+        return cast(Queues, _Queues(queues, self, clock))
+
+    def logs(self, logs: Logs, clock: Clock) -> Logs:
+        """See Telemetry."""
+        return cast(Logs, _Logs(logs, self, clock))
+
+    def operation(self, port: str, kind: str, outcome: str, operations: int, seconds: float) -> None:
+        """One call of a port, and what it costs."""
+        key = (port, kind, outcome)
+        attributes = self._attributes.get(key)
+        if attributes is None:
+            attributes = self._attributes[key] = dict(zip(_PORT, key, strict=True))
+        self._operations.add(operations, attributes)
+        self._durations.record(seconds, attributes)
+
+    # --- traces
+
+    def _remember(self, graph_id: str, traceparent: str) -> None:
+        if len(self._graphs) >= _GRAPHS_MAX:
+            self._graphs.clear()  # what matters comes by again
+        self._graphs[graph_id] = traceparent
+
+    def met(self, graph_id: str, traceparent: object) -> None:
+        """See Telemetry."""
+        text = trace_of(traceparent)
+        if not text:
+            return
+        if self._graphs.get(graph_id) != text:
+            self._remember(graph_id, text)
+        if (at := here(graph_id)) is not None:
+            self._link(at, text)
+
+    def _link(self, at: Here, traceparent: str) -> None:
+        """Link what is open to a trace that it is not part of."""
+        own, other = at.traceparent[3:35], traceparent[3:35]
+        context = _context_of(traceparent)
+        if own != other and other not in at.linked and context is not None and at.span is not None:
+            at.linked.add(other)
+            at.span.add_link(context)
+
+    @contextlib.contextmanager
+    def asking(self, what: str, graph_id: str) -> Iterator[None]:
+        """See Telemetry."""
+        around = None if trace.get_current_span().get_span_context().is_valid else _below(self._parent)
+        span = self._tracer.start_span(
+            f"taskgraph.{what}", around, kind=SpanKind.PRODUCER, attributes={_GRAPH: graph_id}
+        )
+        with self._open(graph_id, span):
+            yield
+
+    @contextlib.contextmanager
+    def _open(self, graph_id: str, span: Span) -> Iterator[Here]:
+        """The span is open in the body, and ends with it. Of an error, only its type is told."""
+        at = Here(graph_id, _traceparent_of(span.get_span_context()), span)
+        try:
+            with being(at), trace.use_span(span, record_exception=False, set_status_on_exception=False):
+                yield at
+        except BaseException as error:
+            span.set_attribute("error.type", type(error).__name__)
+            if isinstance(error, Exception):
+                span.set_status(Status(StatusCode.ERROR))
+            raise
+        finally:
+            span.end()
+
+    def trace_of_graph(self, graph_id: str, found: object = None) -> str:
+        """See Telemetry."""
+        at = here(graph_id)
+        text = trace_of(found) or (at.traceparent if at is not None else "")
+        if text:
+            self._remember(graph_id, text)
+            if at is not None:
+                self._link(at, text)
+        return text
+
+    @contextlib.contextmanager
+    def _handle(self, graph_id: str, handling: Handling) -> Iterator[None]:
+        began = self._clock.monotonic()
+        origins = handling.origins
+        traces = list(dict.fromkeys(each.marks.traceparent for each in origins if each.marks.traceparent))
+        if graph_id not in self._graphs:
+            own = (each.marks.traceparent for each in origins if each.type not in _ASKERS and each.marks.traceparent)
+            if first := next(own, ""):
+                self._remember(graph_id, first)
+        parent, *others = traces or [self._graphs.get(graph_id, "")]
+        span = self._tracer.start_span(
+            "taskgraph.handle",
+            _below(parent),
+            kind=SpanKind.CONSUMER,
+            links=[Link(context) for each in others if (context := _context_of(each)) is not None],
+            attributes={
+                _GRAPH: graph_id,
+                "messaging.operation.type": "process",
+                "messaging.batch.message_count": len(origins),
+                "taskgraph.message.types": sorted({each.type for each in origins}),
+            },
+        )
+        with self._open(graph_id, span) as at:
+            if known := self._graphs.get(graph_id):
+                self._link(at, known)
+            try:
+                yield
+            finally:
+                outcomes = sorted({each.outcome for each in origins})
+                span.set_attribute(_OUTCOME, outcomes)
+                if {"failed", "poison"} & set(outcomes):
+                    span.set_status(Status(StatusCode.ERROR))
+                self._counters["taskgraph.handle.duration"].record(self._clock.monotonic() - began)
+
+    def cause(self, graph_id: str, body: str = "") -> str:
+        """See Telemetry."""
+        told = marks_of(body).traceparent if body else ""
+        if told:
+            if graph_id not in self._graphs:
+                self._remember(graph_id, told)
+            return told
+        at = here(graph_id)
+        return at.traceparent if at is not None else self._graphs.get(graph_id, "")
+
+    async def committing(self, graph_id: str, rows: int, commit: Awaitable[None]) -> None:
+        """See Telemetry."""
+        span = self._tracer.start_span(
+            "taskgraph.commit", _below(self.cause(graph_id)), attributes={_GRAPH: graph_id, "taskgraph.rows": rows}
+        )
+        outcome = "failed"
+        try:
+            await commit
+            outcome = "committed"
+        except Conflict:
+            outcome = "conflict"
+            raise
+        finally:
+            span.set_attribute(_OUTCOME, outcome)
+            span.end()
+            self._counters["taskgraph.commits"].add(1, {_OUTCOME: outcome})
+
+    # --- runs
+
+    def run_begins(
+        self, graph_id: str, task_id: str, run: int, *, label: str, target: str, executor: str, cause: str
+    ) -> Run | None:
+        """See Telemetry."""
+        span = self._tracer.start_span(
+            "taskgraph.run",
+            _below(cause),
+            kind=SpanKind.CONSUMER,
+            attributes={
+                _GRAPH: graph_id,
+                "taskgraph.task.id": task_id,
+                "taskgraph.task.label": label,
+                "taskgraph.run": run,
+                _TARGET: target,
+                "taskgraph.executor": executor,
+            },
+        )
+        at = Here(graph_id, _traceparent_of(span.get_span_context()), span)
+        if known := self._graphs.get(graph_id):
+            self._link(at, known)
+        return Run(at, self._clock.monotonic(), executor, target)
+
+    @contextlib.contextmanager
+    def running(self, run: Run | None) -> Iterator[None]:
+        """See Telemetry."""
+        if run is None:
+            yield
+            return
+        with being(run.at), trace.use_span(run.at.span, record_exception=False, set_status_on_exception=False):
+            yield
+
+    def run_ends(self, run: Run | None, outcome: str, *, exit_code: int | None = None) -> None:
+        """See Telemetry."""
+        if run is None:
+            return
+        span = run.at.span
+        span.set_attribute(_OUTCOME, outcome)
+        if exit_code is not None:
+            span.set_attribute("process.exit.code", exit_code)
+        if outcome in ("failed", "exception", "broken"):
+            span.set_status(Status(StatusCode.ERROR))
+        span.end()
+        self._counters["taskgraph.run.duration"].record(
+            self._clock.monotonic() - run.began,
+            {"taskgraph.executor": run.executor, _TARGET: run.target, _OUTCOME: outcome},
+        )
+
+    # --- counts
+
+    def message(self, origin: Origin, seconds: float) -> None:
+        """See Telemetry."""
+        attributes = {_QUEUE: origin.queue, _TYPE: origin.type or "unreadable", _OUTCOME: origin.outcome}
+        self._counters["taskgraph.messages"].add(1, attributes)
+        super().message(origin, seconds)
+
+    def received(self, delivery: Delivery, now: Any) -> None:
+        """A message was received: how old it is, where it says that."""
+        age = seconds_since(marks_of(delivery.body).sent, now)
+        if age is not None:
+            kind, _ = graph_in(delivery.body)
+            self._counters["taskgraph.message.age"].record(age, {_QUEUE: delivery.queue, _TYPE: kind or "unreadable"})
+
+    def tasks(self, outcome: str, count: int) -> None:
+        """See Telemetry."""
+        self._counters["taskgraph.tasks"].add(count, {_OUTCOME: outcome})
+
+    def dispatched(self, target: str, count: int) -> None:
+        """See Telemetry."""
+        self._counters["taskgraph.dispatched"].add(count, {_TARGET: target})
+
+    def graph_state(self, state: str) -> None:
+        """See Telemetry."""
+        self._counters["taskgraph.graphs"].add(1, {"taskgraph.state": state})
+
+    def swept(self, seconds: float, repairs: Mapping[str, int]) -> None:
+        """See Telemetry."""
+        self._counters["taskgraph.sweep.duration"].record(seconds)
+        for repair, count in repairs.items():
+            if count:
+                self._counters["taskgraph.sweep.repairs"].add(count, {"taskgraph.repair": repair})
+
+    def poisoned(self, queue: str) -> None:
+        """See Telemetry."""
+        self._counters["taskgraph.poison"].add(1, {_QUEUE: queue})
+
+    # --- the end
+
+    def close(self, seconds: float = 5.0) -> None:
+        """See Telemetry. An exporter may wait long for who does not answer: then what it has is lost, and not we."""
+        if not self._closing:
+            return
+        closing = threading.Thread(target=self._close, name="taskgraph-telemetry-close", daemon=True)
+        closing.start()
+        closing.join(seconds)
+        if closing.is_alive():
+            log.warning("telemetry could not be sent to its end within %g s", seconds)
+
+    def _close(self) -> None:
+        for each in self._closing:
+            try:
+                each()
+            except Exception as error:  # it is not for telemetry to fail anybody
+                log.warning("telemetry could not be sent to its end: %s", type(error).__name__)
+
+    def _mark(self, body: str, sent: str) -> str:
+        _, graph_id = graph_in(body)
+        return marked(body, self.cause(graph_id), sent) if graph_id else body
+
+
+# --- ports -----------------------------------------------------------------------------------------------------
+
+
+def _outcome_of(error: BaseException) -> str:
+    match error:
+        case Conflict():
+            return "conflict"
+        case Unclear():
+            return "unclear"
+        case StaleDelivery():
+            return "stale"
+        case TooLarge():
+            return "too-large"
+        case StorageUnavailable():
+            return "unavailable"
+        case Exception():
+            return "error"
+        case _:
+            return "cancelled"
+
+
+class _Port:
+    """A port, with its calls measured; what is not known here goes through as it is."""
+
+    name = ""
+
+    def __init__(self, port: Any, telemetry: OpenTelemetry, clock: Clock) -> None:
+        self._port = port
+        self._telemetry = telemetry
+        self._clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+    async def _timed(self, kind: str, operations: int, call: Awaitable[T]) -> T:
+        began = self._clock.monotonic()
+        outcome = "ok"
+        try:
+            return await call
+        except BaseException as error:
+            outcome = _outcome_of(error)
+            raise
+        finally:
+            self._telemetry.operation(self.name, kind, outcome, operations, self._clock.monotonic() - began)
+
+
+class _Tables(_Port):
+    name = "tables"
+
+    async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
+        found: list[Row | None] = await self._timed("get", len(keys), self._port.get(partition, keys))
+        return found
+
+    async def query(self, partition: str, rows: Range, **options: Any) -> Page:
+        page: Page = await self._timed("query", 1, self._port.query(partition, rows, **options))
+        return page
+
+    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        etags: list[str | None] = await self._timed("commit", 1, self._port.commit(partition, changes))
+        return etags
+
+
+class _Queues(_Port):
+    name = "queues"
+
+    async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
+        if not queue.endswith(POISON_SUFFIX):  # there they are kept as they came
+            sent = timestamp(self._clock.now())
+            bodies = [self._telemetry._mark(body, sent) for body in bodies]  # noqa: SLF001 - of one piece with it
+        await self._timed("send", len(bodies), self._port.send(queue, bodies, delay_seconds=delay_seconds))
+
+    async def receive(self, queue: str, **options: Any) -> list[Delivery]:
+        began = self._clock.monotonic()
+        kind, outcome = "receive", "ok"
+        try:
+            found: list[Delivery] = await self._port.receive(queue, **options)
+            if found:
+                now = self._clock.now()
+                for delivery in found:
+                    self._telemetry.received(delivery, now)
+            else:
+                kind = "empty"
+        except BaseException as error:
+            outcome = _outcome_of(error)
+            raise
+        finally:
+            self._telemetry.operation(self.name, kind, outcome, 1, self._clock.monotonic() - began)
+        return found
+
+    async def renew(self, delivery: Delivery, **options: Any) -> Delivery:
+        renewed: Delivery = await self._timed("renew", 1, self._port.renew(delivery, **options))
+        return renewed
+
+    async def delete(self, delivery: Delivery) -> None:
+        await self._timed("delete", 1, self._port.delete(delivery))
+
+    async def count(self, queue: str) -> int:
+        count: int = await self._timed("count", 1, self._port.count(queue))
+        return count
+
+
+class _Logs(_Port):
+    name = "logs"
+
+    async def append(self, graph_id: str, task_id: str, run: int, data: bytes, **options: Any) -> None:
+        await self._timed("append", 1, self._port.append(graph_id, task_id, run, data, **options))
+
+    async def read(self, graph_id: str, task_id: str, run: int, **options: Any) -> bytes | None:
+        found: bytes | None = await self._timed("read", 1, self._port.read(graph_id, task_id, run, **options))
+        return found
