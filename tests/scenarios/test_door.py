@@ -1,0 +1,278 @@
+"""The function app's door: what may be raised to a host that acknowledges what returns and retries at once."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskgraph.app import App
+from taskgraph.consumer import Consumer
+from taskgraph.errors import InvalidSettings, NotFound, StorageUnavailable
+from taskgraph.functions import Door, read_bindings
+from taskgraph.functions.bindings import SWEEP_VARIABLE, Trigger
+from taskgraph.handlers import Handlers
+from taskgraph.messages import AddTasks, Rerun, to_text
+from taskgraph.poison import Poison, PoisonState
+from taskgraph.records import POISON, Records
+from taskgraph.settings import StoreSettings
+from taskgraph.storage.tables import Merge, Range, query_all
+from taskgraph.wakeup import Wakeup
+from tests.scenarios.stage import Stage, graph
+
+QUEUE = "taskgraph-events"
+CONNECTION = {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
+
+
+class StageDoor(Door):
+    """A door into a stage. tables: to be used instead of the stage's own."""
+
+    def __init__(self, stage: Stage, *, tables: Any = None, **environ: str) -> None:
+        super().__init__(CONNECTION | environ)
+        tables, queues = tables or stage.tables, stage.queues
+        handlers = Handlers(Records(tables, stage.clock), queues, stage.clock, stage.names)
+        poison = Poison(tables, queues, stage.clock, stage.names)
+        settings = StoreSettings(path=Path("unused.db"))
+        self.handlers = handlers
+        self._staged = (
+            App(settings, stage.clock, tables, queues, None, Wakeup(), handlers, poison, stage.queries, None),  # type: ignore[arg-type]
+            Consumer(handlers, poison, Wakeup()),
+        )
+
+    async def _opened(self) -> tuple[App, Consumer]:
+        return self._staged
+
+
+async def poison_rows(stage: Stage) -> list[tuple[str, str]]:
+    rows = await query_all(stage.tables, POISON, Range())
+    return sorted((str(row.columns["state"]), str(row.columns["reason"])) for row in rows)
+
+
+# --- messages ----------------------------------------------------------------------------------------------------
+
+
+async def test_calls_that_come_together_share_a_commit(stage: Stage) -> None:
+    labels = [f"t{number}" for number in range(16)]
+    await stage.submit(graph({label: [] for label in labels}))
+    bodies = [to_text(stage.completed(held)) for held in await stage.claims(*labels)]
+    door = StageDoor(stage)
+    await asyncio.gather(*(door.handle(QUEUE, str(number), body, 1) for number, body in enumerate(bodies)))
+    assert await stage.state() == "finished"
+    assert door.handlers.counters.commits <= 2
+    alone = StageDoor(stage, TASKGRAPH_GROUP_COMMIT="off")
+    assert alone._together is False
+
+
+async def test_without_group_commit_each_call_commits_by_itself(stage: Stage) -> None:
+    await stage.submit(graph({"a": [], "b": [], "c": ["a", "b"]}))
+    bodies = [to_text(stage.completed(held)) for held in await stage.claims("a", "b")]
+    door = StageDoor(stage, TASKGRAPH_GROUP_COMMIT="off")
+    for number, body in enumerate(bodies):
+        await door.handle(QUEUE, str(number), body.encode(), 1)
+    assert await stage.states() == {"a": "completed", "b": "completed", "c": "pending"}
+    assert door.handlers.counters.commits == 2
+
+
+@pytest.mark.parametrize("body", [b"\xff\xfe", b"hello", b"{}", b'{"version":1,"type":"x","graph":"g"}'])
+async def test_what_cannot_be_read_is_set_aside_at_once_and_not_tried_again(stage: Stage, body: bytes) -> None:
+    await StageDoor(stage).handle(QUEUE, "m1", body, 1)
+    ((state, reason),) = await poison_rows(stage)
+    assert state == PoisonState.POISON
+    assert reason
+    assert await stage.queues.count(stage.names.poison(stage.names.events)) == 0
+
+
+async def test_work_for_workers_is_set_aside(stage: Stage) -> None:
+    body = b'{"version":1,"type":"run-tasks","graph":"g","target":"default","tasks":[{"task":"%s","run":0}]}'
+    await StageDoor(stage).handle(QUEUE, "m1", body % stage.task_id("a").encode(), 1)
+    ((_, reason),) = await poison_rows(stage)
+    assert "belongs on a work queue" in reason
+
+
+async def test_a_message_of_a_newer_version_is_put_off_and_kept(local: Stage) -> None:
+    body = b'{"version":2,"type":"rerun","graph":"g"}'
+    await StageDoor(local).handle(QUEUE, "m1", body, 1)
+    assert await local.queues.receive(local.names.events, lease_seconds=1) == []
+    local.clock.advance(31)
+    (again,) = await local.queues.receive(local.names.events, lease_seconds=1)
+    assert again.body == body.decode()
+
+
+async def test_rows_of_a_newer_version_put_a_message_off(local: Stage) -> None:
+    await local.submit(graph({"a": []}))
+    body = to_text(local.completed(await local.claim("a")))
+    row = await local.row("a")
+    await local.tables.commit(local.graph_id, [Merge(row.key, row.etag, {"schema": 99})])
+    await StageDoor(local).handle(local.names.events, "m1", body, 1)
+    local.clock.advance(31)
+    (again,) = await local.queues.receive(local.names.events, lease_seconds=1)
+    assert again.body == body
+
+
+async def test_what_is_wrong_with_the_message_is_raised_and_its_reason_kept(stage: Stage) -> None:
+    door = StageDoor(stage)
+    body = to_text(Rerun("nobody-knows-it", stage.task_id("a"), 0))
+    before = stage.clock.monotonic()
+    for count in range(1, 6):
+        with pytest.raises(NotFound):
+            await door.handle(QUEUE, "m1", body, count)
+    assert stage.clock.monotonic() - before == 1 + 2 + 4 + 8 + 8  # the host itself would not have waited
+    ((state, reason),) = await poison_rows(stage)
+    assert (state, reason[:9]) == (PoisonState.FAILING, "NotFound:")
+    # The host gives the copy an id of its own.
+    await door.set_aside(f"{QUEUE}-poison", "m2", body, 1)
+    await door.set_aside(f"{QUEUE}-poison", "m2", body, 2)
+    ((state, reason),) = await poison_rows(stage)
+    assert (state, reason[:9]) == (PoisonState.POISON, "NotFound:")
+
+
+async def test_a_message_that_failed_and_is_handled_after_all_leaves_nothing_behind(stage: Stage) -> None:
+    door = StageDoor(stage)
+    await stage.submit(graph({"a": []}))
+    held = await stage.claim("a")
+    early = to_text(AddTasks(stage.graph_id, "not-yet"))
+    with pytest.raises(NotFound):
+        await door.handle(QUEUE, "m1", early, 1)
+    assert [state for state, _ in await poison_rows(stage)] == [PoisonState.FAILING]
+    await door.handle(QUEUE, "m1", to_text(stage.completed(held)), 2)
+    assert await poison_rows(stage) == []
+
+
+async def test_what_the_host_gives_up_without_a_word_is_written_down(stage: Stage) -> None:
+    await StageDoor(stage).set_aside(f"{QUEUE}-poison", "m2", b"\x00\x01 no text", 1)
+    ((state, reason),) = await poison_rows(stage)
+    assert state == PoisonState.POISON
+    assert "gave it up" in reason
+
+
+async def test_storage_that_does_not_answer_costs_no_attempt(local: Stage) -> None:
+    """The tables fail and the queues do not: the message is sent again for later, and its first copy acknowledged."""
+    await local.submit(graph({"a": []}))
+    body = to_text(local.completed(await local.claim("a")))
+    door = StageDoor(local, tables=Failing(local.tables))
+    await door.handle(QUEUE, "m1", body, 1)
+    assert await local.states() == {"a": "running"}
+    assert await poison_rows(local) == []
+    local.clock.advance(11)
+    (again,) = await local.queues.receive(local.names.events, lease_seconds=1)
+    assert again.body == body
+    await StageDoor(local).handle(QUEUE, again.id, again.body, again.dequeue_count)
+    assert await local.state() == "finished"
+
+
+class Failing:
+    """Tables that do not answer."""
+
+    def __init__(self, tables: Any) -> None:
+        self._tables = tables
+
+    def __getattr__(self, name: str) -> Any:
+        async def fail(*_: Any, **__: Any) -> Any:
+            raise StorageUnavailable("the tables do not answer")
+
+        return fail if name in ("get", "query", "commit") else getattr(self._tables, name)
+
+
+async def test_the_sweep_gives_up_runs_and_says_again_what_went_unheard(local: Stage) -> None:
+    await local.submit(graph({"a": []}))
+    await local.claim("a")
+    local.clock.advance(61)
+    await StageDoor(local).sweep()
+    assert await local.states() == {"a": "pending"}
+    assert ("a", 1) in await local.offered()
+
+
+# --- names -------------------------------------------------------------------------------------------------------
+
+
+def test_one_queue_of_events_is_the_default() -> None:
+    bindings = read_bindings({})
+    assert bindings.connection == "AzureWebJobsStorage"
+    assert bindings.events == (Trigger("events", "taskgraph-events"),)
+    assert bindings.poison == (Trigger("events-poison", "taskgraph-events-poison"),)
+    assert bindings.schedule == "0 * * * * *"
+
+
+def test_each_operation_may_have_a_queue_and_the_common_one_stays() -> None:
+    bindings = read_bindings({"TASKGRAPH_QUEUES": "per-operation", "TASKGRAPH_PREFIX": "other"})
+    assert bindings.events == (
+        Trigger("events", "other-events"),
+        Trigger("add-tasks", "other-add-tasks"),
+        Trigger("rerun", "other-rerun"),
+        Trigger("task-completed", "other-task-completed"),
+        Trigger("task-failed", "other-task-failed"),
+    )
+    assert [each.queue for each in bindings.poison] == [f"{each.queue}-poison" for each in bindings.events]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "schedule"),
+    [(5, "*/5 * * * * *"), (30, "*/30 * * * * *"), (60, "0 * * * * *"), (300, "0 */5 * * * *")],
+)
+def test_the_sweep_is_scheduled_in_seconds(seconds: int, schedule: str) -> None:
+    assert read_bindings({SWEEP_VARIABLE: str(seconds)}).schedule == schedule
+
+
+@pytest.mark.parametrize("text", ["0", "7", "45", "90", "-30", "1e2", "7200", "soon"])
+def test_a_time_that_a_timer_cannot_keep_evenly_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSettings, match=SWEEP_VARIABLE):
+        read_bindings({SWEEP_VARIABLE: text})
+
+
+# --- settings ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_store_is_the_connection_of_the_triggers() -> None:
+    door = Door({"TASKGRAPH_CONNECTION": "Graphs", "Graphs": "UseDevelopmentStorage=true", "TASKGRAPH_PREFIX": "abc"})
+    assert door.bindings.connection == "Graphs"
+    assert door.settings().prefix == "abc"
+    assert door.settings().display == "the local storage emulator"
+
+
+async def test_an_identity_is_taken_from_the_hosts_variables() -> None:
+    base = "AzureWebJobsStorage__"
+    environ = {
+        f"{base}queueServiceUri": "https://acc.queue.core.windows.net",
+        f"{base}tableServiceUri": "https://acc.table.core.windows.net",
+        f"{base}credential": "managedidentity",
+        f"{base}clientId": "1234",
+    }
+    settings = Door(environ).settings()
+    assert settings.managed_identity
+    assert settings.client_id == "1234"
+    assert settings.blob_endpoint == "https://acc.blob.core.windows.net"
+    short = Door({f"{base}accountName": "acc"}).settings()
+    assert (short.table_endpoint, short.managed_identity) == ("https://acc.table.core.windows.net", False)
+
+
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        ({}, "set AzureWebJobsStorage to a connection string"),
+        ({"TASKGRAPH_CONNECTION": "Mine"}, "set Mine to a connection string"),
+        ({**CONNECTION, "TASKGRAPH_STORE": "sqlite:///x.db"}, "remove one of them"),
+        ({"AzureWebJobsStorage": "sqlite:///x.db"}, "functions need a storage account"),
+        ({"AzureWebJobsStorage__queueServiceUri": "https://a.queue.core.windows.net"}, "tableServiceUri is missing"),
+        ({"AzureWebJobsStorage__accountName": "acc", "AzureWebJobsStorage__credential": "key"}, "managedidentity"),
+    ],
+)
+async def test_a_store_that_is_missing_is_said_by_name(environ: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidSettings, match=says):
+        await Door(environ).handle(QUEUE, "m1", b"{}", 1)
+
+
+async def test_a_door_opens_once_however_many_come(tmp_path: Path) -> None:
+    class LocalDoor(Door):
+        def settings(self) -> StoreSettings:
+            return replace(StoreSettings(path=tmp_path / "store.db"), prefix="taskgraph")
+
+    door = LocalDoor(CONNECTION)
+    first, second = await asyncio.gather(door.app(), door.app())
+    assert first is second
+    await door.handle(QUEUE, "m1", json.dumps({"version": 1}), 1)
+    assert [each.queue for each in await first.poison.list()] == [QUEUE]
+    await door.close()
+    assert await door.app() is not first
+    await door.close()
