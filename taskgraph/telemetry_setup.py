@@ -106,15 +106,19 @@ def _measuring(environ: Mapping[str, str], closing: Sequence[Callable[[], object
     """A telemetry over the providers of this process."""
     from opentelemetry import metrics, trace
 
-    from taskgraph import __version__
     from taskgraph.telemetry_otel import SCOPE, OpenTelemetry
 
     return OpenTelemetry(
-        trace.get_tracer(SCOPE, __version__),
-        metrics.get_meter(SCOPE, __version__),
+        trace.get_tracer(SCOPE, _version()),
+        metrics.get_meter(SCOPE, _version()),
         parent=environ.get(PARENT_VARIABLE, ""),
         closing=closing,
     )
+
+
+def _version() -> str:
+    """Of taskgraph: whoever is here has imported the package, which lies above this room."""
+    return str(getattr(sys.modules["taskgraph"], "__version__", ""))
 
 
 def _exporters(environ: Mapping[str, str], signal: str) -> list[str]:
@@ -198,10 +202,8 @@ def _asking(environ: Mapping[str, str]) -> str:
 def _resource(environ: Mapping[str, str], service_name: str) -> "Resource":
     from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 
-    from taskgraph import __version__
-
     named = environ.get("OTEL_SERVICE_NAME") or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    attributes = {SERVICE_VERSION: __version__} if named else {SERVICE_NAME: service_name, SERVICE_VERSION: __version__}
+    attributes = {SERVICE_VERSION: _version()} if named else {SERVICE_NAME: service_name, SERVICE_VERSION: _version()}
     return Resource.create(attributes)
 
 
