@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from taskgraph import limits
+from taskgraph import limits, telemetry_setup
 from taskgraph.bell import Bell
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.consumer import Consumer
@@ -25,6 +25,7 @@ from taskgraph.settings import StoreSettings
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Tables
+from taskgraph.telemetry import Telemetry
 from taskgraph.wakeup import Wakeup, announced
 from taskgraph.worker import Worker
 
@@ -115,9 +116,15 @@ def bell_of(settings: StoreSettings, clock: Clock) -> Bell | None:
 
 
 @contextlib.asynccontextmanager
-async def open_app(settings: StoreSettings, *, clock: Clock | None = None) -> AsyncIterator[App]:
-    """Open a store; closes it on leaving. Nothing is written or asked until it is used."""
+async def open_app(
+    settings: StoreSettings, *, clock: Clock | None = None, telemetry: Telemetry | None = None
+) -> AsyncIterator[App]:
+    """Open a store; closes it on leaving. Nothing is written or asked until it is used.
+
+    telemetry: who measures; without it, what the process has set up, if it has.
+    """
     clock = clock or SystemClock()
+    telemetry = telemetry if telemetry is not None else telemetry_setup.found()
     wakeup = Wakeup(bell_of(settings, clock))
     locks: WorkerLocks | None = None
     if settings.path is not None:
@@ -146,6 +153,9 @@ async def open_app(settings: StoreSettings, *, clock: Clock | None = None) -> As
         queues = azure.queues(on_send=wakeup.ring)
         close = azure.close
     queues = announced(queues, wakeup)
+    if telemetry.enabled:
+        tables, logs = telemetry.tables(tables, clock), telemetry.logs(logs, clock)
+        queues = telemetry.queues(queues, clock)
     names = QueueNames(settings.prefix, settings.queues_per_operation)
     try:
         yield App(
@@ -155,8 +165,8 @@ async def open_app(settings: StoreSettings, *, clock: Clock | None = None) -> As
             queues=queues,
             logs=logs,
             wakeup=wakeup,
-            handlers=Handlers(Records(tables, clock), queues, clock, names),
-            poison=Poison(tables, queues, clock, names),
+            handlers=Handlers(Records(tables, clock), queues, clock, names, telemetry=telemetry),
+            poison=Poison(tables, queues, clock, names, telemetry),
             queries=Queries(tables, queues, clock, names),
             locks=locks,
         )

@@ -22,13 +22,15 @@ from taskgraph.errors import (
     StorageUnavailable,
     TaskgraphError,
     Unclear,
+    trail,
 )
 from taskgraph.handlers import Handled, Handlers, Taker
 from taskgraph.lead import Lead
 from taskgraph.messages import Message, RunTasks
-from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, release
+from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
 from taskgraph.rows import NewerSchema
 from taskgraph.storage.queues import Delivery, Queues
+from taskgraph.telemetry import handed_on, note, watched
 from taskgraph.wakeup import Pacer, Wakeup, wait_any
 
 log = logging.getLogger("taskgraph.consumer")
@@ -215,6 +217,16 @@ class Consumer:
         await self._take(graph_id, [_Waiting(message, delivery) for delivery, message in batch])
 
     async def _take(self, graph_id: str, batch: Sequence[_Waiting]) -> None:
+        telemetry = self.handlers.telemetry
+        if not watched(telemetry):
+            await self._take_together(graph_id, batch)
+            return
+        now = self.handlers.clock.monotonic()
+        origins = [origin_of(waiting.message, waiting.delivery or waiting.source, now) for waiting in batch]
+        with telemetry.handling(graph_id, origins, self.handlers.clock):
+            await self._take_together(graph_id, batch)
+
+    async def _take_together(self, graph_id: str, batch: Sequence[_Waiting]) -> None:
         deliveries = [waiting.delivery for waiting in batch if waiting.delivery is not None]
         lease = Lease(self.handlers.queues, self.handlers.clock, deliveries, self._lease_seconds)
         try:
@@ -230,6 +242,7 @@ class Consumer:
             )
         except (Conflict, StorageUnavailable, Unclear) as error:
             log.warning("graph %s: %s; its messages come back", graph_id, error)
+            note("released")
             for waiting in batch:
                 _fail(waiting, error)
             if self.taker is not None:
@@ -240,14 +253,16 @@ class Consumer:
                 await self.handlers.clock.sleep(_PAUSE_SECONDS)  # those of this process come back at once
         except Exception as error:
             # A bug, or rows that nobody foresaw: it must cost neither this process nor the other messages.
-            log.exception("graph %s: handling failed", graph_id)
+            log.error("graph %s: handling failed: %s", graph_id, trail(error))
             if self.taker is not None:
                 self.taker.failed(graph_id, error)
             if len(batch) > 1:
+                handed_on()
                 for waiting in batch:
                     current = lease.deliveries.get(waiting.delivery.id) if waiting.delivery is not None else None
-                    await self._take(graph_id, [_Waiting(waiting.message, current, waiting.told)])
+                    await self._take(graph_id, [_Waiting(waiting.message, current, waiting.told, waiting.source)])
                 return
+            note("failed")
             for waiting in batch:
                 _fail(waiting, error)
             for delivery in lease.deliveries.values():
@@ -281,14 +296,17 @@ class Consumer:
             return
         if isinstance(error, NewerSchema):
             log.warning("message %s is left to a newer version: %s", delivery.id, error)
+            note("newer-version", delivery.id)
             await self._let_go(lease.deliveries[delivery.id], NEWER_VERSION_SECONDS)
             return
         await self._count_failure(lease.deliveries[delivery.id], _reason(error))
 
     async def _count_failure(self, delivery: Delivery, reason: str) -> None:
+        note("failed", delivery.id)
         try:
             if await self.poison.failed(delivery, reason):
-                log.error("message %s is set aside: %s", delivery.id, reason)
+                log.error("message %s of %s is set aside: see taskgraph poison list", delivery.id, delivery.queue)
+                note("poison", delivery.id)
         except StorageError as error:
             log.warning("message %s: the failure could not be written down: %s", delivery.id, error)
 
@@ -300,6 +318,8 @@ class Consumer:
 
 
 def _tell(waiting: _Waiting, handled: Handled) -> None:
+    if waiting.source is not None and handled.error is not None:
+        note("newer-version" if isinstance(handled.error, NewerSchema) else "failed", waiting.source.id)
     if waiting.told is not None and not waiting.told.done():
         waiting.told.set_result(handled)
 

@@ -22,6 +22,20 @@ a terminal and never decides to retry.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+_PLACES_MAX: Final = 12
+
+
+def trail(error: BaseException) -> str:
+    """What broke, and on which way, for a log: without the error's own text, which may quote what a task was given."""
+    found = error.__traceback__
+    places: list[str] = []
+    while found is not None:
+        code = found.tb_frame.f_code
+        places.append(f"{code.co_qualname} ({code.co_filename.rpartition('/')[2]}:{found.tb_lineno})")
+        found = found.tb_next
+    return " < ".join([type(error).__name__, *reversed(places[-_PLACES_MAX:])])
 
 
 class TaskgraphError(Exception):

@@ -8,7 +8,7 @@ tasks.
 
 import json
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -38,6 +38,7 @@ from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived, St
 from taskgraph.records import LIVE, Operation, Records, changes_event
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, query_all
+from taskgraph.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
 from taskgraph.transitions import (
     Answer,
     Claim,
@@ -45,7 +46,9 @@ from taskgraph.transitions import (
     Decision,
     Failed,
     Fire,
+    HandBack,
     Item,
+    LeaseLost,
     ManualRerun,
     Need,
     Outcome,
@@ -179,6 +182,7 @@ class Handlers:
     """Graph id -> about how many tasks this process has sent out and not heard of again; for the size of bundles."""
     workers: dict[str, float] = field(default_factory=dict)
     """Worker -> when this process heard of it last (monotonic seconds)."""
+    telemetry: Telemetry = OFF
     kept: KeptRows = field(init=False)
 
     def __post_init__(self) -> None:
@@ -286,6 +290,18 @@ class Handlers:
                 log.error("graph %s: %s cannot pass on: %s", graph_id, answer.item.reference, answer.error)
             self.counters.stale += answer.outcome is Outcome.STALE
             self.counters.refused += answer.outcome is Outcome.REFUSED
+        if self.telemetry.enabled:
+            self._measure(decision)
+
+    def _measure(self, decision: Decision) -> None:
+        """Say what became of tasks, and of the graph, in numbers."""
+        again = {effect.task_id for effect in decision.effects if isinstance(effect, Dispatch | Started)}
+        counts = Counter(filter(None, (_became(answer, again) for answer in decision.answers)))
+        for outcome, count in counts.items():
+            self.telemetry.tasks(outcome, count)
+        for change in decision.changes:
+            if change.key == GRAPH and isinstance(change, Merge) and (state := change.columns.get("state")):
+                self.telemetry.graph_state(str(state))
 
     async def emit(
         self,
@@ -358,6 +374,8 @@ class Handlers:
         messages = bundles(make, entries, size)
         await self.queues.send(self.names.work(target), [to_text(message) for message in messages])
         self.counters.dispatched += len(tasks)
+        if self.telemetry.enabled:
+            self.telemetry.dispatched(target, len(tasks))
 
     def _shares(self) -> int:
         """Into how many messages ready tasks go at least: one for each worker that has been heard of lately."""
@@ -525,8 +543,13 @@ class _Transition:
                 await self._back_off_in_doubt()
                 continue
             if decision.changes:
+                commit = self._records.commit(graph_id, decision.changes, operation, self._rows)
+                if handlers.telemetry.enabled:
+                    if (row := self._rows.get(GRAPH)) is not None:
+                        handlers.telemetry.met(graph_id, row.columns.get(TRACEPARENT_COLUMN))
+                    commit = handlers.telemetry.committing(graph_id, len(decision.changes), commit)
                 try:
-                    await self._records.commit(graph_id, decision.changes, operation, self._rows)
+                    await commit
                 except Conflict as conflict:
                     await self._after(conflict, decision.changes, left)
                     continue
@@ -636,6 +659,30 @@ class _Transition:
                 isinstance(change, Merge) and change.columns.get("state") == TaskState.COMPLETED
             ):
                 self._rows.pop(change.key, None)
+
+
+def _became(answer: Answer, again: Collection[str]) -> str:
+    """What an answer says of a run, "" for one that says nothing new. again: tasks that are to run after it."""
+    item = answer.item
+    if answer.outcome is Outcome.STALE and isinstance(item, Completed | Failed):
+        return "stale"
+    if answer.outcome is not Outcome.APPLIED:
+        return ""
+    match item:
+        case Completed():
+            return "completed"
+        case Failed(exception=True):
+            return "exception"
+        case Failed():
+            return "rerun" if item.task_id in again else "failed"
+        case ManualRerun():
+            return "rerun-asked"
+        case LeaseLost():
+            return "lease-lost"
+        case HandBack():
+            return "handed-back"
+        case _:
+            return ""
 
 
 def _not_found(graph_id: str, item: Item) -> Answer:

@@ -20,10 +20,11 @@ from taskgraph.clock import Clock
 from taskgraph.errors import Conflict, InvalidMessage, NotFound, Refused, StaleDelivery, TooLarge, Unclear
 from taskgraph.handlers import QueueNames
 from taskgraph.layout import SCHEMA, gathered, spread
-from taskgraph.messages import Message, UnknownVersion, parse
+from taskgraph.messages import AddTasks, Message, Rerun, UnknownVersion, parse, type_of
 from taskgraph.records import POISON
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, Tables, Value, query_all
+from taskgraph.telemetry import OFF, Origin, Telemetry, graph_in, marks_of, watched
 
 log = logging.getLogger("taskgraph.poison")
 
@@ -59,11 +60,14 @@ class PoisonMessage:
 class Poison:
     """The desk for messages that cannot be handled."""
 
-    def __init__(self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames) -> None:
+    def __init__(
+        self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames, telemetry: Telemetry = OFF
+    ) -> None:
         self._tables = tables
         self._queues = queues
         self._clock = clock
         self._names = names
+        self._telemetry = telemetry
 
     async def read(self, delivery: Delivery, misplaced: Callable[[Message], str]) -> Message | None:
         """The message in a delivery, or None when it has been set aside or left to a newer version.
@@ -75,21 +79,26 @@ class Poison:
             if reason := misplaced(message):
                 raise InvalidMessage(reason)
         except InvalidMessage as error:
-            log.warning("message %s of %s is set aside: %s", delivery.id, delivery.queue, error)
+            # Not with the reason, which quotes the message: that is in its row.
+            log.warning("message %s of %s is set aside: see taskgraph poison list", delivery.id, delivery.queue)
             await self.set_aside(delivery, str(error))
+            self._say(delivery, "poison")
             return None
         except UnknownVersion as error:
             log.warning("message %s of %s is left to a newer version: %s", delivery.id, delivery.queue, error)
             await release(self._queues, delivery, NEWER_VERSION_SECONDS)
+            self._say(delivery, "newer-version")
             return None
         if delivery.dequeue_count > limits.POISON_DELIVERIES_MAX:
             await self.set_aside(delivery, f"taken {delivery.dequeue_count} times and never handled to an end")
+            self._say(delivery, "poison")
             return None
         return message
 
     async def set_aside(self, delivery: Delivery, reason: str) -> None:
         """Write down why, put the message into the poison queue, take it from its own. Repeatable."""
         await self._write(delivery, reason, PoisonState.POISON, add=0)
+        self._telemetry.poisoned(delivery.queue)
         try:
             await self._queues.send(self._names.poison(delivery.queue), [delivery.body])
         except (TooLarge, ValueError):
@@ -116,6 +125,7 @@ class Poison:
     async def record(self, delivery: Delivery, reason: str) -> None:
         """Write down a message that will never be handled, whose host takes it from its queue by itself."""
         await self._write(delivery, reason, PoisonState.POISON, add=0)
+        self._telemetry.poisoned(delivery.queue)
 
     async def note(self, delivery: Delivery, reason: str) -> None:
         """Count one failure of handling a message that its host will offer again, or give up, by itself."""
@@ -133,8 +143,10 @@ class Poison:
                 if row.columns.get("state") == PoisonState.FAILING:
                     columns: dict[str, Value] = {"state": str(PoisonState.POISON), "setAside": self._clock.now()}
                     await self._tables.commit(POISON, [Merge(row.key, row.etag, columns)])
+                    self._telemetry.poisoned(delivery.queue)
                 return
         await self._write(delivery, reason, PoisonState.POISON, add=0)
+        self._telemetry.poisoned(delivery.queue)
 
     async def recovered(self, delivery: Delivery) -> None:
         """A message that had failed before was handled after all: its row goes."""
@@ -187,6 +199,14 @@ class Poison:
         for delivery in others:
             await release(self._queues, delivery, 0)
 
+    def _say(self, delivery: Delivery, outcome: str) -> None:
+        """One line for a message that nobody handled."""
+        if watched(self._telemetry):
+            kind, graph = graph_in(delivery.body)
+            origin = Origin(delivery.queue, delivery.id, delivery.dequeue_count, kind, graph, outcome=outcome)
+            origin.marks = marks_of(delivery.body)
+            self._telemetry.message(origin, 0.0)
+
     async def _row(self, key: str) -> Row | None:
         (row,) = await self._tables.get(POISON, [key])
         return row
@@ -215,6 +235,25 @@ class Poison:
                 continue  # counting one failure twice is harmless
             return await self._row(key)
         raise Conflict(f"message {key}: others kept writing its row")
+
+
+def origin_of(message: Message, delivery: Delivery | None, began: float) -> Origin:
+    """A message in hand, for who watches. delivery: what it came by, None for one of this process."""
+    origin = Origin(delivery.queue, delivery.id, delivery.dequeue_count) if delivery is not None else Origin("")
+    origin.type, origin.graph, origin.began = type_of(message), message.graph, began
+    if delivery is not None:
+        origin.marks = marks_of(delivery.body)
+    match message:
+        case Rerun():
+            origin.task, origin.run = message.task, message.run
+        case AddTasks():
+            pass
+        case _:
+            origin.tasks = len(message.tasks)
+            if origin.tasks == 1:
+                (only,) = message.tasks
+                origin.task, origin.run = only if isinstance(only, tuple) else (only.task, only.run)
+    return origin
 
 
 async def release(queues: Queues, delivery: Delivery, seconds: float) -> None:
