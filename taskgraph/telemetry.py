@@ -35,7 +35,10 @@ _TRACEPARENT: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16
 _HEAD: Final = re.compile(
     r'\{(?:"traceparent":"(?P<trace>00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})",)?"sent":"(?P<sent>[0-9TZ:.+-]{20,35})"'
 )
-_GRAPH: Final = re.compile(r'\{"version":\d+,"type":"(?P<type>[a-z-]{1,40})","graph":"(?P<graph>[A-Za-z0-9_-]{1,64})"')
+_GRAPH: Final = re.compile(
+    r'\{"version":\d{1,9},"type":"(?P<type>add-tasks|rerun|task-completed|task-failed|run-tasks)",'
+    r'"graph":"(?P<graph>[A-Za-z0-9_-]{1,64})"'
+)
 
 
 # --- keys in messages ------------------------------------------------------------------------------------------
@@ -141,12 +144,12 @@ class Handling:
 _HANDLING: ContextVar[Handling | None] = ContextVar("taskgraph_handling", default=None)
 
 
-def note(message_id: str, outcome: str) -> None:
-    """What became of one message of the batch that is being handled here. Without a word it was handled."""
+def note(outcome: str, message_id: str | None = None) -> None:
+    """What became of a message of the batch that is being handled here, None for all. Without a word it was handled."""
     handling = _HANDLING.get()
     if handling is not None:
         for origin in handling.origins:
-            if origin.id == message_id:
+            if message_id is None or origin.id == message_id:
                 origin.outcome = outcome
 
 
