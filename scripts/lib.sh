@@ -35,11 +35,13 @@ find_python() {
     die "needs Python 3.11 or later, and found $candidate. Install one, or name it: PYTHON=/path/to/python $0"
 }
 
-# Hold this file's lock until `unlock`, so that two scripts that start at once do not install into each other. By
-# Python, as not every system has flock(1); the lock belongs to descriptor 9, which outlives the process that takes it.
+# lock PYTHON [FILE]: hold the lock of a file until `unlock`, so that two scripts that start at once do not install into
+# each other. By Python, as not every system has flock(1); the lock belongs to descriptor 9, which outlives the process
+# that takes it.
 lock() {
-    exec 9<"$root/pyproject.toml"
-    "$1" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)' || die "cannot lock $root/pyproject.toml"
+    local file=${2:-$root/pyproject.toml}
+    exec 9<"$file"
+    "$1" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)' || die "cannot lock $file"
 }
 
 unlock() {
@@ -98,6 +100,26 @@ install_emulator() {
         say "installing the storage emulator into $root/node_modules (once; a minute)"
         (cd "$root" && npm ci --no-audit --no-fund --loglevel=error >&2 9<&-) ||
             die "npm could not install the storage emulator, for the reason above"
+        : >"$done_stamp"
+    fi
+    unlock
+}
+
+# Azure's own command line, by which the tests look at rows as people do. It pins what taskgraph does not, so it has an
+# environment of its own, and a lock of its own: it is installed beside the emulator. Of its many modules only those
+# that are used are compiled, when they are: half of the time and of the space.
+install_azure_cli() {
+    local place=$root/.venv-az version=2.91 done_stamp python
+    done_stamp=$place/.taskgraph-$version
+    [[ -e $done_stamp && -x $place/bin/az ]] && return
+    python=$(find_python)
+    lock "$python" "$root/scripts/lib.sh"
+    if [[ ! -e $done_stamp || ! -x $place/bin/az ]]; then
+        say "installing azure-cli $version into $place (once; a minute, 400 MB)"
+        rm -rf "$place"
+        "$python" -m venv "$place" >&2 || die "cannot make $place with $python"
+        "$place/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-compile \
+            "azure-cli>=$version,<3" >&2 9<&- || die "pip could not install azure-cli, for the reason above"
         : >"$done_stamp"
     fi
     unlock
