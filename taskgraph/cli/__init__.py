@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from taskgraph import __version__
-from taskgraph.cli import doctor, documents, failures, inspecting, running
+from taskgraph.cli import doctor, documents, failures, functions, inspecting, running
 from taskgraph.cli.common import Root, Session, StoreOption, VerboseOption, set_up_logging
 
 __all__ = ["app", "main"]
@@ -80,6 +80,11 @@ _add(app, "import", documents.import_, documents.IMPORT_EXAMPLES, _FILES)
 
 _add(app, "serve", running.serve, running.SERVE_EXAMPLES, _SERVE)
 _add(app, "worker", running.worker, running.WORKER_EXAMPLES, _SERVE)
+
+_functions = typer.Typer(no_args_is_help=True, help="The handlers as Azure Functions: run them here, look at them.")
+_add(_functions, "start", functions.start, functions.START_EXAMPLES)
+_add(_functions, "list", functions.list_, functions.LIST_EXAMPLES)
+app.add_typer(_functions, name="functions", rich_help_panel=_SERVE)
 
 _poison = typer.Typer(no_args_is_help=True, help="Messages that could not be handled: look at them, put them back.")
 _add(_poison, "list", inspecting.poison_list, inspecting.POISON_LIST_EXAMPLES)

@@ -25,6 +25,8 @@ LIBRARIES: Final = MappingProxyType(
         "azure": ("taskgraph.storage.azure", "taskgraph.telemetry_setup"),  # there, the distribution of Azure Monitor
         "opentelemetry": ("taskgraph.telemetry_otel", "taskgraph.telemetry_setup"),
         "aiohttp": ("taskgraph.storage.azure",),
+        "azure_functions_runtime": ("taskgraph.functions.worker_main",),  # in a process of its own
+        "cronsim": ("taskgraph.functions.schedule",),
         "sqlite3": ("taskgraph.storage.embedded",),
         "typer": ("taskgraph.cli",),
         "click": ("taskgraph.cli",),
