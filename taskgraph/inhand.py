@@ -20,6 +20,7 @@ from taskgraph.messages import Seen
 from taskgraph.model import TaskState, ids_text, is_task_id, row_key
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row, Value
+from taskgraph.telemetry import Origin, Run
 from taskgraph.transitions import Claim
 
 
@@ -32,6 +33,7 @@ class Held:
     taken: bool = False
     forsaken: bool = False  # something went wrong with it: it is kept no longer, and comes back
     busy_until: datetime | None = None  # it came back for a run that still has its lease
+    origin: Origin | None = None  # for who watches
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +41,7 @@ class Claimed:
     """One run that this worker holds.
 
     etag: of its row, over: of the row before the claim; "" if somebody else may have written in between. next: see
-    messages.Seen.
+    messages.Seen. cause: the trace that it belongs to. watched: while it runs and is measured.
     """
 
     work: Work
@@ -54,6 +56,8 @@ class Claimed:
     outcome: Outcome | None = None
     error: BaseException | None = None
     lost: bool = False
+    cause: str = ""
+    watched: Run | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -13,6 +13,7 @@ is under way, and knows that just one task waits for it, makes that commit by it
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import logging
 from collections import deque
@@ -30,6 +31,7 @@ from taskgraph.errors import (
     StorageError,
     StorageUnavailable,
     TaskgraphError,
+    trail,
 )
 from taskgraph.executors import Executors, Outcome, Work
 from taskgraph.handlers import Handlers
@@ -56,13 +58,14 @@ from taskgraph.messages import (
     to_text,
 )
 from taskgraph.model import TaskState, ids_text, row_key
-from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, release
+from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
 from taskgraph.propagation import Started, Take
 from taskgraph.rows import NewerSchema
 from taskgraph.runlog import LogWriter
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
+from taskgraph.telemetry import Here, being, watched
 from taskgraph.transitions import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Renew
 from taskgraph.transitions import Outcome as Decided
 from taskgraph.wakeup import Pacer, Wakeup
@@ -259,8 +262,8 @@ class Worker:
             await work
         except StorageError as error:
             log.warning("left to leases and the sweep: %s", error)
-        except Exception:
-            log.exception("left to leases and the sweep")
+        except Exception as error:
+            log.error("left to leases and the sweep: %s", trail(error))
 
     @contextlib.asynccontextmanager
     async def _minding(self, messages: Sequence[Held]) -> AsyncIterator[None]:
@@ -274,13 +277,16 @@ class Worker:
         except NewerSchema as error:
             log.warning("work messages %s are left to a newer version: %s", ids_of(messages), error)
             for held in messages:
+                self._say(held, "newer-version")
                 with contextlib.suppress(StorageError):  # then it stays leased, and comes back
                     await release(self.handlers.queues, held.delivery, NEWER_VERSION_SECONDS)
         except Exception as error:
-            log.exception("work messages %s: failed", ids_of(messages))
+            log.error("work messages %s: failed: %s", ids_of(messages), trail(error))
             for held in messages:
+                aside = False
                 with contextlib.suppress(StorageError):  # then it stays leased, and comes back
-                    await self.poison.failed(held.delivery, f"{type(error).__name__}: {error}")
+                    aside = await self.poison.failed(held.delivery, f"{type(error).__name__}: {error}")
+                self._say(held, "poison" if aside else "failed")
 
     async def _forsake(self, messages: Iterable[Held]) -> None:
         """Keep messages no longer: they come back soon, to whoever."""
@@ -288,6 +294,7 @@ class Worker:
             if not held.forsaken:
                 held.forsaken = True
                 self._held.discard(held)
+                self._say(held, "released")
                 with contextlib.suppress(StorageError):  # then it stays leased, and comes back
                     await release(self.handlers.queues, held.delivery, _FORSAKEN_SECONDS)
 
@@ -318,6 +325,8 @@ class Worker:
             message = await self.poison.read(held.delivery, _misplaced)
             if not isinstance(message, RunTasks):
                 return  # set aside, or left to a newer version
+            if watched(self.handlers.telemetry):
+                held.origin = origin_of(message, held.delivery, self._clock.monotonic())
             self._per_message = self._per_message * _FORGET + len(message.tasks) * (1 - _FORGET)
             found = await self._look_up(message, held)
             if found is None:
@@ -347,7 +356,8 @@ class Worker:
         missing = [key for key in keys if rows[key] is None]
         if len(missing) == len(keys):
             # Foreign, or of a graph that is gone: tried a few times, since a message may be early, then set aside.
-            await self.poison.failed(held.delivery, f"graph {message.graph} has no row {missing[0]}")
+            aside = await self.poison.failed(held.delivery, f"graph {message.graph} has no row {missing[0]}")
+            self._say(held, "poison" if aside else "failed")
             return None
         ready = await self._sift(message, rows, held)
         return [
@@ -433,6 +443,14 @@ class Worker:
 
     async def _claim(self, graph_id: str, ready: Sequence[Ready]) -> None:
         """Claim ready tasks, and have those run that are this worker's then."""
+        telemetry = self.handlers.telemetry
+        if telemetry.enabled:
+            with being(Here(graph_id, telemetry.cause(graph_id, _body_of(ready[0].held)))):
+                await self._claim_now(graph_id, ready)
+        else:
+            await self._claim_now(graph_id, ready)
+
+    async def _claim_now(self, graph_id: str, ready: Sequence[Ready]) -> None:
         claims = [self._claim_of(one) for one in ready]
         by_claim = {claim.claim: one for claim, one in zip(claims, ready, strict=True)}  # one task may come twice
         conflicts = self.handlers.counters.conflicts
@@ -505,6 +523,8 @@ class Worker:
 
     def _admit(self, one: Claimed) -> None:
         one.since = one.began = self._clock.monotonic()
+        if self.handlers.telemetry.enabled:
+            one.cause = self.handlers.telemetry.cause(one.work.graph_id, _body_of(one.held))
         if one.held is not None and not one.held.forsaken:
             self._held.add(one.held)
         self._waiting.append(one)
@@ -628,6 +648,7 @@ class Worker:
         self._pull()
 
     def _run_at_once(self, one: Claimed) -> None:
+        self._watch(one)
         run = one.executor.run(one.work, _no_log)
         try:
             run.send(None)
@@ -678,6 +699,13 @@ class Worker:
         self._fill()
 
     async def _execute(self, one: Claimed) -> Outcome:
+        self._watch(one)
+        if one.watched is not None:
+            with self.handlers.telemetry.running(one.watched):
+                return await self._execute_now(one)
+        return await self._execute_now(one)
+
+    async def _execute_now(self, one: Claimed) -> Outcome:
         writer = LogWriter(self.logs, one.work)
         try:
             outcome = await one.executor.run(one.work, writer.write)
@@ -686,9 +714,29 @@ class Worker:
                 await asyncio.shield(writer.close())
         return outcome
 
+    def _watch(self, one: Claimed) -> None:
+        """A run begins, for who measures."""
+        telemetry = self.handlers.telemetry
+        if telemetry.enabled:
+            work = one.work
+            one.watched = telemetry.run_begins(
+                work.graph_id,
+                work.task_id,
+                work.run,
+                label=work.label,
+                target=str(work.definition.get("target", "default")),
+                executor=one.executor.name,
+                cause=one.cause,
+            )
+            if one.watched is not None:
+                one.work = dataclasses.replace(work, traceparent=one.watched.at.traceparent)
+
     def _ended(self, one: Claimed, outcome: Outcome | None, error: BaseException | None) -> None:
         """A run is over. Neither outcome nor error: it was cancelled."""
         one.outcome, one.error = outcome, error
+        if one.watched is not None:
+            code = outcome.exit_code if outcome is not None else None
+            self.handlers.telemetry.run_ends(one.watched, _how(one), exit_code=code)
         if outcome is not None:
             seconds = self._clock.monotonic() - one.began
             self._seconds = seconds if self._seconds is None else self._seconds * _FORGET + seconds * (1 - _FORGET)
@@ -733,12 +781,13 @@ class Worker:
         try:
             while ended := self._outbox.pop(graph_id, []):
                 try:
-                    await self._report(graph_id, ended)
+                    with being(ended[0].watched.at if ended[0].watched is not None else None):
+                        await self._report(graph_id, ended)
                 except (Conflict, StorageError) as error:
                     log.warning("graph %s: results are left to their leases: %s", graph_id, error)
                     await self._forsake([one.held for one in ended if one.held is not None])
-                except Exception:
-                    log.exception("graph %s: results could not be reported", graph_id)
+                except Exception as error:
+                    log.error("graph %s: results could not be reported: %s", graph_id, trail(error))
                     await self._forsake([one.held for one in ended if one.held is not None])
         finally:
             del self._reporters[graph_id]
@@ -759,7 +808,7 @@ class Worker:
                 hand_back.append(LeaseLost(work.task_id, work.run, work.claim, certain=True))
                 continue
             if error is not None:
-                log.error("graph %s: task %s: the executor broke", graph_id, work.task_id, exc_info=error)
+                log.error("graph %s: task %s: the executor broke: %s", graph_id, work.task_id, trail(error))
                 reason = f"the executor broke: {type(error).__name__}: {error}"
                 one.outcome = Outcome(failed=True, exception=True, reason=reason[: limits.REASON_CHARS_MAX])
             if one.outcome is None:
@@ -899,6 +948,7 @@ class Worker:
         if held.open or held.forsaken:
             return
         self._held.discard(held)
+        self._say(held, "handled" if held.busy_until is None else "released")
         delivery = held.delivery
         if held.busy_until is not None:
             seconds = (held.busy_until - self._clock.now()).total_seconds() + 1.0
@@ -910,6 +960,13 @@ class Worker:
             log.info("work message %s had been taken over when it was acknowledged", delivery.id)
         except StorageError as error:
             log.info("work message %s comes back: %s", delivery.id, error)
+
+    def _say(self, held: Held, outcome: str) -> None:
+        """What became of a work message, once, for who watches."""
+        origin, held.origin = held.origin, None
+        if origin is not None:
+            origin.outcome = outcome
+            self.handlers.telemetry.message(origin, self._clock.monotonic() - origin.began)
 
     # --- the desk's taker (see handlers.Taker)
 
@@ -1049,8 +1106,8 @@ class Worker:
                 await self._renew()
             except TaskgraphError as error:
                 log.warning("leases could not be renewed: %s", error)
-            except Exception:  # a bug must not end the heartbeat: the runs would be lost, and done again
-                log.exception("leases could not be renewed")
+            except Exception as error:  # a bug must not end the heartbeat: the runs would be lost, and done again
+                log.error("leases could not be renewed: %s", trail(error))
 
     async def _renew(self) -> None:
         now = self._clock.monotonic()
@@ -1128,6 +1185,22 @@ class Worker:
 
 def _misplaced(message: Message) -> str:
     return "" if isinstance(message, RunTasks) else "only run-tasks messages belong on a work queue"
+
+
+def _body_of(held: Held | None) -> str:
+    """The message that a run came by, "" without one."""
+    return held.delivery.body if held is not None else ""
+
+
+def _how(one: Claimed) -> str:
+    """How a run ended, in a word."""
+    if one.error is not None:
+        return "broken"
+    if one.outcome is None:
+        return "lost" if one.lost else "handed-back"
+    if one.outcome.exception:
+        return "exception"
+    return "failed" if one.outcome.failed else "completed"
 
 
 async def _no_log(data: bytes) -> None:

@@ -13,7 +13,7 @@ A task's payload:
 Every run finds in its environment TASKGRAPH_GRAPH_ID, TASKGRAPH_TASK_ID, TASKGRAPH_LABEL, TASKGRAPH_RUN_ID,
 TASKGRAPH_FENCING_TOKEN (the claim), TASKGRAPH_STORE (may be empty), TASKGRAPH_GUARDED_BY (see `orphans`) and
 TASKGRAPH_RESULT_FILE: if a command that
-succeeds has written JSON there, it is the task's result.
+succeeds has written JSON there, it is the task's result. With telemetry on, TRACEPARENT is the trace of the run.
 
 Needs POSIX: process groups, signals, and pipes that can be polled.
 """
@@ -361,6 +361,8 @@ def _environment(work: Work, order: Order, result_file: str) -> dict[bytes, byte
     env[b"TASKGRAPH_FENCING_TOKEN"] = os.fsencode(work.claim)
     env[b"TASKGRAPH_STORE"] = os.fsencode(work.store_url)
     env[b"TASKGRAPH_RESULT_FILE"] = os.fsencode(result_file)
+    if work.traceparent:
+        env[b"TRACEPARENT"] = os.fsencode(work.traceparent)
     env[MARK.encode()] = guard().mark.encode()
     return env
 

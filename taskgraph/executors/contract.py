@@ -26,7 +26,8 @@ class Work:
 
     run: number of the run, from 0. claim: the fencing token, unique for this run's claim, by which an outside system
     can tell this run from one that lost its lease. definition: the task's definition, its payload under "payload".
-    store_url: the store, so that a command can call `taskgraph extend $TASKGRAPH_GRAPH_ID`; may be "".
+    store_url: the store, so that a command can call `taskgraph extend $TASKGRAPH_GRAPH_ID`; may be "". traceparent: the
+    trace that the run is part of, in W3C form, for what the task itself starts; "" unless telemetry is on.
     """
 
     graph_id: str
@@ -36,6 +37,7 @@ class Work:
     claim: str
     definition: Mapping[str, Any]
     store_url: str = ""
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
