@@ -199,9 +199,12 @@ def being(at: Here | None) -> Iterator[None]:
 def trace_and_span() -> tuple[str, str]:
     """Ids of the trace and the span that are open here, for log lines; "" and "" without."""
     found = _HERE.get()
-    if found is None or not found.traceparent:
-        return "", ""
-    return found.traceparent[3:35], found.traceparent[36:52]
+    return ids_in(found.traceparent) if found is not None else ("", "")
+
+
+def ids_in(traceparent: str) -> tuple[str, str]:
+    """Ids of the trace and of the span that a traceparent names."""
+    return traceparent[3:35], traceparent[36:52]
 
 
 # --- the telemetry of a process ---------------------------------------------------------------------------------
@@ -356,11 +359,9 @@ def fields_of(origin: Origin, seconds: float) -> dict[str, str | int | float]:
     made["dequeueCount"] = origin.dequeue_count
     made["outcome"] = origin.outcome
     made["ms"] = round(seconds * 1000, 1)
-    trace, span = trace_and_span()
-    if trace:
-        made["traceId"], made["spanId"] = trace, span
-    elif origin.marks.traceparent:
-        made["traceId"], made["spanId"] = origin.marks.traceparent[3:35], origin.marks.traceparent[36:52]
+    at = here(origin.graph)
+    if traceparent := (at.traceparent if at is not None else origin.marks.traceparent):
+        made["traceId"], made["spanId"] = ids_in(traceparent)
     return made
 
 
