@@ -486,7 +486,8 @@ class Client:
                     f"task “{each.label}” is {each.state}; only a task that failed for good can be rerun", "not-failed"
                 )
         messages = [Rerun(graph_id, each.task_id, each.run, reason) for each in wanted]
-        await app.handlers.tell(messages)
+        with app.handlers.telemetry.asking("rerun", graph_id):
+            await app.handlers.tell(messages)
         self._rerun.setdefault(graph_id, {}).update({each.task_id: each.run for each in wanted})
         return [each.label for each in wanted]
 

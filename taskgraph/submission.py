@@ -27,6 +27,7 @@ from taskgraph.messages import AddTasks
 from taskgraph.model import GRAPH, GraphDocument, GraphState, ids_text, row_key, slugid_from
 from taskgraph.records import ALL
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Value
+from taskgraph.telemetry import TRACEPARENT_COLUMN
 from taskgraph.transitions import Outcome, Start
 
 Progress = Callable[[int, int], None]
@@ -81,6 +82,11 @@ async def submit(
 
     Raises Refused if another graph was submitted under this id.
     """
+    with handlers.telemetry.asking("submit", graph_id):
+        return await _submit(handlers, graph_id, document, progress)
+
+
+async def _submit(handlers: Handlers, graph_id: str, document: GraphDocument, progress: Progress) -> Submission:
     digests = node_digests(document)
     digest = content_hash(document, digests)
     records, clock = handlers.records, handlers.clock
@@ -98,7 +104,8 @@ async def submit(
         layout = lay_out(now, by_key=True)
         marked = _BY_KEY + digest if layout.cut else digest
         try:
-            await records.tables.commit(graph_id, [_graph_row(graph_id, document, layout, marked, now)])
+            trace = handlers.telemetry.trace_of_graph(graph_id)
+            await records.tables.commit(graph_id, [_graph_row(graph_id, document, layout, marked, now, trace)])
             outcome = Submitted.CREATED
         except (Conflict, Unclear):
             outcome = Submitted.RESUMED  # somebody else, or this very call: the row tells
@@ -106,6 +113,7 @@ async def submit(
         if row is None:
             raise Conflict(f"graph {graph_id} could not be created; try again")
     _same_content(row, graph_id, digest)
+    handlers.telemetry.trace_of_graph(graph_id, row.columns.get(TRACEPARENT_COLUMN))
     created = row.columns["created"]
     if not isinstance(created, datetime):
         raise Refused(f"row {GRAPH} of graph {graph_id} holds no time of creation", "damaged")
@@ -253,7 +261,9 @@ def _same_content(row: Row, graph_id: str, digest: str) -> None:
         )
 
 
-def _graph_row(graph_id: str, document: GraphDocument, layout: GraphLayout, digest: str, now: datetime) -> Insert:
+def _graph_row(
+    graph_id: str, document: GraphDocument, layout: GraphLayout, digest: str, now: datetime, trace: str
+) -> Insert:
     requires = ids_text(layout.leaves)
     columns: dict[str, Value] = {
         "schema": SCHEMA,
@@ -272,6 +282,8 @@ def _graph_row(graph_id: str, document: GraphDocument, layout: GraphLayout, dige
         mapping = json.dumps(layout.mapping, ensure_ascii=False, separators=(",", ":"))
         if utf16_units(mapping) <= limits.NAME_MAPPING_CHARS_MAX:
             columns["nameMapping"] = mapping
+    if trace:
+        columns[TRACEPARENT_COLUMN] = trace
     for name, value in (("metadata", document.metadata), ("tags", document.tags)):
         if value:
             columns[name] = canonical_json(value)
@@ -368,12 +380,18 @@ async def extend(
     request: an id of the caller's choice; derived from the content otherwise. Raises NotFound for an unknown graph,
     Refused unless the graph is running or if this request id was used for other content.
     """
+    with handlers.telemetry.asking("extend", graph_id):
+        return await _extend(handlers, graph_id, document, request)
+
+
+async def _extend(handlers: Handlers, graph_id: str, document: GraphDocument, request: str | None) -> Extension:
     records, clock = handlers.records, handlers.clock
     digest = content_hash(document)
     request = request or slugid_from(bytes.fromhex(digest)[:16])
     graph, head = await records.tables.get(graph_id, [GRAPH, request_key(request)])
     if graph is None:
         raise NotFound(f"there is no graph {graph_id}")
+    handlers.telemetry.met(graph_id, graph.columns.get(TRACEPARENT_COLUMN))
     if head is not None:
         _same_request(head, graph_id, request, digest)
         if head.columns["state"] == "done":

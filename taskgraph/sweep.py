@@ -16,6 +16,7 @@ from taskgraph.messages import AddTasks
 from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState, TaskState, reference_of
 from taskgraph.records import LIVE
 from taskgraph.storage.tables import Delete, Range, Row, query_all
+from taskgraph.telemetry import TRACEPARENT_COLUMN
 from taskgraph.transitions import Abandon, Fire, Item, LeaseLost
 
 ORPHAN_SECONDS: Final = 3600.0
@@ -45,12 +46,28 @@ class Swept:
 async def sweep(handlers: Handlers, *, period_seconds: float = limits.SWEEP_SECONDS) -> Swept:
     """Look at every live graph once."""
     swept = Swept()
+    began = handlers.clock.monotonic()
     for row in await query_all(handlers.records.tables, LIVE, Range()):
         try:
             await sweep_graph(handlers, row.key, swept, live=row, period_seconds=period_seconds)
         except Conflict as conflict:  # busy with others, who get it done
             swept.failed.append(f"{row.key}: {conflict}")
+    if handlers.telemetry.enabled:
+        handlers.telemetry.swept(handlers.clock.monotonic() - began, _repairs(swept))
     return swept
+
+
+def _repairs(swept: Swept) -> dict[str, int]:
+    """What a round mended, by kind."""
+    return {
+        "reminded": swept.reminded,
+        "lease-lost": swept.leases_lost,
+        "relay-fired": swept.relays_fired,
+        "request-resent": swept.requests_resent,
+        "index-mended": swept.index_mended,
+        "abandoned": swept.abandoned,
+        "failed": len(swept.failed),
+    }
 
 
 async def sweep_graph(
@@ -72,6 +89,8 @@ async def sweep_graph(
         if live and isinstance(since, datetime) and now - since > timedelta(seconds=ORPHAN_SECONDS):
             swept.index_mended += await _drop(handlers, live)
         return
+    if handlers.telemetry.enabled:  # what is said again goes on in the trace of the graph
+        handlers.telemetry.met(graph_id, graph.columns.get(TRACEPARENT_COLUMN))
     state = graph.columns.get("state")
     if state in GRAPH_ENDED:
         for request in await handlers.late_requests(graph_id):

@@ -616,7 +616,8 @@ async def _rerun(app: "App", session: Session, graph_id: str, label: str, reason
     if graph_state not in (GraphState.RUNNING, GraphState.BLOCKED):
         raise Refused(f"graph {graph_id} is {graph_state}", "not-running")
     task_id = row.key.removeprefix("task:")
-    await app.handlers.tell([Rerun(graph_id, task_id, run, reason)])
+    with app.handlers.telemetry.asking("rerun", graph_id):
+        await app.handlers.tell([Rerun(graph_id, task_id, run, reason)])
     if output.json:
         output.document({"graphId": graph_id, "label": label, "taskId": task_id, "replacesRun": run, "run": run + 1})
     else:
