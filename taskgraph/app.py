@@ -8,7 +8,7 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from taskgraph import limits, telemetry_setup
@@ -16,6 +16,7 @@ from taskgraph.bell import Bell
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.consumer import Consumer
 from taskgraph.executors import Executors
+from taskgraph.grants import Grants, Sign
 from taskgraph.handlers import Handlers, QueueNames
 from taskgraph.liveness import WorkerLocks
 from taskgraph.poison import Poison
@@ -47,6 +48,13 @@ class App:
     queries: Queries
     locks: WorkerLocks | None
     """Lock files of workers; only where the store is a file of this machine."""
+    table_endpoint: str = ""
+    sign: Sign | None = field(default=None, repr=False)
+    """What signs for the reading of a graph, at that endpoint; only where the store has the account's key."""
+
+    def grants(self) -> Grants:
+        """Signatures for whoever shall look at a graph."""
+        return Grants(self.queries, self.clock, self.settings, self.table_endpoint, self.sign)
 
     def consumer(self, *, lease_seconds: float = limits.HANDLER_LEASE_SECONDS) -> Consumer:
         """A receiver of the events queue."""
@@ -127,6 +135,8 @@ async def open_app(
     telemetry = telemetry if telemetry is not None else telemetry_setup.found()
     wakeup = Wakeup(bell_of(settings, clock))
     locks: WorkerLocks | None = None
+    endpoint = ""
+    sign: Sign | None = None
     if settings.path is not None:
         from taskgraph.storage.embedded import EmbeddedStore
 
@@ -152,6 +162,7 @@ async def open_app(
         tables, logs = azure.tables(settings.prefix), azure.logs()
         queues = azure.queues(on_send=wakeup.ring)
         close = azure.close
+        endpoint, sign = azure.table_endpoint, azure.partition_signer()
     queues = announced(queues, wakeup)
     if telemetry.enabled:
         tables, logs = telemetry.tables(tables, clock), telemetry.logs(logs, clock)
@@ -169,6 +180,8 @@ async def open_app(
             poison=Poison(tables, queues, clock, names, telemetry),
             queries=Queries(tables, queues, clock, names),
             locks=locks,
+            table_endpoint=endpoint,
+            sign=sign,
         )
     finally:
         wakeup.close()

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from taskgraph import __version__
-from taskgraph.cli import doctor, documents, failures, functions, inspecting, running
+from taskgraph.cli import doctor, documents, failures, functions, grant, inspecting, running
 from taskgraph.cli.common import Root, Session, StoreOption, VerboseOption, set_up_logging
 
 __all__ = ["app", "main"]
@@ -73,6 +73,7 @@ _add(app, "logs", inspecting.logs, inspecting.LOGS_EXAMPLES, _LOOK)
 _add(app, "events", inspecting.events, inspecting.EVENTS_EXAMPLES, _LOOK)
 _add(app, "rows", inspecting.rows, inspecting.ROWS_EXAMPLES, _LOOK)
 _add(app, "doctor", doctor.doctor, doctor.DOCTOR_EXAMPLES, _LOOK)
+_add(app, "grant", grant.grant, grant.GRANT_EXAMPLES, _LOOK)
 
 _add(app, "validate", documents.validate, documents.VALIDATE_EXAMPLES, _FILES)
 _add(app, "plan", documents.plan, documents.PLAN_EXAMPLES, _FILES)

@@ -8,6 +8,7 @@ import base64
 import binascii
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from taskgraph.clock import Clock
 from taskgraph.errors import InvalidSettings
 from taskgraph.storage import checks
 from taskgraph.storage.azure_calls import Caller
+from taskgraph.storage.azure_grants import partition_signer
 from taskgraph.storage.azure_logs import CONTAINER, AzureLogs
 from taskgraph.storage.azure_pool import Pool, Transport
 from taskgraph.storage.azure_queues import AzureQueues, QueueCalls
@@ -140,6 +142,15 @@ class AzureStore:
             lambda name: BlobClient(end, CONTAINER, name, **options),
             lambda: ContainerClient(end, CONTAINER, **options),
         )
+
+    @property
+    def table_endpoint(self) -> str:
+        """Address of the table service, without the name of a table."""
+        return self._account.table
+
+    def partition_signer(self) -> Callable[[str, str, datetime, str], str] | None:
+        """What signs for the reading of one partition: see azure_grants. None if the store has no key."""
+        return partition_signer(self._account.credential, self._account.table)
 
     async def close(self) -> None:
         """Close the connections. Idempotent; later calls raise StorageUnavailable."""
