@@ -21,19 +21,35 @@ import typer
 from typer.core import TyperGroup
 
 from taskgraph.cli import failures
+from taskgraph.cli.loglines import JsonLines
 from taskgraph.cli.output import Output, safe
-from taskgraph.errors import InvalidGraph, InvalidInput, Problem, StorageError, StorageUnavailable, TaskgraphError
+from taskgraph.errors import (
+    InvalidGraph,
+    InvalidInput,
+    InvalidSettings,
+    Problem,
+    StorageError,
+    StorageUnavailable,
+    TaskgraphError,
+)
 from taskgraph.settings import StoreSettings, read_settings
+from taskgraph.telemetry import HANDLED
 
 if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.documents import Kind
     from taskgraph.model import GraphDocument
+    from taskgraph.telemetry import Telemetry
+
+log = logging.getLogger("taskgraph.cli")
 
 T = TypeVar("T")
 
 STDIN: Final = "-"
 _LOGGER: Final = "taskgraph"
+_SPEAKING: Final = (_LOGGER, "opentelemetry")  # whose warnings are ours to say
+_LOG_FORMATS: Final = ("text", "json")
+LOG_FORMAT_VARIABLE: Final = "TASKGRAPH_LOG_FORMAT"
 _NO_GRAPH: Final = "index:none"  # no graph has such an id
 _ANSWER_SECONDS_MAX: Final = 12.0
 
@@ -54,6 +70,16 @@ VerboseOption = Annotated[
     int,
     typer.Option(
         "--verbose", "-v", count=True, help="Say more on stderr; twice for every step.", metavar="", show_default=False
+    ),
+]
+LogFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format",
+        metavar="text|json",
+        help="json: what goes to stderr is lines of JSON, one of them for each handled message. "
+        "Otherwise TASKGRAPH_LOG_FORMAT, then text.",
+        show_default=False,
     ),
 ]
 GraphArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the graph.", show_default=False)]
@@ -110,6 +136,7 @@ class Session:
     output: Output = field(default_factory=Output)
     store: str | None = None
     verbose: int = 0
+    json_logs: bool = False
 
     @property
     def settings(self) -> StoreSettings:
@@ -123,17 +150,33 @@ class Session:
             return ""
         return f" --store {shlex.quote(self.store)}" if self.settings.embedded else " --store …"
 
-    def open(self, work: "Callable[[App], Awaitable[T]]") -> T:
-        """Run a coroutine over the store."""
+    def open(self, work: "Callable[[App], Awaitable[T]]", *, measured: bool = False) -> T:
+        """Run a coroutine over the store. measured: with telemetry, if the environment asks for it."""
         settings = self.settings
+        telemetry: Telemetry | None = None
+        if measured:
+            from taskgraph import telemetry_setup
+
+            telemetry = telemetry_setup.configure(os.environ)
 
         async def opened() -> T:
             from taskgraph.app import open_app
 
-            async with open_app(settings) as app:
+            async with open_app(settings, telemetry=telemetry) as app:
                 return await (work(app) if settings.embedded else _while_it_answers(app, work))
 
-        return asyncio.run(opened())
+        try:
+            return asyncio.run(opened())
+        finally:
+            if telemetry is not None and telemetry.enabled:
+                telemetry_setup.close()
+
+    def say(self, text: str) -> None:
+        """A line for people; where lines are for programs, one of the log."""
+        if self.json_logs:
+            log.info("%s", text)
+        else:
+            self.output.say(text)
 
 
 async def _while_it_answers(app: "App", work: "Callable[[App], Awaitable[T]]") -> T:
@@ -159,7 +202,14 @@ async def _while_it_answers(app: "App", work: "Callable[[App], Awaitable[T]]") -
             question.exception()  # that of a work which has ended says more
 
 
-def begin(ctx: typer.Context, *, store: str | None = None, json: bool = False, verbose: int = 0) -> Session:
+def begin(
+    ctx: typer.Context,
+    *,
+    store: str | None = None,
+    json: bool = False,
+    verbose: int = 0,
+    log_format: str | None = None,
+) -> Session:
     """The session, with the options that stand after the command; those before it are in it already."""
     session = ctx.find_root().obj
     if not isinstance(session, Session):
@@ -168,7 +218,7 @@ def begin(ctx: typer.Context, *, store: str | None = None, json: bool = False, v
         session.store = store
     session.verbose += verbose
     session.output.json = json
-    set_up_logging(session)
+    set_up_logging(session, log_format)
     return session
 
 
@@ -190,14 +240,42 @@ class _Voice(logging.Handler):
             err.line(safe("".join(lines).rstrip(), keep="\n"))
 
 
-def set_up_logging(session: Session) -> None:
-    """Warnings to stderr; more with --verbose. The libraries stay at warnings: they would show headers."""
+class _JsonVoice(_Voice):
+    """Log lines as JSON on stderr."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(output)
+        self.setFormatter(JsonLines())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        self._output.err.line(self.format(record))
+
+
+def set_up_logging(session: Session, log_format: str | None = None) -> None:
+    """Warnings to stderr; more with --verbose. The libraries stay at warnings: they would show headers.
+
+    log_format: `text` or `json`; otherwise the environment's. With `json` whatever is logged is a line of JSON, and
+    each handled message has one. Raises InvalidSettings.
+    """
+    source = "--log-format" if log_format else LOG_FORMAT_VARIABLE
+    given = (log_format or os.environ.get(LOG_FORMAT_VARIABLE, "") or "text").lower()
+    if given not in _LOG_FORMATS:
+        raise InvalidSettings(f"{source}={given}: write text or json")
+    session.json_logs = given == "json"
+    voice = _JsonVoice(session.output) if session.json_logs else _Voice(session.output)
+    for name in (*_SPEAKING, ""):  # the last is the root: other libraries' warnings, which must be JSON as well
+        speaking = logging.getLogger(name)
+        for handler in list(speaking.handlers):
+            if isinstance(handler, _Voice):
+                speaking.removeHandler(handler)
+        if name or session.json_logs:
+            speaking.addHandler(voice)
+        if name:
+            speaking.propagate = False
     logger = logging.getLogger(_LOGGER)
-    for handler in list(logger.handlers):
-        if isinstance(handler, _Voice):
-            logger.removeHandler(handler)
-    logger.addHandler(_Voice(session.output))
-    logger.propagate = False
+    for name in (HANDLED.name, log.name):
+        logging.getLogger(name).setLevel(logging.INFO if session.json_logs else logging.NOTSET)
     library = logging.getLogger("azure")
     if not session.verbose and not library.handlers:
         library.addHandler(logging.NullHandler())  # what goes wrong there comes up as an error of ours
@@ -221,6 +299,13 @@ def tell(session: Session, error: TaskgraphError) -> int:
         output.fail(str(error))
     else:
         first, *more = failures.sentences(error)
+        if session.json_logs:
+            log.log(
+                logging.INFO if isinstance(error, failures.Interrupted) else logging.ERROR,
+                "%s",
+                " ".join([first, *more]),
+            )
+            return failures.exit_code(error)
         if isinstance(error, failures.Interrupted):
             output.say(first)
         else:

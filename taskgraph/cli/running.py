@@ -24,6 +24,7 @@ from taskgraph.cli.common import (
     GraphArgument,
     JsonOption,
     LabelArgument,
+    LogFormatOption,
     PythonOption,
     Session,
     Stop,
@@ -188,7 +189,7 @@ def run(
         document, name = read_graph(file)
         check_runnable(document, name, executors, target)
     order = _Order(file, graph_id, document, executors, board, target, slots or default_slots())
-    raise typer.Exit(session.open(lambda app: _run(app, session, order)))
+    raise typer.Exit(session.open(lambda app: _run(app, session, order), measured=True))
 
 
 RUN_EXAMPLES = examples(
@@ -431,7 +432,9 @@ def submit(
     from taskgraph.documents import warnings
 
     print_warnings(session, InvalidGraph(warnings(document), name))
-    raise typer.Exit(session.open(lambda app: _submit_and_wait(app, session, graph_id, document, wait, timeout)))
+    raise typer.Exit(
+        session.open(lambda app: _submit_and_wait(app, session, graph_id, document, wait, timeout), measured=True)
+    )
 
 
 SUBMIT_EXAMPLES = examples(
@@ -534,7 +537,9 @@ def extend(
     if request is not None and len(request) > 0:
         check_graph_id(request)
     document, _ = read_graph(file, "extension")
-    raise typer.Exit(session.open(lambda app: _extend(app, session, graph_id, document, request, wait, timeout)))
+    raise typer.Exit(
+        session.open(lambda app: _extend(app, session, graph_id, document, request, wait, timeout), measured=True)
+    )
 
 
 EXTEND_EXAMPLES = examples(
@@ -597,7 +602,7 @@ def rerun(
     check_graph_id(graph_id)
     if len(reason) > limits.REASON_CHARS_MAX:
         raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
-    raise typer.Exit(session.open(lambda app: _rerun(app, session, graph_id, label, reason)))
+    raise typer.Exit(session.open(lambda app: _rerun(app, session, graph_id, label, reason), measured=True))
 
 
 RERUN_EXAMPLES = examples('taskgraph rerun nightly-2026-08-01 "test/unit" --reason "the disk was full"')
@@ -642,12 +647,13 @@ def serve(
     lease_seconds: LeaseOption = limits.LEASE_SECONDS,
     store: StoreOption = None,
     verbose: VerboseOption = 0,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Handle the events of all graphs of a store, and repair what was lost, until told to stop.
 
     Any number of these may run over one store. SIGTERM and SIGINT end it gracefully; a second one at once.
     """
-    session = begin(ctx, store=store, verbose=verbose)
+    session = begin(ctx, store=store, verbose=verbose, log_format=log_format)
     check_targets(target)
     from taskgraph.clock import SystemClock
 
@@ -665,7 +671,7 @@ def serve(
             await serve_app(app, stop.event, workers=workers)
         return failures.DONE
 
-    raise typer.Exit(session.open(serve_store))
+    raise typer.Exit(session.open(serve_store, measured=True))
 
 
 SERVE_EXAMPLES = examples("taskgraph serve", "taskgraph serve --worker 4 --target default --target gpu")
@@ -681,13 +687,14 @@ def worker(
     lease_seconds: LeaseOption = limits.LEASE_SECONDS,
     store: StoreOption = None,
     verbose: VerboseOption = 0,
+    log_format: LogFormatOption = None,
 ) -> None:
     """Run tasks that are ready, until told to stop.
 
     Any number of workers may run, anywhere. SIGTERM and SIGINT hand unfinished tasks back, for others to run; a second
     one ends it at once. Handlers must run too: taskgraph serve.
     """
-    session = begin(ctx, store=store, verbose=verbose)
+    session = begin(ctx, store=store, verbose=verbose, log_format=log_format)
     check_targets(target)
     from taskgraph.clock import SystemClock
 
@@ -703,7 +710,7 @@ def worker(
             await work(app, stop.event, made)
         return failures.DONE
 
-    raise typer.Exit(session.open(work_for_store))
+    raise typer.Exit(session.open(work_for_store, measured=True))
 
 
 WORKER_EXAMPLES = examples(
@@ -721,14 +728,13 @@ def _words_for(worker: "Worker", slots: int) -> str:
 async def _until_told(app: "App", session: Session, what: str) -> AsyncIterator[Stop]:
     """The time until a signal. The store is asked once before, so that a wrong address is an error and no silence."""
     await app.handlers.events_waiting()
-    output = session.output
 
     def told(signals: int) -> None:
         if signals == 1:
-            output.say("stopping: what is in hand is finished or handed back; once more ends it at once")
+            session.say("stopping: what is in hand is finished or handed back; once more ends it at once")
         else:
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
     async with minding_signals(told) as stop:
-        output.say(f"{what}; store {app.settings.display}; stop with Ctrl-C")
+        session.say(f"{what}; store {app.settings.display}; stop with Ctrl-C")
         yield stop
