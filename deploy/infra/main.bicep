@@ -56,9 +56,9 @@ param pythonVersion string = '3.11'
 @description('Memory of an instance of the function app, in MB.')
 param instanceMemoryMB int = 2048
 
-@minValue(40)
+@minValue(1)
 @maxValue(1000)
-@description('How many instances the function app may grow to. Handlers of one graph write one partition, so that many do not help it: they meet.')
+@description('How many instances the function app may grow to. Handlers of one graph write one partition, so that many do not help it: they meet. The service has long taken nothing below 40.')
 param maximumInstanceCount int = 40
 
 @minValue(30)
