@@ -404,11 +404,9 @@ def tell(answer: dict[str, Any], *, as_json: bool) -> None:
     rest = sum(part["bytes"] for part in parts[6:])
     say(f"  {mebibytes(rest):>9}  the other {len(parts[6:])}")
     if "zip" in answer:
-        say(
-            "next: az functionapp deployment source config-zip --resource-group GROUP --name APP --src " + answer["zip"]
-        )
+        say(f"next: deploy {answer['zip']} as docs/deployment.md says, or let azd do all of it: azd -C deploy up")
     else:
-        say("next: azd -C deploy deploy")
+        say("next: azd -C deploy up makes such a folder by itself, and deploys it")
 
 
 if __name__ == "__main__":
