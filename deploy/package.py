@@ -114,12 +114,9 @@ class Pip:
             give_up(f"cannot make a virtual environment: {error}. On Debian and Ubuntu: apt-get install python3-venv")
         self._python = str(folder / "bin" / "python")
 
-    def run(self, what: str, *arguments: str, offline: bool = False) -> str:
-        """Its standard output. offline: take nothing but what the arguments name."""
-        environ = {key: value for key, value in os.environ.items() if not (offline and key.startswith("PIP_"))}
-        environ |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PYTHONNOUSERSITE": "1"}
-        if offline:
-            environ["PIP_CONFIG_FILE"] = os.devnull
+    def run(self, what: str, *arguments: str) -> str:
+        """Its standard output."""
+        environ = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
         done = subprocess.run(
             [self._python, "-I", "-m", "pip", *arguments], env=environ, capture_output=True, text=True, check=False
         )
@@ -217,30 +214,21 @@ def pin(pip: Pip, target: Target, wheel: Path) -> None:
     say(f"{len(found)} pins in {PINS.relative_to(ROOT)}")
 
 
-def fetch(pip: Pip, target: Target, wheelhouse: Path) -> None:
-    """The pinned wheels, into a folder."""
-    say(f"fetching the pinned dependencies for Python {target.python} on Linux")
-    arguments = ["download", "--quiet", "--no-deps", "--dest", str(wheelhouse), "--requirement", str(PINS)]
-    pip.run(
-        f"fetch what {PINS.relative_to(ROOT)} pins for Python {target.python}. Other Pythons may need other pins: "
-        f"scripts/package-functions --pin --python {target.python}",
-        *arguments,
-        *target.options,
-    )
-
-
-def install(pip: Pip, target: Target, wheelhouse: Path, wheel: Path, site: Path) -> None:
+def install(pip: Pip, target: Target, wheel: Path, site: Path) -> None:
     """Everything into the folder that Azure imports from. A requirement that is not pinned is an error here."""
-    arguments = ["install", "--quiet", "--no-index", "--no-compile", "--target", str(site)]
-    arguments += ["--find-links", str(wheelhouse), "--requirement", str(PINS)]
+    say(f"fetching the pinned dependencies for Python {target.python} on Linux")
+    arguments = ["install", "--quiet", "--no-compile", "--target", str(site), "--requirement", str(PINS)]
     pip.run(
-        "install from the pinned wheels alone. If it misses one, the pins are behind pyproject.toml: "
-        "scripts/package-functions --pin",
+        f"install what {PINS.relative_to(ROOT)} pins, for Python {target.python}. If the pins are behind "
+        f"pyproject.toml, or made for another Python: scripts/package-functions --pin --python {target.python}",
         *arguments,
         *target.options,
         with_extras(wheel),
-        offline=True,
     )
+    pins = read_pins(PINS.read_text("utf-8"))
+    there = {normalized(each.name) for each in importlib.metadata.distributions(path=[str(site)])}
+    if unpinned := sorted(there - pins.keys() - {"taskgraph"}):
+        give_up(f"required and not pinned: {', '.join(unpinned)}. scripts/package-functions --pin", EXIT_USAGE)
 
 
 def is_tests(folder: Path, site: Path) -> bool:
@@ -361,10 +349,9 @@ def main(arguments: Sequence[str]) -> int:
                 say(f"the pins are for Python {pinned_python(pins)}; the tests never ran these with {target.python}")
         except (OSError, ValueError) as error:
             give_up(f"{PINS.relative_to(ROOT)}: {error}. Write it anew: scripts/package-functions --pin", EXIT_USAGE)
-        fetch(pip, target, work / "wheels")
         staged = work / "app"
         site = staged / SITE_PACKAGES
-        install(pip, target, work / "wheels", wheel, site)
+        install(pip, target, wheel, site)
         prune(site)
         stage(staged, wheel)
         answer: dict[str, Any] = {"python": target.python, "wheel": wheel.name}
