@@ -257,7 +257,7 @@ def _words(kind: str, about: Mapping[str, Any]) -> str:
         case "set-aside":
             return f"message {about['messageId']} of {about['queue']} is in {about['poisonQueue']}: {about['message']}"
         case "log":
-            return f"{about['function'] or about['category']}: {about['level'].lower()}: {about['message']}"
+            return f"{about['function'] or about['category']}: {about['logLevel'].lower()}: {about['message']}"
         case "worker-died":
             return (
                 f"the worker process {about['pid']} {about['how']}: what it had in hand is offered again; "

@@ -96,11 +96,12 @@ def _install(folder: Path, say: Say, python: str) -> None:
     say(f"installing Microsoft's Functions worker library into {folder} (once; a minute)")
     if not os.access(python_of(folder), os.X_OK) or _version_of(folder) != sys.version_info[:2]:
         shutil.rmtree(folder, ignore_errors=True)
-        _run(
-            [python, "-m", "venv", str(folder)],
-            f"cannot make {folder} with {python}",
-            "on Debian and Ubuntu: apt-get install python3-venv",
-        )
+        remedy = "on Debian and Ubuntu: apt-get install python3-venv"
+        try:
+            _run([python, "-m", "venv", str(folder)], f"cannot make {folder} with {python}", remedy)
+        except EnvironmentMissing:
+            shutil.rmtree(folder, ignore_errors=True)  # what is half made, without pip, would be taken for whole
+            raise
     pip = [str(python_of(folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     remedy = "the packages come from where pip is told to look (PIP_INDEX_URL, pip.conf); running it again goes on"
     _run([*pip, *_needed(sys.version_info[:2])], "pip could not install what the worker library needs", remedy)

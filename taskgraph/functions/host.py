@@ -266,7 +266,7 @@ class FunctionsHost:
         function = self._names.get(line.invocation, "")
         category = f"Function.{function}.User" if function and not line.system else line.category
         if line.system or self.host_json.shows(category, line.level):
-            about = {"level": line.level, "category": line.category, "function": function}
+            about = {"logLevel": line.level, "category": line.category, "function": function}
             loud = {"Critical": "error", "Error": "error", "Warning": "warning", "Information": "info"}
             self.tell(
                 loud.get(line.level, "debug"),

@@ -10,6 +10,7 @@ import base64
 import contextlib
 import json
 import os
+import signal
 import socket
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ __all__ = ["Answer", "AppFailed", "LogLine", "WorkerDied", "WorkerProcess"]
 _LINE_BYTES_MAX: Final = 64 * 1024 * 1024
 _SCRIPT: Final = Path(__file__).with_name("worker_main.py")
 _END_SECONDS: Final = 5.0
+_HANG_UP_SECONDS: Final = 1.0  # from the end of the line to the end of the process
 _STDERR: Final = 2
 
 
@@ -117,8 +119,7 @@ class WorkerProcess:
                 raise AppFailed(f"the worker process {_end_in_words(code)} before it had indexed {app}: see above")
         except BaseException:
             writer.close()
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
+            _kill(child)
             await child.wait()
             raise
         worker = cls(child, writer, ready)
@@ -155,9 +156,7 @@ class WorkerProcess:
 
     async def kill(self) -> None:
         """End it now: what it has in hand is answered by WorkerDied. Idempotent."""
-        with contextlib.suppress(ProcessLookupError):
-            if self._child.returncode is None:
-                self._child.kill()
+        _kill(self._child)
         await self.ended.wait()
 
     def end_in_words(self) -> str:
@@ -175,9 +174,9 @@ class WorkerProcess:
         except (OSError, ValueError):
             pass  # it was killed in the middle of a line
         finally:
-            if self._child.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    self._child.kill()  # one that has closed its end, and lives, answers nobody
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._child.wait(), _HANG_UP_SECONDS)
+            _kill(self._child)  # one that has closed its end, and lives, answers nobody
             await self._child.wait()
             self._writer.close()
             self.ended.set()
@@ -211,6 +210,13 @@ def _answer(said: Mapping[str, Any]) -> Answer:
 
 def _log_line(said: Mapping[str, Any]) -> LogLine:
     return LogLine(said["level"], said["category"], said["system"], said["invocation"], said["message"])
+
+
+def _kill(child: asyncio.subprocess.Process) -> None:
+    """End a process. By its number: `Process.kill` would look whether it has ended, and take its exit code away."""
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, signal.SIGKILL)
 
 
 def _own_paths() -> list[str]:
