@@ -71,7 +71,8 @@ def test_there_is_a_schema_for_every_message_and_its_examples_are_read():
     assert names == sorted({f"message-{kind}" for kind, _ in MESSAGES})
     for name in names:
         for example in schemas.schema(name)["examples"]:
-            assert to_object(parse(json.dumps(example))) == example
+            read = {key: value for key, value in example.items() if key not in ("traceparent", "sent")}
+            assert to_object(parse(json.dumps(example))) == read  # those two are for telemetry, and passed over
 
 
 def test_text_is_ascii_without_half_characters():
