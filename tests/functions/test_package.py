@@ -52,7 +52,7 @@ class Package:
 
     @property
     def site(self) -> Path:
-        return self.folder / script.SITE_PACKAGES
+        return self.folder / str(script.SITE_PACKAGES)
 
     @property
     def names(self) -> list[str]:
@@ -145,7 +145,7 @@ def test_no_key_and_no_path_of_this_machine_is_in_it(package: Package) -> None:
 
 def test_what_is_installed_is_what_is_pinned(package: Package) -> None:
     pins = script.read_pins(committed("deploy/requirements.txt").decode())
-    installed = {}
+    installed: dict[str, str] = {}
     for folder in package.site.glob("*.dist-info"):
         name, _, version = folder.name.removesuffix(".dist-info").rpartition("-")
         installed[canonicalize_name(name)] = version
