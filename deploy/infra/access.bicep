@@ -2,7 +2,8 @@
 //   the function app  the whole account: its host keeps locks and keys in containers that it makes, and handlers make
 //                     a queue for every target that a graph names
 //   a person          rows, messages and logs of the whole account; cannot give rights to others
-//   a worker          the table, its targets' queues, the logs; into the queues of events it may only put
+//   a worker          the table, its targets' queues, the logs; into the queues of events it may only put. And telemetry
+//                     like the app's, so that a trace does not end where work begins
 
 @description('Name of the storage account.')
 param accountName string
@@ -118,6 +119,19 @@ resource appOnInsights 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
   scope: insights
   properties: {
     principalId: appPrincipalId
+    principalType: 'ServicePrincipal'
+    roleDefinitionId: subscriptionResourceId(
+      'Microsoft.Authorization/roleDefinitions',
+      roles['Monitoring Metrics Publisher']
+    )
+  }
+}
+
+resource workerOnInsights 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
+  name: guid(insights.id, workerPrincipalId, 'Monitoring Metrics Publisher')
+  scope: insights
+  properties: {
+    principalId: workerPrincipalId
     principalType: 'ServicePrincipal'
     roleDefinitionId: subscriptionResourceId(
       'Microsoft.Authorization/roleDefinitions',

@@ -185,3 +185,6 @@ output TASKGRAPH_WORKER_IDENTITY string = identities.outputs.workerIdentityId
 
 @description('What to export as AZURE_CLIENT_ID on machines that run workers.')
 output TASKGRAPH_WORKER_CLIENT_ID string = identities.outputs.workerClientId
+
+@description('What to export on machines that run workers, if they are to be seen in Application Insights.')
+output APPLICATIONINSIGHTS_CONNECTION_STRING string = monitoring.outputs.connectionString

@@ -43,3 +43,6 @@ resource insights 'Microsoft.Insights/components@2020-02-02' = {
 
 @description('Name of the Application Insights component.')
 output insightsName string = insights.name
+
+@description('Where telemetry is sent. No secret: without a role it opens nothing, as keys are off.')
+output connectionString string = insights.properties.ConnectionString

@@ -291,7 +291,7 @@ def listed(variable: str) -> list[str]:
 
 
 def test_a_worker_gets_no_more_than_it_needs() -> None:
-    """Rows of the one table, messages of its own queues, logs: each on the thing itself and not on the account."""
+    """Rows of the one table, messages of its own queues, logs, telemetry: each on the thing itself, not the account."""
     resources = FILES["access.bicep"].of("resource")
     scopes = {
         name: bicep.text(bicep.items(each.body)["scope"])
@@ -305,6 +305,7 @@ def test_a_worker_gets_no_more_than_it_needs() -> None:
         "workQueue[index]",
         "workPoisonQueue[index]",
         "eventQueue[index]",
+        "insights",
     }
 
 
@@ -435,7 +436,12 @@ def test_azd_finds_what_it_is_told() -> None:
     assert (project / "function_app.py").is_file()
     tags = bicep.text(bicep.items(FILES["app.bicep"].of("resource")["site"].body)["tags"])
     assert f"'azd-service-name': '{name}'" in tags
+    assert set(service) == {"host", "language", "project", "dist", "remoteBuild", "hooks"}
     hook = service["hooks"]["prepackage"]
+    assert {name: (set(system), system["shell"]) for name, system in hook.items()} == {
+        "posix": ({"shell", "run"}, "sh"),
+        "windows": ({"shell", "run"}, "pwsh"),
+    }
     for system in hook.values():
         command = system["run"].removeprefix("bash ").split()
         assert os.access(project / command[0], os.X_OK)
