@@ -29,6 +29,7 @@ from taskgraph.storage.azure import _EMULATOR_KEY
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PINS: Final = ROOT / "deploy" / "requirements.txt"
+RUNNING: Final = f"{sys.version_info.major}.{sys.version_info.minor}"  # what is packaged is imported by it
 
 
 def load_script() -> ModuleType:
@@ -69,19 +70,30 @@ def plain_environment(**more: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
-    """Made once for all tests of this module: half a minute of pip."""
-    clone = tmp_path_factory.mktemp("clone") / "taskgraph"
-    subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone)], check=True)
-    done = subprocess.run(
-        [str(clone / "scripts" / "package-functions"), "--json"],
-        cwd=tmp_path_factory.mktemp("elsewhere"),
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is committed, elsewhere."""
+    folder = tmp_path_factory.mktemp("clone") / "taskgraph"
+    subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(folder)], check=True)
+    return folder
+
+
+def run(clone: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """The script, from a folder that is none of the clone's."""
+    return subprocess.run(
+        [str(clone / "scripts" / "package-functions"), "--python", RUNNING, *arguments],
+        cwd=clone.parent,
         env=plain_environment(PYTHON=sys.executable),
         capture_output=True,
         text=True,
         check=False,
         timeout=600,
     )
+
+
+@pytest.fixture(scope="module")
+def package(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Package:
+    """Made once for all tests of this module: half a minute of pip."""
+    done = run(clone, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     folder = tmp_path_factory.mktemp("unpacked")
@@ -246,6 +258,38 @@ def test_the_worker_loads_the_package_and_not_this_checkout(
             (site / path.name).symlink_to(path)
     with pytest.raises(AssertionError, match="taskgraph"):
         listed(Package(package.told, package.zip, broken), worker_library)
+
+
+@pytest.mark.slow
+def test_the_same_commit_gives_the_same_package_and_a_missing_pin_none(clone: Path, package: Package) -> None:
+    again = run(clone, "--json", "--output", str(clone.parent / "again.zip"))
+    assert json.loads(again.stdout)["sha256"] == package.told["sha256"]
+    pins = clone / "deploy" / "requirements.txt"
+    kept = pins.read_text("utf-8")
+    try:
+        pins.write_text(re.sub(r"(?m)^idna==.*\n", "", kept), "utf-8")
+        done = run(clone)
+    finally:
+        pins.write_text(kept, "utf-8")
+    assert done.returncode == 2
+    assert "required and not pinned: idna" in done.stderr
+
+
+@pytest.mark.slow
+def test_pins_are_brought_up_to_date(clone: Path) -> None:
+    pins = clone / "deploy" / "requirements.txt"
+    kept = pins.read_text("utf-8")
+    try:
+        pins.write_text("", "utf-8")
+        done = run(clone, "--pin")
+        assert done.returncode == 0, done.stderr
+        text = pins.read_text("utf-8")
+    finally:
+        pins.write_text(kept, "utf-8")
+    assert set(script.read_pins(text)) >= {"aiohttp", "azure-functions", "azure-monitor-opentelemetry", "typer"}
+    assert script.pinned_python(text) == RUNNING
+    assert "aiohttp: new -> " in done.stderr
+    assert not re.search(r"https?:|file:|--hash", text)
 
 
 # What needs no package.
