@@ -265,6 +265,9 @@ def _words(kind: str, about: Mapping[str, Any]) -> str:
             )
         case "worker-started":
             return f"the worker process {about['pid']} has taken over"
+        case "no-retries":
+            retries = count(about["retries"], "retry", "retries")
+            return f"{about['function']} asks for {retries}, which this host does not make"
         case "past-due":
             return f"{about['function']} was due at {about['due']}, and has run now"
         case "stopping":

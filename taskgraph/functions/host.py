@@ -126,11 +126,17 @@ class FunctionsHost:
         self._names[invocation] = function.name
         about = {"function": function.name, "invocation": invocation}
         self.tell("debug", "executing", {**about, "reason": reason})
-        began = self.clock.monotonic()
+        began, worker = self.clock.monotonic(), self._worker
         try:
-            if self._worker is None or function.name not in self._ids:
+            if worker is None or function.name not in self._ids:
                 raise WorkerDied
-            answer = await self._worker.invoke(invocation, self._ids[function.name], function.binding, data, metadata)
+            async with asyncio.timeout(self.host_json.timeout_seconds):
+                answer = await worker.invoke(invocation, self._ids[function.name], function.binding, data, metadata)
+        except TimeoutError:
+            # Nothing but its end stops a function. Whatever else this worker has in hand goes with it.
+            if worker is not None:
+                await worker.kill()
+            answer = Answer(False, "FunctionTimeout", f"it ran longer than {self.host_json.timeout_seconds:g} s")
         except WorkerDied:
             answer = Answer(False, "WorkerDied", "the worker process has ended in the middle")
         finally:
@@ -177,6 +183,8 @@ class FunctionsHost:
             raise InvalidSettings(f"the app has no function that is triggered by a queue or a timer{why}")
         made: list[_Listener] = []
         for function in run:
+            if function.retries:
+                self.tell("warning", "no-retries", {"function": function.name, "retries": function.retries})
             if function.trigger == "timerTrigger":
                 made.append(_TimerListener(self, function))
                 continue

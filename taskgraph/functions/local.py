@@ -44,7 +44,8 @@ class HostJson:
     """What host.json says of queues and of log lines; the host's own defaults where it says nothing.
 
     batch_size: messages of one poll. new_batch_threshold: polls again when no more than so many are in work.
-    visibility_seconds: until a failed message is offered again. base64: how bodies are written.
+    visibility_seconds: until a failed message is offered again. base64: how bodies are written. timeout_seconds: how
+    long a function may run; None: for ever, as on a developer's machine.
     """
 
     batch_size: int = _BATCH_SIZE
@@ -53,6 +54,7 @@ class HostJson:
     visibility_seconds: float = 0.0
     polling_seconds_max: float = POLLING_SECONDS_MAX
     base64: bool = True
+    timeout_seconds: float | None = None
     log_levels: Mapping[str, str] = field(default_factory=dict)
 
     def shows(self, category: str, level: str) -> bool:
@@ -84,8 +86,15 @@ def read_host_json(app: Path, environ: Mapping[str, str]) -> HostJson:
         visibility_seconds=_seconds(queues, where, "visibilityTimeout", 0.0),
         polling_seconds_max=max(_seconds(queues, where, "maxPollingInterval", POLLING_SECONDS_MAX), 0.1),
         base64=encoding == "base64",
+        timeout_seconds=_timeout(whole, path),
         log_levels=_log_levels(whole, path),
     )
+
+
+def _timeout(whole: Mapping[str, Any], path: Path) -> float | None:
+    if str(whole.get("functionTimeout", "-1")) == "-1":
+        return None
+    return max(_seconds(whole, str(path), "functionTimeout", 0.0), 0.001)
 
 
 def _log_levels(whole: Mapping[str, Any], path: Path) -> dict[str, str]:
@@ -268,6 +277,7 @@ class Function:
     run_on_startup: bool = False
     use_monitor: bool = True
     binary: bool = False
+    retries: int = 0
     refused: str = ""
 
     @property
@@ -322,6 +332,7 @@ def _function(found: Mapping[str, Any], environ: Mapping[str, str]) -> Function:
         run_on_startup=bool(trigger.get("runOnStartup")),
         use_monitor=trigger.get("useMonitor") is not False,
         binary=str(trigger.get("dataType", "")).lower() == "binary",
+        retries=int(found.get("retries", 0)),
         refused=refused,
     )
 

@@ -350,6 +350,39 @@ async def test_what_does_not_end_in_time_is_ended_and_its_message_is_there_at_on
         assert (again.body, again.dequeue_count) == ("x", 2)
 
 
+LIMITED: Final = """
+@on_queue("endless")
+def endless(message: func.QueueMessage) -> None:
+    record("endless", count=message.dequeue_count)
+    if message.dequeue_count == 1:
+        time.sleep(600)
+
+
+@app.function_name("daily")
+@app.timer_trigger(arg_name="timer", schedule="0 0 0 * * *")
+@app.retry(strategy="fixed_delay", max_retry_count="3", delay_interval="00:00:01")
+def daily(timer: func.TimerRequest) -> None:
+    pass
+"""
+
+
+async def test_what_runs_too_long_is_ended_with_its_worker(
+    azurite: str, worker_library: Path, tmp_path: Path, prefix: str, queues: Queues
+) -> None:
+    app = write_app(tmp_path / "app", LIMITED)
+    whole = {"version": "2.0", "functionTimeout": "00:00:01", "extensions": {"queues": {"messageEncoding": "none"}}}
+    (app / "host.json").write_text(json.dumps(whole))
+    with running_host(azurite, tmp_path, prefix, app=app) as host:
+        await host.until("ready")
+        assert [each["function"] for each in host.all("no-retries")] == ["daily"]
+        await queues.send(host.queue("endless"), ["x"])
+        await host.until("executed", function="endless", succeeded=True)
+        (late,) = host.all("executed", function="endless", succeeded=False)
+        assert late["error"] == "FunctionTimeout"
+        assert host.all("worker-died")
+        assert [each["count"] for each in host.recorded("endless")] == [1, 2]
+
+
 async def test_a_worker_does_not_outlive_its_host(
     azurite: str, worker_library: Path, tmp_path: Path, prefix: str
 ) -> None:

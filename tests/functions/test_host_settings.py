@@ -68,6 +68,7 @@ def test_without_a_word_the_hosts_own_defaults_hold(tmp_path: Path) -> None:
     read = local.read_host_json(written(tmp_path, {"version": "2.0"}), {})
     assert (read.batch_size, read.new_batch_threshold, read.max_dequeue_count) == (16, 8, 5)
     assert (read.visibility_seconds, read.polling_seconds_max, read.base64) == (0, 2, True)
+    assert read.timeout_seconds is None
     assert read.shows("Function.x.User", "Information")
     assert not read.shows("Function.x.User", "Debug")
 
@@ -75,11 +76,13 @@ def test_without_a_word_the_hosts_own_defaults_hold(tmp_path: Path) -> None:
 def test_what_host_json_says_is_taken_and_settings_override_it(tmp_path: Path) -> None:
     queues = {"batchSize": 32, "visibilityTimeout": "00:00:30", "maxPollingInterval": 500, "messageEncoding": "none"}
     levels = {"default": "Warning", "Function": "Information", "Function.loud": "Trace", "Function.mute": "None"}
-    whole = {"version": "2.0", "extensions": {"queues": queues}, "logging": {"logLevel": levels}}
+    whole = {"version": "2.0", "functionTimeout": "00:05:00", "extensions": {"queues": queues}}
+    whole["logging"] = {"logLevel": levels}
     setting = {"AzureFunctionsJobHost__extensions__queues__maxDequeueCount": "2"}
     read = local.read_host_json(written(tmp_path, whole), setting)
     assert (read.batch_size, read.new_batch_threshold, read.max_dequeue_count) == (32, 16, 2)
     assert (read.visibility_seconds, read.polling_seconds_max, read.base64) == (30, 0.5, False)
+    assert read.timeout_seconds == 300
     assert not read.shows("azure.core", "Information")
     assert read.shows("Function.x.User", "Information")
     assert read.shows("Function.loud.User", "Debug")
