@@ -431,8 +431,9 @@ class Worker:
     async def _give_back(self, message: RunTasks, tasks: Sequence[tuple[str, int, str]]) -> None:
         """Put tasks back that this worker cannot run, after a pause, and say so (on the row too, for `why`)."""
         self.counters.given_back += len(tasks)
-        for task_id, run, reason in tasks:
-            log.warning("graph %s: task %s run %d is given back: %s", message.graph, task_id, run, reason)
+        for task_id, run, _ in tasks:  # not with the reason, which quotes the payload
+            why = f"taskgraph why {message.graph} {task_id}"
+            log.warning("graph %s: task %s run %d is given back: see %s", message.graph, task_id, run, why)
         items = [CannotRun(task_id, run, self.name, reason) for task_id, run, reason in tasks]
         await self.handlers.transition(message.graph, items)
         again = RunTasks(message.graph, message.target, tuple((task_id, run) for task_id, run, _ in tasks))
@@ -804,7 +805,10 @@ class Worker:
                 continue
             if isinstance(error, OSError | StorageError):
                 # This machine is out of something, or the result could not be stored: infrastructure, a retry.
-                log.error("graph %s: task %s could not be run here: %s", graph_id, work.task_id, error)
+                what = (
+                    (error.strerror or type(error).__name__) if isinstance(error, OSError) else error
+                )  # no file's name
+                log.error("graph %s: task %s could not be run here: %s", graph_id, work.task_id, what)
                 hand_back.append(LeaseLost(work.task_id, work.run, work.claim, certain=True))
                 continue
             if error is not None:
