@@ -9,7 +9,6 @@ Single faults are played one by one, from the beginning to the end; all pairs ar
 are drawn here and played in full.
 """
 
-import multiprocessing
 import random
 import signal
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from tests.simulation.bounds import bounded
+from tests.simulation.forking import FORK, forking
 from tests.simulation.invariants import Violation, hold
 from tests.simulation.lives import LIVES, Life
 from tests.simulation.pairs import Pairs, explore_pairs
@@ -141,7 +141,7 @@ def _spread(function: Callable[[Any], T], work: Sequence[Any], processes: int) -
     if processes == 1:
         yield from map(function, work)
         return
-    with multiprocessing.get_context("fork").Pool(processes) as pool:
+    with forking(), FORK.Pool(processes) as pool:
         yield from pool.imap(function, work, chunksize=1)
 
 
