@@ -1,6 +1,7 @@
 """The list of explained survivors: every entry is complete, and speaks of code that is there."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import taskgraph
 from tests.mutation.survivors import LIST, explanations
 
 
+@functools.cache
 def functions(module: str) -> dict[str, str]:
     """The text of every function of a module, with one space for every gap."""
     text = (Path(taskgraph.__file__).parent / f"{module}.py").read_text()
