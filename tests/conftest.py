@@ -1,8 +1,9 @@
 """What every test may ask for: the storage emulator, and an opened store of each kind.
 
-- `azurite`: the connection string of a storage emulator, one for the whole run. Started when first asked for, unless
-  TASKGRAPH_TEST_AZURITE names one that runs already (`python -m tests.azurite -- pytest`). If it is not installed, the
-  test is skipped; with CI or TASKGRAPH_TEST_REQUIRE_AZURITE set it fails, so that nothing is left out in silence.
+- `azurite`: the connection string of a storage emulator, one for the whole run, or for each process of a run that goes
+  side by side. Started when first asked for, unless TASKGRAPH_TEST_AZURITE names one that runs already
+  (`python -m tests.azurite -- pytest`), which all processes then share. If it is not installed, the test is skipped;
+  with CI or TASKGRAPH_TEST_REQUIRE_AZURITE set it fails, so that nothing is left out in silence.
 - `store`: an OpenStore over each of them, with names of its own, so that tests never meet; the emulator once through
   our own requests and once through the SDK.
 """
