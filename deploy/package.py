@@ -122,7 +122,8 @@ class Pip:
         )
         if done.returncode != 0:
             # The last lines say what failed; above them are the versions that were looked at.
-            reason = "\n".join(done.stderr.strip().splitlines()[-8:])
+            lines = [line for line in done.stderr.strip().splitlines() if not line.startswith("WARNING")]
+            reason = "\n".join(lines[-8:])
             give_up(f"pip could not {what}:\n{reason}")
         return done.stdout
 
