@@ -198,7 +198,7 @@ def wrong_columns(partition: str, key: str, columns: Mapping[str, Any]) -> list[
         wanted, found = known.get(base_name(name), "not on the page"), holds(value)
         if wanted in ("list", "object") and found == "text":
             if value and base_name(name) == name and f"{name}2" not in columns:
-                found = {list: "list", dict: "object"}.get(type(json.loads(value)), "text")
+                found = {"list": "list", "dict": "object"}.get(type(json.loads(value)).__name__, "text")
             else:
                 found = wanted
         if found != wanted:
@@ -249,7 +249,7 @@ def test_the_page_knows_every_column_that_the_code_writes() -> None:
     known = page.columns()
     rows_of_graphs = set().union(*(known[kind] for kind in ("", "task-graph", "task", "join", "event", "request")))
     assert written_by("transitions", "propagation", "extension") - rows_of_graphs == set()
-    checked = {
+    checked: dict[str, Mapping[str, str]] = {
         "task": diagnosis._TASK,
         "task-graph": diagnosis._GRAPH,
         "join": diagnosis._RELAY,
