@@ -202,8 +202,8 @@ class Poison:
     def _say(self, delivery: Delivery, outcome: str) -> None:
         """One line for a message that nobody handled."""
         if watched(self._telemetry):
-            kind, graph = graph_in(delivery.body)
-            origin = Origin(delivery.queue, delivery.id, delivery.dequeue_count, kind, graph, outcome=outcome)
+            kind, _ = graph_in(delivery.body)  # what else it names may be anything
+            origin = Origin(delivery.queue, delivery.id, delivery.dequeue_count, kind, outcome=outcome)
             origin.marks = marks_of(delivery.body)
             self._telemetry.message(origin, 0.0)
 
