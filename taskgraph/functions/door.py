@@ -27,6 +27,7 @@ from taskgraph.errors import (
     StorageUnavailable,
     TaskgraphError,
     Unclear,
+    trail,
 )
 from taskgraph.functions.bindings import Bindings, read_bindings
 from taskgraph.handlers import Handled
@@ -84,7 +85,8 @@ class Door:
         try:
             message = _read(delivery)
         except InvalidMessage as error:
-            log.warning("message %s of %s is set aside: %s", message_id, queue, error)
+            # Not with the reason, which quotes the message: that is in its row.
+            log.warning("message %s of %s is set aside: see taskgraph poison list", message_id, queue)
             await self._for_sure(app, delivery, app.poison.record(delivery, str(error)))
             return
         except UnknownVersion as error:
@@ -153,7 +155,7 @@ class Door:
     async def _failed(self, app: App, delivery: Delivery, error: Exception) -> None:
         """Write down why, before the host tries it again; and wait, for the host does not."""
         if not isinstance(error, TaskgraphError):
-            log.error("message %s of %s: handling failed", delivery.id, delivery.queue, exc_info=error)
+            log.error("message %s of %s: handling failed: %s", delivery.id, delivery.queue, trail(error))
         else:
             log.warning("message %s of %s: %s", delivery.id, delivery.queue, error)
         try:
