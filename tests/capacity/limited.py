@@ -382,5 +382,10 @@ class LimitedStore:
         """All logs."""
         return self._wrapped("logs", LimitedLogs(self._account, self._caller))
 
+    table_endpoint = ENDPOINT
+
+    def partition_signer(self) -> None:
+        """Nothing here is signed: there is no key."""
+
     async def close(self) -> None:
         """Nothing is open."""
