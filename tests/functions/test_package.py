@@ -2,11 +2,13 @@
 Microsoft's worker with nothing else on the path.
 """
 
+import fcntl
 import hashlib
 import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -69,12 +71,15 @@ def plain_environment(**more: str) -> dict[str, str]:
     return {**kept, **more}
 
 
-@pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cloned(folder: Path) -> Path:
     """What is committed, elsewhere."""
-    folder = tmp_path_factory.mktemp("clone") / "taskgraph"
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(folder)], check=True)
     return folder
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    return cloned(tmp_path / "taskgraph")
 
 
 def run(clone: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -91,15 +96,23 @@ def run(clone: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.fixture(scope="module")
-def package(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Package:
-    """Made once for all tests of this module: half a minute of pip."""
-    done = run(clone, "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    folder = tmp_path_factory.mktemp("unpacked")
-    with zipfile.ZipFile(told["zip"]) as archive:
-        archive.extractall(folder)
-    return Package(told, Path(told["zip"]), folder)
+def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
+    """Made once, half a minute of pip, for all tests of this module, in however many processes they run."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    home, done = shared / "package-of-functions", shared / "package-of-functions.json"
+    with (shared / "package-of-functions.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(home, ignore_errors=True)  # of a process that failed to make it
+            home.mkdir()
+            made = run(cloned(home / "taskgraph"), "--json")
+            assert made.returncode == 0, made.stderr
+            with zipfile.ZipFile(json.loads(made.stdout)["zip"]) as archive:
+                archive.extractall(home / "unpacked")
+            done.write_text(made.stdout, "utf-8")
+    told = json.loads(done.read_text("utf-8"))
+    return Package(told, Path(told["zip"]), home / "unpacked")
 
 
 def test_it_is_what_was_told(package: Package) -> None:
@@ -263,14 +276,11 @@ def test_the_worker_loads_the_package_and_not_this_checkout(
 @pytest.mark.slow
 def test_the_same_commit_gives_the_same_package_and_a_missing_pin_none(clone: Path, package: Package) -> None:
     again = run(clone, "--json", "--output", str(clone.parent / "again.zip"))
+    assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["sha256"] == package.told["sha256"]
     pins = clone / "deploy" / "requirements.txt"
-    kept = pins.read_text("utf-8")
-    try:
-        pins.write_text(re.sub(r"(?m)^idna==.*\n", "", kept), "utf-8")
-        done = run(clone)
-    finally:
-        pins.write_text(kept, "utf-8")
+    pins.write_text(re.sub(r"(?m)^idna==.*\n", "", pins.read_text("utf-8")), "utf-8")
+    done = run(clone)
     assert done.returncode == 2
     assert "required and not pinned: idna" in done.stderr
 
@@ -278,14 +288,10 @@ def test_the_same_commit_gives_the_same_package_and_a_missing_pin_none(clone: Pa
 @pytest.mark.slow
 def test_pins_are_brought_up_to_date(clone: Path) -> None:
     pins = clone / "deploy" / "requirements.txt"
-    kept = pins.read_text("utf-8")
-    try:
-        pins.write_text("", "utf-8")
-        done = run(clone, "--pin")
-        assert done.returncode == 0, done.stderr
-        text = pins.read_text("utf-8")
-    finally:
-        pins.write_text(kept, "utf-8")
+    pins.write_text("", "utf-8")
+    done = run(clone, "--pin")
+    assert done.returncode == 0, done.stderr
+    text = pins.read_text("utf-8")
     assert set(script.read_pins(text)) >= {"aiohttp", "azure-functions", "azure-monitor-opentelemetry", "typer"}
     assert script.pinned_python(text) == RUNNING
     assert "aiohttp: new -> " in done.stderr
