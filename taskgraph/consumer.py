@@ -189,15 +189,19 @@ class Consumer:
             self._tasks[graph_id] = asyncio.create_task(self._drain(graph_id))
         return self._tasks[graph_id]
 
-    async def hand_in(self, message: Message, source: Delivery | None = None) -> Handled:
+    async def hand_in(self, message: Message, source: Delivery | None = None, *, alone: bool = False) -> Handled:
         """Have a message of this process handled, without a queue in between; gives what became of it.
 
         For hosts that call for one message at a time: those that wait together go into one commit (D12). source: what
-        the host has it by, and acknowledges itself. Raises StorageError: then it may have been handled, and handing it
-        in again is harmless.
+        the host has it by, and acknowledges itself. alone: wait for nobody, and share nothing. Raises StorageError:
+        then it may have been handled, and handing it in again is harmless.
         """
         told: asyncio.Future[Handled] = asyncio.get_running_loop().create_future()
-        self._put(_Waiting(message, told=told, source=source))
+        waiting = _Waiting(message, told=told, source=source)
+        if alone:
+            await self._take(message.graph, [waiting])
+        else:
+            self._put(waiting)
         return await told
 
     async def _drain(self, graph_id: str) -> None:

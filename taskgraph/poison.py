@@ -82,16 +82,16 @@ class Poison:
             # Not with the reason, which quotes the message: that is in its row.
             log.warning("message %s of %s is set aside: see taskgraph poison list", delivery.id, delivery.queue)
             await self.set_aside(delivery, str(error))
-            self._say(delivery, "poison")
+            self.say(delivery, "poison")
             return None
         except UnknownVersion as error:
             log.warning("message %s of %s is left to a newer version: %s", delivery.id, delivery.queue, error)
             await release(self._queues, delivery, NEWER_VERSION_SECONDS)
-            self._say(delivery, "newer-version")
+            self.say(delivery, "newer-version")
             return None
         if delivery.dequeue_count > limits.POISON_DELIVERIES_MAX:
             await self.set_aside(delivery, f"taken {delivery.dequeue_count} times and never handled to an end")
-            self._say(delivery, "poison")
+            self.say(delivery, "poison")
             return None
         return message
 
@@ -126,6 +126,7 @@ class Poison:
         """Write down a message that will never be handled, whose host takes it from its queue by itself."""
         await self._write(delivery, reason, PoisonState.POISON, add=0)
         self._telemetry.poisoned(delivery.queue)
+        self.say(delivery, "poison")
 
     async def note(self, delivery: Delivery, reason: str) -> None:
         """Count one failure of handling a message that its host will offer again, or give up, by itself."""
@@ -199,7 +200,7 @@ class Poison:
         for delivery in others:
             await release(self._queues, delivery, 0)
 
-    def _say(self, delivery: Delivery, outcome: str) -> None:
+    def say(self, delivery: Delivery, outcome: str) -> None:
         """One line for a message that nobody handled."""
         if watched(self._telemetry):
             kind, _ = graph_in(delivery.body)  # what else it names may be anything

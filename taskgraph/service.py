@@ -50,7 +50,7 @@ async def sweep_forever(app: App, stop: asyncio.Event, *, period_seconds: float 
             swept = await sweep(app.handlers, period_seconds=period_seconds)
             if swept.graphs == 0:
                 pause *= 2
-            if swept.reminded or swept.leases_lost or swept.relays_fired or swept.requests_resent or swept.failed:
+            if swept.did_something:
                 log.info("sweep: %s", swept)
         except StorageError as error:
             log.warning("the sweep could not finish: %s", error)

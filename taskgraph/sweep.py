@@ -42,6 +42,11 @@ class Swept:
     abandoned: int = 0
     failed: list[str] = field(default_factory=list)  # what could not be repaired, with the graph and the reason
 
+    @property
+    def did_something(self) -> bool:
+        """Whether there was anything to be said again, given up or passed on, or something could not be."""
+        return bool(self.reminded or self.leases_lost or self.relays_fired or self.requests_resent or self.failed)
+
 
 async def sweep(handlers: Handlers, *, period_seconds: float = limits.SWEEP_SECONDS) -> Swept:
     """Look at every live graph once."""

@@ -16,11 +16,13 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Final
 
+from taskgraph import telemetry_setup
 from taskgraph.app import App, open_app
 from taskgraph.clock import Clock
 from taskgraph.consumer import Consumer, misplaced
 from taskgraph.errors import (
     Conflict,
+    IntegrityError,
     InvalidMessage,
     InvalidSettings,
     StorageError,
@@ -30,7 +32,6 @@ from taskgraph.errors import (
     trail,
 )
 from taskgraph.functions.bindings import Bindings, read_bindings
-from taskgraph.handlers import Handled
 from taskgraph.messages import Message, UnknownVersion, parse
 from taskgraph.rows import NewerSchema
 from taskgraph.settings import StoreSettings, read_connection
@@ -91,10 +92,11 @@ class Door:
             return
         except UnknownVersion as error:
             log.warning("message %s of %s is left to a newer version: %s", message_id, queue, error)
+            app.poison.say(delivery, "newer-version")
             await self._put_off(app, delivery, _NEWER_SECONDS)
             return
         try:
-            handled = await self._hand_in(app, consumer, message, delivery)
+            handled = await consumer.hand_in(message, delivery, alone=not self._together)
         except Conflict as error:
             log.warning("message %s of %s: %s; it is put off", message_id, queue, error)
             await self._put_off(app, delivery, _BUSY_SECONDS)
@@ -105,7 +107,10 @@ class Door:
             return
         except Exception as error:
             await self._failed(app, delivery, error)
-            raise
+            if isinstance(error, TaskgraphError):
+                raise
+            # The host logs what is raised: not with what a foreign error may quote.
+            raise IntegrityError(f"message {message_id} of {queue}: handling failed: {trail(error)}") from None
         if isinstance(handled.error, NewerSchema):
             log.warning("message %s of %s is left to a newer version: %s", message_id, queue, handled.error)
             await self._put_off(app, delivery, _NEWER_SECONDS)
@@ -126,7 +131,8 @@ class Door:
         """One round of the sweep. Raises StorageError if it could not be finished: the next one will."""
         app, _ = await self._opened()
         swept = await sweep(app.handlers, period_seconds=self.bindings.sweep_seconds)
-        log.info("sweep: %s", swept)
+        if swept.did_something:
+            log.info("sweep: %s", swept)
 
     async def close(self) -> None:
         """Give the store back. The next call opens it again."""
@@ -138,15 +144,14 @@ class Door:
         if self._open is None:
             async with self._opening:
                 if self._open is None:
-                    app = await self._exits.enter_async_context(open_app(self.settings(), clock=self._clock))
+                    # The host collects log lines by itself, and a missing package must not stop the handlers.
+                    telemetry = telemetry_setup.configure(
+                        self._environ, strict=False, export_logs=False, service_name="taskgraph-functions"
+                    )
+                    opened = open_app(self.settings(), clock=self._clock, telemetry=telemetry)
+                    app = await self._exits.enter_async_context(opened)
                     self._open = app, app.consumer()
         return self._open
-
-    async def _hand_in(self, app: App, consumer: Consumer, message: Message, delivery: Delivery) -> Handled:
-        if self._together:
-            return await consumer.hand_in(message, delivery)
-        (handled,) = await app.handlers.handle(message.graph, [message])
-        return handled
 
     async def _put_off(self, app: App, delivery: Delivery, seconds: float) -> None:
         """Send it again for later, so that this copy may be acknowledged. Both being handled is harmless."""

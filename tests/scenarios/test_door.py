@@ -10,7 +10,7 @@ import pytest
 
 from taskgraph.app import App
 from taskgraph.consumer import Consumer
-from taskgraph.errors import InvalidSettings, NotFound, StorageUnavailable
+from taskgraph.errors import IntegrityError, InvalidSettings, NotFound, StorageUnavailable
 from taskgraph.functions import Door, read_bindings
 from taskgraph.functions.bindings import SWEEP_VARIABLE, Trigger
 from taskgraph.handlers import Handlers
@@ -173,6 +173,28 @@ class Failing:
             raise StorageUnavailable("the tables do not answer")
 
         return fail if name in ("get", "query", "commit") else getattr(self._tables, name)
+
+
+async def test_what_nobody_foresaw_is_raised_without_its_words(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The host logs what is raised, and a foreign error may quote what a task was given."""
+    await stage.submit(graph({"a": []}))
+    body = to_text(stage.completed(await stage.claim("a")))
+    door = StageDoor(stage)
+
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise KeyError("canary")
+
+    monkeypatch.setattr(door.handlers.records, "commit", broken)
+    with pytest.raises(IntegrityError, match="KeyError < ") as raised:
+        await door.handle(QUEUE, "m1", body, 1)
+    assert "canary" not in str(raised.value) + caplog.text
+    assert raised.value.__cause__ is None
+    monkeypatch.undo()
+    await door.handle(QUEUE, "m1", body, 2)
+    assert await stage.state() == "finished"
+    assert await poison_rows(stage) == []
 
 
 async def test_the_sweep_gives_up_runs_and_says_again_what_went_unheard(local: Stage) -> None:
