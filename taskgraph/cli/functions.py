@@ -164,12 +164,16 @@ class _Made:
 
 async def _list(session: Session, made: _Made) -> "list[Function]":
     from taskgraph.functions.local import functions_of
+    from taskgraph.functions.worker_process import AppFailed, WorkerDied
 
     def log(line: "LogLine") -> None:
         if line.level in ("Warning", "Error", "Critical"):
             session.output.warn(f"{line.category}: {line.message}")
 
-    worker = await made.launch(session, log)
+    try:
+        worker = await made.launch(session, log)
+    except WorkerDied as died:
+        raise AppFailed(f"{died}; what it said stands above") from died
     try:
         return functions_of(worker.found, made.settings.environ)
     finally:
@@ -263,6 +267,8 @@ def _words(kind: str, about: Mapping[str, Any]) -> str:
                 f"the worker process {about['pid']} {about['how']}: what it had in hand is offered again; "
                 f"the next one starts in {about['restartSeconds']:g} s"
             )
+        case "worker-not-started":
+            return f"{about['message']}; the next one starts in {about['restartSeconds']:g} s"
         case "worker-started":
             return f"the worker process {about['pid']} has taken over"
         case "no-retries":

@@ -21,7 +21,7 @@ from taskgraph.clock import Clock
 from taskgraph.errors import InvalidSettings, StaleDelivery, StorageError, TooLarge
 from taskgraph.functions.local import Function, HostJson, functions_of
 from taskgraph.functions.schedule import Schedule
-from taskgraph.functions.worker_process import Answer, LogLine, WorkerDied, WorkerProcess, typed
+from taskgraph.functions.worker_process import Answer, AppFailed, LogLine, WorkerDied, WorkerProcess, typed
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.wakeup import Wakeup, wait_any
 
@@ -46,7 +46,7 @@ Tell = Callable[[str, str, Mapping[str, Any]], None]
 """Told of what happens: how loud (`debug`, `info`, `warning`, `error`), what, and its particulars."""
 
 Launch = Callable[[Callable[[LogLine], None]], Awaitable[WorkerProcess]]
-"""Starts a worker that tells its log lines. Raises AppFailed."""
+"""Starts a worker that tells its log lines. Raises AppFailed, WorkerDied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,10 @@ class FunctionsHost:
         Raises AppFailed when the app cannot be indexed, InvalidSettings for bindings that make no sense or when there
         is nothing to run, StorageUnavailable when a queue does not answer at the beginning.
         """
-        worker = await self._launch(self._log)
+        try:
+            worker = await self._launch(self._log)
+        except WorkerDied as died:
+            raise AppFailed(f"{died}; what it said stands above") from died
         self._broken = asyncio.get_running_loop().create_future()
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -241,29 +244,35 @@ class FunctionsHost:
 
     # --- the worker ---
 
-    async def _mind_worker(self, worker: WorkerProcess, stop: asyncio.Event) -> None:
+    async def _mind_worker(self, first: WorkerProcess, stop: asyncio.Event) -> None:
         """Start the worker again whenever it has died, later and later while it does so at once."""
+        worker: WorkerProcess | None = first
         pause = _RESTART_SECONDS
         while True:
-            since = self.clock.monotonic()
-            await wait_any((worker.ended, stop), _LONG_SECONDS)
-            if stop.is_set():
-                return
-            if not worker.ended.is_set():
-                continue
-            self.up.clear()
-            self._worker = None
-            if self.clock.monotonic() - since >= _STEADY_SECONDS:
-                pause = _RESTART_SECONDS
-            about = {"pid": worker.pid, "how": worker.end_in_words(), "restartSeconds": pause}
-            self.tell("error", "worker-died", about)
+            if worker is not None:
+                since = self.clock.monotonic()
+                while not worker.ended.is_set() and not stop.is_set():
+                    await wait_any((worker.ended, stop), _LONG_SECONDS)
+                if stop.is_set():
+                    return
+                self.up.clear()
+                self._worker = None
+                if self.clock.monotonic() - since >= _STEADY_SECONDS:
+                    pause = _RESTART_SECONDS
+                about = {"pid": worker.pid, "how": worker.end_in_words(), "restartSeconds": pause}
+                self.tell("error", "worker-died", about)
             await wait_any((stop,), pause)
             pause = min(pause * 2, _RESTART_SECONDS_MAX)
             if stop.is_set():
                 return
-            worker = await self._launch(self._log)
-            self._take(worker)
-            self.tell("info", "worker-started", {"pid": worker.pid})
+            try:
+                worker = await self._launch(self._log)
+            except WorkerDied as died:
+                worker = None
+                self.tell("error", "worker-not-started", {"message": str(died), "restartSeconds": pause})
+            else:
+                self._take(worker)
+                self.tell("info", "worker-started", {"pid": worker.pid})
 
     def _take(self, worker: WorkerProcess) -> None:
         self._worker = worker

@@ -38,7 +38,7 @@ class AppFailed(InvalidSettings):
 
 
 class WorkerDied(Exception):
-    """The process has ended before it answered. Raised to whoever waits; never leaves the host."""
+    """The process has ended before it answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class WorkerProcess:
     ) -> "WorkerProcess":
         """Start the interpreter of an environment on an app. log: told every line that comes.
 
-        Raises AppFailed when the app cannot be indexed, and when the process ends before it has said so.
+        Raises AppFailed when the app cannot be indexed, WorkerDied when the process ends before it has said so.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -116,7 +116,7 @@ class WorkerProcess:
             ready = await _beginning(reader, log)
             if ready is None:
                 code = await child.wait()
-                raise AppFailed(f"the worker process {_end_in_words(code)} before it had indexed {app}: see above")
+                raise WorkerDied(f"the worker process {_end_in_words(code)} before it had indexed {app}")
         except BaseException:
             writer.close()
             _kill(child)
@@ -165,14 +165,12 @@ class WorkerProcess:
 
     async def _hear(self, reader: asyncio.StreamReader, log: Callable[[LogLine], None]) -> None:
         try:
-            while line := await reader.readline():
+            while line := await _line(reader):
                 said = json.loads(line)
                 if said["is"] == "log":
                     log(_log_line(said))
                 elif (future := self._waiting.get(said["id"])) and not future.done():
                     future.set_result(_answer(said))
-        except (OSError, ValueError):
-            pass  # it was killed in the middle of a line
         finally:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._child.wait(), _HANG_UP_SECONDS)
@@ -187,7 +185,7 @@ class WorkerProcess:
 
 async def _beginning(reader: asyncio.StreamReader, log: Callable[[LogLine], None]) -> Mapping[str, Any] | None:
     """What the worker says when it is ready; None if it ends before. Raises AppFailed."""
-    while line := await reader.readline():
+    while line := await _line(reader):
         said: Mapping[str, Any] = json.loads(line)
         if said["is"] == "ready":
             return said
@@ -195,6 +193,15 @@ async def _beginning(reader: asyncio.StreamReader, log: Callable[[LogLine], None
             raise AppFailed(f"{said['type']}: {said['message']}".removeprefix(": "), said["stack"])
         log(_log_line(said))
     return None
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    """The next whole line; nothing after the end, however it came: in the middle of a line, or of our sending."""
+    try:
+        line = await reader.readline()
+    except ConnectionError:
+        return b""
+    return line if line.endswith(b"\n") else b""
 
 
 def _send(writer: asyncio.StreamWriter, said: Mapping[str, Any]) -> None:

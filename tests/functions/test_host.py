@@ -263,6 +263,9 @@ async def test_a_worker_that_is_killed_is_replaced_and_its_message_comes_again(
     os.kill(first["pid"], signal.SIGKILL)
     (died,) = await host.until("worker-died")
     assert died["how"] == "was ended by signal 9"
+    # Its successor too, while it starts: no reason to give up.
+    os.kill(await host.until_found(lambda: child_of(host.process.pid)), signal.SIGKILL)
+    await host.until("worker-not-started")
     await host.until("executed", function="dying", succeeded=True)
     _, second = host.recorded("dying")
     assert (second["count"], second["body"]) == (2, "still here")
@@ -398,6 +401,12 @@ async def test_a_worker_does_not_outlive_its_host(
             await asyncio.sleep(0.05)
 
 
+def child_of(pid: int) -> int:
+    """The only child of a process, or 0."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(text[0]) if text else 0
+
+
 def _lives(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -421,6 +430,14 @@ def test_an_app_that_cannot_be_indexed_says_why(azurite: str, worker_library: Pa
     assert error["error"]["exitCode"] == 2
     assert error["error"]["message"].startswith("ModuleNotFoundError: No module named 'nowhere_to_be_found'")
     assert "No module named 'nowhere_to_be_found'" in done.stderr
+
+
+def test_a_worker_that_ends_at_once_says_so(azurite: str, worker_library: Path, tmp_path: Path) -> None:
+    app = write_app(tmp_path / "app", "os._exit(7)\n")
+    for command in ("start", "list"):
+        done = functions(command, "--app", str(app), store=azurite, folder=tmp_path, library=worker_library)
+        assert done.returncode == 2, done.stderr
+        assert "ended with code 7 before it had indexed" in done.stderr
 
 
 def test_an_app_with_nothing_to_run_is_refused(azurite: str, worker_library: Path, tmp_path: Path) -> None:
