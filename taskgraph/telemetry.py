@@ -54,6 +54,21 @@ class Marks:
 
 NO_MARKS: Final = Marks()
 
+_FIELDS: Final = (
+    "type",
+    "queue",
+    "graph",
+    "tasks",
+    "task",
+    "run",
+    "messageId",
+    "dequeueCount",
+    "outcome",
+    "ms",
+    "traceId",
+    "spanId",
+)
+
 
 def marked(body: str, traceparent: str, sent: str) -> str:
     """A message with its trace (if there is one) and the time at its head.
@@ -369,4 +384,11 @@ def say_handled(origin: Origin, seconds: float) -> None:
     """Log one line: words for who reads it, and the same as attributes of the record for programs."""
     fields = fields_of(origin, seconds)
     text = " ".join(f"{name}={value}" for name, value in fields.items())
-    HANDLED.info("handled %s", text, extra={"taskgraph": fields, **fields})
+    HANDLED.info("handled %s", text, extra=fields)
+
+
+def fields_in(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields that a record of `HANDLED` brings with it; none for any other."""
+    if record.name != HANDLED.name:
+        return {}
+    return {name: record.__dict__[name] for name in _FIELDS if name in record.__dict__}

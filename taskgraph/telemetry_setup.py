@@ -218,6 +218,8 @@ def _azure_monitor(environ: Mapping[str, str], connection: str, service_name: st
         ) from error
     from opentelemetry import metrics, trace
 
+    # The distribution's own default takes five spans a second, whatever trace they belong to.
+    sampled = {} if environ.get("OTEL_TRACES_SAMPLER", "").strip() else {"sampling_ratio": 1.0}
     try:
         configure_azure_monitor(
             connection_string=connection,
@@ -227,6 +229,7 @@ def _azure_monitor(environ: Mapping[str, str], connection: str, service_name: st
             enable_live_metrics=False,
             enable_performance_counters=False,
             instrumentation_options={name: {"enabled": False} for name in _NOT_WATCHED},
+            **sampled,
         )
     except ValueError as error:
         raise InvalidSettings(f"{CONNECTION_VARIABLE} is no connection string of Application Insights") from error

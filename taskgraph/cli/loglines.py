@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from taskgraph.errors import trail
-from taskgraph.telemetry import timestamp, trace_and_span
+from taskgraph.telemetry import fields_in, timestamp, trace_and_span
 
 
 class JsonLines(logging.Formatter):
@@ -19,15 +19,14 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
-        fields = getattr(record, "taskgraph", None)
+        fields = fields_in(record)
         made: dict[str, Any] = {
             "time": timestamp(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": "handled" if isinstance(fields, dict) else record.getMessage(),
+            "message": "handled" if fields else record.getMessage(),
+            **fields,
         }
-        if isinstance(fields, dict):
-            made |= fields
         if "traceId" not in made:
             trace, span = trace_and_span()
             if trace:

@@ -1,7 +1,11 @@
-"""A collector of OTLP over HTTP on this machine, which keeps what it is sent: for tests of what processes export."""
+"""A collector on this machine, which keeps what it is sent: for tests of what processes export.
+
+It speaks OTLP over HTTP, and as much of the ingestion of Application Insights as its exporter asks for.
+"""
 
 import contextlib
 import gzip
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,10 +25,11 @@ class Collector:
         self.bodies: list[bytes] = []
         self.spans: list[tuple[str, Span]] = []
         self.metrics: list[tuple[str, Metric]] = []
+        self.items: list[dict[str, Any]] = []  # of Application Insights
         self._lock = threading.Lock()
 
-    def take(self, path: str, body: bytes) -> None:
-        """Keep one request."""
+    def take(self, path: str, body: bytes) -> bytes:
+        """Keep one request; gives the answer."""
         with self._lock:
             self.bodies.append(body)
             if path == "/v1/traces":
@@ -35,6 +40,11 @@ class Collector:
                 for measured in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                     name = _service(measured.resource)
                     self.metrics += [(name, metric) for scope in measured.scope_metrics for metric in scope.metrics]
+            elif path.endswith("/track"):
+                items = json.loads(body)
+                self.items += items
+                return json.dumps({"itemsReceived": len(items), "itemsAccepted": len(items), "errors": []}).encode()
+        return b""
 
     def named(self, name: str) -> list[Span]:
         """Spans of one name."""
@@ -59,11 +69,12 @@ def collecting() -> Iterator[Collector]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            collector.take(self.path, body)
+            answer = collector.take(self.path, body)
             self.send_response(200)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Type", "application/json" if answer else "application/x-protobuf")
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
+            self.wfile.write(answer)
 
         def log_message(self, *words: Any) -> None:
             pass

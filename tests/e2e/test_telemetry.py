@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -234,6 +235,37 @@ def test_no_secret_and_no_payload_is_in_what_is_logged_and_exported(store: Store
     told = ended.stderr.replace(CANARY, "")  # who asks what failed is told what it said, and still no key
     assert leaks(told, store.secrets) == []
     assert [leak for body in collector.bodies for leak in leaks(body.decode("utf-8", "replace"), store.secrets)] == []
+
+
+def test_application_insights_gets_traces_numbers_and_lines_and_no_payload(collector: Collector, tmp_path: Path):
+    store = Store(f"sqlite:///{tmp_path}/store.db", {})
+    path = secret_graph(tmp_path)
+    environ = {
+        "APPLICATIONINSIGHTS_CONNECTION_STRING": f"InstrumentationKey=00000000-0000-0000-0000-000000000001;"
+        f"IngestionEndpoint={collector.url}/;LiveEndpoint={collector.url}/",
+        "APPLICATIONINSIGHTS_STATSBEAT_DISABLED_ALL": "true",
+        "PYTHONPATH": str(tmp_path),
+    }
+    words = ("run", path.name, "--id", "g", "-v", "--python", "callables")
+    ended = taskgraph(*words, store=store.words, cwd=tmp_path, **environ)
+    assert ended.returncode == 1, ended.stderr
+    by_type: dict[str, list[dict[str, Any]]] = {}
+    for item in collector.items:
+        by_type.setdefault(item["data"]["baseType"], []).append(item)
+    spans = [*by_type["RequestData"], *by_type["RemoteDependencyData"]]
+    names = [span["data"]["baseData"]["name"] for span in spans]
+    assert set(names) == {"taskgraph.submit", "taskgraph.handle", "taskgraph.commit", "taskgraph.run"}
+    runs = [
+        span["data"]["baseData"]["properties"] for span in spans if span["data"]["baseData"]["name"].endswith("run")
+    ]
+    assert {run["taskgraph.task.label"] for run in runs} == set(json.loads(path.read_text())["tasks"]), "all are kept"
+    assert len({span["tags"]["ai.operation.id"] for span in spans}) == 1
+    assert {span["tags"]["ai.cloud.role"] for span in spans} == {"taskgraph"}
+    metrics = {item["data"]["baseData"]["metrics"][0]["name"] for item in by_type["MetricData"]}
+    assert {"taskgraph.commits", "taskgraph.tasks", "taskgraph.storage.operations"} <= metrics
+    lines = [item["data"]["baseData"] for item in by_type["MessageData"]]
+    assert any(line["message"].startswith("handled type=") and line["properties"]["graph"] == "g" for line in lines)
+    assert leaks(json.dumps(collector.items), ()) == []
 
 
 def test_a_store_that_does_not_answer_is_named_without_its_key(collector: Collector, tmp_path: Path):

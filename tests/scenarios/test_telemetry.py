@@ -21,6 +21,7 @@ from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.storage.tables import Merge
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import Swept, sweep, sweep_graph
+from taskgraph.telemetry import fields_in
 from tests.bench.counting import CountedQueues, CountedTables, Counts
 from tests.measured import Measured, attributes, trace_id
 
@@ -333,7 +334,7 @@ async def test_there_is_one_line_for_each_message_also_without_telemetry(
         await asyncio.gather(*loops)
     lines = [record for record in caplog.records if record.name == "taskgraph.handled"]
     assert all(record.getMessage().startswith("handled type=") for record in lines)
-    fields = [record.__dict__["taskgraph"] for record in lines]
+    fields = [fields_in(record) for record in lines]
     seen = {(each["queue"], each["messageId"], each["dequeueCount"]) for each in fields}
     assert len(seen) == len(fields), "a message has two lines"
     assert {each["graph"] for each in fields} == {"g"}
