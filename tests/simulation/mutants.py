@@ -527,12 +527,11 @@ MUTANTS: Final = (
         "it starts before",
         _reworded(
             submission,
-            "submit",
+            "_submit",
             (
                 "    await writing.write(",
                 '    await handlers.transition(graph_id, [Start(row.columns["digest"])])\n    await writing.write(',
             ),
-            owner=world_module,
         ),
     ),
     Mutant(
