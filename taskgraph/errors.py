@@ -27,7 +27,13 @@ from typing import Final
 _PLACES_MAX: Final = 12
 
 
-def trail(error: BaseException) -> str:
+class Trail(str):
+    """What broke, and on which way: a text of its own kind, so that who listens to a log knows a bug when it comes."""
+
+    __slots__ = ()
+
+
+def trail(error: BaseException) -> Trail:
     """What broke, and on which way, for a log: without the error's own text, which may quote what a task was given."""
     found = error.__traceback__
     places: list[str] = []
@@ -35,7 +41,7 @@ def trail(error: BaseException) -> str:
         code = found.tb_frame.f_code
         places.append(f"{code.co_qualname} ({code.co_filename.rpartition('/')[2]}:{found.tb_lineno})")
         found = found.tb_next
-    return " < ".join([type(error).__name__, *reversed(places[-_PLACES_MAX:])])
+    return Trail(" < ".join([type(error).__name__, *reversed(places[-_PLACES_MAX:])]))
 
 
 class TaskgraphError(Exception):

@@ -22,7 +22,7 @@ from typing import Any, Final
 from taskgraph import schemas
 from taskgraph.consumer import Consumer
 from taskgraph.diagnosis import Severity, examine
-from taskgraph.errors import InvalidMessage
+from taskgraph.errors import InvalidMessage, Trail
 from taskgraph.executors import Executors, built_in
 from taskgraph.handlers import Handled, Handlers, KeepAlive, Taker, no_keep_alive
 from taskgraph.messages import Message, Rerun, RunTasks, UnknownVersion, parse, to_object, to_text
@@ -136,7 +136,7 @@ class NoLogs:
 
 
 class _Alarm(logging.Handler):
-    """What the consumer and the worker catch, they log: nothing with a traceback may come."""
+    """What the consumer and the worker catch, they log: nothing with a traceback, or the trail of one, may come."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -145,6 +145,8 @@ class _Alarm(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and record.exc_info[1] is not None:
             self.found.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
+        elif isinstance(record.args, tuple) and any(isinstance(each, Trail) for each in record.args):
+            self.found.append(record.getMessage())
 
 
 @dataclass
