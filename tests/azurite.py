@@ -8,6 +8,7 @@ As a command:  python -m tests.azurite -- COMMAND...   runs COMMAND with TASKGRA
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOt
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _ATTEMPTS = 3
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 class AzuriteMissing(Exception):
@@ -89,9 +91,16 @@ def _start(folder: Path) -> tuple[list[subprocess.Popen[bytes]], dict[str, int]]
                     stdout=log,
                     stderr=log,
                     start_new_session=True,  # an interrupt at the terminal must not end it before the tests have ended
+                    preexec_fn=_end_with_parent,
                 )
             )
     return processes, ports
+
+
+def _end_with_parent() -> None:
+    """In the child: be told to stop when the parent is gone, however it went (on Linux, which alone has that)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _free_ports(*kinds: str) -> dict[str, int]:

@@ -147,6 +147,7 @@ def figures(counts: dict[str, Any], tasks: int, seconds: float) -> dict[str, Any
         "commits": app["operations"].get("commit", 0) / tasks,
         "conflicts": app["sums"].get("conflicts", 0) / max(1, app["operations"].get("commit", 0)),
         "appCpuMs": app["cpu"] / tasks * 1000,
+        "hostCpuMs": counts["host"]["cpu"] / tasks * 1000,
         "messages": counts["host"]["sums"].get("messagesReceived", 0) / tasks,
     }
 
@@ -160,8 +161,9 @@ def told(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    print(f"azurite {version()}; medians; operations, commits and CPU of the app, for each task\n")
-    columns = ("cell", "tasks/s", "messages", "operations", "app", "host", "workers", "commits", "conflicts", "CPU")
+    print(f"azurite {version()}; medians; operations, commits of the app, CPU: for each task\n")
+    columns = ["cell", "tasks/s", "messages", "operations", "app", "host", "workers", "commits", "conflicts"]
+    columns += ["CPU of app", "CPU of host"]
     print(f"| {' | '.join(columns)} |")
     print("|---" * len(columns) + "|")
     for row in rows:
@@ -169,7 +171,7 @@ def show(rows: list[dict[str, Any]]) -> None:
         parts = [f"{row[f'{part}Operations']:.2f}" for part in ("app", "host", "worker")]
         print(
             f"| {row['cell']} | {spread} | {row['messages']:.2f} | {row['operations']:.2f} | {' | '.join(parts)} "
-            f"| {row['commits']:.3f} | {row['conflicts']:.1%} | {row['appCpuMs']:.2f} ms |"
+            f"| {row['commits']:.3f} | {row['conflicts']:.1%} | {row['appCpuMs']:.2f} ms | {row['hostCpuMs']:.2f} ms |"
         )
 
 
