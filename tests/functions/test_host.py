@@ -447,14 +447,6 @@ def test_an_app_with_nothing_to_run_is_refused(azurite: str, worker_library: Pat
     assert "no function that is triggered by a queue or a timer" in done.stderr
 
 
-def test_a_store_in_a_file_is_refused_with_the_way_out(worker_library: Path, tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/store.db"
-    done = functions("start", store=store, folder=tmp_path, library=worker_library)
-    assert done.returncode == 2
-    assert "taskgraph serve" in done.stderr
-    assert not (tmp_path / "store.db").exists()
-
-
 def test_a_store_that_does_not_answer_is_an_error(worker_library: Path, tmp_path: Path) -> None:
     nobody = "http://127.0.0.1:9/devstoreaccount1"
     store = "AccountName=devstoreaccount1;AccountKey=AAAA;" + "".join(
@@ -491,15 +483,6 @@ def test_the_shipped_app_is_found_and_listed(worker_library: Path, tmp_path: Pat
     done = functions("list", store="", folder=tmp_path, library=worker_library)
     assert done.returncode == 0, done.stderr
     assert "tunused-events-poison" in done.stdout
-
-
-@pytest.mark.parametrize("missing", ["function_app.py", "host.json"])
-def test_a_folder_that_is_no_app_is_refused(missing: str, worker_library: Path, tmp_path: Path) -> None:
-    app = write_app(tmp_path / "app", ENCODED)
-    (app / missing).unlink()
-    done = functions("list", "--app", str(app), store="", folder=tmp_path, library=worker_library)
-    assert done.returncode == 2
-    assert missing in done.stderr
 
 
 class _StopsWhileItReceives:
