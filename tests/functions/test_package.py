@@ -58,6 +58,14 @@ class Package:
         return self.folder / str(script.SITE_PACKAGES)
 
     @property
+    def clone(self) -> Path:
+        """What it was made from: others may have committed since."""
+        return self.zip.parents[1]
+
+    def source(self, path: str) -> bytes:
+        return (self.clone / path).read_bytes()
+
+    @property
     def names(self) -> list[str]:
         with zipfile.ZipFile(self.zip) as archive:
             return archive.namelist()
@@ -71,15 +79,15 @@ def plain_environment(**more: str) -> dict[str, str]:
     return {**kept, **more}
 
 
-def cloned(folder: Path) -> Path:
+def cloned(source: Path, folder: Path) -> Path:
     """What is committed, elsewhere."""
-    subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(folder)], check=True)
+    subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(source), str(folder)], check=True)
     return folder
 
 
 @pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    return cloned(tmp_path / "taskgraph")
+def clone(package: Package, tmp_path: Path) -> Path:
+    return cloned(package.clone, tmp_path / "taskgraph")
 
 
 def run(clone: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -106,7 +114,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
         if not done.exists():
             shutil.rmtree(home, ignore_errors=True)  # of a process that failed to make it
             home.mkdir()
-            made = run(cloned(home / "taskgraph"), "--json")
+            made = run(cloned(ROOT, home / "taskgraph"), "--json")
             assert made.returncode == 0, made.stderr
             with zipfile.ZipFile(json.loads(made.stdout)["zip"]) as archive:
                 archive.extractall(home / "unpacked")
@@ -130,17 +138,13 @@ def test_its_entries(package: Package) -> None:
     assert {name.partition("/")[0] for name in names if "/" in name} == {".python_packages"}
     assert all(name.startswith(f"{script.SITE_PACKAGES}/") for name in names if "/" in name)
     for name in ("function_app.py", "host.json"):
-        assert (package.folder / name).read_bytes() == committed(f"deploy/{name}")
+        assert (package.folder / name).read_bytes() == package.source(f"deploy/{name}")
     with zipfile.ZipFile(package.zip) as archive:
         assert {(entry.date_time, entry.external_attr) for entry in archive.infolist()} == {
             (script.ZIP_TIME, script.ZIP_MODE)
         }
     for kind in ("task-graph", "extension"):
         assert (package.site / "taskgraph" / "schemas" / f"{kind}.json").is_file()
-
-
-def committed(path: str) -> bytes:
-    return subprocess.run(["git", "show", f"HEAD:{path}"], cwd=ROOT, capture_output=True, check=True).stdout
 
 
 def test_nothing_is_in_it_that_should_not_be(package: Package) -> None:
@@ -169,7 +173,7 @@ def test_no_key_and_no_path_of_this_machine_is_in_it(package: Package) -> None:
 
 
 def test_what_is_installed_is_what_is_pinned(package: Package) -> None:
-    pins = script.read_pins(committed("deploy/requirements.txt").decode())
+    pins = script.read_pins(package.source("deploy/requirements.txt").decode())
     installed: dict[str, str] = {}
     for folder in package.site.glob("*.dist-info"):
         name, _, version = folder.name.removesuffix(".dist-info").rpartition("-")
@@ -184,7 +188,7 @@ def test_what_is_installed_is_what_is_pinned(package: Package) -> None:
 def test_a_build_in_azure_would_find_the_same(package: Package) -> None:
     """Its requirements.txt names every pin, and the wheel that lies beside it."""
     *pins, wheel = (package.folder / "requirements.txt").read_text("utf-8").splitlines()
-    assert "\n".join(pins) + "\n" == committed("deploy/requirements.txt").decode()
+    assert "\n".join(pins) + "\n" == package.source("deploy/requirements.txt").decode()
     assert wheel == f"./{package.told['wheel']}"
     with zipfile.ZipFile(package.folder / wheel) as archive:
         inside = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
