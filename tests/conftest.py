@@ -104,7 +104,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 @pytest.fixture(autouse=True)
 def loggers_as_before() -> Iterator[None]:
     """A command that ran in this process leaves its voice on the loggers; the next test must not hear it."""
-    loggers = [logging.getLogger(name) for name in ("taskgraph", "azure")]
+    loggers = [logging.getLogger(name) for name in ("taskgraph", "azure", "opentelemetry")]
     before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
     yield
     for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
