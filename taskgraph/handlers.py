@@ -291,9 +291,9 @@ class Handlers:
             self.counters.stale += answer.outcome is Outcome.STALE
             self.counters.refused += answer.outcome is Outcome.REFUSED
         if self.telemetry.enabled:
-            self._measure(decision)
+            self._measure(graph_id, decision)
 
-    def _measure(self, decision: Decision) -> None:
+    def _measure(self, graph_id: str, decision: Decision) -> None:
         """Say what became of tasks, and of the graph, in numbers."""
         again = {effect.task_id for effect in decision.effects if isinstance(effect, Dispatch | Started)}
         counts = Counter(filter(None, (_became(answer, again) for answer in decision.answers)))
@@ -301,7 +301,7 @@ class Handlers:
             self.telemetry.tasks(outcome, count)
         for change in decision.changes:
             if change.key == GRAPH and isinstance(change, Merge) and (state := change.columns.get("state")):
-                self.telemetry.graph_state(str(state))
+                self.telemetry.graph_state(graph_id, str(state))
 
     async def emit(
         self,

@@ -335,7 +335,7 @@ class Telemetry:
     def dispatched(self, target: str, count: int) -> None:
         """So many tasks were offered to the workers of a target."""
 
-    def graph_state(self, state: str) -> None:
+    def graph_state(self, graph_id: str, state: str) -> None:
         """A graph went into this state."""
 
     def swept(self, seconds: float, repairs: Mapping[str, int]) -> None:

@@ -212,7 +212,7 @@ class OpenTelemetry(Telemetry):
         """Link what is open to a trace that it is not part of."""
         own, other = at.traceparent[3:35], traceparent[3:35]
         context = _context_of(traceparent)
-        if own != other and other not in at.linked and context is not None and at.span is not None:
+        if own != other and other not in at.linked and context is not None and _is_open(at):
             at.linked.add(other)
             at.span.add_link(context)
 
@@ -384,8 +384,10 @@ class OpenTelemetry(Telemetry):
         """See Telemetry."""
         self._counters["taskgraph.dispatched"].add(count, {_TARGET: target})
 
-    def graph_state(self, state: str) -> None:
+    def graph_state(self, graph_id: str, state: str) -> None:
         """See Telemetry."""
+        if (at := here(graph_id)) is not None and _is_open(at):
+            at.span.add_event("taskgraph.graph", {"taskgraph.state": state})
         self._counters["taskgraph.graphs"].add(1, {"taskgraph.state": state})
 
     def swept(self, seconds: float, repairs: Mapping[str, int]) -> None:
@@ -421,6 +423,11 @@ class OpenTelemetry(Telemetry):
     def _mark(self, body: str, sent: str) -> str:
         _, graph_id = graph_in(body)
         return marked(body, self.cause(graph_id), sent) if graph_id else body
+
+
+def _is_open(at: Here) -> bool:
+    """Whether more can be said of a span: results are reported after the end of their run."""
+    return at.span is not None and at.span.is_recording()
 
 
 # --- ports -----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from taskgraph.app import open_app
 from taskgraph.cli.common import read_graph
 from taskgraph.settings import read_settings
 from taskgraph.submission import submit
+from taskgraph.telemetry_otel import SPANS
 from tests.e2e.collector import Collector, attributes, collecting
 from tests.e2e.processes import started, taskgraph, until
 
@@ -227,6 +228,7 @@ def test_no_secret_and_no_payload_is_in_what_is_logged_and_exported(store: Store
     lines = [json.loads(line) for line in logs["serve"].splitlines()]
     assert {line["level"] for line in lines} >= {"debug", "info", "warning"}
     assert {line["outcome"] for line in lines if line["logger"] == "taskgraph.handled"} >= {"handled", "poison"}
+    assert {span.name for _, span in collector.spans} <= set(SPANS), "of no library, with the addresses that it asks"
     spans = collector.named("taskgraph.run")
     assert {attributes(span)["taskgraph.outcome"] for span in spans} >= {"completed", "failed", "exception"}
     assert {attributes(span)["taskgraph.task.label"] for span in spans} >= {"good", "broken", "no-program", "no-folder"}

@@ -99,6 +99,8 @@ async def test_one_trace_goes_from_the_submission_to_the_end_of_every_task(setti
         if attributes(span)["taskgraph.task.label"] == "again"
     }
     assert outcomes == {0: "failed", 1: "completed"}
+    events = [(event.name, dict(event.attributes or {})) for span in measured.spans for event in span.events]
+    assert ("taskgraph.graph", {"taskgraph.state": "finished"}) in events
     handled = measured.named("taskgraph.handle")
     assert sum(attributes(span)["messaging.batch.message_count"] for span in handled) > 0
     task_ids = {attributes(span)["taskgraph.task.id"] for span in runs}
