@@ -37,13 +37,7 @@ class Store:
     secrets: tuple[str, ...] = ()
 
 
-@pytest.fixture(
-    params=[
-        "embedded",
-        pytest.param("key", marks=pytest.mark.azurite),
-        pytest.param("signature", marks=[pytest.mark.azurite, pytest.mark.slow]),
-    ]
-)
+@pytest.fixture(params=["embedded", *(pytest.param(name, marks=pytest.mark.azurite) for name in ("key", "signature"))])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "embedded":
         return Store(f"sqlite:///{tmp_path}/store.db", {})
@@ -160,12 +154,7 @@ POISON = [
     f'{{"version":1,"type":"rerun","graph":"g","task":"{CANARY}","run":0}}',
     f'{{"version":1,"type":"rerun","graph":"g","task":"QgD17VkeQMyP5X813MtLNw","run":0,"reason":["{CANARY}"]}}',
     f'{{"version":"{CANARY}","type":"rerun"}}',
-    f'{{"version":99,"type":"rerun","graph":"g","note":"{CANARY}"}}',
     f'{{"traceparent":"{CANARY}","sent":"{CANARY}","version":1,"type":"add-tasks","graph":"g","request":"{CANARY} "}}',
-    (
-        '{"version":1,"type":"task-failed","graph":"gone","tasks":[{"task":"QgD17VkeQMyP5X813MtLNw","run":0,"claim":"c",'
-        f'"ended":"2030-01-31T12:00:00Z","resolution":{{"failed":true,"reason":"{CANARY}-reason","{CANARY}":1}}}}]}}'
-    ),
     (
         '{"version":1,"type":"task-completed","graph":"g","tasks":[{"task":"QgD17VkeQMyP5X813MtLNw","run":0,"claim":"c",'
         f'"ended":"{CANARY}","resolution":{{"failed":false}}}}]}}'
@@ -174,6 +163,16 @@ POISON = [
     f'{{"{CANARY}":1,"{CANARY}":2}}',
     "{" + f'"{CANARY}":' * 200,
 ]
+
+
+LASTING = [
+    f'{{"version":99,"type":"rerun","graph":"g","note":"{CANARY}"}}',
+    (
+        '{"version":1,"type":"task-failed","graph":"gone","tasks":[{"task":"QgD17VkeQMyP5X813MtLNw","run":0,"claim":"c",'
+        f'"ended":"2030-01-31T12:00:00Z","resolution":{{"failed":true,"reason":"{CANARY}-reason","{CANARY}":1}}}}]}}'
+    ),
+]
+"""Those that stay on the queue for a while: for a newer version, and to be tried again."""
 
 
 async def put(store: Store, cwd: Path, events: list[str], work: list[str]) -> None:
@@ -218,8 +217,12 @@ def test_no_secret_and_no_payload_is_in_what_is_logged_and_exported(store: Store
         ended = taskgraph("submit", "-vv", path.name, "--id", "g", "--wait", **words, **environ, timeout_seconds=90)
         assert ended.returncode == 1, ended.stderr
         until(lambda: "is given back" in (tmp_path / "worker.log").read_text(), what="a task that nobody can run")
-        aside = len(POISON) + len(work) - 2  # one is of a newer version, and one is tried again and again
+        asyncio.run(put(store, tmp_path, LASTING, []))
+        aside = len(POISON) + len(work)
         until(lambda: asyncio.run(put_aside(store, tmp_path)) >= aside, what="messages set aside")
+        for outcome in ("newer-version", "failed"):
+            seen = f'"outcome":"{outcome}"'
+            until(lambda seen=seen: seen in (tmp_path / "serve.log").read_text(), what=seen)
         for child in (serve, worker):
             child.terminate()
         for child in (serve, worker):
@@ -227,7 +230,12 @@ def test_no_secret_and_no_payload_is_in_what_is_logged_and_exported(store: Store
     logs = {name: (tmp_path / f"{name}.log").read_text() for name in ("serve", "worker")}
     lines = [json.loads(line) for line in logs["serve"].splitlines()]
     assert {line["level"] for line in lines} >= {"debug", "info", "warning"}
-    assert {line["outcome"] for line in lines if line["logger"] == "taskgraph.handled"} >= {"handled", "poison"}
+    assert {line["outcome"] for line in lines if line["logger"] == "taskgraph.handled"} >= {
+        "handled",
+        "poison",
+        "newer-version",
+        "failed",
+    }
     assert {span.name for _, span in collector.spans} <= set(SPANS), "of no library, with the addresses that it asks"
     spans = collector.named("taskgraph.run")
     assert {attributes(span)["taskgraph.outcome"] for span in spans} >= {"completed", "failed", "exception"}
