@@ -196,6 +196,8 @@ class Consumer:
         the host has it by, and acknowledges itself. alone: wait for nobody, and share nothing. Raises StorageError:
         then it may have been handled, and handing it in again is harmless.
         """
+        if source is not None and self.handlers.telemetry.enabled:
+            self.handlers.telemetry.received(source, self.handlers.clock.now())  # no queue of ours has seen it
         told: asyncio.Future[Handled] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(message, told=told, source=source)
         if alone:

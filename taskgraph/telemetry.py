@@ -20,7 +20,7 @@ from typing import Any, Final
 from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.storage.logs import Logs
-from taskgraph.storage.queues import Queues
+from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Tables
 
 HANDLED: Final = logging.getLogger("taskgraph.handled")
@@ -323,6 +323,9 @@ class Telemetry:
         """The run is over: `completed`, `failed`, `exception`, `broken`, `lost`, `handed-back`."""
 
     # --- counts
+
+    def received(self, delivery: Delivery, now: datetime) -> None:
+        """A message was received: how old it is, where it says that."""
 
     def message(self, origin: Origin, seconds: float) -> None:
         """A message was handled, or was not: one line, and one more in the metrics."""

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, TypeVar, cast
 
 from opentelemetry import trace
@@ -369,8 +370,8 @@ class OpenTelemetry(Telemetry):
         self._counters["taskgraph.messages"].add(1, attributes)
         super().message(origin, seconds)
 
-    def received(self, delivery: Delivery, now: Any) -> None:
-        """A message was received: how old it is, where it says that."""
+    def received(self, delivery: Delivery, now: datetime) -> None:
+        """See Telemetry."""
         age = seconds_since(marks_of(delivery.body).sent, now)
         if age is not None:
             kind, _ = graph_in(delivery.body)

@@ -14,10 +14,11 @@ from taskgraph.app import App, open_app
 from taskgraph.clock import SystemClock
 from taskgraph.documents import document_from_object
 from taskgraph.executors import built_in
-from taskgraph.messages import Rerun
+from taskgraph.messages import Rerun, parse
 from taskgraph.model import GRAPH, GraphState, task_id_of
 from taskgraph.service import run_graph, serve, wait_for_end, work
 from taskgraph.settings import StoreSettings, read_settings
+from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Merge
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import Swept, sweep, sweep_graph
@@ -347,3 +348,27 @@ async def test_there_is_one_line_for_each_message_also_without_telemetry(
     assert (failed["task"], failed["run"]) == (task_id_of("g", "again"), 0)
     assert all(each["ms"] >= 0 for each in fields)
     assert not any("traceId" in each for each in fields)
+
+
+async def test_a_message_that_a_host_hands_in_is_traced_timed_and_said(
+    settings: StoreSettings, caplog: pytest.LogCaptureFixture
+):
+    """As a function app does: the host has the message from the queue, and acknowledges it."""
+    caplog.set_level(logging.INFO, "taskgraph.handled")
+    measured = Measured()
+    async with open_app(settings, telemetry=measured.telemetry()) as app:
+        await submit(app.handlers, "g", document_from_object({"tasks": {"a": {"task": {}}}}))
+        with app.handlers.telemetry.asking("rerun", "g"):
+            await app.handlers.tell([Rerun("g", task_id_of("g", "a"), 0)])
+        (delivery,) = await app.queues.receive(app.handlers.names.events, lease_seconds=30)
+        host = Delivery(delivery.queue, "of-the-host", "", delivery.body, 2)
+        before = measured.counts("taskgraph.message.age")[()]
+        handled = await app.consumer().hand_in(parse(host.body), host)
+        assert measured.counts("taskgraph.message.age")[()] == before + 1
+    assert handled.error is None
+    (asked,), (span,) = measured.named("taskgraph.rerun"), measured.named("taskgraph.handle")
+    assert trace_id(span) == trace_id(asked)
+    (record,) = [each for each in caplog.records if each.name == "taskgraph.handled"]
+    fields = fields_in(record)
+    assert (fields["messageId"], fields["dequeueCount"], fields["type"]) == ("of-the-host", 2, "rerun")
+    assert fields["traceId"] == f"{trace_id(asked):032x}"
