@@ -65,7 +65,7 @@ def blocking(folder: Path) -> str:
 def test_version_and_help_are_quick(tg: Run) -> None:
     began = time.monotonic()
     version = tg("--version")
-    assert version.stdout == "taskgraph 0.2.0\n"
+    assert version.stdout == "taskgraph 0.3.0\n"
     assert time.monotonic() - began < 3  # a generous bound for a busy machine; 0.3 s on an idle one
     for words in ((), ("run",), ("poison",), ("poison", "replay"), ("logs",)):
         shown = tg(*words, "--help")
