@@ -33,7 +33,7 @@ _QUEUE_NAME_CHARS_MAX: Final = 63
 _OVERRIDES: Final = "AzureFunctionsJobHost__extensions__queues__"  # how a setting overrides a value of host.json
 _LEVELS: Final = ("trace", "debug", "information", "warning", "error", "critical", "none")
 _PLACEHOLDER: Final = re.compile(r"%([^%]+)%")
-_SPAN: Final = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d+))?")
+_SPAN: Final = re.compile(r"(?:(\d{1,8})\.)?(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?")
 
 
 # --- host.json -------------------------------------------------------------------------------------------------

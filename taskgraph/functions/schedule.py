@@ -16,7 +16,7 @@ from taskgraph.errors import InvalidSettings
 _NAMES: Final = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat"
 _FIELD: Final = re.compile(rf"(?i)(?:\*|(?:\d+|{_NAMES})(?:-(?:\d+|{_NAMES}))?)(?:/\d+)?")
 _SUNDAY_AS_SEVEN: Final = re.compile(r"(?<!/)7")
-_INTERVAL: Final = re.compile(r"(?:(?P<days>\d+)\.)?(?P<hours>\d{1,2}):(?P<minutes>\d{2}):(?P<seconds>\d{2})")
+_INTERVAL: Final = re.compile(r"(?:(?P<days>\d{1,8})\.)?(?P<hours>\d{1,2}):(?P<minutes>\d{2}):(?P<seconds>\d{2})")
 
 
 class Schedule:
