@@ -184,8 +184,10 @@ class Worker:
                 if self._room() <= 0:
                     self._freed.clear()
                     freed = asyncio.ensure_future(self._freed.wait())
-                    await asyncio.wait((freed, stopped), return_when=asyncio.FIRST_COMPLETED)
-                    freed.cancel()
+                    try:
+                        await asyncio.wait((freed, stopped), return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        freed.cancel()
                     continue
                 ticket = self._wakeup.ticket(*queues)
                 try:

@@ -10,7 +10,15 @@ import pytest
 
 from taskgraph.app import App
 from taskgraph.consumer import Consumer
-from taskgraph.errors import IntegrityError, InvalidSettings, NotFound, StorageUnavailable
+from taskgraph.errors import (
+    Conflict,
+    IntegrityError,
+    InvalidSettings,
+    NotFound,
+    StorageError,
+    StorageUnavailable,
+    Unclear,
+)
 from taskgraph.functions import Door, read_bindings
 from taskgraph.functions.bindings import SWEEP_VARIABLE, Trigger
 from taskgraph.handlers import Handlers
@@ -27,11 +35,11 @@ CONNECTION = {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
 
 
 class StageDoor(Door):
-    """A door into a stage. tables: to be used instead of the stage's own."""
+    """A door into a stage. tables, queues: to be used instead of the stage's own."""
 
-    def __init__(self, stage: Stage, *, tables: Any = None, **environ: str) -> None:
+    def __init__(self, stage: Stage, *, tables: Any = None, queues: Any = None, **environ: str) -> None:
         super().__init__(CONNECTION | environ)
-        tables, queues = tables or stage.tables, stage.queues
+        tables, queues = tables or stage.tables, queues or stage.queues
         handlers = Handlers(Records(tables, stage.clock), queues, stage.clock, stage.names)
         poison = Poison(tables, queues, stage.clock, stage.names)
         settings = StoreSettings(path=Path("unused.db"))
@@ -147,15 +155,19 @@ async def test_what_the_host_gives_up_without_a_word_is_written_down(stage: Stag
     assert "gave it up" in reason
 
 
-async def test_storage_that_does_not_answer_costs_no_attempt(local: Stage) -> None:
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [(StorageUnavailable("no answer"), 10), (Unclear("no answer came back"), 10), (Conflict("others were first"), 1)],
+)
+async def test_what_is_nobodys_fault_costs_no_attempt(local: Stage, error: StorageError, seconds: float) -> None:
     """The tables fail and the queues do not: the message is sent again for later, and its first copy acknowledged."""
     await local.submit(graph({"a": []}))
     body = to_text(local.completed(await local.claim("a")))
-    door = StageDoor(local, tables=Failing(local.tables))
+    door = StageDoor(local, tables=Failing(local.tables, error))
     await door.handle(QUEUE, "m1", body, 1)
     assert await local.states() == {"a": "running"}
     assert await poison_rows(local) == []
-    local.clock.advance(11)
+    local.clock.advance(seconds + 1)
     (again,) = await local.queues.receive(local.names.events, lease_seconds=1)
     assert again.body == body
     await StageDoor(local).handle(QUEUE, again.id, again.body, again.dequeue_count)
@@ -163,16 +175,41 @@ async def test_storage_that_does_not_answer_costs_no_attempt(local: Stage) -> No
 
 
 class Failing:
-    """Tables that do not answer."""
+    """A port whose calls fail, but for those that are named."""
 
-    def __init__(self, tables: Any) -> None:
-        self._tables = tables
+    def __init__(self, port: Any, error: Exception, *, but: tuple[str, ...] = ()) -> None:
+        self._port = port
+        self._error = error
+        self._but = but
 
     def __getattr__(self, name: str) -> Any:
         async def fail(*_: Any, **__: Any) -> Any:
-            raise StorageUnavailable("the tables do not answer")
+            raise self._error
 
-        return fail if name in ("get", "query", "commit") else getattr(self._tables, name)
+        return getattr(self._port, name) if name in (*self._but, "changes_max") else fail
+
+
+async def test_where_nothing_can_be_sent_the_host_keeps_the_message_and_is_held_up(local: Stage) -> None:
+    """Neither tables nor queues answer: five calls must not be over before anything could have changed."""
+    gone = StorageUnavailable("no answer")
+    door = StageDoor(local, tables=Failing(local.tables, gone), queues=Failing(local.queues, gone))
+    before = local.clock.monotonic()
+    for count in range(1, 6):
+        with pytest.raises(StorageUnavailable):
+            await door.handle(QUEUE, "m1", to_text(Rerun("g", local.task_id("a"), 0)), count)
+    assert local.clock.monotonic() - before >= 1 + 2 + 4 + 8 + 8
+    with pytest.raises(StorageUnavailable):  # nor is poison lost that cannot be written down
+        await door.handle(QUEUE, "m2", "no message", 1)
+
+
+async def test_a_reason_that_cannot_be_written_down_hides_no_failure(local: Stage) -> None:
+    door = StageDoor(local)
+    app, _ = await door._opened()
+    gone = Failing(local.tables, StorageUnavailable("no answer"))
+    app.poison._tables = gone
+    with pytest.raises(NotFound):
+        await door.handle(QUEUE, "m1", to_text(AddTasks("nobody-knows-it", "r")), 1)
+    assert await poison_rows(local) == []
 
 
 async def test_what_nobody_foresaw_is_raised_without_its_words(

@@ -76,6 +76,21 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_lead.py", "tests/scenarios/test_poison_and_consumer.py"),
     ),
     Place(
+        ("taskgraph.functions.door",),
+        "the function app's door: its host acknowledges and gives back, and no host of functions is played here",
+        ("tests/scenarios/test_door.py",),
+    ),
+    Place(
+        ("taskgraph.functions.host", "taskgraph.functions.worker_process"),
+        "the small Functions host: queues that are polled for an app in a process of its own",
+        ("tests/functions/test_host_troubles.py",),
+    ),
+    Place(
+        ("taskgraph.telemetry_otel",),
+        "telemetry: it passes on whatever it measures, and nothing is measured here",
+        ("tests/unit/test_telemetry.py", "tests/scenarios/test_telemetry.py"),
+    ),
+    Place(
         ("taskgraph.executors.",),
         "code and commands of users: what is caught there is theirs, and no storage is called",
         ("tests/unit/test_executors_callables.py", "tests/unit/test_executors_command.py"),
