@@ -22,7 +22,7 @@ from taskgraph.cli.common import Session, set_up_logging
 from taskgraph.cli.loglines import JsonLines
 from taskgraph.cli.output import Output
 from taskgraph.clock import SystemClock
-from taskgraph.errors import InvalidSettings, trail
+from taskgraph.errors import InvalidSettings, StorageUnavailable, trail
 from taskgraph.messages import EVENT_TYPES, AddTasks, Rerun, RunTasks, TaskCompleted, TaskResult, parse, to_text
 from taskgraph.model import task_id_of
 from taskgraph.poison import origin_of
@@ -186,6 +186,18 @@ def test_an_error_of_who_asks_is_told_by_its_type_alone():
     assert attributes(span)["error.type"] == "ValueError"
     assert not span.status.is_ok
     assert "canary" not in span.to_json()
+
+
+async def test_a_receive_that_fails_is_counted_and_raised():
+    class Gone:
+        async def receive(self, queue: str, **_: Any) -> Any:
+            raise StorageUnavailable("no answer")
+
+    measured = Measured()
+    queues = measured.telemetry().queues(Gone(), SystemClock())  # type: ignore[arg-type]
+    with pytest.raises(StorageUnavailable):
+        await queues.receive("q", lease_seconds=1)
+    assert measured.counts("taskgraph.storage.operations", "taskgraph.outcome") == {"unavailable": 1}
 
 
 # --- lines -----------------------------------------------------------------------------------------------------
