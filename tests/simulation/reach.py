@@ -44,13 +44,14 @@ ELSEWHERE: Final = (
     Place(
         ("taskgraph.storage.azure",),
         "the cloud's adapters: errors of the SDK, which no simulated store raises",
-        ("tests/unit/test_storage_azure.py", "tests/contract"),
+        ("tests/unit/test_storage_azure.py", "tests/unit/test_storage_azure_thin.py", "tests/contract"),
     ),
     Place(
         ("taskgraph.storage.embedded", "taskgraph.storage.checks"),
         "the adapter of SQLite and files: errors of SQLite and of the system",
         (
             "tests/unit/test_storage_embedded.py",
+            "tests/unit/test_storage_embedded_turns.py",
             "tests/unit/test_storage_checks.py",
             "tests/contract",
             "tests/simulation/test_reach_elsewhere.py",
@@ -61,7 +62,7 @@ ELSEWHERE: Final = (
             "taskgraph.worker Worker._go_on",
             "taskgraph.worker Worker._tell_others",
             "taskgraph.worker Worker._pull_all",
-            "taskgraph.worker Worker._mind",
+            "taskgraph.worker Worker._mind:",
             "taskgraph.worker Worker._occupy",
             "taskgraph.worker Worker._report_all",
             "taskgraph.worker Worker._send_and_let_go",
