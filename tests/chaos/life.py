@@ -97,7 +97,23 @@ class Life:
         await self.store.close()
 
     async def live(self) -> None:
-        """Submit, extend, and go on until the graph is at rest. Raises Killed; TimeoutError if it never is."""
+        """Submit, extend, and go on until the graph is at rest. Raises Killed; TimeoutError if it never is.
+
+        Whatever part of it dies, all of it does: one that waits for another would never hear of it.
+        """
+        living = asyncio.ensure_future(self._live())
+        dead = asyncio.ensure_future(self.transport.dead.wait())
+        try:
+            await asyncio.wait((living, dead), return_when=asyncio.FIRST_COMPLETED)
+            if not living.done():
+                raise Killed("in a task of its own")
+            await living
+        finally:
+            dead.cancel()
+            living.cancel()
+            await asyncio.wait((living,))
+
+    async def _live(self) -> None:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await self._until_done(self._submit)
             if self.story.extension is not None:

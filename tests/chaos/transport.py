@@ -110,6 +110,7 @@ class FaultyTransport(AsyncHttpTransport[Any, Any]):
         self._die = die
         self._rng = random.Random(f"{self._plan.seed}")
         self._death: BaseException | None = None
+        self.dead = asyncio.Event()
         self._record = -1
         if self._plan.record:
             self._record = os.open(self._plan.record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -211,6 +212,7 @@ class FaultyTransport(AsyncHttpTransport[Any, Any]):
             self._die(name)
         except BaseException as death:
             self._death = death
+            self.dead.set()
             raise
 
     def _remember(self, method: str, path: str, status: int, answered: bytes) -> None:

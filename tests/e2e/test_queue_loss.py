@@ -14,7 +14,7 @@ LAYERS, WIDTH = 10, 100
 TASKS = {
     f"t{layer}-{number}": {
         "requires": [f"t{layer - 1}-{(number + step) % WIDTH}" for step in (0, 1, 7)] if layer else [],
-        "task": {"executor": "sleep", "payload": {"seconds": 0.05}},  # so that the drill finds it in mid-run
+        "task": {"executor": "sleep", "payload": {"seconds": 0.2}},  # so that the drill finds it in mid-run
     }
     for layer in range(LAYERS)
     for number in range(WIDTH)
