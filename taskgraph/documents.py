@@ -24,9 +24,9 @@ from typing import Any, Final, Literal
 from taskgraph import digraph, jsontext, limits, schemas
 from taskgraph.errors import InvalidGraph, InvalidInput, Problem
 from taskgraph.findings import PROBLEMS_MAX, Report, nearest
-from taskgraph.form import COMMAND_KEYS, SUBS, SUBS_PREFIX, TASK_KEYS, explain, is_label, node_is_plain
+from taskgraph.form import COMMAND_KEYS, SUBS, SUBS_PREFIX, TASK_KEYS, explain, is_label, named, node_is_plain
 from taskgraph.jsontext import Path, canonical_json, pointer, show, utf16_units
-from taskgraph.model import GraphDocument, TaskNode
+from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, When
 
 __all__ = [
     "BUILT_IN_EXECUTORS",
@@ -232,6 +232,7 @@ def _document(obj: Any, kind: Kind, report: Report) -> GraphDocument:
         once = dict(zip(labels, labels, strict=True))  # the parser makes a text of its own for each mention of a label
         known = _check_labels(tasks, report)
         requirements: dict[str, Sequence[str]] = {}
+        policy = obj.get("failurePolicy", FailurePolicy.BLOCK) if kind == "graph" else FailurePolicy.CONTINUE
         wrong = 0
         for label, node in tasks.items():
             if not node_is_plain(node, known):
@@ -242,13 +243,17 @@ def _document(obj: Any, kind: Kind, report: Report) -> GraphDocument:
                     report.more(1)
             if not isinstance(node, dict):
                 continue
-            requirements[label] = _check_requires(label, node.get("requires"), labels, kind, report)
+            wanted, optional = named(node.get("requires", ()))
+            requirements[label] = _check_requires(label, wanted, labels, kind, report)
+            if "when" in node or optional:
+                _check_condition(label, node, optional, policy, report)
             task = node.get("task")
             if isinstance(task, dict):
                 _check_definition(label, task, labels, kind, report)
                 if not report.count:
-                    requires = tuple([once.get(required, required) for required in node.get("requires", ())])
-                    nodes[label] = TaskNode(label, requires, int(node.get("reruns", 0)), task)
+                    requires = tuple([once.get(required, required) for required in wanted])
+                    when = str(node.get("when", When.ALL_COMPLETED))
+                    nodes[label] = TaskNode(label, requires, int(node.get("reruns", 0)), task, when, optional)
                     requirements[label] = requires
                     tasks[label] = None  # the node takes its place: a large document is not kept twice
         _check_cycles(tasks, nodes, requirements, report)
@@ -257,7 +262,7 @@ def _document(obj: Any, kind: Kind, report: Report) -> GraphDocument:
     report.raise_if_any()
     if kind == "extension":
         return GraphDocument(nodes)
-    return GraphDocument(nodes, obj.get("routing", ""), obj.get("metadata", {}), obj.get("tags", {}))
+    return GraphDocument(nodes, obj.get("routing", ""), obj.get("metadata", {}), obj.get("tags", {}), str(policy))
 
 
 @functools.cache
@@ -342,6 +347,41 @@ def _check_requires(label: str, requires: Any, labels: AbstractSet[str], kind: K
             )
         seen[required] = None
     return [required for required in seen if required in labels and required != label]
+
+
+def _check_condition(
+    label: str, node: Mapping[str, Any], optional: AbstractSet[str], policy: object, report: Report
+) -> None:
+    """Conditions where nobody would ever tell how a requirement failed, and those that nothing can meet."""
+    when, requires = node.get("when", When.ALL_COMPLETED), node.get("requires")
+    conditional = when != When.ALL_COMPLETED
+    if not conditional and not optional:
+        return
+    path: Path = ("tasks", label, "when" if conditional else "requires")
+    if policy != FailurePolicy.CONTINUE:
+        what = f"`when: {show(when)}`" if conditional else "optional requirements"
+        report.add(
+            path,
+            "needs-continue",
+            f"{show(label)} has {what}, which needs failurePolicy: continue; under {show(policy)} it would wait for "
+            "ever for a requirement that failed.",
+            'Add "failurePolicy": "continue" to the document, or remove the condition.',
+        )
+    elif conditional and not requires:
+        report.add(
+            path,
+            "needless-condition",
+            f"{show(label)} has `when: {show(when)}` and requires nothing.",
+            "Name what it waits for in `requires`, or remove `when`.",
+        )
+    elif when == When.ANY_FAILED and isinstance(requires, list) and len(optional) == len(requires):
+        report.add(
+            path,
+            "needless-condition",
+            f"{show(label)} runs when a requirement failed, and all of its requirements are optional: their failing "
+            "does not matter, so it would never run.",
+            "Let at least one requirement not be optional.",
+        )
 
 
 def _check_definition(label: str, task: dict[str, Any], labels: AbstractSet[str], kind: Kind, report: Report) -> None:
@@ -445,7 +485,7 @@ def _check_cycles(
             report.more(1)
             continue
         first, second = cycle[0], cycle[1]
-        index = (nodes[first].requires if first in nodes else tasks[first]["requires"]).index(second)
+        index = (nodes[first].requires if first in nodes else named(tasks[first]["requires"])[0]).index(second)
         shown = [show(label) for label in (*cycle, first)]
         if len(shown) > _CYCLE_LABELS_SHOWN:
             left = len(shown) - _CYCLE_LABELS_SHOWN
@@ -517,7 +557,11 @@ def node_digest(node: TaskNode) -> str:
     """32 hexadecimal digits, equal for nodes that mean the same: defaults filled in, order of requires aside."""
     task = {"routing": "", "target": DEFAULT_TARGET, **node.task}
     requires = sorted(set(node.requires)) if len(node.requires) > 1 else list(node.requires)
-    normal = {"label": node.label, "requires": requires, "reruns": node.reruns, "task": task}
+    normal: dict[str, Any] = {"label": node.label, "requires": requires, "reruns": node.reruns, "task": task}
+    if node.when != When.ALL_COMPLETED:  # what is not used leaves the digests of older versions as they were
+        normal["when"] = str(node.when)
+    if node.optional:
+        normal["optional"] = sorted(node.optional)
     return hashlib.sha256(canonical_json(normal).encode()).hexdigest()[:32]
 
 
@@ -534,7 +578,13 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
     if digests is None:
         digests = node_digests(document)
     digest = hashlib.sha256()
-    envelope = {"routing": document.routing, "metadata": dict(document.metadata), "tags": dict(document.tags)}
+    envelope: dict[str, Any] = {
+        "routing": document.routing,
+        "metadata": dict(document.metadata),
+        "tags": dict(document.tags),
+    }
+    if document.failure_policy != FailurePolicy.BLOCK:
+        envelope["failurePolicy"] = document.failure_policy
     digest.update(canonical_json(envelope).encode())
     for label in sorted(document.tasks):
         digest.update(digests[label].encode())
@@ -550,10 +600,17 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
         made["metadata"] = dict(document.metadata)
     if document.tags:
         made["tags"] = dict(document.tags)
-    made["tasks"] = {
-        label: {"requires": list(node.requires), "reruns": node.reruns, "task": dict(node.task)}
-        for label, node in document.tasks.items()
-    }
+    if document.failure_policy != FailurePolicy.BLOCK:
+        made["failurePolicy"] = document.failure_policy
+    made["tasks"] = {label: _node_object(node) for label, node in document.tasks.items()}
+    return made
+
+
+def _node_object(node: TaskNode) -> dict[str, Any]:
+    requires = [{"label": each, "optional": True} if each in node.optional else each for each in node.requires]
+    made: dict[str, Any] = {"requires": requires, "reruns": node.reruns, "task": dict(node.task)}
+    if node.when != When.ALL_COMPLETED:
+        made["when"] = str(node.when)
     return made
 
 

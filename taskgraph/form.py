@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Any, Final
 from taskgraph import limits, schemas
 from taskgraph.findings import Report
 from taskgraph.jsontext import Path, show
+from taskgraph.model import When
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-GRAPH_KEYS: Final = ("routing", "tasks", "metadata", "tags")
+GRAPH_KEYS: Final = ("routing", "tasks", "metadata", "tags", "failurePolicy")
 TASK_KEYS: Final = ("routing", "deadline", "payload", "executor", "target", "metadata")
 COMMAND_KEYS: Final = ("command", "env", "cwd", "timeout")
 SUBS: Final = "$subs"
 SUBS_PREFIX: Final = "taskId:"
 
-_NODE_KEYS: Final = frozenset({"requires", "reruns", "task"})
+_NODE_KEYS: Final = frozenset({"requires", "when", "reruns", "task"})
+_REQUIREMENT_KEYS: Final = frozenset({"label", "optional"})
+_CONDITIONS: Final = frozenset(map(str, When))
 _METADATA_CHARS_MAX: Final = {"name": 255, "description": 32_768, "owner": 255, "source": 4_096}
 _LABEL = re.compile(rf"[^\x00-\x1f\x7f-\x9f]{{1,{limits.LABEL_CHARS_MAX}}}")
 _TARGET = re.compile(limits.TARGET_PATTERN)
@@ -43,6 +46,10 @@ def node_is_plain(node: Any, labels: AbstractSet[str]) -> bool:
     if requires:
         if not isinstance(requires, list):
             return False
+        if dict in map(type, requires):
+            if not _objects_are_plain(requires):
+                return False
+            requires = [each for each in requires if type(each) is not dict]
         try:
             if not labels.issuperset(requires) and not all(map(is_label, requires)):  # type: ignore[attr-defined]
                 return False
@@ -52,6 +59,8 @@ def node_is_plain(node: Any, labels: AbstractSet[str]) -> bool:
             return False
     elif type(requires) is not list and "requires" in node:
         return False
+    if "when" in node and not (type(node["when"]) is str and node["when"] in _CONDITIONS):
+        return False
     reruns = node.get("reruns", 0)
     if type(reruns) is not int and not (type(reruns) is float and reruns.is_integer()):
         return False
@@ -59,6 +68,37 @@ def node_is_plain(node: Any, labels: AbstractSet[str]) -> bool:
         return False
     task = node.get("task")
     return type(task) is dict and _task_is_plain(task)
+
+
+def _objects_are_plain(requires: list[Any]) -> bool:
+    """Whether those requirements that are objects obey their schema, and none stands there twice."""
+    seen = set()
+    for each in requires:
+        if type(each) is dict:
+            optional = each.get("optional")
+            if not _REQUIREMENT_KEYS.issuperset(each) or not is_label(each.get("label")):
+                return False
+            if type(optional) is not bool and "optional" in each:
+                return False
+            if (each["label"], optional) in seen:
+                return False
+            seen.add((each["label"], optional))
+    return True
+
+
+def named(requires: Any) -> tuple[Any, frozenset[str]]:
+    """The labels of a requirement list, each in its place, and those that are optional.
+
+    What is no list, and what names no label, is left as it is, for others to complain about.
+    """
+    if not isinstance(requires, list) or dict not in map(type, requires):
+        return requires, frozenset()
+    labels = [each["label"] if type(each) is dict and type(each.get("label")) is str else each for each in requires]
+    return labels, frozenset(
+        label
+        for label, each in zip(labels, requires, strict=True)
+        if type(each) is dict and type(label) is str and each.get("optional") is True
+    )
 
 
 def is_label(text: Any) -> bool:
@@ -231,6 +271,15 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
             )
         case "pattern":
             report.add(path, "bad-form", f"{name} is {show(value)}, which has the wrong form.", _form(path, bound))
+        case "enum":
+            words = ", ".join(map(str, bound))
+            near = report.near(value, bound) if isinstance(value, str) else ""
+            report.add(
+                path,
+                "unknown-word",
+                f"{name} is {show(value)}, which is none of {words}.{near}",
+                "Use one of these words.",
+            )
         case "uniqueItems":
             pass  # _check_requires names the label and its place
         case _:  # a keyword that the schema has and this function does not know: say it in the validator's words

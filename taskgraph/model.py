@@ -40,7 +40,7 @@ class TaskState(StrEnum):
     COMPLETED = "completed"  # succeeded; final in issue order, nothing moves it
     FAILED = "failed"  # failed for good, the rerun budget is spent; a manual rerun moves it to pending
     EXCEPTION = "exception"  # never got to an answer: lost leases, malformed; a manual rerun moves it to pending
-    SKIPPED = "skipped"  # will not run, because of a requirement
+    SKIPPED = "skipped"  # will not run, because of how its requirements ended; final
 
 
 class GraphState(StrEnum):
@@ -49,9 +49,26 @@ class GraphState(StrEnum):
     SUBMITTING = "submitting"  # rows are being written; the submitter flips it to running
     RUNNING = "running"  # handlers move it to blocked or finished
     BLOCKED = "blocked"  # a task failed for good; other branches go on; a manual rerun moves it back to running
-    FINISHED = "finished"  # every task completed; final
+    FINISHED = "finished"  # every task completed, or (failure policy `continue`) is resolved in another way; final
     CANCELLING = "cancelling"
     CANCELLED = "cancelled"
+
+
+class FailurePolicy(StrEnum):
+    """What a graph does about a task that failed for good."""
+
+    BLOCK = "block"  # it is blocked until somebody reruns the task; what does not depend on the task goes on
+    FAIL_FAST = "fail-fast"  # the rest is cancelled
+    CONTINUE = "continue"  # what depends on the task is told, and mostly skipped; the graph goes on to its end
+
+
+class When(StrEnum):
+    """Which end of its requirements a task waits for; all of them are resolved before it is decided."""
+
+    ALL_COMPLETED = "all-completed"
+    ALL_RESOLVED = "all-resolved"  # each ran to an end, a good one or not; none was skipped
+    ANY_FAILED = "any-failed"
+    ALWAYS = "always"
 
 
 TASK_UNRESOLVED: Final = frozenset({TaskState.UNSCHEDULED, TaskState.PENDING, TaskState.RUNNING})
@@ -159,13 +176,16 @@ class TaskNode:
     """One task as submitted.
 
     requires: labels; reruns: budget for failures of the task itself; task: the definition, as the worker gets it,
-    with `$subs` not yet replaced.
+    with `$subs` not yet replaced. when: how the requirements must have ended; optional: those of them whose failing or
+    being skipped does not matter.
     """
 
     label: str
     requires: tuple[str, ...] = ()
     reruns: int = 0
     task: Mapping[str, Any] = field(default_factory=dict)
+    when: str = When.ALL_COMPLETED.value
+    optional: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +196,7 @@ class GraphDocument:
     routing: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    failure_policy: str = FailurePolicy.BLOCK.value
 
     @property
     def edges(self) -> int:
