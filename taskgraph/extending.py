@@ -26,11 +26,12 @@ from taskgraph.layout import (
     gathered,
     lay_out,
     name_mapping_rows,
+    schema_for,
     split_text,
     spread,
     utf16_units,
 )
-from taskgraph.model import GraphDocument, GraphState, TaskNode, row_key, task_id_of
+from taskgraph.model import FailurePolicy, GraphDocument, GraphState, TaskNode, When, row_key, task_id_of
 from taskgraph.records import Records
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Range, Row, Value, query_all
@@ -161,7 +162,15 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
     columns, mapping_rows = _mapping(graph, new, graph_id, request)
 
     def plan(direct_leaves_max: int, *, whole: bool) -> ExtensionPlan:
-        layout = lay_out(graph_id, new, stamp=request, now=now, request=request, direct_leaves_max=direct_leaves_max)
+        layout = lay_out(
+            graph_id,
+            new,
+            stamp=request,
+            now=now,
+            request=request,
+            direct_leaves_max=direct_leaves_max,
+            schema=schema_for(graph.columns.get("failurePolicy")),
+        )
         layout = Layout(
             (*layout.rows, *mapping_rows), layout.top, layout.leaves, layout.roots, layout.links, layout.mapping
         )
@@ -194,6 +203,12 @@ def _refusal(
     state = graph.columns.get("state")
     if state != GraphState.RUNNING:
         return f"the graph is {state}; only a running graph can be extended"
+    if graph.columns.get("failurePolicy") != FailurePolicy.CONTINUE:
+        conditional = [n.label for n in document.tasks.values() if n.when != When.ALL_COMPLETED or n.optional]
+        if conditional:
+            return (
+                f"{_quoted(conditional)} has a condition or optional requirements, which need failurePolicy: continue"
+            )
     different = [
         label
         for label, node in document.tasks.items()

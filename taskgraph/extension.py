@@ -4,7 +4,7 @@ What this room is for: an extension is one request row with a state and a cursor
 `refused`. A small one is a single commit. A larger one goes: *accept* (the graph row waits for a gathering join from
 now on, so the graph cannot finish before the new tasks), *insert* (dependents before what they require, so nobody who
 completes meets a missing row), *link* (register as dependent of tasks that were there before, and count down at once
-those that are completed: same commit, both rows under their etags), *finish*. The cursor moves in the same commit as
+those that are resolved: same commit, both rows under their etags), *finish*. The cursor moves in the same commit as
 each step's rows, so any number of handlers may push the same extension on. It never does I/O and never validates
 documents.
 """
@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from taskgraph import limits
+from taskgraph.conditions import COMPLETED, News, goes_on, news_of
 from taskgraph.errors import IntegrityError
-from taskgraph.layout import Link, fork_row
+from taskgraph.layout import SCHEMA, Link, fork_row
 from taskgraph.model import GRAPH, GraphState, TaskState, fork_reference, ids_text, reference_of, row_key
 from taskgraph.propagation import Context, count_down, dispatch
 from taskgraph.rows import Draft
@@ -202,19 +203,28 @@ def link_tasks(item: LinkTasks, context: Context) -> str:
 
 def _link(link: Link, stamp: str, context: Context) -> None:
     task = context.view.named(link.task_id)
-    completed = task.text("state") == TaskState.COMPLETED
+    news = _news(task, context)
     have = task.ids("dependents")
     new = [each for each in link.references if each not in have]
     if len(have) + len(new) > limits.DEPENDENTS_MAX:
         fork = fork_reference(link.task_id, stamp)
-        context.view.insert(fork_row(fork, link.task_id, have, completed=completed))
+        schema = task.integer("schema") or SCHEMA
+        context.view.insert(fork_row(fork, link.task_id, have, resolved=news is not None, schema=schema))
         task.set_ids("dependents", [fork, *new])
     elif new:
         task.set_ids("dependents", [*have, *new])
-    if completed:
+    if news is not None:
         context.view.require(row_key(each) for each in link.references)
         for each in link.references:
-            count_down(each, link.task_id, context)
+            count_down(each, link.task_id, context, news)
+
+
+def _news(task: Draft, context: Context) -> News | None:
+    """What those that come to require a task are told of it at once; None while nothing is."""
+    news = news_of(task)
+    if news is None or news is COMPLETED or goes_on(context.view.get(GRAPH)):
+        return news
+    return None  # it may be rerun
 
 
 def finish_extension(item: FinishExtension, context: Context) -> str:

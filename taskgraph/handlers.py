@@ -52,6 +52,7 @@ from taskgraph.transitions import (
     ManualRerun,
     Need,
     Outcome,
+    Skip,
     decide,
 )
 
@@ -69,6 +70,7 @@ _WORKER_SECONDS: Final = 60.0
 _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
 _COUNTED_MAX: Final = 10_000  # graphs
 _ITEMS_MAX: Final = 400  # decided at a time
+_SKIPPED: Final = TaskState.SKIPPED.value
 _ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: others wait
 
 
@@ -285,9 +287,10 @@ class Handlers:
     def count(self, graph_id: str, decision: Decision) -> None:
         """Count what became of items, and log what belongs to no message."""
         for answer in decision.answers:
-            if isinstance(answer.item, Fire) and answer.error is not None:
+            if isinstance(answer.item, Fire | Skip) and answer.error is not None:
                 # It belongs to no message: the sweep tries again, and `doctor` names the damage.
-                log.error("graph %s: %s cannot pass on: %s", graph_id, answer.item.reference, answer.error)
+                who = answer.item.reference if isinstance(answer.item, Fire) else f"task {answer.item.task_id}"
+                log.error("graph %s: %s cannot pass on: %s", graph_id, who, answer.error)
             self.counters.stale += answer.outcome is Outcome.STALE
             self.counters.refused += answer.outcome is Outcome.REFUSED
         if self.telemetry.enabled:
@@ -297,6 +300,8 @@ class Handlers:
         """Say what became of tasks, and of the graph, in numbers."""
         again = {effect.task_id for effect in decision.effects if isinstance(effect, Dispatch | Started)}
         counts = Counter(filter(None, (_became(answer, again) for answer in decision.answers)))
+        if skipped := sum(isinstance(c, Merge) and c.columns.get("state") == _SKIPPED for c in decision.changes):
+            counts["skipped"] = skipped
         for outcome, count in counts.items():
             self.telemetry.tasks(outcome, count)
         for change in decision.changes:
@@ -595,6 +600,7 @@ class _Transition:
             operation=operation.id,
             sequence=operation.sequence,
             completed=operation.completed,
+            skipped=operation.skipped,
             take=take,
             changes_max=self._records.changes_max,
         )

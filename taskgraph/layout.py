@@ -18,8 +18,10 @@ from taskgraph.digraph import is_acyclic
 from taskgraph.documents import DEFAULT_TARGET, canonical_json, node_digest, substitute
 from taskgraph.model import (
     GRAPH,
+    FailurePolicy,
     TaskNode,
     TaskState,
+    When,
     fork_reference,
     ids_text,
     join_reference,
@@ -33,6 +35,9 @@ from taskgraph.storage.tables import Insert, Value
 SCHEMA: Final = 1
 """Major version of the rows (P23): a handler that knows less leaves the message for a newer one."""
 
+SCHEMA_OF_CONDITIONS: Final = 2
+"""The same for the tasks, relays and graph row of a graph that goes on after failures (`conditions`)."""
+
 GRAPH_DIRECT_MAX: Final = 48
 """Leaves that the graph row names itself; more of them, or later ones, are counted down through joins."""
 
@@ -41,6 +46,11 @@ _PENDING: Final = str(TaskState.PENDING)
 _SUBS_KEY: Final = '"$subs"'  # in JSON; a text that lacks it has nothing to be replaced
 _DEFINITION_COLUMN_CHARS: Final = limits.PROPERTY_CHARS_MAX
 _TIME_MIN: Final = datetime(YEAR_MIN + 1, 1, 1, tzinfo=UTC)
+
+
+def schema_for(policy: object) -> int:
+    """The schema of the rows of a graph with this failure policy."""
+    return SCHEMA_OF_CONDITIONS if policy == FailurePolicy.CONTINUE else SCHEMA
 
 
 def utf16_units(text: str) -> int:
@@ -111,13 +121,15 @@ class _Edges:
     """Who names whom, relays included; from it the rows are made.
 
     told: taskId -> the references that it tells. wide: taskId -> the joins that it names, where its requirements are
-    too many. relays: reference -> (what it requires, what it tells). joins, forks: taskId -> relays that belong to it,
-    outermost (nearest to the dependents) first: the order in which they go in. gathering: the joins below `top`.
+    too many. optional: those of them whose members do not matter to it. relays: reference -> (what it requires, what it
+    tells). joins, forks: taskId -> relays that belong to it, outermost (nearest to the dependents) first: the order in
+    which they go in. gathering: the joins below `top`.
     """
 
     mapping: dict[str, str]
     told: dict[str, list[str]]
     wide: dict[str, list[str]]
+    optional: dict[str, list[str]]
     relays: dict[str, tuple[Sequence[str], Sequence[str]]]
     joins: dict[str, list[str]]
     forks: dict[str, list[str]]
@@ -127,10 +139,13 @@ class _Edges:
     links: dict[str, list[str]]
 
 
-def _edges(graph_id: str, nodes: Mapping[str, TaskNode], *, stamp: str, direct_leaves_max: int, by_key: bool) -> _Edges:
+def _edges(
+    graph_id: str, nodes: Mapping[str, TaskNode], *, stamp: str, direct_leaves_max: int, by_key: bool, schema: int
+) -> _Edges:
     mapping = {label: task_id_of(graph_id, label) for label in nodes}
     told: dict[str, list[str]] = {own: [] for own in mapping.values()}
     wide: dict[str, list[str]] = {}
+    optional: dict[str, list[str]] = {}
     relays: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
     joins: dict[str, list[str]] = {}
     forks: dict[str, list[str]] = {}
@@ -149,12 +164,18 @@ def _edges(graph_id: str, nodes: Mapping[str, TaskNode], *, stamp: str, direct_l
         own = mapping[label]
         wanted = [mapping.get(required) or task_id_of(graph_id, required) for required in node.requires]
         if len(wanted) > limits.REQUIRES_MAX:
-            wide[own], made = _gather(own, wanted, own, "", by_key=by_key)
+            if node.optional:
+                wide[own], optional[own], made = _gather_apart(own, node, wanted, by_key=by_key)
+            else:
+                wide[own], made = _gather(own, wanted, own, "", by_key=by_key)
             joins[own] = [reference for reference, _, _ in made]
             for reference, members, above in made:
                 relays[reference] = (members, [above])
                 for member in members:
                     tell(member, reference)
+            if node.optional:  # a few may be named directly, beside the joins
+                for required in wide[own]:
+                    tell(required, own)
             continue
         for required in wanted:
             tell(required, own)
@@ -166,7 +187,7 @@ def _edges(graph_id: str, nodes: Mapping[str, TaskNode], *, stamp: str, direct_l
     if len(leaf_ids) > direct_leaves_max:
         top_reference = join_reference(GRAPH, stamp)
         top_members, made = _gather(GRAPH, leaf_ids, top_reference, f"{stamp}-", by_key=by_key)
-        top = _relay(top_reference, top_members, [GRAPH])
+        top = _relay(top_reference, top_members, [GRAPH], schema)
         for member in top_members:
             tell(member, top_reference)
         for reference, members, above in made:
@@ -185,7 +206,7 @@ def _edges(graph_id: str, nodes: Mapping[str, TaskNode], *, stamp: str, direct_l
             forks[own] = [reference for reference, _ in made_forks]
             for reference, members in made_forks:
                 relays[reference] = ([own], members)
-    return _Edges(mapping, told, wide, relays, joins, forks, gathering, top, leaves, links)
+    return _Edges(mapping, told, wide, optional, relays, joins, forks, gathering, top, leaves, links)
 
 
 def lay_out(
@@ -196,24 +217,25 @@ def lay_out(
     now: datetime,
     request: str = "",
     direct_leaves_max: int = GRAPH_DIRECT_MAX,
+    schema: int = SCHEMA,
 ) -> Layout:
     """Lay new tasks of a graph that runs out as rows.
 
     nodes: label -> node; requirements outside `nodes` become links. stamp: distinguishes the relays of this request
     from those of others on the same task. request: the request that adds them ("" for the submission).
-    direct_leaves_max: up to so many leaves are named directly; 0 forces a gathering join.
+    direct_leaves_max: up to so many leaves are named directly; 0 forces a gathering join. schema: see `schema_for`.
 
     Relays take dependents and requirements as they come in the document, and that must stay so: a cursor of a request
     that is under way counts these very rows, and may have been begun by an older version.
     """
-    edges = _edges(graph_id, nodes, stamp=stamp, direct_leaves_max=direct_leaves_max, by_key=False)
+    edges = _edges(graph_id, nodes, stamp=stamp, direct_leaves_max=direct_leaves_max, by_key=False, schema=schema)
     mapping = edges.mapping
 
     def resolve(label: str) -> str:
         return mapping.get(label) or task_id_of(graph_id, label)
 
     def relay(reference: str) -> Insert:
-        return _relay(reference, *edges.relays[reference])
+        return _relay(reference, *edges.relays[reference], schema)
 
     rows: list[Insert] = [relay(reference) for reference in edges.gathering]
     roots: list[tuple[str, str]] = []
@@ -225,7 +247,20 @@ def lay_out(
             roots.append((own, _target(node)))
         requires = edges.wide.get(own) or [resolve(required) for required in node.requires]
         digest = node_digest(node)
-        rows.extend(_task_rows(node, own, requires, edges.told[own], resolve, now=now, request=request, digest=digest))
+        rows.extend(
+            _task_rows(
+                node,
+                own,
+                requires,
+                edges.told[own],
+                resolve,
+                now=now,
+                request=request,
+                digest=digest,
+                schema=schema,
+                optional=edges.optional.get(own),
+            )
+        )
         rows.extend(relay(reference) for reference in edges.joins.get(own, ()))
     return Layout(
         rows=tuple(rows),
@@ -254,18 +289,23 @@ class GraphLayout:
         digests: Mapping[str, str],
         by_key: bool = True,
         direct_leaves_max: int = GRAPH_DIRECT_MAX,
+        schema: int = SCHEMA,
     ) -> None:
         """digests: label -> node_digest. by_key: share edges out to relays in the order of the table.
 
         What one relay names lies side by side in the table then, for whoever reads it. Older versions took the order
-        of the document. direct_leaves_max: up to so many leaves are named directly. Raises ValueError for a cycle.
+        of the document. direct_leaves_max: up to so many leaves are named directly. schema: see `schema_for`. Raises
+        ValueError for a cycle.
         """
         if not is_acyclic({label: node.requires for label, node in nodes.items()}):
             raise ValueError("the tasks have a cycle; validation must come first")
         self._nodes = nodes
         self._now = now
         self._digests = digests
-        self._edges = _edges(graph_id, nodes, stamp="0", direct_leaves_max=direct_leaves_max, by_key=by_key)
+        self._schema = schema
+        self._edges = _edges(
+            graph_id, nodes, stamp="0", direct_leaves_max=direct_leaves_max, by_key=by_key, schema=schema
+        )
         self.mapping: Mapping[str, str] = self._edges.mapping
         self.leaves = self._edges.leaves
         self.cut = bool(self._edges.relays)
@@ -284,25 +324,59 @@ class GraphLayout:
         edges, mapping, resolve = self._edges, self.mapping, self.mapping.__getitem__
         top = [edges.top] if edges.top is not None else []
         for reference in sorted([*edges.relays, *[reference_of(row.key) for row in top]]):
-            yield _relay(reference, *edges.relays[reference]) if reference in edges.relays else top[0]
+            yield _relay(reference, *edges.relays[reference], self._schema) if reference in edges.relays else top[0]
         for label in self._labels:
             node, own = self._nodes[label], mapping[label]
             requires = edges.wide.get(own) or [mapping[required] for required in node.requires]
             yield from _task_rows(
-                node, own, requires, edges.told[own], resolve, now=self._now, request="", digest=self._digests[label]
+                node,
+                own,
+                requires,
+                edges.told[own],
+                resolve,
+                now=self._now,
+                request="",
+                digest=self._digests[label],
+                schema=self._schema,
+                optional=edges.optional.get(own),
             )
 
 
+_Made = list[tuple[str, list[str], str]]
+"""Joins: (reference, its members, what it tells), outermost first."""
+
+
+def _gather_apart(
+    own: str, node: TaskNode, wanted: Sequence[str], *, by_key: bool
+) -> tuple[list[str], list[str], _Made]:
+    """Joins over the requirements of a wide task, of which some are optional.
+
+    A join carries what all of its members have to tell, so optional ones have joins of their own. Gives all references,
+    the optional ones, and the joins.
+    """
+    pairs = list(zip(node.requires, wanted, strict=True))
+    most = limits.REQUIRES_MAX // 2
+    must = [each for label, each in pairs if label not in node.optional]
+    may = [each for label, each in pairs if label in node.optional]
+    tops, made = _gather(own, must, own, "", by_key=by_key, most=most)
+    others, made_others = _gather(own, may, own, "o", by_key=by_key, most=most)
+    return [*tops, *others], others, [*made, *made_others]
+
+
 def _gather(
-    owner: str, members: Sequence[str], above: str, mark: str, *, by_key: bool
-) -> tuple[list[str], list[tuple[str, list[str], str]]]:
-    """A tree of joins over members: the top references, and (join, its members, what it tells), outermost first."""
+    owner: str, members: Sequence[str], above: str, mark: str, *, by_key: bool, most: int | None = None
+) -> tuple[list[str], _Made]:
+    """A tree of joins over members: the top references, and (join, its members, what it tells), outermost first.
+
+    most: so many top references, if not as many as one row names.
+    """
+    most = limits.REQUIRES_MAX if most is None else most
     made: list[tuple[str, list[str]]] = []
     current = list(members)
-    if by_key and len(current) > limits.REQUIRES_MAX:
+    if by_key and len(current) > most:
         current.sort(key=row_key)
     number = 0
-    while len(current) > limits.REQUIRES_MAX:
+    while len(current) > most:
         count = -(-len(current) // limits.REQUIRES_MAX)
         size = -(-len(current) // count)  # even shares: none of the joins is nearly empty
         after: list[str] = []
@@ -338,12 +412,12 @@ def _fan_out(
     return current, made
 
 
-def _relay(reference: str, requires: Sequence[str], dependents: Sequence[str]) -> Insert:
+def _relay(reference: str, requires: Sequence[str], dependents: Sequence[str], schema: int) -> Insert:
     text = ids_text(requires)
     return Insert(
         row_key(reference),
         {
-            "schema": SCHEMA,
+            "schema": schema,
             "state": _UNSCHEDULED,
             "requires": text,
             "requiresLeft": text,
@@ -352,15 +426,18 @@ def _relay(reference: str, requires: Sequence[str], dependents: Sequence[str]) -
     )
 
 
-def fork_row(reference: str, task_id: str, told: Sequence[str], *, completed: bool) -> Insert:
-    """A fork that takes over the dependents of a task that got too many of them after it was laid out."""
+def fork_row(reference: str, task_id: str, told: Sequence[str], *, resolved: bool, schema: int = SCHEMA) -> Insert:
+    """A fork that takes over the dependents of a task that got too many of them after it was laid out.
+
+    resolved: all of them have been told already.
+    """
     return Insert(
         row_key(reference),
         {
-            "schema": SCHEMA,
-            "state": str(TaskState.COMPLETED if completed else TaskState.UNSCHEDULED),
+            "schema": schema,
+            "state": str(TaskState.COMPLETED if resolved else TaskState.UNSCHEDULED),
             "requires": ids_text([task_id]),
-            "requiresLeft": ids_text([] if completed else [task_id]),
+            "requiresLeft": ids_text([] if resolved else [task_id]),
             "dependents": ids_text(told),
         },
     )
@@ -380,13 +457,15 @@ def _task_rows(
     now: datetime,
     request: str,
     digest: str,
+    schema: int,
+    optional: Sequence[str] | None,
 ) -> list[Insert]:
     definition = canonical_json(dict(node.task))
     if _SUBS_KEY in definition:
         definition = canonical_json(substitute(node.task, resolve))
     requires_text = ids_text(requires)
     columns: dict[str, Value] = {
-        "schema": SCHEMA,
+        "schema": schema,
         "label": node.label,
         "state": _UNSCHEDULED if requires else _PENDING,
         "run": 0,
@@ -400,6 +479,12 @@ def _task_rows(
         "digest": digest,
         "created": now,
     }
+    if node.when != When.ALL_COMPLETED:
+        columns["when"] = str(node.when)
+    if node.optional:
+        columns["optional"] = ids_text(
+            [resolve(each) for each in node.requires if each in node.optional] if optional is None else optional
+        )
     if request:
         columns["request"] = request
     if not requires:

@@ -1,4 +1,4 @@
-"""What follows from a fact: counting dependents down, making them ready, finishing and blocking the graph.
+"""What follows from a fact: counting dependents down, making them ready, skipping, finishing and blocking the graph.
 
 What this room is for: the rules that several transitions share, over the working copies of one decision. All plain
 functions over values: time comes in, nothing goes out but what is set on rows, events and effects. It never reads
@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from taskgraph import limits
+from taskgraph.conditions import COMPLETED, SKIP, News, failure_of, goes_on, hear, is_met
 from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import utf16_units
@@ -88,7 +89,7 @@ class Context:
     """One decision in the making.
 
     events: facts that become the event row of the commit, in order. effects: what is sent after the commit.
-    follow: relays that have become ready to pass on, in this decision or a later one.
+    follow: relays that have become ready to pass on, and tasks that are to be skipped, in this decision or a later one.
     """
 
     view: View
@@ -106,6 +107,8 @@ class Context:
     """At most so many rows were to be written before the item that is being decided."""
     changes_max: int = limits.COMMIT_CHANGES_MAX
     """So many rows are written at most."""
+    skipped: int = 0
+    """How many tasks were skipped before; -1 if that is not known."""
     events_units: int = 1
     """UTF-16 units of `events_text`; one less than of "[]" while there are no events."""
 
@@ -174,20 +177,22 @@ def make_ready(task: Draft, context: Context) -> None:
     make_pending(task, context)
 
 
-def tell_dependents(node: Draft, reference: str, context: Context) -> None:
-    """Count down every dependent of a node that is fulfilled. Deciding it again changes nothing and says the same."""
+def tell_dependents(node: Draft, reference: str, context: Context, news: News = COMPLETED) -> None:
+    """Count down every dependent of a node that is resolved. Deciding it again changes nothing and says the same."""
     dependents = node.ids("dependents")
     if context.rows_before and context.rows_before + len(dependents) > context.changes_max:
         raise NoRoom
     context.view.require([f"task:{each}" if ":" not in each and each != GRAPH else each for each in dependents])
     name = told_as(reference)
     for each in dependents:
-        count_down(each, name, context)
+        count_down(each, name, context, news)
 
 
-def count_down(reference: str, fulfilled: str, context: Context) -> None:
+def count_down(reference: str, fulfilled: str, context: Context, news: News = COMPLETED) -> None:
     """Take one requirement off a dependent: set difference by id (P7), and whatever follows, in the same commit."""
     row = context.view.named(reference)
+    if news is not COMPLETED and reference != GRAPH and fulfilled in row.ids("requiresLeft"):
+        hear(row, fulfilled, news)
     if row.cross_off("requiresLeft", fulfilled):
         return
     # Level-triggered from here: told again, the row that stands ready is sent again (D9).
@@ -204,25 +209,41 @@ def count_down(reference: str, fulfilled: str, context: Context) -> None:
         if state in (_UNSCHEDULED, _PENDING):
             context.follow.append(reference)
     elif state == _UNSCHEDULED:
-        make_ready(row, context)
+        if is_met(row):
+            make_ready(row, context)
+        else:
+            row.set("due", SKIP)  # its own reminder, as it may be skipped in a later commit
+            context.follow.append(reference)
     elif state == _PENDING:
         dispatch(row, context)
 
 
 def finish(graph: Draft, context: Context) -> None:
     """Decide `finished`, in the commit that takes away the last outstanding requirement of the graph (P8)."""
-    if graph.integer("failedTasks"):
+    failed = graph.integer("failedTasks")
+    if failed and not goes_on(graph):
         raise IntegrityError("the graph waits for nothing, and yet a task of it has failed for good")
+    skipped = context.skipped
+    if skipped >= 0:
+        skipped += sum(event["event"] == "task-skipped" for event in context.events)
+        if skipped:
+            graph.set("skippedTasks", skipped)
     graph.set("state", str(GraphState.FINISHED))
     graph.set("finished", context.now)
-    context.event("graph-finished")
+    context.event("graph-finished", failed=failed or None, skipped=max(0, skipped) or None)
     context.effects.append(GraphEnded(GraphState.FINISHED))
 
 
 def block(task: Draft, context: Context, reason: str) -> None:
-    """Count a task that failed for good, and move a running graph to blocked; other branches go on."""
+    """Count a task that failed for good, and do what the graph's policy says.
+
+    A running graph is blocked, while other branches go on; or its dependents are told.
+    """
     graph = context.view.get(GRAPH)
     graph.set("failedTasks", graph.integer("failedTasks") + 1)
+    if goes_on(graph):
+        tell_dependents(task, task.key.removeprefix("task:"), context, failure_of(task))
+        return
     if graph.text("state") == GraphState.RUNNING:
         graph.set("state", str(GraphState.BLOCKED))
         graph.set("blockedBy", task.text("label"))

@@ -62,7 +62,7 @@ _ENDS_KEPT_MAX: Final = 1_000
 class GraphStatus:
     """A graph at a glance.
 
-    counts: tasks by state, each exact. unresolved: tasks that have neither completed nor failed. exact: whether counts
+    counts: tasks by state, each exact. unresolved: tasks that have not come to an end. exact: whether counts
     names every state that a task is in; of a large graph it may lack some, and at_least then tells how many were seen
     in these, in the part of the graph that was looked at.
     """
@@ -255,11 +255,12 @@ class Queries:
         at_least: Mapping[str, int] = {}
         exact = True
         if tasks > limits.COUNTED_TASKS_MAX and _known(row):
-            completed = await self._completed(graph_id)
+            completed, skipped = await self._totals(graph_id)
             if completed >= 0:
-                counts, at_least, exact = await self._aggregate(graph_id, columns, completed)
+                counts, at_least, exact = await self._aggregate(graph_id, columns, completed, skipped)
         if counts is None:
             counts = await self._count(graph_id)
+        ended = counts.get(TaskState.COMPLETED, 0) + counts.get(TaskState.SKIPPED, 0) + _integer(columns, "failedTasks")
         return GraphStatus(
             graph_id=graph_id,
             state=str(columns.get("state", "")),
@@ -273,21 +274,21 @@ class Queries:
             routing=str(columns.get("routing", "")),
             metadata=_object(columns, "metadata"),
             tags=_object(columns, "tags"),
-            unresolved=max(0, tasks - counts.get(TaskState.COMPLETED, 0) - _integer(columns, "failedTasks")),
+            unresolved=max(0, tasks - ended),
             exact=exact,
             at_least=at_least,
         )
 
-    async def _completed(self, graph_id: str) -> int:
-        """How many tasks have completed, by the end of the journal; -1 where the journal does not tell."""
+    async def _totals(self, graph_id: str) -> tuple[int, int]:
+        """How many tasks have completed, and were skipped, by the end of the journal; -1 where it does not tell."""
         last = self._last_events.get(graph_id, 1)  # who asks again begins at the last row that was there
-        end, completed = await self._records.find_end(graph_id, last, 0 if last == 1 else -1)
+        end, completed, skipped = await self._records.find_end(graph_id, last, 0 if last == 1 else -1, 0)
         if completed < 0 and last > 1:
-            end, completed = await self._records.find_end(graph_id, 1, 0)
+            end, completed, skipped = await self._records.find_end(graph_id, 1, 0, 0)
         if len(self._last_events) >= _ENDS_KEPT_MAX:
             self._last_events.clear()
         self._last_events[graph_id] = max(1, end - 1)
-        return completed
+        return completed, skipped
 
     async def _count(self, graph_id: str) -> dict[str, int]:
         counts: Counter[str] = Counter()
@@ -296,13 +297,15 @@ class Queries:
         return {str(state): counts[state] for state in TaskState if counts[state]}
 
     async def _aggregate(
-        self, graph_id: str, columns: Mapping[str, Value], completed: int
+        self, graph_id: str, columns: Mapping[str, Value], completed: int, skipped: int
     ) -> tuple[dict[str, int], dict[str, int], bool]:
         """What is known for certain of the tasks by state; what was seen of the others; whether that is all."""
         tasks, failed = _integer(columns, "tasks"), _integer(columns, "failedTasks")
         completed = min(completed, tasks)
         counts = {str(TaskState.COMPLETED): completed} if completed else {}
-        left = max(0, tasks - completed - failed)
+        if skipped:
+            counts[str(TaskState.SKIPPED)] = skipped
+        left = max(0, tasks - completed - failed - skipped)
         if left + failed == 0:
             return counts, {}, True
         wanted = [str(each) for each in _UNDER_WAY] if left else []

@@ -43,12 +43,13 @@ class Operation:
     """One commit that is about to be made.
 
     sequence: number of the event row that it may insert, 0 if not known. completed: how many tasks had completed before
-    it, as the journal says; -1 if not known.
+    it, as the journal says; -1 if not known. skipped: how many had been skipped.
     """
 
     id: str
     sequence: int
     completed: int = -1
+    skipped: int = 0
 
 
 class Records:
@@ -59,6 +60,7 @@ class Records:
         self.clock = clock
         self._next_sequence: dict[str, int] = {}
         self._completed: dict[str, int] = {}  # so many tasks, before that number
+        self._skipped: dict[str, int] = {}  # the same, where there are any
 
     @property
     def changes_max(self) -> int:
@@ -72,12 +74,17 @@ class Records:
 
     def begin(self, graph_id: str) -> Operation:
         """Begin a commit, without a call. Its number is 0 if this process has not looked yet: `operation` does."""
-        return Operation(self.clock.new_id(), self._next_sequence.get(graph_id, 0), self._completed.get(graph_id, -1))
+        return Operation(
+            self.clock.new_id(),
+            self._next_sequence.get(graph_id, 0),
+            self._completed.get(graph_id, -1),
+            self._skipped.get(graph_id, 0),
+        )
 
     async def operation(self, graph_id: str) -> Operation:
         """Begin a commit that states facts."""
         if graph_id not in self._next_sequence:
-            self._remember(graph_id, *await self.find_end(graph_id, 1, 0))
+            self._remember(graph_id, *await self.find_end(graph_id, 1, 0, 0))
         return self.begin(graph_id)
 
     async def commit(
@@ -93,12 +100,12 @@ class Records:
         except (Conflict, Unclear) as error:
             if not await self._is_mine(graph_id, changes, operation.id):
                 if changes_event(changes, operation.sequence):
-                    end = await self.find_end(graph_id, operation.sequence, operation.completed)
+                    end = await self.find_end(graph_id, operation.sequence, operation.completed, operation.skipped)
                     self._remember(graph_id, *end)
                 raise error if isinstance(error, Conflict) else Conflict("the commit was lost on its way") from error
             etags = [None] * len(changes)
         if (event := _event_of(changes, operation.sequence)) is not None:
-            self._remember(graph_id, operation.sequence + 1, _completed_in(event.columns))
+            self._remember(graph_id, operation.sequence + 1, *_totals_in(event.columns))
         for change, etag in zip(changes, etags, strict=True):
             _bring_up(rows, change, etag)
 
@@ -110,31 +117,35 @@ class Records:
         (row,) = await self.tables.get(graph_id, [primary.key])
         return row is not None and row.columns.get("operation") == operation_id
 
-    def _remember(self, graph_id: str, sequence: int, completed: int) -> None:
+    def _remember(self, graph_id: str, sequence: int, completed: int, skipped: int) -> None:
         if len(self._next_sequence) >= _SEQUENCES_KEPT_MAX:
             self._next_sequence.clear()
             self._completed.clear()
+            self._skipped.clear()
         # Commits of this process overlap: the number only grows.
         if sequence >= self._next_sequence.get(graph_id, 1):
             self._next_sequence[graph_id] = sequence
             self._completed[graph_id] = completed
+            if skipped or graph_id in self._skipped:
+                self._skipped[graph_id] = skipped
 
-    async def find_end(self, graph_id: str, sequence: int, completed: int) -> tuple[int, int]:
-        """The first free number of the graph's event rows from `sequence` on, and the tasks completed before it.
+    async def find_end(self, graph_id: str, sequence: int, completed: int, skipped: int) -> tuple[int, int, int]:
+        """The first free number of the graph's event rows, and how many tasks had completed and been skipped by then.
 
-        completed: what is known of those before `sequence`. The numbers are gapless, so most of a long journal is
-        passed over in doubling steps.
+        sequence: where to begin. completed, skipped: what is known of those before it. The numbers are gapless, so most
+        of a long journal is passed over in doubling steps.
         """
         continuation: str | None = None
         pages = 0
         while True:
-            rest = Range(event_key(sequence), _EVENTS_END, select=("completed",))
+            rest = Range(event_key(sequence), _EVENTS_END, select=("completed", "skipped"))
             page = await self.tables.query(graph_id, rest, continuation=continuation)
             if page.rows:
                 last = page.rows[-1]
-                sequence, completed = int(last.key.removeprefix("event:")) + 1, _completed_in(last.columns)
+                sequence = int(last.key.removeprefix("event:")) + 1
+                completed, skipped = _totals_in(last.columns)
             if page.continuation is None:
-                return sequence, completed
+                return sequence, completed, skipped
             continuation = page.continuation if not page.rows else None
             pages += 1
             if pages % _PAGES_BETWEEN_PROBES == 0 and continuation is None:
@@ -143,7 +154,8 @@ class Records:
                 for number, row in zip(probes, found, strict=True):
                     if row is None:
                         break
-                    sequence, completed = number + 1, _completed_in(row.columns)
+                    sequence = number + 1
+                    completed, skipped = _totals_in(row.columns)
 
 
 def changes_event(changes: Sequence[Change], sequence: int) -> bool:
@@ -156,10 +168,13 @@ def _event_of(changes: Sequence[Change], sequence: int) -> Insert | None:
     return next((change for change in changes if isinstance(change, Insert) and change.key == key), None)
 
 
-def _completed_in(columns: Columns) -> int:
-    """How many tasks had completed by an event row; -1 where it does not say (before version 0.2)."""
-    completed = columns.get("completed", -1)
-    return completed if isinstance(completed, int) else -1
+def _totals_in(columns: Columns) -> tuple[int, int]:
+    """How many tasks had completed, and been skipped, by an event row.
+
+    -1 where it does not say how many had completed (before version 0.2); none was skipped where it does not say so.
+    """
+    completed, skipped = columns.get("completed", -1), columns.get("skipped", 0)
+    return completed if isinstance(completed, int) else -1, skipped if isinstance(skipped, int) else 0
 
 
 def _bring_up(rows: dict[str, Row | None], change: Change, etag: str | None) -> None:

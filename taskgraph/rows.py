@@ -15,7 +15,8 @@ from taskgraph.errors import IntegrityError, TaskgraphError
 from taskgraph.model import ids_text, row_key
 from taskgraph.storage.tables import Change, Columns, Insert, Merge, Row, Value
 
-SCHEMA_MAX: Final = 1
+SCHEMA_MAX: Final = 2
+"""2: rows of a graph that goes on after failures (`conditions`)."""
 
 _DECODE: Final = json.JSONDecoder().raw_decode  # json.loads goes through three functions first
 _BLANKS: Final = " \t\n\r"  # what JSON may have around it

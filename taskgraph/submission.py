@@ -22,9 +22,9 @@ from taskgraph.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.extending import request_rows, row_bytes
 from taskgraph.extension import request_key
 from taskgraph.handlers import Handlers
-from taskgraph.layout import SCHEMA, GraphLayout, name_mapping_rows, utf16_units
+from taskgraph.layout import GraphLayout, name_mapping_rows, schema_for, utf16_units
 from taskgraph.messages import AddTasks
-from taskgraph.model import GRAPH, GraphDocument, GraphState, ids_text, row_key, slugid_from
+from taskgraph.model import GRAPH, FailurePolicy, GraphDocument, GraphState, ids_text, row_key, slugid_from
 from taskgraph.records import ALL
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Value
 from taskgraph.telemetry import TRACEPARENT_COLUMN
@@ -93,7 +93,8 @@ async def _submit(handlers: Handlers, graph_id: str, document: GraphDocument, pr
 
     def lay_out(created: datetime, *, by_key: bool) -> GraphLayout:
         with collector_paused():
-            return GraphLayout(graph_id, document.tasks, now=created, digests=digests, by_key=by_key)
+            schema = schema_for(document.failure_policy)
+            return GraphLayout(graph_id, document.tasks, now=created, digests=digests, by_key=by_key, schema=schema)
 
     await handlers.enter_live(graph_id)
     now = clock.now()
@@ -266,7 +267,7 @@ def _graph_row(
 ) -> Insert:
     requires = ids_text(layout.leaves)
     columns: dict[str, Value] = {
-        "schema": SCHEMA,
+        "schema": schema_for(document.failure_policy),
         "state": str(GraphState.SUBMITTING),
         "digest": digest,
         "created": now,
@@ -282,6 +283,8 @@ def _graph_row(
         mapping = json.dumps(layout.mapping, ensure_ascii=False, separators=(",", ":"))
         if utf16_units(mapping) <= limits.NAME_MAPPING_CHARS_MAX:
             columns["nameMapping"] = mapping
+    if document.failure_policy != FailurePolicy.BLOCK:
+        columns["failurePolicy"] = document.failure_policy
     if trace:
         columns[TRACEPARENT_COLUMN] = trace
     for name, value in (("metadata", document.metadata), ("tags", document.tags)):

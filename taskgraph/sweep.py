@@ -10,14 +10,15 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from taskgraph import limits
+from taskgraph.conditions import SKIP
 from taskgraph.errors import Conflict, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.messages import AddTasks
-from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState, TaskState, reference_of
+from taskgraph.model import GRAPH, GRAPH_ENDED, FailurePolicy, GraphState, TaskState, reference_of
 from taskgraph.records import LIVE
 from taskgraph.storage.tables import Delete, Range, Row, query_all
 from taskgraph.telemetry import TRACEPARENT_COLUMN
-from taskgraph.transitions import Abandon, Fire, Item, LeaseLost
+from taskgraph.transitions import Abandon, Fire, Item, LeaseLost, Skip
 
 ORPHAN_SECONDS: Final = 3600.0
 """A name in the live index without a graph row is dropped after so long."""
@@ -37,6 +38,7 @@ class Swept:
     reminded: int = 0
     leases_lost: int = 0
     relays_fired: int = 0
+    tasks_skipped: int = 0
     requests_resent: int = 0
     index_mended: int = 0
     abandoned: int = 0
@@ -45,7 +47,14 @@ class Swept:
     @property
     def did_something(self) -> bool:
         """Whether there was anything to be said again, given up or passed on, or something could not be."""
-        return bool(self.reminded or self.leases_lost or self.relays_fired or self.requests_resent or self.failed)
+        return bool(
+            self.reminded
+            or self.leases_lost
+            or self.relays_fired
+            or self.tasks_skipped
+            or self.requests_resent
+            or self.failed
+        )
 
 
 async def sweep(handlers: Handlers, *, period_seconds: float = limits.SWEEP_SECONDS) -> Swept:
@@ -68,6 +77,7 @@ def _repairs(swept: Swept) -> dict[str, int]:
         "reminded": swept.reminded,
         "lease-lost": swept.leases_lost,
         "relay-fired": swept.relays_fired,
+        "task-skipped": swept.tasks_skipped,
         "request-resent": swept.requests_resent,
         "index-mended": swept.index_mended,
         "abandoned": swept.abandoned,
@@ -118,6 +128,11 @@ async def sweep_graph(
         relays = await query_all(tables, graph_id, ready)
         items.extend(Fire(reference_of(row.key)) for row in relays)
         swept.relays_fired += len(relays)
+    if graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE:
+        to_skip = Range("task:", "task;", where={"due": (SKIP,)}, select=("due",))
+        skipped = await query_all(tables, graph_id, to_skip)
+        items.extend(Skip(reference_of(row.key)) for row in skipped)
+        swept.tasks_skipped += len(skipped)
     unresolved = Range(
         "task:",
         "task;",

@@ -14,7 +14,8 @@ Two properties hold for every item, and the tests check them:
            running ── failed, reruns left | lease lost | handed back ──▶ pending (run + 1)
            running ── leases lost too often, malformed ──▶ exception
            failed | exception ── manual rerun ──▶ pending (run + 1)
-    graph  running ── a task failed for good ──▶ blocked ── last such task rerun ──▶ running
+           unscheduled ── all requirements resolved, and not as its condition asks (policy `continue`) ──▶ skipped
+    graph  running ── a task failed for good (policy `block`) ──▶ blocked ── last such task rerun ──▶ running
            running ── nothing outstanding ──▶ finished
            submitting ── all rows written ──▶ running | abandoned ──▶ cancelled
 """
@@ -27,6 +28,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from taskgraph import limits
+from taskgraph.conditions import SKIP, failure_of, goes_on, passed_on, skip_of, skip_resolution
 from taskgraph.errors import IntegrityError, TaskgraphError
 from taskgraph.extension import (
     AcceptExtension,
@@ -42,8 +44,8 @@ from taskgraph.extension import (
     refuse_extension,
 )
 from taskgraph.jsontext import compact_json
-from taskgraph.layout import SCHEMA, moment, utf16_units
-from taskgraph.model import GRAPH, GraphState, TaskState, row_key, value
+from taskgraph.layout import SCHEMA, SCHEMA_OF_CONDITIONS, moment, utf16_units
+from taskgraph.model import GRAPH, GraphState, TaskState, is_relay, row_key, value
 from taskgraph.propagation import (
     Context,
     ContextMark,
@@ -178,6 +180,13 @@ class Fire:
     reference: str
 
 
+@value
+class Skip:
+    """A task whose requirements ended otherwise than it asks is resolved as skipped, and passes that on."""
+
+    task_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class Remind:
     """A task that stands pending and unclaimed is sent again (sweep)."""
@@ -209,6 +218,7 @@ Item = (
     | LeaseLost
     | CannotRun
     | Fire
+    | Skip
     | Remind
     | Start
     | Abandon
@@ -265,18 +275,19 @@ def decide(
     operation: str,
     sequence: int,
     completed: int = -1,
+    skipped: int = 0,
     take: Take | None = None,
     changes_max: int | None = None,
 ) -> Decision | Need:
     """Decide as many items as fit one commit, in order.
 
     rows: row key -> row, or None for one that does not exist. operation: id of this commit. sequence: number of the
-    event row that it may insert. completed: tasks that had completed before, -1 if that is not known. take: who claims
-    what becomes ready. changes_max: rows in one commit, None for what every store takes. An item that cannot be decided
-    gets an answer with its error; the others go on.
+    event row that it may insert. completed, skipped: tasks that had completed, and been skipped, before; -1 if that is
+    not known. take: who claims what becomes ready. changes_max: rows in one commit, None for what every store takes. An
+    item that cannot be decided gets an answer with its error; the others go on.
     """
     view = View(rows)
-    context = Context(view, now, take=take, changes_max=changes_max or limits.COMMIT_CHANGES_MAX)
+    context = Context(view, now, take=take, changes_max=changes_max or limits.COMMIT_CHANGES_MAX, skipped=skipped)
     answers: list[Answer] = []
     needed: set[str] = set()
     todo: list[Item] = list(items)
@@ -310,10 +321,10 @@ def decide(
             too_large = IntegrityError(f"{type(item).__name__} does not fit one commit")
             answers.append(Answer(item, Outcome.REFUSED, str(too_large), too_large))
             continue
-        if not isinstance(item, Fire):
+        if not isinstance(item, Fire | Skip):
             answers.append(Answer(item, outcome, reason))
         if context.follow:
-            todo[position:position] = [Fire(reference) for reference in context.follow]
+            todo[position:position] = [Fire(each) if is_relay(each) else Skip(each) for each in context.follow]
     if needed:
         return Need(frozenset(needed))
     unchanged = view.unchanged(looked_at if left else view.size)
@@ -346,6 +357,9 @@ def _event_row(context: Context, sequence: int, completed: int) -> Insert:
     if completed >= 0:
         # So that whoever wants to know how far the graph is need not look at every task.
         columns["completed"] = completed + sum(event["event"] == "task-completed" for event in context.events)
+        skipped = context.skipped + sum(event["event"] == "task-skipped" for event in context.events)
+        if skipped > 0:
+            columns["skipped"] = skipped
     return Insert(event_key(sequence), columns)
 
 
@@ -385,6 +399,8 @@ def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
             return _cannot_run(item, context)
         case Fire():
             return _fire(item, context)
+        case Skip():
+            return _skip(item, context)
         case Remind():
             return _remind(item, context)
         case Start():
@@ -464,6 +480,8 @@ def _failed(item: Failed, context: Context) -> tuple[Outcome, str]:
             and task.integer("run") == item.run
             and task.text("claim") == item.claim
         ):
+            if task.integer("schema") >= SCHEMA_OF_CONDITIONS and goes_on(context.view.get(GRAPH)):
+                tell_dependents(task, item.task_id, context, failure_of(task))
             return Outcome.REPEATED, ""
         return _stale_result(task, item.run, context)
     reason = str(item.resolution.get("reason", ""))
@@ -566,6 +584,8 @@ def _manual_rerun(item: ManualRerun, context: Context) -> tuple[Outcome, str]:
     graph = context.view.get(GRAPH)
     if graph.text("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
         return Outcome.REFUSED, f"the graph is {graph.text('state')}"
+    if goes_on(graph):
+        return Outcome.REFUSED, "its dependents have been told of the failure, as the graph goes on after failures"
     resolution = _read(task, "resolution", dict)
     reason = item.reason or "asked for by hand"
     task.set("manualReruns", task.integer("manualReruns") + 1)
@@ -642,8 +662,32 @@ def _fire(item: Fire, context: Context) -> tuple[Outcome, str]:
         return Outcome.STALE, "the relay still waits"
     if state == TaskState.PENDING:
         relay.set("state", str(TaskState.COMPLETED))
-    tell_dependents(relay, item.reference, context)
+    tell_dependents(relay, item.reference, context, passed_on(relay))
     return (Outcome.APPLIED if state == TaskState.PENDING else Outcome.REPEATED), ""
+
+
+def _skip(item: Skip, context: Context) -> tuple[Outcome, str]:
+    task = _task(item.task_id, context)
+    if task.text("state") == TaskState.SKIPPED:
+        tell_dependents(task, item.task_id, context, skip_of(task))
+        return Outcome.REPEATED, ""
+    if task.text("state") != TaskState.UNSCHEDULED or task.text("due") != SKIP:
+        return Outcome.STALE, f"the task is {task.text('state')}"
+    resolution = skip_resolution(task)
+    task.set("state", str(TaskState.SKIPPED))
+    task.set("due", "")
+    task.set("resolved", context.now)
+    task.set("resolution", compact_json(resolution))
+    cause = resolution.get("cause", {})
+    context.event(
+        "task-skipped",
+        task=item.task_id,
+        label=task.text("label"),
+        reason=resolution["reason"],
+        cause=cause.get("taskId"),
+    )
+    tell_dependents(task, item.task_id, context, skip_of(task))
+    return Outcome.APPLIED, ""
 
 
 def _remind(item: Remind, context: Context) -> tuple[Outcome, str]:

@@ -29,6 +29,8 @@ CHUNKED: Final = {
 }
 FEW_LEAVES: Final = {"GRAPH_DIRECT_MAX": 3, "GRAPH_REQUIRES_MAX": 4}
 TIGHT: Final = {**NARROWER, "COMMIT_CHANGES_MAX": 4}
+TIGHT_FAILING: Final = {**NARROWER, "COMMIT_CHANGES_MAX": 5}
+"""The same where a failure is told to dependents in the commit that counts it on the graph row."""
 
 _OF_EXTENDING: Final = frozenset({"_STEP_ROWS_MAX", "LINK_REFERENCES_MAX", "GRAPH_DIRECT_MAX"})
 

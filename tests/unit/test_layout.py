@@ -422,7 +422,7 @@ def test_the_widest_row_is_small() -> None:
 @pytest.mark.parametrize("completed", [False, True])
 def test_a_fork_of_a_task_that_got_more_dependents(completed: bool) -> None:
     task_id = task_id_of("g", "a")
-    row = fork_row(f"fork:{task_id}:r-0", task_id, ["x", "y"], completed=completed)
+    row = fork_row(f"fork:{task_id}:r-0", task_id, ["x", "y"], resolved=completed)
     assert row.columns["state"] == ("completed" if completed else "unscheduled")
     assert listed(row, "requiresLeft") == ([] if completed else [task_id])
     assert listed(row, "dependents") == ["x", "y"]

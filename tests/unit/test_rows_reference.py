@@ -185,7 +185,7 @@ DAMAGE: tuple[dict[str, Any], ...] = (
     {"dependents": "{"},
     {"requiresLeft": "[1]"},
     {"run": "0"},
-    {"schema": 2},
+    {"schema": 3},
     {"state": "running", "claim": "c"},
     {"state": "pending", "requiresLeft": "[]"},
     {"failedTasks": 1},

@@ -1,0 +1,55 @@
+"""How each task of a graph must end, from the document and the outcomes of runs alone.
+
+A fixpoint over the document, written without a look at how the product does it: what simulations, scenarios and tests
+of decisions are held against.
+"""
+
+from collections.abc import Collection, Mapping
+
+from taskgraph.model import TaskNode
+
+FAILED = frozenset({"failed", "exception"})
+
+
+def expected(tasks: Mapping[str, TaskNode], failing: Collection[str]) -> dict[str, str]:
+    """Label -> completed, failed or skipped, under the failure policy `continue`.
+
+    failing: labels of tasks that fail for good whenever they run.
+    """
+    ends: dict[str, str] = {}
+    while len(ends) < len(tasks):
+        ready = [node for node in tasks.values() if node.label not in ends and ends.keys() >= set(node.requires)]
+        assert ready, "a cycle"
+        for node in ready:
+            if not runs(node, ends):
+                ends[node.label] = "skipped"
+            else:
+                ends[node.label] = "failed" if node.label in failing else "completed"
+    return ends
+
+
+def runs(node: TaskNode, ends: Mapping[str, str]) -> bool:
+    """Whether a task runs, all of whose requirements have ended."""
+    heard = [ends[each] for each in node.requires if each not in node.optional]
+    if node.when == "always":
+        return True
+    if node.when == "any-failed":
+        return any(end in FAILED for end in heard)
+    if node.when == "all-resolved":
+        return "skipped" not in heard
+    return all(end == "completed" for end in heard)
+
+
+def blamed(tasks: Mapping[str, TaskNode], ends: Mapping[str, str], label: str) -> set[str]:
+    """Labels that may be named as the first cause of a skip: above it, and failed or skipped by their own condition."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    todo = list(tasks[label].requires)
+    while todo:
+        each = todo.pop()
+        if each not in seen:
+            seen.add(each)
+            if ends[each] != "completed":
+                found.add(each)
+            todo += tasks[each].requires
+    return found
