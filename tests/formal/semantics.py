@@ -1,0 +1,579 @@
+"""The truth table of docs/semantics.md: for every item of `transitions.decide` and every state, what happens.
+
+`scripts/semantics` writes the tables into the page, `scripts/semantics --check` says whether they are current, and
+`test_semantics.py` reads the page's tables and holds each cell against what `decide` does with rows made for it.
+
+**Who adds an item to `transitions.Item`** adds a `Case` for each way in which it can meet a row to `CASES`, and runs
+`scripts/semantics`. The item's sentence is the first line of its docstring. A column that gates something (as `due`
+does) is one more case of the items that look at it: `columns` sets it on the task's row, `graph` on the graph's.
+**Who adds a state** adds it to `TASKS` or `GRAPHS`: how rows look in it. What is missing fails the test.
+
+The scene is the smallest that has everything: `before` is required by `task`, which `dependent` requires, for which
+the graph waits. It stands as it would if everything had gone right up to the state that is asked about; states of task
+and graph that cannot meet are asked about all the same, as a message may come at any time.
+"""
+
+import json
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from taskgraph import transitions
+from taskgraph.conditions import meets
+from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
+from taskgraph.layout import Link, lay_out, schema_for
+from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskNode, TaskState, When, ids_text, row_key, task_id_of
+from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived
+from taskgraph.storage.tables import Insert, Merge, Row, Value
+from taskgraph.transitions import (
+    Abandon,
+    CannotRun,
+    Claim,
+    Completed,
+    Decision,
+    Failed,
+    Fire,
+    HandBack,
+    Item,
+    LeaseLost,
+    ManualRerun,
+    Remind,
+    Renew,
+    Skip,
+    Start,
+    decide,
+)
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "semantics.md"
+BEGIN: Final = "<!-- tables: written by scripts/semantics from tests/formal/semantics.py; do not edit by hand -->"
+END: Final = "<!-- end of the tables -->"
+
+NOW: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ENDED: Final = NOW.isoformat()
+PAST: Final = NOW - timedelta(seconds=1)
+LATER: Final = NOW + timedelta(seconds=60)
+BEFORE, TASK, DEPENDENT = (task_id_of("g", label) for label in ("before", "task", "dependent"))
+ADDED: Final = task_id_of("g", "added")
+RELAY: Final = f"fork:{TASK}:0-0"
+REQUEST: Final = "request:r"
+NAMES: Final = {
+    row_key(BEFORE): "requirement",
+    row_key(TASK): "task",
+    row_key(DEPENDENT): "dependent",
+    row_key(ADDED): "new task",
+    GRAPH: "graph",
+    RELAY: "relay",
+    REQUEST: "request",
+}
+FAULT: Final = '{"label":"before","state":"failed","taskId":"x"}'
+OK: Final = {"failed": False}
+BROKEN: Final = {"failed": True, "reason": "x"}
+
+Columns = Mapping[str, Value]
+Cells = tuple[str, str, str, str]
+"""Answer, changes, facts, what is sent."""
+
+# --- states: how rows look in them ---------------------------------------------------------------------------------
+
+_BEGUN: Final[Columns] = {"claim": "c", "worker": "w", "started": PAST, "leaseUntil": LATER}
+_OVER: Final[Columns] = {**_BEGUN, "ended": PAST, "resolved": PAST}
+_NEXT_RUN: Final[Columns] = {"run": 1, "rerunsAllowed": 2, "rerunsLeft": 1}
+
+TASKS: Final[Mapping[str, Columns]] = {
+    "unscheduled": {},
+    "pending": {**_NEXT_RUN, "pendingSince": PAST},
+    "running": {**_NEXT_RUN, **_BEGUN},
+    "completed": {**_NEXT_RUN, **_OVER, "resolution": '{"failed":false}'},
+    "failed": {**_NEXT_RUN, **_OVER, "rerunsAllowed": 1, "rerunsLeft": 0, "resolution": '{"failed":true,"reason":"x"}'},
+    "exception": {**_NEXT_RUN, **_OVER, "resolution": '{"failed":true,"reason":"x"}'},
+    "skipped": {"resolved": PAST, "resolution": '{"skipped":true}', "due": ""},
+}
+"""State of a task -> the columns that go with it."""
+
+GRAPHS: Final[Mapping[str, Columns]] = {
+    "submitting": {},
+    "running": {"started": PAST},
+    "blocked": {"started": PAST, "failedTasks": 1, "blockedBy": "other", "blocked": PAST},
+    "finished": {"started": PAST, "finished": PAST, "requiresLeft": "[]"},
+    "cancelling": {"started": PAST, "reason": "x"},
+    "cancelled": {"started": PAST, "reason": "x"},
+}
+"""State of a graph -> the columns that go with it."""
+
+RELAYS: Final = ("unscheduled", "pending", "completed")
+REQUESTS: Final = ("staged", "accepted", "done", "refused")
+_RESOLVED: Final = frozenset({"completed", "failed", "exception", "skipped"})
+
+NODES: Final = {
+    "before": TaskNode("before"),
+    "task": TaskNode("task", ("before",)),
+    "dependent": TaskNode("dependent", ("task",)),
+}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is asked about: the state of each row that matters."""
+
+    task: str = "running"
+    graph: str = "running"
+    relay: str = ""
+    request: str = ""
+    policy: str = FailurePolicy.BLOCK.value
+    columns: Columns = field(default_factory=dict)
+    graph_columns: Columns = field(default_factory=dict)
+    dependent: Columns = field(default_factory=dict)
+
+    def rows(self) -> dict[str, Row | None]:
+        """All rows of the graph."""
+        schema = schema_for(self.policy)
+        layout = lay_out("g", NODES, stamp="0", now=PAST, schema=schema)
+        told = self.task == "completed" or (self.task in _RESOLVED and self.policy == FailurePolicy.CONTINUE)
+        rows = {insert.key: dict(insert.columns) for insert in layout.rows}
+        done = {"state": "completed", **_OVER, "resolution": '{"failed":false}'}
+        rows[row_key(BEFORE)] |= done if self.task != "unscheduled" else {}
+        rows[row_key(TASK)] |= {"state": self.task, **TASKS[self.task]}
+        if self.task != "unscheduled":
+            rows[row_key(TASK)]["requiresLeft"] = "[]"
+        if self.task == "skipped":
+            rows[row_key(TASK)]["skippedBy"] = FAULT
+        if told:
+            good = self.task == "completed"
+            heard = "skippedBy" if self.task == "skipped" else "failedBy"
+            told_so: Columns = {"state": "pending"} if good else {"due": "skip", heard: FAULT}
+            rows[row_key(DEPENDENT)] |= {"requiresLeft": "[]", **told_so}
+        rows[row_key(TASK)] |= self.columns
+        rows[row_key(DEPENDENT)] |= self.dependent
+        if self.relay:
+            rows[row_key(TASK)]["dependents"] = ids_text([RELAY])
+            rows[RELAY] = {
+                "schema": schema,
+                "state": self.relay,
+                "requires": ids_text([TASK]),
+                "requiresLeft": ids_text([TASK] if self.relay == "unscheduled" else []),
+                "dependents": ids_text([DEPENDENT]),
+            }
+            if self.policy == FailurePolicy.CONTINUE and self.relay != "unscheduled":
+                rows[RELAY]["failedBy"] = FAULT
+            if self.relay != "completed":
+                rows[row_key(DEPENDENT)] |= {"state": "unscheduled", "requiresLeft": ids_text([TASK]), "due": ""}
+        graph: dict[str, Value] = {
+            "schema": schema,
+            "state": self.graph,
+            "digest": "digest",
+            "created": PAST - timedelta(days=2),
+            "tasks": 3,
+            "edges": 2,
+            "failedTasks": int(self.task in ("failed", "exception")),
+            "revision": 0,
+            "requires": ids_text([DEPENDENT]),
+            "requiresLeft": ids_text([DEPENDENT]),
+            "nameMapping": "{}",
+        }
+        if self.policy != FailurePolicy.BLOCK:
+            graph["failurePolicy"] = self.policy
+        rows[GRAPH] = {**graph, **GRAPHS[self.graph], **self.graph_columns}
+        if self.request:
+            rows[REQUEST] = {"schema": 1, "state": self.request, "digest": "d", "tasks": 1}
+            if self.request == "accepted":
+                rows[REQUEST]["cursor"] = 0
+                rows[GRAPH]["extending"] = "r"
+        return {key: Row(key, f"e-{key}", columns) for key, columns in rows.items()}
+
+
+# --- items: the ways in which each can meet rows ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way in which an item can meet rows.
+
+    when: in words. over: what is varied: states of the "task", "graph", "relay" or "request". scene: the rest of it.
+    """
+
+    when: str
+    item: Item
+    over: tuple[str, ...] = ("task", "graph")
+    scene: Scene = field(default_factory=Scene)
+
+
+CONTINUE: Final = FailurePolicy.CONTINUE.value
+_ADDED: Final = lay_out("g", {"added": TaskNode("added", ("task",))}, stamp="r", now=NOW, request="r")
+_LINK: Final = (Link(TASK, (ADDED,)),)
+
+
+def _accept(*, whole: bool, revision: int = 0) -> AcceptExtension:
+    rows, links = (_ADDED.rows, _LINK) if whole else ((), ())
+    return AcceptExtension("r", revision, 1, 1, (ADDED,), None, whole, rows, links, {"nameMapping": "{}"})
+
+
+def _spent(**columns: Value) -> Scene:
+    return Scene(columns={"rerunsLeft": 0, **columns})
+
+
+CASES: Final[Mapping[str, Sequence[Case]]] = {
+    "Completed": (
+        Case("it names the present run and claim", Completed(TASK, 1, "c", ENDED, OK)),
+        Case(
+            "… and nobody else is left to wait for",
+            Completed(DEPENDENT, 0, "c", ENDED, OK),
+            ("graph",),
+            Scene(task="completed", dependent={"state": "running", "requiresLeft": "[]", **_BEGUN}),
+        ),
+        Case("it names another run", Completed(TASK, 0, "c", ENDED, OK), ("task",)),
+        Case("it names another claim", Completed(TASK, 1, "z", ENDED, OK), ("task",)),
+    ),
+    "Failed": (
+        Case("reruns are left", Failed(TASK, 1, "c", ENDED, BROKEN)),
+        Case("no rerun is left", Failed(TASK, 1, "c", ENDED, BROKEN), scene=_spent()),
+        Case(
+            "no rerun is left, policy `continue`",
+            Failed(TASK, 1, "c", ENDED, BROKEN),
+            scene=Scene(policy=CONTINUE, columns={"rerunsLeft": 0}),
+        ),
+        Case("it is an exception", Failed(TASK, 1, "c", ENDED, BROKEN, exception=True)),
+        Case(
+            "it is an exception, policy `continue`",
+            Failed(TASK, 1, "c", ENDED, BROKEN, exception=True),
+            scene=Scene(policy=CONTINUE),
+        ),
+        Case("it names another run", Failed(TASK, 0, "c", ENDED, BROKEN), ("task",)),
+    ),
+    "ManualRerun": (
+        Case("it names the present run", ManualRerun(TASK, 1, "y"), scene=Scene("failed")),
+        Case(
+            "… and another task failed too",
+            ManualRerun(TASK, 1, "y"),
+            ("graph",),
+            Scene("failed", graph_columns={"failedTasks": 2}),
+        ),
+        Case("it names an earlier run", ManualRerun(TASK, 0, "y"), ("task",)),
+        Case("policy `continue`", ManualRerun(TASK, 1, "y"), ("task",), Scene(policy=CONTINUE)),
+    ),
+    "Claim": (
+        Case("it names the present run", Claim(TASK, 1, "d", "v", LATER), scene=Scene("pending")),
+        Case("… and is the claim that was made", Claim(TASK, 1, "c", "w", LATER), ("task",)),
+        Case("it names another run", Claim(TASK, 0, "d", "v", LATER), ("task",)),
+    ),
+    "Renew": (
+        Case("it names the present run and claim", Renew(TASK, 1, "c", LATER + timedelta(seconds=20))),
+        Case("it names another claim", Renew(TASK, 1, "z", LATER), ("task",)),
+    ),
+    "HandBack": (
+        Case("it names the present run and claim", HandBack(TASK, 1, "c", "y")),
+        Case("it names another claim", HandBack(TASK, 1, "z", "y"), ("task",)),
+        Case("it names an earlier run", HandBack(TASK, 0, "c", "y"), ("task",)),
+    ),
+    "LeaseLost": (
+        Case(
+            "the lease has ended, retries are left", LeaseLost(TASK, 1, "c"), scene=Scene(columns={"leaseUntil": PAST})
+        ),
+        Case(
+            "the lease has ended, no retry is left",
+            LeaseLost(TASK, 1, "c"),
+            scene=Scene(columns={"leaseUntil": PAST, "retriesLeft": 0}),
+        ),
+        Case(
+            "… policy `continue`",
+            LeaseLost(TASK, 1, "c"),
+            ("task",),
+            Scene(policy=CONTINUE, columns={"leaseUntil": PAST, "retriesLeft": 0}),
+        ),
+        Case("the lease has not ended", LeaseLost(TASK, 1, "c"), ("task",)),
+        Case("it has not, and the worker is certainly dead", LeaseLost(TASK, 1, "c", certain=True), ("task",)),
+        Case("it names another claim", LeaseLost(TASK, 1, "z"), ("task",)),
+    ),
+    "CannotRun": (
+        Case("it names the present run", CannotRun(TASK, 1, "v", "no executor"), scene=Scene("pending")),
+        Case("it names another run", CannotRun(TASK, 0, "v", "no executor"), ("task",)),
+    ),
+    "Fire": (
+        Case("all went well", Fire(RELAY), ("relay", "graph"), Scene("completed", relay="pending")),
+        Case("it has heard of a failure", Fire(RELAY), ("relay",), Scene("failed", policy=CONTINUE)),
+    ),
+    "Skip": (
+        Case(
+            "the task is due to be skipped",
+            Skip(TASK),
+            scene=Scene(
+                "unscheduled",
+                policy=CONTINUE,
+                columns={
+                    "due": "skip",
+                    "requiresLeft": "[]",
+                    "failedBy": FAULT,
+                },
+            ),
+        ),
+        Case("it is not", Skip(TASK), ("task",), Scene("unscheduled", policy=CONTINUE)),
+    ),
+    "Remind": (Case("always", Remind(TASK), scene=Scene("pending")),),
+    "Start": (
+        Case("the content is the one that was submitted", Start("digest"), ("graph",)),
+        Case("it is another", Start("other"), ("graph",)),
+    ),
+    "Abandon": (
+        Case("it was begun before that time", Abandon(NOW - timedelta(days=1)), ("graph",)),
+        Case("it was begun later", Abandon(NOW - timedelta(days=3)), ("graph",)),
+    ),
+    "AcceptExtension": (
+        Case("it fits one commit", _accept(whole=True), ("request", "graph"), Scene(request="staged")),
+        Case("it takes several commits", _accept(whole=False), ("request", "graph"), Scene(request="staged")),
+        Case("it was planned for another revision", _accept(whole=True, revision=7), ("request",)),
+        Case("what it requires is resolved or not", _accept(whole=True), ("task",), Scene(request="staged")),
+        Case("… policy `continue`", _accept(whole=True), ("task",), Scene(request="staged", policy=CONTINUE)),
+    ),
+    "RefuseExtension": (Case("always", RefuseExtension("r", "y"), ("request", "graph"), Scene(request="staged")),),
+    "InsertRows": (
+        Case(
+            "it goes on where the cursor stands",
+            InsertRows("r", 0, _ADDED.rows),
+            ("request", "graph"),
+            Scene(request="accepted"),
+        ),
+        Case("it goes on elsewhere", InsertRows("r", 5, _ADDED.rows), ("request",)),
+    ),
+    "LinkTasks": (
+        Case(
+            "it goes on where the cursor stands",
+            LinkTasks("r", 0, _LINK),
+            ("request", "task"),
+            Scene(request="accepted"),
+        ),
+        Case("… policy `continue`", LinkTasks("r", 0, _LINK), ("task",), Scene(request="accepted", policy=CONTINUE)),
+        Case("it goes on elsewhere", LinkTasks("r", 5, _LINK), ("request",)),
+    ),
+    "FinishExtension": (Case("always", FinishExtension("r"), ("request", "graph"), Scene(request="accepted")),),
+}
+"""Name of an item -> its cases."""
+
+STATES: Final[Mapping[str, Sequence[str]]] = {
+    "task": tuple(map(str, TaskState)),
+    "graph": tuple(map(str, GraphState)),
+    "relay": RELAYS,
+    "request": REQUESTS,
+}
+
+
+def items() -> list[type]:
+    """Everything that `decide` decides, in the order of `transitions.Item`."""
+    return list(typing.get_args(transitions.Item))
+
+
+# --- what happens, in words ------------------------------------------------------------------------------------------
+
+
+def outcome(case: Case, over: str, state: str) -> Cells:
+    """What `decide` does in one cell."""
+    values = {name: getattr(case.scene, name) for name in Scene.__dataclass_fields__}
+    values[over] = state
+    if over == "task" and case.scene.policy == FailurePolicy.BLOCK and state in ("failed", "exception"):
+        values["graph"] = "blocked" if case.scene.graph == "running" and not case.scene.request else case.scene.graph
+    rows = Scene(**values).rows()
+    if isinstance(case.item, LinkTasks):  # what is linked has been inserted before
+        rows |= {row.key: Row(row.key, f"e-{row.key}", row.columns) for row in _ADDED.rows}
+    decision = decide(rows, [case.item], now=NOW, operation="op", sequence=1)
+    if not isinstance(decision, Decision):
+        raise AssertionError(f"{case.item} asks for {decision.keys}")
+    assert not decision.left
+    return _answer(decision), _changes(rows, decision), _facts(decision), _sent(decision.effects)
+
+
+def _answer(decision: Decision) -> str:
+    if not decision.answers:  # what relays and skips do is told to nobody
+        return "applied" if decision.changes else "nothing"
+    (answer,) = decision.answers
+    if answer.error is not None:
+        return f"error: {type(answer.error).__name__}"
+    shown = str(answer.outcome)
+    return f"{shown}: {_plain(answer.reason)}" if shown == "refused" and answer.reason else shown
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", "/").replace("\n", " ")
+
+
+def _name(reference: str) -> str:
+    return NAMES.get(row_key(reference), reference)
+
+
+def _changes(rows: Mapping[str, Row | None], decision: Decision) -> str:
+    shown: list[str] = []
+    for change in decision.changes:
+        if change.key.startswith("event:"):
+            continue
+        name = NAMES.get(change.key, change.key)
+        if isinstance(change, Insert):
+            shown.append(f"{name}: inserted, {change.columns.get('state', '')}")
+        elif isinstance(change, Merge):
+            row = rows[change.key]
+            assert row is not None
+            parts = [_column(each, row.columns.get(each), value) for each, value in change.columns.items()]
+            shown.append(f"{name}: {', '.join(filter(None, parts))}")
+    return "; ".join(shown) or "–"
+
+
+def _column(name: str, before: Value | None, after: Value) -> str:
+    if name == "operation":
+        return ""
+    if name == "state":
+        return f"**{before} → {after}**"
+    if isinstance(after, bool):
+        return f"{name} {after}"
+    if isinstance(after, int) and (not isinstance(before, int) or after == before):
+        return f"{name} {after}"
+    if isinstance(after, int) and isinstance(before, int):
+        moved = after - before
+        return f"{name} {'+' if moved > 0 else '−'} {abs(moved)}"
+    if isinstance(after, str) and after.startswith("[") and name in ("requires", "requiresLeft", "dependents"):
+        old, new = json.loads(str(before or "[]")), json.loads(after)
+        moved_in, moved_out = [each for each in new if each not in old], [each for each in old if each not in new]
+        parts = [f"+ {_name(each)}" for each in moved_in] + [f"− {_name(each)}" for each in moved_out]
+        return f"{name} {' '.join(parts)}"
+    if after == "":
+        return f"{name} cleared"
+    return f"{name} set"
+
+
+def _facts(decision: Decision) -> str:
+    found = [change for change in decision.changes if change.key.startswith("event:")]
+    if not found:
+        return "–"
+    assert isinstance(found[0], Insert)
+    return ", ".join(_fact(each) for each in json.loads(str(found[0].columns["events"])))
+
+
+def _fact(fact: Mapping[str, Any]) -> str:
+    because = f" ({fact['because']})" if "because" in fact else ""
+    who = {"task": "", "": ""}.get(fact.get("label", ""), f" of {fact.get('label', '')}")
+    return f"`{fact['event']}`{who}{because}"
+
+
+def _sent(effects: Sequence[Effect]) -> str:
+    return ", ".join(map(_effect, effects)) or "–"
+
+
+def _effect(effect: Effect) -> str:
+    match effect:
+        case Dispatch(task_id, run):
+            return f"work message of {_name(task_id)}, run {run}"
+        case GraphEnded():
+            return "the graph leaves the sweep's index"
+        case GraphRevived():
+            return "the graph enters the sweep's index"
+        case _:
+            return type(effect).__name__
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+HEAD: Final = "| {} | answer | what changes | facts | sent |\n|---|---|---|---|---|"
+Table = Mapping[tuple[str, str], Cells]
+"""(words of the case, state) -> cells."""
+
+
+def table_of(name: str, over: str) -> dict[tuple[str, str], Cells]:
+    """What happens to an item, by case and state of one kind of row."""
+    return {
+        (case.when, state): outcome(case, over, state)
+        for case in CASES[name]
+        if over in case.over
+        for state in STATES[over]
+    }
+
+
+def conditions() -> str:
+    """What each condition makes of how requirements ended."""
+    ends = {
+        "all completed": (False, False),
+        "some failed, none was skipped": (True, False),
+        "some were skipped, none failed": (False, True),
+        "some failed, some were skipped": (True, True),
+    }
+    lines = ["| requirements | " + " | ".join(f"`{each}`" for each in When) + " |", "|---" * (len(When) + 1) + "|"]
+    for words, (failed, skipped) in ends.items():
+        met = ["runs" if meets(each, failed=failed, skipped=skipped) else "skipped" for each in When]
+        lines.append(f"| {words} | {' | '.join(met)} |")
+    return "\n".join(lines)
+
+
+def text() -> str:
+    """All tables, as they stand on the page."""
+    parts = [
+        f"### Conditions\n\nOnce everything that a task requires is resolved; optional ones aside.\n\n{conditions()}\n"
+    ]
+    for item in items():
+        sentence = (item.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+        parts.append(f"### {item.__name__}\n\n{' '.join(sentence.split())}\n")
+        for over in STATES:
+            cells = table_of(item.__name__, over)
+            if cells:
+                parts.append(_table(over, cells))
+    return "\n".join(parts)
+
+
+def _table(over: str, cells: Table) -> str:
+    """States with the same outcome share a row."""
+    lines = [HEAD.format(f"{over} is")]
+    for when in dict.fromkeys(when for when, _ in cells):
+        alike: dict[Cells, list[str]] = {}
+        for (case, state), each in cells.items():
+            if case == when:
+                alike.setdefault(each, []).append(state)
+        lines.append(f"| *{when}* | | | | |")
+        lines += [f"| {', '.join(states)} | {' | '.join(each)} |" for each, states in alike.items()]
+    return "\n".join(lines) + "\n"
+
+
+def read(page: str) -> dict[tuple[str, str], dict[tuple[str, str], Cells]]:
+    """(item, kind of row) -> the table that the page has of it."""
+    found: dict[tuple[str, str], dict[tuple[str, str], Cells]] = {}
+    item = over = when = ""
+    for line in page.partition(BEGIN)[2].partition(END)[0].splitlines():
+        if line.startswith("### "):
+            item = line[4:].strip()
+        elif item != "Conditions" and line.startswith("| ") and line.endswith(" |"):
+            first, *others = [cell.strip() for cell in line[1:-1].split("|")]
+            if first.endswith(" is") and others[0] == "answer":
+                over = first.removesuffix(" is")
+            elif first.startswith("*") and not any(others):
+                when = first.strip("*")
+            else:
+                answer, changes, facts, sent = others
+                for state in first.split(", "):
+                    found.setdefault((item, over), {})[when, state] = (answer, changes, facts, sent)
+    return found
+
+
+def with_tables(page: str) -> str:
+    """The page with the tables as they must be."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{PAGE.name} has lost the marks between which the tables stand")
+    return f"{before}{BEGIN}\n\n{text()}\n{END}{after}"
+
+
+def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
+    """Write the tables into the page, or with --check say whether they are current; gives the exit code."""
+    if list(arguments) not in ([], ["--check"]):
+        say("usage: scripts/semantics [--check]")
+        return 2
+    page = PAGE.read_text("utf-8")
+    made = with_tables(page)
+    if made == page:
+        return 0
+    if arguments:
+        say("docs/semantics.md is not what the code does: look at what has changed, and run scripts/semantics")
+        return 1
+    PAGE.write_text(made, "utf-8")
+    say("docs/semantics.md: written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

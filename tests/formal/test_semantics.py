@@ -1,0 +1,94 @@
+"""The truth table on docs/semantics.md, cell by cell, against what `decide` does with rows made for each."""
+
+import pytest
+
+from taskgraph.model import GraphState, TaskState
+from tests.formal import semantics
+from tests.formal.semantics import BEGIN, CASES, END, GRAPHS, PAGE, STATES, TASKS, table_of
+
+ITEMS = [item.__name__ for item in semantics.items()]
+ON_PAGE = semantics.read(PAGE.read_text("utf-8"))
+REMEDY = "look at what has changed, and run scripts/semantics"
+
+
+def test_everything_that_is_decided_has_its_cases() -> None:
+    assert [name for name in ITEMS if name not in CASES] == [], "add a Case to CASES of tests/formal/semantics.py"
+    assert [name for name in CASES if name not in ITEMS] == []
+
+
+def test_every_state_is_asked_about() -> None:
+    assert [str(state) for state in TaskState if str(state) not in TASKS] == [], "add it to TASKS"
+    assert [str(state) for state in GraphState if str(state) not in GRAPHS] == [], "add it to GRAPHS"
+    for name in ITEMS:
+        for case in CASES[name]:
+            assert case.over, name
+            assert set(case.over) <= STATES.keys()
+            assert type(case.item).__name__ == name
+
+
+def test_every_item_meets_every_state_of_what_it_is_about() -> None:
+    """Of tasks and graphs both, unless it is about a graph alone, or steps of an extension."""
+    for name in ITEMS:
+        over = {each for case in CASES[name] for each in case.over}
+        assert "graph" in over or name == "LinkTasks", name
+        if hasattr(CASES[name][0].item, "task_id"):
+            assert "task" in over, name
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_each_cell_of_the_page_is_what_happens(name: str) -> None:
+    for over in STATES:
+        expected = table_of(name, over)
+        found = ON_PAGE.get((name, over), {})
+        assert found.keys() == expected.keys(), f"{name}, by {over}: cells are missing, or too many; {REMEDY}"
+        for cell, happens in expected.items():
+            assert found[cell] == happens, f"{name}, {over} is {cell[1]}, {cell[0]}: {REMEDY}"
+
+
+def test_the_page_has_nothing_else_between_its_marks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert semantics.main(["--check"]) == 0, REMEDY
+    assert {item for item, _ in ON_PAGE} == set(ITEMS)
+    assert semantics.main(["--nonsense"]) == 2
+
+
+def test_a_cell_that_is_wrong_or_missing_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    page = PAGE.read_text("utf-8")
+    for wrong in (
+        page.replace("**running → completed**", "**running → failed**", 1),
+        page.replace("| applied |", "|", 1),
+    ):
+        spoiled = tmp_path / "semantics.md"
+        spoiled.write_text(wrong, "utf-8")
+        monkeypatch.setattr(semantics, "PAGE", spoiled)
+        assert semantics.main(["--check"]) == 1
+        assert semantics.main([]) == 0
+        assert spoiled.read_text("utf-8") == page
+    with pytest.raises(ValueError, match="marks"):
+        semantics.with_tables(page.replace(BEGIN, "").replace(END, ""))
+
+
+# --- what must be true of the tables themselves, whoever changes them
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_what_is_resolved_for_good_stays_so(name: str) -> None:
+    """Nothing moves a completed or a skipped task, and only a rerun by hand one that failed."""
+    final = {"completed", "skipped"} | ({"failed", "exception"} if name != "ManualRerun" else set())
+    for (when, state), (_, changes, _, _) in table_of(name, "task").items():
+        if state in final:
+            assert f"**{state} →" not in changes, f"{name}, {when}"
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_what_has_ended_stays_so(name: str) -> None:
+    for (when, state), (_, changes, _, _) in table_of(name, "graph").items():
+        if state in ("finished", "cancelled"):
+            assert f"**{state} →" not in changes, f"{name}, {when}"
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_what_is_stale_or_refused_moves_nothing(name: str) -> None:
+    for over in STATES:
+        for (when, state), (answer, changes, facts, _) in table_of(name, over).items():
+            if answer == "stale" or (answer.startswith("refused") and "Extension" not in name):
+                assert (changes, facts) == ("–", "–"), f"{name}, {over} is {state}, {when}"
