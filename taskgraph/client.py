@@ -21,11 +21,12 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from taskgraph import limits, service, submission
 from taskgraph.app import App, open_app
 from taskgraph.clock import Clock, SystemClock
-from taskgraph.documents import DEFAULT_TARGET, Kind, document_from_object, read_document
+from taskgraph.documents import DEFAULT_TARGET, NOTHING_GIVEN, Given, Kind, document_from_object, read_document
 from taskgraph.errors import InvalidGraph, InvalidInput, NotFound, Refused
 from taskgraph.executors import built_in
 from taskgraph.messages import Rerun
 from taskgraph.model import GRAPH_ENDED, GraphDocument, GraphState, TaskState, is_graph_id, row_key
+from taskgraph.params import names_in
 from taskgraph.planning import Plan, plan, to_mermaid
 from taskgraph.queries import Event, GraphListed, GraphStatus, Reason, TaskDetail, TaskStatus, check_graph_id
 from taskgraph.service import Watcher
@@ -188,7 +189,9 @@ class Graph:
     test = graph.task("test", requires=[build], command=["make", "test"])
 
     name, description, owner, source: about the graph, for people. routing: at most 10 characters. tags: free words.
-    As an extension of a graph that runs it has only tasks, which may require labels of that graph.
+    params: declarations by name, such as {"goal": {"type": "string", "default": "all"}}; {"$param": "goal"} anywhere in
+    a task becomes the value that is given when the graph is submitted. As an extension of a graph that runs it has only
+    tasks and parameters; the tasks may require labels of that graph.
     """
 
     def __init__(
@@ -200,11 +203,13 @@ class Graph:
         source: str = "",
         routing: str = "",
         tags: Mapping[str, str] | None = None,
+        params: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         metadata = {"name": name, "description": description, "owner": owner, "source": source}
         self.metadata: dict[str, str] = {key: text for key, text in metadata.items() if text}
         self.routing = routing
         self.tags: dict[str, str] = dict(tags or {})
+        self.params: dict[str, dict[str, Any]] = {name: dict(each) for name, each in (params or {}).items()}
         self._tasks: dict[str, Task] = {}
 
     @property
@@ -263,8 +268,8 @@ class Graph:
     @classmethod
     def from_document(cls, document: GraphDocument | Mapping[str, Any]) -> "Graph":
         """A graph from a validated document, or from the value of its JSON. Raises InvalidGraph with all problems."""
-        document = _document(document)
-        graph = cls(routing=document.routing, tags=document.tags)
+        document = _document(document, given=_OPEN)
+        graph = cls(routing=document.routing, tags=document.tags, params=document.params)
         graph.metadata = dict(document.metadata)
         for label, node in document.tasks.items():
             graph.task(label, requires=node.requires, reruns=node.reruns, definition=node.task)
@@ -274,7 +279,7 @@ class Graph:
     def from_file(cls, path: str | os.PathLike[str]) -> "Graph":
         """A graph from a JSON file. Raises InvalidGraph with all problems, each with its line; OSError."""
         with _explained():
-            return cls.from_document(read_document(Path(path).read_bytes(), source=os.fspath(path)))
+            return cls.from_document(read_document(Path(path).read_bytes(), source=os.fspath(path), given=_OPEN))
 
     def to_dict(self) -> dict[str, Any]:
         """The document as JSON values; what has its default value is left out. Nothing is checked."""
@@ -285,29 +290,30 @@ class Graph:
             made["metadata"] = dict(self.metadata)
         if self.tags:
             made["tags"] = dict(self.tags)
+        if self.params:
+            made["params"] = copy.deepcopy(self.params)
         made["tasks"] = {label: task.to_dict() for label, task in self._tasks.items()}
         return made
 
     def to_json(self, *, indent: int | None = 2) -> str:
-        """The document as JSON text. Raises InvalidGraph: what is written can be submitted."""
-        self.validate()
+        """The document as JSON text. Raises InvalidGraph: what is written can be submitted, if values are given."""
+        _document(self, given=_OPEN)
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
 
-    def validate(self, kind: Kind = "graph") -> GraphDocument:
+    def validate(self, kind: Kind = "graph", *, params: Mapping[str, Any] | None = None) -> GraphDocument:
         """The validated document. kind: "extension" where labels of another graph may be required.
 
-        Raises InvalidGraph with every problem at once.
+        params: values of the parameters. Raises InvalidGraph with every problem at once.
         """
-        with _explained():
-            return document_from_object(self.to_dict(), source=self.metadata.get("name", "graph"), kind=kind)
+        return _document(self, kind, Given(params or {}))
 
-    def plan(self) -> Plan:
+    def plan(self, *, params: Mapping[str, Any] | None = None) -> Plan:
         """Size, shape and critical path, before anything is written. Raises InvalidGraph."""
-        return plan(self.validate())
+        return plan(self.validate(params=params))
 
     def to_mermaid(self) -> str:
         """A Mermaid flowchart of the graph. Raises InvalidGraph."""
-        return to_mermaid(self.validate())
+        return to_mermaid(_document(self, given=_OPEN))
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -329,15 +335,28 @@ GraphLike = Graph | GraphDocument | Mapping[str, Any]
 """What can be submitted: a graph in the making, a validated document, or the value of a document's JSON."""
 
 
-def _document(graph: GraphLike, kind: Kind = "graph") -> GraphDocument:
+_OPEN: Final = Given(open=True)
+
+
+def _document(graph: GraphLike, kind: Kind = "graph", given: Given = NOTHING_GIVEN) -> GraphDocument:
     match graph:
         case Graph():
-            return graph.validate(kind)
+            with _explained():
+                source = graph.metadata.get("name", "graph")
+                return document_from_object(graph.to_dict(), source=source, kind=kind, given=given)
         case GraphDocument():
+            if given.values:
+                raise InvalidInput("a validated document has its parameters already: hand in a Graph, or JSON values")
             return graph
         case _:
             with _explained():
-                return document_from_object(graph, kind=kind)
+                return document_from_object(graph, kind=kind, given=given)
+
+
+def _has_params(graph: Graph | Mapping[str, Any]) -> bool:
+    """Whether a graph says anything of parameters, so that those of the graph it extends matter."""
+    content: Mapping[str, Any] = graph.to_dict() if isinstance(graph, Graph) else graph
+    return "params" in content or bool(names_in([content.get("tasks")]))
 
 
 @contextlib.contextmanager
@@ -400,30 +419,46 @@ class Client:
             raise RuntimeError("this client is not open: use `async with Client(…) as client`")
         return self._app
 
-    async def submit(self, graph: GraphLike, graph_id: str | None = None) -> Submission:
+    async def submit(
+        self, graph: GraphLike, graph_id: str | None = None, *, params: Mapping[str, Any] | None = None
+    ) -> Submission:
         """Validate a graph, write it, start it. Somebody else (or `run`) handles and works on it.
 
-        graph_id: 1 to 64 letters, digits, `-` and `_`; a fresh one if None. The same content under the same id again
-        gives the same answer, with another `outcome`. Raises InvalidGraph, InvalidInput for the id, Refused when
-        another graph was submitted under it.
+        graph_id: 1 to 64 letters, digits, `-` and `_`; a fresh one if None. params: values of its parameters, JSON
+        values by name; they are kept on the graph's row, and are no place for secrets. The same content under the same
+        id again gives the same answer, with another `outcome`. Raises InvalidGraph, InvalidInput for the id, Refused
+        when another graph was submitted under it.
         """
-        document = _document(graph)
+        document = _document(graph, given=Given(params or {}))
         if graph_id is None:
             graph_id = self._clock.new_id()
         if not is_graph_id(graph_id):
             raise InvalidInput(f"{graph_id!r} is no graph id: 1 to 64 letters, digits, `-` and `_`")
         return await submission.submit(self.app.handlers, graph_id, document)
 
-    async def extend(self, graph_id: str, graph: GraphLike, *, request: str | None = None) -> Extension:
+    async def extend(
+        self,
+        graph_id: str,
+        graph: GraphLike,
+        *,
+        request: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> Extension:
         """Ask for tasks to be added to a graph that runs; they may require tasks that it has.
 
         request: id of this request; derived from the content if None, so that asking twice adds once. The answer says
-        that the request is put down; `request` tells what became of it. Raises InvalidGraph, Refused.
+        that the request is put down; `request` tells what became of it. params: values of parameters; what is not given
+        is as the graph has it. Raises InvalidGraph, Refused.
         """
         check_graph_id(graph_id)
         if request is not None and not is_graph_id(request):
             raise InvalidInput(f"{request!r} is no request id: 1 to 64 letters, digits, `-` and `_`")
-        return await submission.extend(self.app.handlers, graph_id, _document(graph, "extension"), request=request)
+        if not isinstance(graph, GraphDocument):
+            inherited = await self.app.queries.params(graph_id) if params or _has_params(graph) else {}
+            graph = _document(graph, "extension", Given(params or {}, inherited))
+        elif params:
+            graph = _document(graph, "extension", Given(params))
+        return await submission.extend(self.app.handlers, graph_id, graph, request=request)
 
     async def request(self, graph_id: str, request: str) -> Mapping[str, Value]:
         """What became of an extension: `state` (staged, accepted, done, refused), and `reason` if it was refused."""
@@ -566,15 +601,16 @@ class Client:
         targets: Sequence[str] | None = None,
         timeout_seconds: float | None = None,
         watcher: Watcher | None = None,
+        params: Mapping[str, Any] | None = None,
     ) -> GraphStatus:
         """Submit a graph, then handle and work on this store until it ends; gives its status then.
 
         callables: what tasks with a `call` may call, by name. slots: tasks run side by side. targets: whose work is
-        done here; those of the graph's tasks if None. The same graph under the same id goes on where it stopped.
-        Raises what `submit` raises, and TimeoutError; unfinished runs are handed back first.
+        done here; those of the graph's tasks if None. params: see `submit`. The same graph under the same id goes on
+        where it stopped. Raises what `submit` raises, and TimeoutError; unfinished runs are handed back first.
         """
         app = self.app
-        document = _document(graph)
+        document = _document(graph, given=Given(params or {}))
         submitted = await self.submit(document, graph_id)
         if targets is None:
             targets = sorted({str(node.task.get("target", DEFAULT_TARGET)) for node in document.tasks.values()})

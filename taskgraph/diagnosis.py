@@ -201,6 +201,7 @@ _GRAPH: Final = {
     "nameMapping": "object?",
     "metadata": "object?",
     "tags": "object?",
+    "params": "object?",
     "digest": "text",
     "extending": "text?",
 }

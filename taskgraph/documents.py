@@ -19,9 +19,10 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from taskgraph import digraph, jsontext, limits, schemas
+from taskgraph import digraph, jsontext, limits, params, schemas
 from taskgraph.errors import InvalidGraph, InvalidInput, Problem
 from taskgraph.findings import PROBLEMS_MAX, Report, nearest
 from taskgraph.form import COMMAND_KEYS, SUBS, SUBS_PREFIX, TASK_KEYS, explain, is_label, named, node_is_plain
@@ -76,18 +77,39 @@ def collector_paused() -> Iterator[None]:
 # --- reading ---------------------------------------------------------------------------------------------------
 
 
-def read_document(text: bytes | str, *, source: str = "document", kind: Kind = "graph") -> GraphDocument:
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the parameters of a document are to be.
+
+    values: by name; JSON values, or params.Words. inherited: those of the graph that an extension is for. open: nothing
+    is put in yet: the document keeps its `$param` objects, and values that are missing are not missed.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    inherited: Mapping[str, Any] = field(default_factory=dict)
+    open: bool = False
+
+
+NOTHING_GIVEN: Final = Given()
+
+
+def read_document(
+    text: bytes | str, *, source: str = "document", kind: Kind = "graph", given: Given = NOTHING_GIVEN
+) -> GraphDocument:
     """Read a submission (`kind="graph"`) or an extension (only `tasks`, and labels may be those of the graph).
 
-    source: name of the text, for the error. Raises InvalidGraph with every problem, each with pointer and line.
+    source: name of the text, for the error. given: values of the parameters. Raises InvalidGraph with every problem,
+    each with pointer and line.
     """
     report = Report(source)
     with collector_paused():
         obj = _parse(text, report)
-        return _document(obj, kind, report)
+        return _document(obj, kind, report, given, params.mentions(report.text or ""))
 
 
-def document_from_object(obj: object, *, source: str = "document", kind: Kind = "graph") -> GraphDocument:
+def document_from_object(
+    obj: object, *, source: str = "document", kind: Kind = "graph", given: Given = NOTHING_GIVEN
+) -> GraphDocument:
     """The same checks on Python values (mappings, sequences, text, numbers, booleans, None), which are copied.
 
     Raises InvalidGraph.
@@ -100,7 +122,7 @@ def document_from_object(obj: object, *, source: str = "document", kind: Kind = 
             report.raise_if_any()
         for fault in jsontext.faults(copied):
             report.add(fault.path, fault.code, fault.message, fault.remedy)
-        return _document(copied, kind, report)
+        return _document(copied, kind, report, given, True)
 
 
 def read_json(text: bytes | str, *, source: str = "document") -> Any:
@@ -222,11 +244,20 @@ def _article(noun: str) -> str:
 # --- checking --------------------------------------------------------------------------------------------------
 
 
-def _document(obj: Any, kind: Kind, report: Report) -> GraphDocument:
-    """Schema, requirements, references, sizes and cycles of a value, which it takes apart; raises InvalidGraph."""
+def _document(
+    obj: Any, kind: Kind, report: Report, given: Given = NOTHING_GIVEN, mentions: bool = True
+) -> GraphDocument:
+    """Schema, requirements, references, sizes and cycles of a value, which it takes apart; raises InvalidGraph.
+
+    mentions: whether there may be `$param` objects in it.
+    """
     _check_envelope(obj, kind, report)
     tasks = obj.get("tasks") if isinstance(obj, dict) else None
     nodes: dict[str, TaskNode] = {}
+    declared: dict[str, dict[str, Any]] = {}
+    unread: AbstractSet[str] = frozenset()  # labels whose definition lacks a value
+    if isinstance(obj, dict) and (mentions or given.values or "params" in obj):
+        declared, unread = _put_in(obj, tasks if isinstance(tasks, dict) else {}, kind, given, report)
     if isinstance(tasks, dict):
         labels = frozenset(tasks)
         once = dict(zip(labels, labels, strict=True))  # the parser makes a text of its own for each mention of a label
@@ -235,7 +266,7 @@ def _document(obj: Any, kind: Kind, report: Report) -> GraphDocument:
         policy = obj.get("failurePolicy", FailurePolicy.BLOCK) if kind == "graph" else FailurePolicy.CONTINUE
         wrong = 0
         for label, node in tasks.items():
-            if not node_is_plain(node, known):
+            if label not in unread and not node_is_plain(node, known):
                 wrong += 1
                 if wrong <= _NODES_EXPLAINED_MAX:
                     _check_by_schema(node, label, report, kind)
@@ -248,7 +279,7 @@ def _document(obj: Any, kind: Kind, report: Report) -> GraphDocument:
             if "when" in node or optional:
                 _check_condition(label, node, optional, policy, report)
             task = node.get("task")
-            if isinstance(task, dict):
+            if isinstance(task, dict) and label not in unread:
                 _check_definition(label, task, labels, kind, report)
                 if not report.count:
                     requires = tuple([once.get(required, required) for required in wanted])
@@ -262,7 +293,52 @@ def _document(obj: Any, kind: Kind, report: Report) -> GraphDocument:
     report.raise_if_any()
     if kind == "extension":
         return GraphDocument(nodes)
-    return GraphDocument(nodes, obj.get("routing", ""), obj.get("metadata", {}), obj.get("tags", {}), str(policy))
+    return GraphDocument(
+        nodes, obj.get("routing", ""), obj.get("metadata", {}), obj.get("tags", {}), str(policy), declared
+    )
+
+
+def _put_in(
+    obj: Mapping[str, Any], tasks: Mapping[str, Any], kind: Kind, given: Given, report: Report
+) -> tuple[dict[str, dict[str, Any]], AbstractSet[str]]:
+    """Put the values of the parameters into the tasks.
+
+    Gives the declarations, the default of each being its value, and the labels of tasks that lack one.
+    """
+    values: dict[str, Any] = {}
+    for name, value in given.values.items():
+        before = report.count
+        path: Path = ("params", name)
+        copied = value if isinstance(value, params.Words) else _copy(value, report, path)
+        for fault in jsontext.faults({name: copied}):
+            report.add(("params", *fault.path), fault.code, fault.message, fault.remedy)
+        if report.count == before:
+            values[name] = copied
+    if report.count and len(values) < len(given.values):
+        report.raise_if_any()  # what is said of the others would be wrong
+    definitions = {label: node["task"] for label, node in tasks.items() if _has_definition(node)}
+    used = params.names_in(definitions.values())
+    own = obj.get("params", {})
+    found = params.bind(own, values, given.inherited, used, kind, report, check=given.open)
+    unread: set[str] = set()
+    if used:
+        replacing = params.Replacing(found, report, check=given.open)
+        for label, task in definitions.items():
+            replacing.broken = False
+            made = replacing.definition(label, task)
+            if replacing.broken:
+                unread.add(label)
+            elif made is not task:
+                tasks[label]["task"] = made
+    if report.count or not isinstance(own, dict):
+        return {}, unread
+    if given.open:
+        return dict(own), unread
+    return {name: {**each, "default": found.known[name]} for name, each in own.items()}, unread
+
+
+def _has_definition(node: Any) -> bool:
+    return isinstance(node, dict) and isinstance(node.get("task"), dict)
 
 
 @functools.cache
@@ -585,6 +661,8 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
     }
     if document.failure_policy != FailurePolicy.BLOCK:
         envelope["failurePolicy"] = document.failure_policy
+    if document.params:
+        envelope["params"] = document.values
     digest.update(canonical_json(envelope).encode())
     for label in sorted(document.tasks):
         digest.update(digests[label].encode())
@@ -602,6 +680,8 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
         made["tags"] = dict(document.tags)
     if document.failure_policy != FailurePolicy.BLOCK:
         made["failurePolicy"] = document.failure_policy
+    if document.params:
+        made["params"] = {name: dict(declared) for name, declared in document.params.items()}
     made["tasks"] = {label: _node_object(node) for label, node in document.tasks.items()}
     return made
 

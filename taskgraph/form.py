@@ -9,7 +9,7 @@ node: labels that must exist and cycles are not a matter of form.
 import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from taskgraph import limits, schemas
 from taskgraph.findings import Report
@@ -19,11 +19,12 @@ from taskgraph.model import When
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-GRAPH_KEYS: Final = ("routing", "tasks", "metadata", "tags", "failurePolicy")
+GRAPH_KEYS: Final = ("routing", "tasks", "metadata", "tags", "failurePolicy", "params")
 TASK_KEYS: Final = ("routing", "deadline", "payload", "executor", "target", "metadata")
 COMMAND_KEYS: Final = ("command", "env", "cwd", "timeout")
 SUBS: Final = "$subs"
 SUBS_PREFIX: Final = "taskId:"
+PARAM: Final = "$param"
 
 _NODE_KEYS: Final = frozenset({"requires", "when", "reruns", "task"})
 _REQUIREMENT_KEYS: Final = frozenset({"label", "optional"})
@@ -33,6 +34,8 @@ _LABEL = re.compile(rf"[^\x00-\x1f\x7f-\x9f]{{1,{limits.LABEL_CHARS_MAX}}}")
 _TARGET = re.compile(limits.TARGET_PATTERN)
 _EXECUTOR = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _ENV_NAME = re.compile(r"[^=\x00]+")
+_PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*+)*+")
 
 
 def node_is_plain(node: Any, labels: AbstractSet[str]) -> bool:
@@ -106,14 +109,37 @@ def is_label(text: Any) -> bool:
     return isinstance(text, str) and _LABEL.fullmatch(text) is not None
 
 
+def is_param_name(text: Any) -> bool:
+    """Whether text may be the name of a parameter: a letter or `_`, then letters, digits, `_`, `.`, `-`; 64 at most."""
+    return isinstance(text, str) and _PARAM_NAME.fullmatch(text) is not None
+
+
+def _is_param(value: Any) -> bool:
+    """Whether a value is an object that stands for a parameter. Most documents hold none by now: they are replaced."""
+    if type(value) is not dict or PARAM not in value or not value.keys() <= {PARAM, "path"}:
+        return False
+    return is_param_name(value[PARAM]) and _is_pointer(value.get("path", ""))
+
+
+def _is_pointer(value: Any) -> bool:
+    return type(value) is str and _POINTER.fullmatch(value) is not None
+
+
 def _task_is_plain(task: dict[str, Any]) -> bool:
     routing = task.get("routing", "")
-    if type(routing) is not str or len(routing) > limits.ROUTING_CHARS_MAX:
+    if type(routing) is str:
+        if len(routing) > limits.ROUTING_CHARS_MAX:
+            return False
+    elif not _is_param(routing):
         return False
-    if "deadline" in task and not (type(task["deadline"]) is str and schemas.is_date_time(task["deadline"])):
-        return False
-    if "target" in task and not (type(task["target"]) is str and _TARGET.fullmatch(task["target"])):
-        return False
+    if "deadline" in task:
+        deadline = task["deadline"]
+        if not (schemas.is_date_time(deadline) if type(deadline) is str else _is_param(deadline)):
+            return False
+    if "target" in task:
+        target = task["target"]
+        if not (_TARGET.fullmatch(target) if type(target) is str else _is_param(target)):
+            return False
     if "metadata" in task and not _metadata_is_plain(task["metadata"]):
         return False
     payload = task.get("payload")
@@ -122,12 +148,15 @@ def _task_is_plain(task: dict[str, Any]) -> bool:
     if "executor" not in task:
         return payload is None or "command" not in payload or _command_is_plain(payload)
     executor = task["executor"]
-    if type(executor) is not str or _EXECUTOR.fullmatch(executor) is None:
+    if type(executor) is not str:
+        return _is_param(executor)
+    if _EXECUTOR.fullmatch(executor) is None:
         return False
     if executor == "command":
         return payload is not None and _command_is_plain(payload)
     if executor == "sleep":
-        return payload is not None and _is_number(payload.get("seconds")) and payload["seconds"] >= 0
+        seconds = payload.get("seconds") if payload is not None else None
+        return _is_param(seconds) if not _is_number(seconds) else bool(seconds >= 0)
     return True
 
 
@@ -135,7 +164,7 @@ def _metadata_is_plain(metadata: Any) -> bool:
     if type(metadata) is not dict:
         return False
     return all(
-        type(metadata[key]) is str and len(metadata[key]) <= chars_max
+        len(metadata[key]) <= chars_max if type(metadata[key]) is str else _is_param(metadata[key])
         for key, chars_max in _METADATA_CHARS_MAX.items()
         if key in metadata
     )
@@ -143,14 +172,22 @@ def _metadata_is_plain(metadata: Any) -> bool:
 
 def _command_is_plain(payload: dict[str, Any]) -> bool:
     command = payload.get("command")
-    if type(command) is not list or not command or not all(map(_is_text, command)):
+    if type(command) is list:
+        if not command or not all(map(_is_text, command)):
+            return False
+    elif not _is_param(command):
         return False
     env = payload.get("env", {})
-    if type(env) is not dict or not all(_ENV_NAME.fullmatch(name) and _is_text(env[name]) for name in env):
+    if type(env) is not dict:
+        return False
+    if not all(_ENV_NAME.fullmatch(name) and _is_text(env[name]) for name in env) and not _is_param(env):
         return False
     if "cwd" in payload and not _is_text(payload["cwd"]):
         return False
-    return "timeout" not in payload or (_is_number(payload["timeout"]) and payload["timeout"] > 0)
+    if "timeout" not in payload:
+        return True
+    timeout = payload["timeout"]
+    return timeout > 0 if _is_number(timeout) else _is_param(timeout)
 
 
 def _is_text(value: Any) -> bool:
@@ -158,11 +195,11 @@ def _is_text(value: Any) -> bool:
     if type(value) is str:
         return "\0" not in value
     if type(value) is not dict or len(value) != 1 or SUBS not in value:
-        return False
+        return _is_param(value)
     return type(value[SUBS]) is str and value[SUBS].startswith(SUBS_PREFIX)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[int | float]:
     return type(value) is int or type(value) is float
 
 
@@ -218,7 +255,14 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
     if named and path[2:4] == ("task", "payload"):
         return  # a reference of a wrong form: _check_references says it once, for every place in a payload
     if "propertyNames" in error.absolute_schema_path:
-        if error.absolute_schema_path[-1] == "pattern":
+        if path[:1] == ("params",):
+            report.add(
+                (*path, value),
+                "bad-name",
+                f"{show(value)} cannot be the name of a parameter.",
+                "A name is a letter or _, followed by letters, digits, _, . and -, 64 characters at most.",
+            )
+        elif error.absolute_schema_path[-1] == "pattern":
             report.add(
                 (*path, value),
                 "bad-name",
@@ -245,6 +289,9 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
             for key in value:
                 if key not in allowed:
                     _explain_unknown_key(path, name, key, allowed, report, extension)
+        case "enum":
+            choices = ", ".join(map(show, bound))
+            report.add(path, "not-allowed", f"{name} is {show(value)}, and none of {choices}.", "Write one of them.")
         case "minimum" | "maximum" | "exclusiveMinimum":
             words = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "more than"}[error.validator]
             report.add(
@@ -309,7 +356,7 @@ def _explain_unknown_key(
             place,
             "unknown-key",
             f"`{key}` cannot be changed by an extension.",
-            "An extension holds `tasks` and nothing else.",
+            "An extension holds `tasks`, and `params` of its own, and nothing else.",
         )
         return
     if not report.takes("unknown-key"):

@@ -268,6 +268,62 @@ def pointer(path: Sequence[str | int], token_chars_max: int = 300) -> str:
     return "".join(parts).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+_TOKEN_OF_POINTER: Final = re.compile(r"(?:[^~]|~[01])*+")
+_POSITION: Final = re.compile(r"0|[1-9][0-9]{0,15}", re.ASCII)
+
+
+class NoSuchPlace(LookupError):
+    """A JSON pointer leads nowhere. `reached`: the last place that there is, as a pointer; `there`: what stands there.
+
+    token: the step that could not be made from it.
+    """
+
+    def __init__(self, reached: str, there: Any, token: str) -> None:
+        super().__init__(reached)
+        self.reached = reached
+        self.there = there
+        self.token = token
+
+
+def steps(text: str) -> tuple[str, ...]:
+    """The tokens of a JSON pointer (RFC 6901); none for "", which is the whole value. Raises ValueError for another."""
+    if not text:
+        return ()
+    first, *tokens = text.split("/")
+    if first or not all(map(_TOKEN_OF_POINTER.fullmatch, tokens)):
+        raise ValueError("it is no JSON pointer (RFC 6901)")
+    return tuple([token.replace("~1", "/").replace("~0", "~") for token in tokens])
+
+
+def look_up(value: Any, path: str) -> Any:
+    """What stands in a JSON value at a pointer. Raises ValueError for what is no pointer, NoSuchPlace."""
+    tokens = steps(path)
+    here = value
+    for number, token in enumerate(tokens):
+        if isinstance(here, dict) and token in here:
+            here = here[token]
+        elif isinstance(here, list) and _POSITION.fullmatch(token) and int(token) < len(here):
+            here = here[int(token)]
+        else:
+            raise NoSuchPlace(pointer(tokens[:number]), here, token)
+    return here
+
+
+def what_is(value: Any, names_max: int = 8) -> str:
+    """What a JSON value is, for a sentence: a scalar as it stands, of the others what can be asked of them."""
+    match value:
+        case dict():
+            if not value:
+                return "an object without keys"
+            more = f" and {len(value) - names_max:,} more" if len(value) > names_max else ""
+            named = ", ".join(show(key, 40) for key in list(value)[:names_max])
+            return f"an object with the key{'s' if len(value) > 1 else ''} {named}{more}"
+        case list():
+            return f"an array of {len(value):,}"
+        case _:
+            return show(value)
+
+
 def line_of(text: str, offset: int) -> int:
     """Line of an offset, counted from 1."""
     return text.count("\n", 0, offset) + 1

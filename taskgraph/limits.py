@@ -33,6 +33,8 @@ DOCUMENT_DEPTH_MAX: Final = 64  # nested arrays and objects
 RERUNS_MAX: Final = 999
 INLINE_DEFINITION_CHARS_MAX: Final = 4_000  # a longer task definition gets a row of its own
 DEFINITION_CHARS_MAX: Final = 450_000  # UTF-16 units of one task's JSON
+PARAMS_MAX: Final = 100  # parameters of one graph
+PARAMS_CHARS_MAX: Final = 8_000  # UTF-16 units of their values as JSON: every read of the graph row brings them along
 NAME_MAPPING_CHARS_MAX: Final = 16_000  # of the graph row's own nameMapping; the rest is spread over rows
 
 # --- degree (D5) -----------------------------------------------------------------------------------------------

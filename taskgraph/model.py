@@ -190,13 +190,22 @@ class TaskNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphDocument:
-    """A validated submission, or extension (then only `tasks` counts). Order of tasks is that of the document."""
+    """A validated submission, or extension (then only `tasks` counts). Order of tasks is that of the document.
+
+    params: declarations by name, the default of each being the value that was used.
+    """
 
     tasks: Mapping[str, TaskNode]
     routing: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     failure_policy: str = FailurePolicy.BLOCK.value
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of the parameters by name."""
+        return {name: declared["default"] for name, declared in self.params.items() if "default" in declared}
 
     @property
     def edges(self) -> int:

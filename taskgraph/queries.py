@@ -79,6 +79,7 @@ class GraphStatus:
     routing: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
     unresolved: int = 0
     exact: bool = True
     at_least: Mapping[str, int] = field(default_factory=dict)
@@ -123,12 +124,13 @@ class TaskStatus:
 class Listing:
     """Tasks of a graph. total: how many there are of this kind, None where the reading ended before that was known.
 
-    status: of a large graph, instead of counting what is listed.
+    status: of a large graph, instead of counting what is listed. params: values of the graph's parameters.
     """
 
     tasks: Sequence[TaskStatus]
     total: int | None
     status: GraphStatus | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +246,10 @@ class Queries:
             raise IntegrityError(f"graph {graph_id} is in the state {show(state)}, which this version does not know")
         return GraphState(state)
 
+    async def params(self, graph_id: str) -> dict[str, Any]:
+        """The values of a graph's parameters by name: one read."""
+        return _object((await self.graph_row(graph_id)).columns, "params")
+
     async def status(self, graph_id: str) -> GraphStatus:
         """A graph with its tasks counted by state, as far as that can be told without reading all of a large one."""
         return await self._status(graph_id, await self.graph_row(graph_id))
@@ -274,6 +280,7 @@ class Queries:
             routing=str(columns.get("routing", "")),
             metadata=_object(columns, "metadata"),
             tags=_object(columns, "tags"),
+            params=_object(columns, "params"),
             unresolved=max(0, tasks - ended),
             exact=exact,
             at_least=at_least,
@@ -384,18 +391,19 @@ class Queries:
         """
         graph = await self.graph_row(graph_id)
         total = _integer(graph.columns, "tasks")
+        params = _object(graph.columns, "params")
         found: list[TaskStatus] = []
         if total <= limits.COUNTED_TASKS_MAX:
             await self._list(graph_id, [state] if state else [], match, None, found)
-            return Listing(found, len(found))
+            return Listing(found, len(found), params=params)
         status = None if state or match else await self._status(graph_id, graph)
         passes = [[state]] if state else [list(map(str, each)) for each in _LISTED]
         for states in passes:
             if status is not None and status.exact and not any(status.counts.get(each) for each in states):
                 continue
             if not await self._list(graph_id, states, match, limit, found):
-                return Listing(found, total if status is not None else None, status)
-        return Listing(found, len(found), status)
+                return Listing(found, total if status is not None else None, status, params)
+        return Listing(found, len(found), status, params)
 
     async def _list(
         self, graph_id: str, states: Sequence[str], match: str, limit: int | None, found: list[TaskStatus]

@@ -287,7 +287,7 @@ def _graph_row(
         columns["failurePolicy"] = document.failure_policy
     if trace:
         columns[TRACEPARENT_COLUMN] = trace
-    for name, value in (("metadata", document.metadata), ("tags", document.tags)):
+    for name, value in (("metadata", document.metadata), ("tags", document.tags), ("params", document.values)):
         if value:
             columns[name] = canonical_json(value)
     return Insert(GRAPH, columns)

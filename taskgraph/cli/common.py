@@ -12,7 +12,7 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
@@ -89,6 +89,17 @@ LabelArgument = Annotated[
 TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long, with exit code 124."),
+]
+ParamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param",
+        "-p",
+        metavar="NAME=VALUE",
+        help="The value of a parameter: NAME=TEXT, read as JSON where the parameter is declared to be no string; or "
+        "NAME:=JSON. May be given several times. Values are kept as plain text.",
+        show_default=False,
+    ),
 ]
 TargetOption = Annotated[
     list[str] | None,
@@ -401,12 +412,14 @@ def read_source(file: str) -> tuple[bytes, str]:
     return data, name
 
 
-def read_graph(file: str, kind: "Kind" = "graph") -> "tuple[GraphDocument, str]":
-    """A validated document, and the name of its source. Raises InvalidGraph."""
-    from taskgraph.documents import read_document
+def read_graph(file: str, kind: "Kind" = "graph", params: Sequence[str] | None = None) -> "tuple[GraphDocument, str]":
+    """A validated document, and the name of its source. params: words of --param. Raises InvalidGraph, InvalidInput."""
+    from taskgraph.documents import Given, read_document
+    from taskgraph.params import typed
 
+    given = Given(typed(params or ()))
     data, name = read_source(file)
-    return read_document(data, source=name, kind=kind), name
+    return read_document(data, source=name, kind=kind, given=given), name
 
 
 def check_graph_id(graph_id: str) -> str:

@@ -13,6 +13,7 @@ from taskgraph.cli import failures
 from taskgraph.cli.common import (
     STDIN,
     JsonOption,
+    ParamOption,
     Session,
     VerboseOption,
     begin,
@@ -46,6 +47,7 @@ def validate(
     extension: Annotated[
         bool, typer.Option("--extension", help="The files are extensions: they may name tasks of the graph.")
     ] = False,
+    param: ParamOption = None,
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
@@ -55,22 +57,26 @@ def validate(
     mistake is a warning, and no reason to fail.
     """
     session = begin(ctx, json=json, verbose=verbose)
-    results = [_validated(session, file, extension) for file in files]
+    results = [_validated(session, file, extension, param) for file in files]
     if json:
         session.output.document({"valid": all(each["valid"] for each in results), "files": results})
     if not all(each["valid"] for each in results):
         raise typer.Exit(failures.INVALID)
 
 
-VALIDATE_EXAMPLES = examples("taskgraph validate graph.json", "cat graph.json | taskgraph validate --json -")
+VALIDATE_EXAMPLES = examples(
+    "taskgraph validate graph.json",
+    "taskgraph validate release.json --param version=1.4",
+    "cat graph.json | taskgraph validate --json -",
+)
 
 
-def _validated(session: Session, file: str, extension: bool) -> dict[str, Any]:
+def _validated(session: Session, file: str, extension: bool, params: list[str] | None) -> dict[str, Any]:
     from taskgraph.documents import warnings
 
     output = session.output
     try:
-        document, name = read_graph(file, "extension" if extension else "graph")
+        document, name = read_graph(file, "extension" if extension else "graph", params)
     except InvalidGraph as error:
         if not output.json:
             print_problems(output, error)
@@ -127,6 +133,7 @@ def plan(
         PlanFormat, typer.Option("--format", "-f", help="text, json, or a picture: mermaid, dot.")
     ] = PlanFormat.TEXT,
     full: Annotated[bool, typer.Option("--full", help="List every waiter and the whole critical path.")] = False,
+    param: ParamOption = None,
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
@@ -137,7 +144,7 @@ def plan(
     session = begin(ctx, json=json, verbose=verbose)
     if json and format not in (PlanFormat.TEXT, PlanFormat.JSON):
         raise InvalidInput(f"--json and --format {format} contradict each other")
-    document, _ = read_graph(file)
+    document, _ = read_graph(file, params=param)
     from taskgraph import planning
 
     out = session.output.out

@@ -8,7 +8,7 @@ import asyncio
 import codecs
 import json as jsonlib
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -141,6 +141,7 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
             ("state", out.state(found.state)),
             *metadata,
             ("tags", tags),
+            *_param_pairs(found.params),
             ("routing", safe(found.routing)),
             ("created", moment(found.created)),
             ("finished", moment(found.finished)),
@@ -158,6 +159,11 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
     if found.state == GraphState.BLOCKED:
         output.say(f"blocked by “{found.blocked_by}”" + _others(found.failed_tasks - 1))
         output.hint(f"{command_words('why', found.graph_id, found.blocked_by)}{session.store_words}")
+
+
+def _param_pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A line for each parameter."""
+    return [(f"param {safe(name)}", safe(jsonlib.dumps(value, ensure_ascii=False))) for name, value in params.items()]
 
 
 def _at_least(found: "GraphStatus", *states: TaskState) -> str:
@@ -223,8 +229,12 @@ def show(
     shown = ordered[:limit]
     output = session.output
     if json:
-        output.document({"graphId": graph_id, "total": found.total, "tasks": [task_object(each) for each in shown]})
+        tasks = [task_object(each) for each in shown]
+        output.document({"graphId": graph_id, "total": found.total, "params": dict(found.params), "tasks": tasks})
         return
+    if found.params:
+        output.pairs(_param_pairs(found.params))
+        output.out.line()
     if shown:
         columns = [
             Column("STATE", state=True),

@@ -25,6 +25,7 @@ from taskgraph.cli.common import (
     JsonOption,
     LabelArgument,
     LogFormatOption,
+    ParamOption,
     PythonOption,
     Session,
     Stop,
@@ -38,6 +39,7 @@ from taskgraph.cli.common import (
     examples,
     minding_signals,
     read_graph,
+    read_source,
     unless_stopped,
 )
 from taskgraph.cli.documents import print_warnings
@@ -147,6 +149,7 @@ class _Order:
     board: Board
     targets: Sequence[str] | None
     slots: int
+    params: Sequence[str]
 
 
 def run(
@@ -160,6 +163,7 @@ def run(
         ),
     ] = None,
     graph_id: IdOption = None,
+    param: ParamOption = None,
     slots: SlotsOption = None,
     target: TargetOption = None,
     executor: ExecutorOption = None,
@@ -177,6 +181,8 @@ def run(
     session = begin(ctx, store=store, json=json, verbose=verbose)
     if file is None and graph_id is None:
         raise InvalidInput("give a FILE to run, or --id of a graph that exists")
+    if file is None and param:
+        raise InvalidInput("--param goes with a FILE: a graph that exists has its values")
     if graph_id is not None:
         check_graph_id(graph_id)
     check_targets(target)
@@ -186,9 +192,9 @@ def run(
     executors = make_executors(board.clock, executor=executor, time_scale=time_scale, python=python, board=board)
     document: GraphDocument | None = None
     if file is not None:
-        document, name = read_graph(file)
+        document, name = read_graph(file, params=param)
         check_runnable(document, name, executors, target)
-    order = _Order(file, graph_id, document, executors, board, target, slots or default_slots())
+    order = _Order(file, graph_id, document, executors, board, target, slots or default_slots(), param or ())
     raise typer.Exit(session.open(lambda app: _run(app, session, order), measured=True))
 
 
@@ -196,6 +202,7 @@ RUN_EXAMPLES = examples(
     "taskgraph run graph.json",
     "taskgraph run graph.json --id nightly-2026-08-01 --slots 4",
     "taskgraph run --id nightly-2026-08-01",
+    'taskgraph run release.json --param version=1.4 --param regions:=\'["eu", "us"]\'',
     "taskgraph run graph.json --executor sleep --time-scale 0.001",
 )
 
@@ -235,7 +242,8 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
     output = session.output
     began = app.clock.monotonic()
     graph_id = order.graph_id or app.clock.new_id()
-    again = [*([order.file] if order.file not in (None, STDIN) else []), "--id", graph_id]
+    given = [word for each in order.params for word in ("--param", each)]
+    again = [*([order.file] if order.file not in (None, STDIN) else []), "--id", graph_id, *given]
     resume = f"taskgraph run {shlex.join(word for word in again if word)}{session.store_words}"
 
     def told(signals: int) -> None:
@@ -412,6 +420,7 @@ def submit(
         str, typer.Argument(metavar="FILE", help="The graph as JSON; - for standard input.", show_default=False)
     ],
     graph_id: IdOption = None,
+    param: ParamOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the graph has ended, and say how.")] = False,
     timeout: TimeoutOption = None,
     store: StoreOption = None,
@@ -428,7 +437,7 @@ def submit(
         raise InvalidInput("--timeout goes with --wait")
     if graph_id is not None:
         check_graph_id(graph_id)
-    document, name = read_graph(file)
+    document, name = read_graph(file, params=param)
     from taskgraph.documents import warnings
 
     print_warnings(session, InvalidGraph(warnings(document), name))
@@ -440,6 +449,7 @@ def submit(
 SUBMIT_EXAMPLES = examples(
     "taskgraph submit graph.json --id nightly-2026-08-01",
     "taskgraph submit graph.json --wait --timeout 600",
+    "taskgraph submit release.json --param version=1.4",
     "generate | taskgraph submit -",
 )
 
@@ -516,6 +526,7 @@ def extend(
             show_default=False,
         ),
     ],
+    param: ParamOption = None,
     request: Annotated[
         str | None,
         typer.Option("--request", metavar="NAME", help="An id for the extension; made from its content otherwise."),
@@ -530,16 +541,31 @@ def extend(
 ) -> None:
     """Add tasks to a graph that runs.
 
-    The same tasks again are the same request, and give its answer: nothing is added twice.
+    The same tasks again are the same request, and give its answer: nothing is added twice. Where the tasks name
+    parameters that are not given, they have the values of the graph.
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
     check_graph_id(graph_id)
     if request is not None and len(request) > 0:
         check_graph_id(request)
-    document, _ = read_graph(file, "extension")
-    raise typer.Exit(
-        session.open(lambda app: _extend(app, session, graph_id, document, request, wait, timeout), measured=True)
-    )
+    from taskgraph.documents import Given, read_document
+    from taskgraph.params import mentions, typed
+
+    values = typed(param or ())
+    data, name = read_source(file)
+    # What names no parameter is judged without the graph, as it is without a store.
+    alone = None
+    if not values and not mentions(data.decode("utf-8", "replace")):
+        alone = read_document(data, source=name, kind="extension")
+
+    async def extended(app: "App") -> int:
+        document = alone
+        if document is None:
+            given = Given(values, await app.queries.params(graph_id))
+            document = read_document(data, source=name, kind="extension", given=given)
+        return await _extend(app, session, graph_id, document, request, wait, timeout)
+
+    raise typer.Exit(session.open(extended, measured=True))
 
 
 EXTEND_EXAMPLES = examples(

@@ -72,8 +72,9 @@ def test_what_is_no_date_time(text: str):
 TEXTS = st.sampled_from(["", "a", "x" * 10, "x" * 11, "x" * 255, "x" * 256, "\0", "\n", "\x7f", "a\n", "é", "default"])
 SCALARS = st.none() | st.booleans() | st.sampled_from([0, 1, -1, 999, 1000, 0.0, 0.5, 1.0, 1e3, -0.5]) | TEXTS
 REFERENCES = st.sampled_from(
-    [{"$subs": "taskId:a"}, {"$subs": "a"}, {"$subs": 1}, {"$subs": "taskId:a", "x": 1}, {}, {"x": "y"}]
-)
+    [{"$subs": "taskId:a"}, {"$subs": "a"}, {"$subs": 1}, {"$subs": "taskId:a", "x": 1}, {}, {"x": "y"},
+     {"$param": "a"}, {"$param": "a b"}, {"$param": "a", "path": "/0"}, {"$param": "a", "path": "0"}]
+)  # fmt: skip
 WORDS = TEXTS | REFERENCES | SCALARS
 PAYLOADS = st.fixed_dictionaries(
     {},
@@ -135,6 +136,23 @@ GOOD: list[dict[str, Any]] = [
         },
     },
     {"task": {"executor": "command", "payload": {"command": ["x"], "env": {}, "cwd": {"$subs": "taskId:b"}}}},
+    {
+        "task": {
+            **{key: {"$param": key} for key in ("routing", "deadline", "executor", "target", "payload")},
+            "metadata": {"name": {"$param": "a", "path": "/~0/~1"}},
+        }
+    },
+    {
+        "task": {
+            "payload": {
+                "command": {"$param": "argv"},
+                "env": {"$param": "env", "path": ""},
+                "cwd": {"$param": "cwd"},
+                "timeout": {"$param": "n"},
+            }
+        }
+    },
+    {"task": {"executor": "sleep", "payload": {"seconds": {"$param": "n"}}}},
 ]
 VALUES = st.one_of(SCALARS, REFERENCES, PAYLOADS, TASKS, st.lists(WORDS, max_size=2))
 KEYS = ["requires", "reruns", "task", "routing", "deadline", "payload", "executor", "target", "metadata", "command"]
@@ -178,7 +196,8 @@ VALUE_LIST: list[Any] = [
     None, True, False, 0, -1, 1, 999, 1000, 0.0, 0.5, 1.0, -0.5, "", "a", "é", "\0", "\n", "x" * 10, "x" * 11, "x" * 40,
     "x" * 255, "x" * 256, "x" * 32_768, "x" * 32_769, "A", "a-b", "a\n", "command", "sleep", "own-1", [], {}, [[]],
     ["a"], ["a", "a"], [1], [True], ["x\0"], {"$subs": "taskId:a"}, {"$subs": "a"}, {"$subs": 1},
-    {"$subs": "taskId:a", "x": 1},
+    {"$subs": "taskId:a", "x": 1}, {"$param": "a"}, {"$param": "1"}, {"$param": 1}, {"$param": "a", "x": ""},
+    {"$param": "a", "path": "/a"}, {"$param": "a", "path": "a"}, {"$param": "a", "path": "/~2"},
     {"A": "x"}, {"": "x"}, {"A=": "x"}, {"B\0": ""}, {"A": 1}, {"A": "\0"}, {"seconds": 1}, {"command": ["x"]},
     "2030-01-31T12:00:00Z", "2030-02-31T12:00:00Z",
 ]  # fmt: skip

@@ -1,0 +1,408 @@
+"""Parameters of a graph: what a document declares, what is given for it, and the `$param` objects replaced by it.
+
+What this room is for: one document for many graphs. `params` of a document declares names, each with a type, a
+default, a description; whoever submits gives values; and every object `{"$param": "name"}` inside a task's definition
+becomes the value, before anything is checked further, hashed or written. It never reads a clock, an environment or a
+store, and it takes time linear in the document and in what it becomes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
+
+from taskgraph import limits
+from taskgraph.errors import InvalidInput
+from taskgraph.findings import Report
+from taskgraph.form import PARAM, is_param_name
+from taskgraph.jsontext import (
+    NoSuchPlace,
+    Path,
+    canonical_json,
+    compact_json,
+    faults,
+    look_up,
+    parse,
+    show,
+    steps,
+    too_deep_at,
+    utf16_units,
+    what_is,
+)
+
+TYPES: Final = ("string", "number", "integer", "boolean", "object", "array")
+"""What a parameter may be declared to be, in the words of JSON Schema."""
+
+_KEYS: Final = frozenset({PARAM, "path"})
+_A_TYPE: Final = {
+    "string": "a string",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "object": "an object",
+    "array": "an array",
+}
+_AROUND_DEFINITION: Final = 4  # objects around each member of a definition: document, tasks, node, definition
+_TEXTS_OF_COMMANDS: Final = ("command", "env")  # each of whose members is a text; `cwd` is one itself
+
+
+class Words(str):
+    """A value as somebody typed it: text, and read as JSON where the parameter is declared to be no text."""
+
+    __slots__ = ()
+
+
+def typed(options: Iterable[str]) -> dict[str, Any]:
+    """Values from words such as `goal=all` (text, or JSON where no text is asked for) and `sizes:=[1, 2]` (JSON).
+
+    Raises InvalidInput for a word of another form, a name that is given twice, or what is no JSON.
+    """
+    given: dict[str, Any] = {}
+    for option in options:
+        name, equals, text = option.partition("=")
+        is_json = name.endswith(":")
+        name = name.removesuffix(":")
+        if not equals or not is_param_name(name):
+            raise InvalidInput(
+                f"--param {show(option)}: write NAME=TEXT or NAME:=JSON, such as goal=all or sizes:=[1,2]"
+            )
+        if name in given:
+            raise InvalidInput(f"--param {name} is given twice")
+        given[name] = _json(text, f"--param {name}") if is_json else Words(text)
+    return given
+
+
+def _json(text: str, name: str) -> Any:
+    if too_deep_at(text, limits.DOCUMENT_DEPTH_MAX) is not None:
+        raise InvalidInput(f"{name}: the value is nested more than {limits.DOCUMENT_DEPTH_MAX} deep")
+    try:
+        parsed = parse(text)
+    except ValueError as error:
+        raise InvalidInput(f"{name}: {show(text)} is not JSON: {error}") from error
+    if parsed.suspect:
+        for fault in faults(parsed.value):
+            raise InvalidInput(f"{name}: {fault.message} {fault.remedy}")
+    return parsed.value
+
+
+def mentions(text: str) -> bool:
+    """Whether a JSON text may hold a `$param` object. True for any text with an escape that could spell the word."""
+    return PARAM in text or "\\u00" in text
+
+
+# --- values ----------------------------------------------------------------------------------------------------
+
+
+class Values:
+    """The parameters of one document with their values.
+
+    known: value by name. broken: names whose value is missing or wrong, which has been reported.
+    """
+
+    def __init__(self, known: Mapping[str, Any], broken: frozenset[str] = frozenset()) -> None:
+        self.known = known
+        self.broken = broken
+        self._chars: dict[str, int] = {}
+
+    def chars(self, name: str) -> int:
+        """Characters of the value as JSON."""
+        if name not in self._chars:
+            self._chars[name] = len(canonical_json(self.known[name]))
+        return self._chars[name]
+
+
+def bind(
+    declared: Any,
+    given: Mapping[str, Any],
+    inherited: Mapping[str, Any],
+    used: frozenset[str],
+    kind: Literal["graph", "extension"],
+    report: Report,
+    *,
+    check: bool = False,
+) -> Values:
+    """Find a value for every parameter, and report whatever is wrong with them, all at once.
+
+    declared: `params` of the document, of whatever form (which the schema judges). given: values by name, JSON values
+    or Words. inherited: those of the graph that an extension is for. used: names that `$param` objects mention. In an
+    extension a given name need not be declared, and what is not given is as the graph has it. check: only whether the
+    declarations are right; a value that is missing is null, and nobody's mistake.
+    """
+    own = {name: each for name, each in declared.items() if is_param_name(name)} if isinstance(declared, dict) else {}
+    if len(own) > limits.PARAMS_MAX:
+        message = f"The graph has {len(own):,} parameters; {limits.PARAMS_MAX} are allowed."
+        report.add(("params",), "too-many", message, "Put what belongs together into one of type object.")
+        return Values({}, frozenset(own))
+    values: dict[str, Any] = dict(inherited)
+    broken: set[str] = set()
+    for name, value in given.items():
+        if name in own or name in inherited or (kind == "extension" and name in used and is_param_name(name)):
+            values[name] = str(value) if isinstance(value, Words) else value
+            continue
+        near = report.near(name, own.keys() | inherited.keys())
+        names = ", ".join(map(show, own)) if own else "none"
+        message = f"{show(name)} is given, and is not a parameter of this graph.{near}"
+        report.add(("params",), "unknown-param", message, f"Correct the name, or declare it. Declared: {names}.")
+    for name, one in own.items():
+        if not isinstance(one, dict):
+            broken.add(name)
+            continue
+        if "default" in one and not _suits(one["default"], one, name, "default", report):
+            broken.add(name)
+        if name in given:
+            value = _spelt(given[name], one, report, name)
+            if value is _NOTHING or not _suits(value, one, name, "", report):
+                broken.add(name)
+            values[name] = value
+        elif name in inherited:
+            if not _suits(values[name], one, name, "", report):
+                broken.add(name)
+        elif "default" in one:
+            values[name] = one["default"]
+        elif check:
+            values[name] = None
+        else:
+            broken.add(name)
+            message = f"The parameter {show(name)} has no default, and no value is given."
+            report.add(
+                ("params", name), "missing-param", message, f"Give it: --param {name}=VALUE; or add a `default`."
+            )
+    for name in values:
+        if name not in broken and any(True for _ in _param_objects(values[name])):
+            place: Path = ("params", name) if name in given else ("params", name, "default")
+            message = f"The value of the parameter {show(name)} holds a `$param` object."
+            report.add(place, "bad-param", message, "Values are put in as they are; write out what it stands for.")
+            broken.add(name)
+    units = utf16_units(canonical_json({name: value for name, value in values.items() if name not in broken}))
+    if units > limits.PARAMS_CHARS_MAX:
+        message = f"The values of the parameters have {units:,} UTF-16 units as JSON; {limits.PARAMS_CHARS_MAX:,} fit."
+        report.add(("params",), "too-large", message, "Put the data into a file or blob, and give its address.")
+        broken.update(values)
+    return Values(values, frozenset(broken))
+
+
+_NOTHING: Final = object()
+
+
+def _spelt(value: Any, declared: Mapping[str, Any], report: Report, name: str) -> Any:
+    """A given value; what was typed as text for a parameter that is to be something else is read as JSON."""
+    if not isinstance(value, Words):
+        return value
+    text = str(value)
+    if declared.get("type", "string") == "string":
+        return text
+    try:
+        return _json(text, name)
+    except InvalidInput:
+        expected = _A_TYPE.get(str(declared["type"]), "JSON")
+        message = f"The parameter {show(name)} must be {expected}, and {show(text)} is not."
+        report.add(("params", name), "wrong-type", message, f"Give {expected}, written as JSON.")
+        return _NOTHING
+
+
+def _suits(value: Any, declared: Mapping[str, Any], name: str, key: str, report: Report) -> bool:
+    """Whether a value is what its parameter is declared to be; reported if not. key: `default`, "" for a given one."""
+    kind = declared.get("type")
+    place: Path = ("params", name, key) if key else ("params", name)
+    what = f"The default of the parameter {show(name)}" if key else f"The parameter {show(name)}"
+    if isinstance(kind, str) and kind in TYPES and not _is_a(value, kind):
+        report.add(
+            place, "wrong-type", f"{what} must be {_A_TYPE[kind]}, and is {what_is(value)}.", f"Give {_A_TYPE[kind]}."
+        )
+        return False
+    allowed = declared.get("enum")
+    if isinstance(allowed, list) and canonical_json(value) not in map(canonical_json, allowed):
+        shown = ", ".join(map(show, allowed[:10])) + (", …" if len(allowed) > 10 else "")
+        near = report.near(value, [each for each in allowed if isinstance(each, str)]) if isinstance(value, str) else ""
+        report.add(
+            place, "not-allowed", f"{what} is {what_is(value)}, and must be one of {shown}.{near}", "Give one of them."
+        )
+        return False
+    return True
+
+
+def _is_a(value: Any, kind: str) -> bool:
+    match kind:
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            return isinstance(value, list)
+        case "integer":
+            return not isinstance(value, bool) and (
+                isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            )
+        case _:
+            return not isinstance(value, bool) and isinstance(value, int | float)
+
+
+# --- replacing -------------------------------------------------------------------------------------------------
+
+
+def names_in(definitions: Iterable[Any]) -> frozenset[str]:
+    """Names that `$param` objects inside these values mention."""
+    return frozenset(
+        here[PARAM] for each in definitions for here in _param_objects(each) if isinstance(here[PARAM], str)
+    )
+
+
+def _param_objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    stack = [value]
+    while stack:
+        here = stack.pop()
+        if isinstance(here, dict):
+            if PARAM in here:
+                yield here
+            else:
+                stack.extend(here.values())
+        elif isinstance(here, list):
+            stack.extend(here)
+
+
+class Replacing:
+    """Puts the values into the definition of one task, and reports what cannot be put in.
+
+    check: only look; nothing is replaced, and a parameter without a value is none of its business. broken: whether
+    something was met that could not be replaced.
+    """
+
+    def __init__(self, values: Values, report: Report, *, check: bool = False) -> None:
+        self._values = values
+        self._report = report
+        self._check = check
+        self._chars = 0
+        self.broken = False
+
+    def definition(self, label: str, task: dict[str, Any]) -> dict[str, Any]:
+        """The definition with its values; the same object if it holds no `$param`. Checking gives it as it is."""
+        path: Path = ("tasks", label, "task")
+        if PARAM in task:
+            self._wrong(
+                path, "bad-param", "The definition itself is a `$param` object.", "Put it inside the definition."
+            )
+            return task
+        self._chars = 0
+        made: dict[str, Any] | None = None
+        for key, value in task.items():
+            new = value
+            if isinstance(value, dict | list) and key != "payload":
+                new = self._value(value, (*path, key), _AROUND_DEFINITION)
+            if new is not value:
+                made = made if made is not None else dict(task)
+                made[key] = new
+        task = made if made is not None else task
+        payload = task.get("payload")
+        if not isinstance(payload, dict | list):
+            return task
+        executor = task.get("executor")
+        texts = executor == "command" or ("executor" not in task and isinstance(payload, dict) and "command" in payload)
+        place: Path = (*path, "payload")
+        new = self._payload(payload, place) if texts else self._value(payload, place, _AROUND_DEFINITION)
+        return task if new is payload else {**task, "payload": new}
+
+    def _payload(self, payload: Any, path: Path) -> Any:
+        """The payload of a command: where only text can stand, what is no text is written as JSON."""
+        made: dict[str, Any] | None = None
+        if not isinstance(payload, dict) or PARAM in payload:
+            return self._value(payload, path, _AROUND_DEFINITION)
+        for key, value in payload.items():
+            new = value
+            if isinstance(value, dict | list):
+                is_text, are_texts = key == "cwd", key in _TEXTS_OF_COMMANDS
+                new = self._value(value, (*path, key), _AROUND_DEFINITION + 1, text=is_text, texts=are_texts)
+            if new is not value:
+                made = made if made is not None else dict(payload)
+                made[key] = new
+        return payload if made is None else made
+
+    def _value(self, value: Any, path: Path, depth: int, *, text: bool = False, texts: bool = False) -> Any:
+        """A value with what stands for parameters replaced; the same object if there is nothing of the kind.
+
+        depth: of arrays and objects around it. text: only a text can stand here; texts: in each of its members.
+        """
+        if isinstance(value, dict):
+            if PARAM in value:
+                return self._found(value, path, depth, text)
+            made: dict[str, Any] | None = None
+            for key, member in value.items():
+                if isinstance(member, dict | list):
+                    new = self._value(member, (*path, key), depth + 1, text=texts)
+                    if new is not member:
+                        made = made if made is not None else dict(value)
+                        made[key] = new
+            return value if made is None else made
+        if isinstance(value, list):
+            listed: list[Any] | None = None
+            for index, member in enumerate(value):
+                if isinstance(member, dict | list):
+                    new = self._value(member, (*path, index), depth + 1, text=texts)
+                    if new is not member:
+                        listed = listed if listed is not None else list(value)
+                        listed[index] = new
+            return value if listed is None else listed
+        return value
+
+    def _found(self, here: dict[str, Any], path: Path, depth: int, text: bool) -> Any:
+        """What a `$param` object stands for; the object itself where that is not to be said."""
+        name, place = here[PARAM], here.get("path", "")
+        if not isinstance(name, str) or not isinstance(place, str) or not _KEYS.issuperset(here):
+            odd = next((key for key in here if key not in _KEYS), None)
+            why = f"it also has {show(odd)}" if odd is not None else "name and path are strings"
+            message = f'A `$param` object is not of the form {{"$param": "name"}} ({why}).'
+            self._wrong(
+                path, "bad-param", message, "Only `path`, a JSON pointer into the value, may stand beside the name."
+            )
+            return here
+        known = self._values.known
+        if name in self._values.broken:
+            self.broken = True
+            return here
+        if name not in known:
+            if not self._report.takes("unknown-param"):
+                self._report.more(1)
+                self.broken = True
+                return here
+            near = self._report.near(name, [*known, *self._values.broken])
+            message = f"{show(name)} is not a parameter of this graph.{near}"
+            self._wrong((*path, PARAM), "unknown-param", message, "Correct the name, or declare it under `params`.")
+            return here
+        try:
+            value = here if self._check and steps(place) is not None else look_up(known[name], place)
+        except NoSuchPlace as error:
+            at = f" at {show(error.reached)}" if error.reached else ""
+            message = f"The parameter {show(name)} has nothing at {show(place)}: there is {what_is(error.there)}{at}."
+            self._wrong((*path, "path"), "no-such-path", message, "Correct the path, or the value.")
+            return here
+        except ValueError:
+            message = f"`path` is {show(place)}, which is no JSON pointer (RFC 6901)."
+            self._wrong((*path, "path"), "bad-param", message, 'Write it like "/key/0"; "" is the whole value.')
+            return here
+        if self._check:
+            return here
+        self._chars += self._values.chars(name)
+        if self._chars > limits.DEFINITION_CHARS_MAX:
+            message = f"With its parameters the definition has more than {limits.DEFINITION_CHARS_MAX:,} UTF-16 units."
+            self._wrong(path[:3], "too-large", message, "Use fewer of them, or smaller values.")
+            return here
+        if isinstance(value, dict | list) and depth + _depth_of(value) > limits.DOCUMENT_DEPTH_MAX:
+            message = f"With the parameter {show(name)} values are nested more than {limits.DOCUMENT_DEPTH_MAX} deep."
+            self._wrong(path, "depth", message, "Flatten the value, or pass it as a string.")
+            return here
+        return value if not text or isinstance(value, str) else compact_json(value)
+
+    def _wrong(self, path: Path, code: str, message: str, remedy: str) -> None:
+        self.broken = True
+        self._report.add(path, code, message, remedy)
+
+
+def _depth_of(value: Any) -> int:
+    """Levels of arrays and objects; the depth of what was parsed is bounded."""
+    deepest = 0
+    stack = [(value, 1)]
+    while stack:
+        here, depth = stack.pop()
+        deepest = max(deepest, depth)
+        members = here.values() if isinstance(here, dict) else here
+        stack.extend((member, depth + 1) for member in members if isinstance(member, dict | list))
+    return deepest
