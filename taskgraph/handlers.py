@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from taskgraph import limits
+from taskgraph.cancellation import BY_HAND, CancelGraph, CancelTask, PublishCancelled
 from taskgraph.clock import Clock
 from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, StorageError, TaskgraphError, Unclear
 from taskgraph.extending import ExtensionPlan, plan_extension
@@ -23,6 +24,7 @@ from taskgraph.layout import SCHEMA
 from taskgraph.messages import (
     EVENT_TYPES,
     AddTasks,
+    Cancel,
     Message,
     Rerun,
     RunTasks,
@@ -33,8 +35,18 @@ from taskgraph.messages import (
     to_text,
     type_of,
 )
-from taskgraph.model import GRAPH, TaskState, ids_text, is_task_id, row_key
-from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived, Started, Take
+from taskgraph.model import GRAPH, TASK_UNRESOLVED, GraphState, TaskState, ids_text, is_task_id, reference_of, row_key
+from taskgraph.propagation import (
+    CANCELLED,
+    Cancelling,
+    Dispatch,
+    Effect,
+    GraphEnded,
+    GraphRevived,
+    Started,
+    Stop,
+    Take,
+)
 from taskgraph.records import LIVE, Operation, Records, changes_event
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, query_all
@@ -71,6 +83,7 @@ _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work me
 _COUNTED_MAX: Final = 10_000  # graphs
 _ITEMS_MAX: Final = 400  # decided at a time
 _SKIPPED: Final = TaskState.SKIPPED.value
+_FENCE_ROWS: Final = 3  # the graph, an extension that ends with it, the event
 _ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: others wait
 
 
@@ -182,6 +195,9 @@ class Handlers:
     """Graph id -> called when this process sees the graph end; a hint for whoever waits here."""
     in_flight: dict[str, int] = field(default_factory=dict)
     """Graph id -> about how many tasks this process has sent out and not heard of again; for the size of bundles."""
+    on_stop: list[Callable[[str, Sequence[Stop]], None]] = field(default_factory=list)
+    """Called with a graph id and runs that are cancelled: by the workers of this process, that they need not wait for
+    their next renewal to hear of it."""
     workers: dict[str, float] = field(default_factory=dict)
     """Worker -> when this process heard of it last (monotonic seconds)."""
     telemetry: Telemetry = OFF
@@ -216,7 +232,7 @@ class Handlers:
                     items.append((message, facts))
                     completed += facts
                     everything += facts
-                case TaskFailed() | Rerun():
+                case TaskFailed() | Rerun() | Cancel(tasks=(_, *_)):
                     asked = _items(message)
                     items.append((message, asked))
                     everything += asked
@@ -224,6 +240,14 @@ class Handlers:
                     try:
                         await self.add_tasks(message.graph, message.request, keep_alive=keep_alive)
                         handled.append(Handled(message))
+                    except StorageError:
+                        raise
+                    except TaskgraphError as error:
+                        handled.append(Handled(message, error=error))
+                case Cancel():
+                    try:
+                        answered = await self.cancel_graph(message, keep_alive=keep_alive)
+                        handled.append(Handled(message, (answered,), answered.error))
                     except StorageError:
                         raise
                     except TaskgraphError as error:
@@ -316,6 +340,7 @@ class Handlers:
         *,
         taker: Taker | None = None,
         more: bool = False,
+        keep_alive: KeepAlive = no_keep_alive,
     ) -> None:
         """Send what follows from a commit. Sending twice is harmless; not sending is mended by the sweep.
 
@@ -323,12 +348,18 @@ class Handlers:
         """
         ready: dict[str, list[tuple[str, int]]] = {}
         started: list[Started] = []
+        stops: list[Stop] = []
+        cancelling = False
         for effect in effects:
             match effect:
                 case Dispatch(task_id, run, target):
                     ready.setdefault(target, []).append((task_id, run))
                 case Started():
                     started.append(effect)
+                case Stop():
+                    stops.append(effect)
+                case Cancelling(fenced):
+                    cancelling = cancelling or fenced or not self._others_run(graph_id, rows)
                 case GraphEnded():
                     self.kept.forget(graph_id)
                     self.in_flight.pop(graph_id, None)
@@ -346,6 +377,22 @@ class Handlers:
                 fresh = taker.keep(graph_id, target, fresh, rows or {})
             if fresh:
                 await self.dispatch(graph_id, target, fresh, rows=rows, more=more)
+        if stops:
+            for tell_worker in self.on_stop:
+                tell_worker(graph_id, stops)
+        if cancelling:
+            await self.go_on_cancelling(graph_id, keep_alive=keep_alive)
+
+    def _others_run(self, graph_id: str, rows: Mapping[str, Row | None] | None) -> bool:
+        """Whether a large graph that is being cancelled is known to wait for more than the run that has just ended.
+
+        A small one is looked at each time, which costs a query.
+        """
+        graph = rows.get(GRAPH) if rows is not None else None
+        tasks, failed = (graph.columns.get("tasks"), graph.columns.get("failedTasks")) if graph else (0, 0)
+        if not isinstance(tasks, int) or not isinstance(failed, int) or tasks <= limits.COUNTED_TASKS_MAX:
+            return False
+        return 0 <= self.records.begin(graph_id).completed < tasks - failed
 
     async def dispatch(
         self,
@@ -434,6 +481,69 @@ class Handlers:
             await self.records.tables.commit(LIVE, [Delete(graph_id, row.etag)])
         except (Conflict, Unclear):
             return  # somebody else did, this call did, or the graph was put back; the sweep looks again
+
+    async def cancel_graph(self, message: Cancel, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
+        """Fence a graph off, and cancel what is left of it. Raises NotFound for an unknown graph.
+
+        What is ready or runs goes into the fence's own commit as far as there is room, the ready first: of a graph with
+        no more of these than a commit takes, nothing begins after the fence.
+        """
+        graph_id = message.graph
+        (graph,) = await self.records.tables.get(graph_id, [GRAPH])
+        if graph is None:
+            raise NotFound(f"there is no graph {graph_id}")
+        items: list[Item] = [CancelGraph(message.reason or BY_HAND, at_once=message.terminate)]
+        if graph.columns.get("state") in (GraphState.RUNNING, GraphState.BLOCKED):
+            room = self.records.changes_max - _FENCE_ROWS
+            for state in (TaskState.PENDING, TaskState.RUNNING):
+                if len(items) <= room:
+                    found = Range("task:", "task;", where={"state": (str(state),)}, select=("state",))
+                    page = await self.records.tables.query(graph_id, found, limit=room)
+                    items += [
+                        _cancel(row, message.reason or BY_HAND, CANCELLED, message.terminate) for row in page.rows
+                    ]
+            del items[room + 1 :]
+        answer, *_ = await self.transition(graph_id, items, keep_alive=keep_alive)
+        return answer
+
+    async def go_on_cancelling(self, graph_id: str, *, keep_alive: KeepAlive = no_keep_alive) -> int:
+        """Cancel what is left of a graph that is fenced off, and say that it is cancelled once nothing is.
+
+        Runs that are being stopped are left to their workers. Any number of callers may do so at any time; gives how
+        many tasks this one has cancelled, or marked.
+        """
+        tables = self.records.tables
+        unresolved = Range(
+            "task:", "task;", where={"state": tuple(map(str, TASK_UNRESOLVED))}, select=("state", "cancel")
+        )
+        done = 0
+        while True:
+            (graph,) = await tables.get(graph_id, [GRAPH])
+            if graph is None or graph.columns.get("state") != GraphState.CANCELLING:
+                return done
+            columns = graph.columns
+            reason, code = str(columns.get("reason", "")), str(columns.get("code", CANCELLED))
+            at_once = columns.get("terminate") is True
+            left = await query_all(tables, graph_id, unresolved)
+            items: list[Item] = [
+                _cancel(row, reason, code, at_once)
+                for row in left
+                if at_once or row.columns.get("state") != TaskState.RUNNING or not row.columns.get("cancel")
+            ]
+            if not items:
+                break
+            answers = await self.transition(graph_id, items, keep_alive=keep_alive)
+            if broken := [answer.error for answer in answers if answer.error is not None]:
+                # The sweep tries again, and `doctor` names the damage.
+                log.error("graph %s: %d tasks cannot be cancelled: %s", graph_id, len(broken), broken[0])
+                return done
+            done += len(answers)
+        if not left:
+            count = None
+            if columns.get("cutOff"):
+                count = len(await query_all(tables, graph_id, Range("task:", "task;", select=("state",))))
+            await self.transition(graph_id, [PublishCancelled(count)], keep_alive=keep_alive)
+        return done
 
     async def add_tasks(self, graph_id: str, request: str, *, keep_alive: KeepAlive = no_keep_alive) -> None:
         """Take one extension from staged to done or refused, through as many commits as it needs.
@@ -564,7 +674,14 @@ class _Transition:
             left = decision.left
             self._give(answers, theirs, decision.answers)
             handlers.landed(graph_id, decision.answers)
-            await handlers.emit(graph_id, decision.effects, self._rows, taker=self._taker, more=bool(left or later))
+            await handlers.emit(
+                graph_id,
+                decision.effects,
+                self._rows,
+                taker=self._taker,
+                more=bool(left or later),
+                keep_alive=self._keep_alive,
+            )
             await self._keep_alive()
 
     def _give(self, answers: list[Answer], theirs: set[int], given: Sequence[Answer]) -> None:
@@ -674,6 +791,8 @@ def _became(answer: Answer, again: Collection[str]) -> str:
         return "stale"
     if answer.outcome is not Outcome.APPLIED:
         return ""
+    if answer.reason == CANCELLED:  # a run that was to be stopped, however it ended
+        return "cancelled"
     match item:
         case Completed():
             return "completed"
@@ -687,6 +806,8 @@ def _became(answer: Answer, again: Collection[str]) -> str:
             return "lease-lost"
         case HandBack():
             return "handed-back"
+        case CancelTask():
+            return "" if answer.reason else "cancelled"
         case _:
             return ""
 
@@ -754,9 +875,17 @@ def _completed(message: TaskCompleted) -> list[Completed]:
     return [Completed(r.task, r.run, r.claim, r.ended, r.resolution, r.etag, r.over) for r in message.tasks]
 
 
-def _items(message: TaskFailed | Rerun) -> list[Item]:
+def _cancel(row: Row, reason: str, code: str, at_once: bool) -> CancelTask:
+    """A task of a graph that is being cancelled."""
+    return CancelTask(reference_of(row.key), reason, code, at_once=at_once, whole=True)
+
+
+def _items(message: TaskFailed | Rerun | Cancel) -> list[Item]:
     match message:
         case TaskFailed():
             return [Failed(r.task, r.run, r.claim, r.ended, r.resolution, r.exception) for r in message.tasks]
         case Rerun():
             return [ManualRerun(message.task, message.run, message.reason)]
+        case Cancel(tasks=tasks):
+            reason = message.reason or BY_HAND
+            return [CancelTask(task, reason, reruns=reruns, at_once=message.terminate) for task, reruns in tasks]

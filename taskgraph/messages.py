@@ -1,9 +1,9 @@
 """Messages: what goes through queues, as frozen values and as JSON text.
 
-What this room is for: commands are named by what is to be done (`add-tasks`, `rerun`, `run-tasks`), facts in the past
-tense (`task-completed`, `task-failed`). A message is a hint and never the truth: it names rows, and whoever receives
-it reads them, or writes them under the etag that its sender saw. Reading is strict about what is named here, passes
-over keys that it does not know, and leaves a higher version to a newer reader. It never touches a queue.
+What this room is for: commands are named by what is to be done (`add-tasks`, `cancel`, `rerun`, `run-tasks`), facts in
+the past tense (`task-completed`, `task-failed`). A message is a hint and never the truth: it names rows, and whoever
+receives it reads them, or writes them under the etag that its sender saw. Reading is strict about what is named here,
+passes over keys that it does not know, and leaves a higher version to a newer reader. It never touches a queue.
 
 The JSON of each message has a schema, `schemas/message-<type>.json`; the checks below are the same ones written out,
 because they run for every message, and a test holds the two against each other.
@@ -65,6 +65,20 @@ class Rerun:
     task: str
     run: int
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Cancel these tasks, or, without any, the whole graph.
+
+    tasks: each with the number of reruns by hand that it had when this was asked for: one that has been rerun since is
+    another matter. terminate: do not wait for workers to stop what they run.
+    """
+
+    graph: str
+    tasks: tuple[tuple[str, int], ...] = ()
+    reason: str = ""
+    terminate: bool = False
 
 
 @value
@@ -132,13 +146,14 @@ class RunTasks:
     seen: Mapping[str, Seen] = field(default_factory=dict, hash=False)
 
 
-Message = AddTasks | Rerun | TaskCompleted | TaskFailed | RunTasks
+Message = AddTasks | Cancel | Rerun | TaskCompleted | TaskFailed | RunTasks
 
-EVENT_TYPES: Final = ("add-tasks", "rerun", "task-completed", "task-failed")
+EVENT_TYPES: Final = ("add-tasks", "cancel", "rerun", "task-completed", "task-failed")
 """What handlers take; `run-tasks` is for workers."""
 
 _TYPES: Final = {
     AddTasks: "add-tasks",
+    Cancel: "cancel",
     Rerun: "rerun",
     TaskCompleted: "task-completed",
     TaskFailed: "task-failed",
@@ -159,6 +174,13 @@ def to_object(message: Message) -> dict[str, Any]:
     match message:
         case AddTasks(graph, request):
             return {"version": VERSION, "type": "add-tasks", "graph": graph, "request": request}
+        case Cancel(graph, cancelled, reason, terminate):
+            ordered: dict[str, Any] = {"version": VERSION, "type": "cancel", "graph": graph}
+            if cancelled:
+                ordered["tasks"] = [{"task": task, "reruns": reruns} for task, reruns in cancelled]
+            if reason:
+                ordered["reason"] = reason
+            return {**ordered, "terminate": True} if terminate else ordered
         case Rerun(graph, task, run, reason):
             made: dict[str, Any] = {"version": VERSION, "type": "rerun", "graph": graph, "task": task, "run": run}
             if reason:
@@ -363,6 +385,20 @@ def _add_tasks(graph: str, obj: Mapping[str, Any]) -> AddTasks:
     return AddTasks(graph, request)
 
 
+def _cancel(graph: str, obj: Mapping[str, Any]) -> Cancel:
+    tasks: list[tuple[str, int]] = []
+    if "tasks" in obj:
+        name = "An entry of `tasks`"
+        for entry in _entries(obj):
+            one = _object(entry, name)
+            tasks.append((_task_id(one, name), _whole_number(one, "reruns", name, 0, RUN_MAX)))
+    terminate = obj.get("terminate", False)
+    if not isinstance(terminate, bool):
+        raise InvalidMessage(f"`terminate` of the message is {show(terminate)}, and must be true or false.")
+    reason = _text(obj, "reason", "The message", 0, limits.REASON_CHARS_MAX, "")
+    return Cancel(graph, tuple(tasks), reason, terminate)
+
+
 def _rerun(graph: str, obj: Mapping[str, Any]) -> Rerun:
     task, run = _task_id(obj, "The message"), _whole_number(obj, "run", "The message", 0, RUN_MAX)
     return Rerun(graph, task, run, _text(obj, "reason", "The message", 0, limits.REASON_CHARS_MAX, ""))
@@ -448,6 +484,7 @@ def _run_tasks(graph: str, obj: Mapping[str, Any]) -> RunTasks:
 
 _READERS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Message]]] = {
     "add-tasks": _add_tasks,
+    "cancel": _cancel,
     "rerun": _rerun,
     "task-completed": _task_completed,
     "task-failed": _task_failed,

@@ -1,11 +1,11 @@
-"""What follows from a fact: counting dependents down, making them ready, skipping, finishing and blocking the graph.
+"""What follows from a fact: count dependents down, make them ready, skip, finish, block and fence off the graph.
 
 What this room is for: the rules that several transitions share, over the working copies of one decision. All plain
 functions over values: time comes in, nothing goes out but what is set on rows, events and effects. It never reads
 storage and never sends anything.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -14,7 +14,7 @@ from taskgraph import limits
 from taskgraph.conditions import COMPLETED, SKIP, News, failure_of, goes_on, hear, is_met
 from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import compact_json
-from taskgraph.layout import utf16_units
+from taskgraph.layout import moment, utf16_units
 from taskgraph.model import GRAPH, GraphState, TaskState, is_relay, told_as, value
 from taskgraph.rows import Draft, View
 
@@ -22,6 +22,11 @@ from taskgraph.rows import Draft, View
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
 _PENDING: Final = TaskState.PENDING.value
 _RUNNING: Final = TaskState.RUNNING.value
+
+_RESOLUTION_KEYS: Final = ("failed", "cancelled", "code", "exitCode", "resultUrl", "logsUrl")
+
+CANCELLED: Final = "cancelled"
+"""Code of a resolution: somebody asked for it to be cancelled."""
 
 
 @value
@@ -62,6 +67,31 @@ class Take:
     fits: Callable[[str], bool]
 
 
+@value
+class Stop:
+    """Effect: a run is cancelled, and whoever runs it is to stop it. at_once: nothing that it says counts any more.
+
+    For the workers of this process; others hear of it when they renew their lease.
+    """
+
+    task_id: str
+    run: int
+    claim: str
+    reason: str
+    at_once: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelling:
+    """Effect: the graph is fenced off. What is left of its tasks is cancelled now, and then it is `cancelled`.
+
+    The state of the graph says the same: should nobody do it now, the sweep does. fenced: it has just been, so every
+    task is to be looked at; else a run has ended which may have been the last one.
+    """
+
+    fenced: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class GraphEnded:
     """Effect: the graph needs no sweeping any more."""
@@ -81,7 +111,7 @@ class NoRoom(Exception):
 ContextMark = tuple[int, int, int, int]
 """A point of a decision to go back to: its events, effects and claims, by number, and how long the events were."""
 
-Effect = Dispatch | Started | GraphEnded | GraphRevived
+Effect = Dispatch | Started | Stop | Cancelling | GraphEnded | GraphRevived
 
 
 @dataclass(slots=True)
@@ -209,7 +239,7 @@ def count_down(reference: str, fulfilled: str, context: Context, news: News = CO
         if state in (_UNSCHEDULED, _PENDING):
             context.follow.append(reference)
     elif state == _UNSCHEDULED:
-        if is_met(row):
+        if is_met(row) and not row.text("cancel"):
             make_ready(row, context)
         else:
             row.set("due", SKIP)  # its own reminder, as it may be skipped in a later commit
@@ -241,6 +271,8 @@ def block(task: Draft, context: Context, reason: str) -> None:
     """
     graph = context.view.get(GRAPH)
     graph.set("failedTasks", graph.integer("failedTasks") + 1)
+    if graph.text("state") == GraphState.CANCELLING:
+        return  # whoever would be told is cancelled too
     if goes_on(graph):
         tell_dependents(task, task.key.removeprefix("task:"), context, failure_of(task))
         return
@@ -249,6 +281,46 @@ def block(task: Draft, context: Context, reason: str) -> None:
         graph.set("blockedBy", task.text("label"))
         graph.set("blocked", context.now)
         context.event("graph-blocked", task=task.key.removeprefix("task:"), label=task.text("label"), reason=reason)
+
+
+def fence(graph: Draft, context: Context, reason: str, code: str = CANCELLED, *, at_once: bool = False) -> bool:
+    """Fence off a graph that runs or is blocked (P14): from this commit on it takes no extension and no rerun.
+
+    What is left of its tasks is cancelled after that (the effect, and the sweep), with this reason and code. An
+    extension under way ends here, refused, so that no later step of it adds a row. at_once: runs are not waited for; of
+    a graph that is fenced off already this can still be asked. Gives whether anything was written.
+    """
+    state = graph.text("state")
+    if state == GraphState.CANCELLING:
+        context.effects.append(Cancelling(fenced=True))
+        if not at_once or graph.value("terminate"):
+            return False
+        graph.set("terminate", True)
+        context.event("graph-cancelling", reason=graph.text("reason"), terminate=True)
+        return True
+    if state not in (GraphState.RUNNING, GraphState.BLOCKED):
+        return False
+    if extending := graph.text("extending"):
+        if (head := context.view.find(f"request:{extending}")) is not None and head.text("state") == "accepted":
+            head.set("state", "refused")
+            head.set("reason", "the graph was cancelled while it was being extended")
+            head.set("answered", context.now)
+        graph.set("extending", "")
+        graph.set("cutOff", extending)  # so many tasks as were counted may never come
+    graph.set("state", str(GraphState.CANCELLING))
+    graph.set("reason", reason)
+    if code != CANCELLED:
+        graph.set("code", code)
+    if at_once:
+        graph.set("terminate", True)
+    context.event(
+        "graph-cancelling",
+        reason=reason,
+        code=code if code != CANCELLED else None,
+        terminate=True if at_once else None,
+    )
+    context.effects.append(Cancelling(fenced=True))
+    return True
 
 
 def unblock(context: Context) -> None:
@@ -263,3 +335,27 @@ def unblock(context: Context) -> None:
         graph.set("blockedBy", "")
         context.event("graph-unblocked")
         context.effects.append(GraphRevived())
+
+
+def resolution_text(resolution: Mapping[str, Any]) -> str:
+    """A resolution as its column holds it: JSON, cut down to what is known of it where it is too long."""
+    text = compact_json(resolution)
+    if utf16_units(text) <= limits.PROPERTY_CHARS_MAX:
+        return text
+    # What a worker adds on its own account must not keep its result from being written down.
+    known = {name: resolution[name] for name in _RESOLUTION_KEYS if name in resolution}
+    known["reason"] = str(resolution.get("reason", ""))[: limits.REASON_CHARS_MAX]
+    text = compact_json(known)
+    if utf16_units(text) <= limits.PROPERTY_CHARS_MAX:
+        return text
+    # Addresses of control characters, which JSON spells out, are no addresses.
+    short = {name: value for name, value in known.items() if name not in ("resultUrl", "logsUrl")}
+    return compact_json(short)
+
+
+def ended_at(text: str, context: Context) -> datetime:
+    """When a run ended, by its worker's word; now, where that word is no time that can be written down."""
+    try:
+        return moment(text)
+    except ValueError:
+        return context.now

@@ -42,6 +42,7 @@ class Swept:
     requests_resent: int = 0
     index_mended: int = 0
     abandoned: int = 0
+    cancelled: int = 0
     failed: list[str] = field(default_factory=list)  # what could not be repaired, with the graph and the reason
 
     @property
@@ -53,6 +54,7 @@ class Swept:
             or self.relays_fired
             or self.tasks_skipped
             or self.requests_resent
+            or self.cancelled
             or self.failed
         )
 
@@ -81,6 +83,7 @@ def _repairs(swept: Swept) -> dict[str, int]:
         "request-resent": swept.requests_resent,
         "index-mended": swept.index_mended,
         "abandoned": swept.abandoned,
+        "cancelled": swept.cancelled,
         "failed": len(swept.failed),
     }
 
@@ -153,7 +156,7 @@ async def sweep_graph(
             continue
         since = row.columns.get("pendingSince")
         age = (now - since).total_seconds() if isinstance(since, datetime) else limits.REDISPATCH_SECONDS
-        if at_once or is_due(age, period_seconds):
+        if state != GraphState.CANCELLING and (at_once or is_due(age, period_seconds)):
             remind.setdefault(str(row.columns.get("target", "default")), []).append((task_id, run, age))
     for start in range(0, len(items), _ITEMS_MAX):
         answers = await handlers.transition(graph_id, items[start : start + _ITEMS_MAX])
@@ -165,6 +168,8 @@ async def sweep_graph(
         if due:
             await handlers.dispatch(graph_id, target, due)
             swept.reminded += len(due)
+    if state == GraphState.CANCELLING:
+        swept.cancelled += await handlers.go_on_cancelling(graph_id)
 
 
 def is_due(age_seconds: float, period_seconds: float) -> bool:

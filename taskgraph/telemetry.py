@@ -36,7 +36,7 @@ _HEAD: Final = re.compile(
     r'\{(?:"traceparent":"(?P<trace>00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})",)?"sent":"(?P<sent>[0-9TZ:.+-]{20,35})"'
 )
 _GRAPH: Final = re.compile(
-    r'\{"version":\d{1,9},"type":"(?P<type>add-tasks|rerun|task-completed|task-failed|run-tasks)",'
+    r'\{"version":\d{1,9},"type":"(?P<type>add-tasks|cancel|rerun|task-completed|task-failed|run-tasks)",'
     r'"graph":"(?P<graph>[A-Za-z0-9_-]{1,64})"'
 )
 
@@ -333,7 +333,7 @@ class Telemetry:
             say_handled(origin, seconds)
 
     def tasks(self, outcome: str, count: int) -> None:
-        """So many tasks: `completed`, `failed`, `rerun`, `exception`, `lease-lost`, `handed-back`, `stale`."""
+        """So many: `completed`, `failed`, `rerun`, `exception`, `cancelled`, `lease-lost`, `handed-back`, `stale`."""
 
     def dispatched(self, target: str, count: int) -> None:
         """So many tasks were offered to the workers of a target."""

@@ -18,6 +18,8 @@ Two properties hold for every item, and the tests check them:
     graph  running ── a task failed for good (policy `block`) ──▶ blocked ── last such task rerun ──▶ running
            running ── nothing outstanding ──▶ finished
            submitting ── all rows written ──▶ running | abandoned ──▶ cancelled
+           running | blocked ── cancelled by somebody ──▶ cancelling ── every task resolved ──▶ cancelled
+    a task of a cancelled graph, or one that is cancelled alone: see `cancellation`
 """
 
 import json
@@ -28,6 +30,18 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from taskgraph import limits
+from taskgraph.cancellation import (
+    CancelGraph,
+    CancelItem,
+    CancelTask,
+    PublishCancelled,
+    cancel_graph,
+    cancel_task,
+    end_of_marked_run,
+    end_of_marked_wait,
+    publish_cancelled,
+    was_marked_run,
+)
 from taskgraph.conditions import SKIP, failure_of, goes_on, passed_on, skip_of, skip_resolution
 from taskgraph.errors import IntegrityError, TaskgraphError
 from taskgraph.extension import (
@@ -44,7 +58,7 @@ from taskgraph.extension import (
     refuse_extension,
 )
 from taskgraph.jsontext import compact_json
-from taskgraph.layout import SCHEMA, SCHEMA_OF_CONDITIONS, moment, utf16_units
+from taskgraph.layout import SCHEMA, SCHEMA_OF_CONDITIONS, utf16_units
 from taskgraph.model import GRAPH, GraphState, TaskState, is_relay, row_key, value
 from taskgraph.propagation import (
     Context,
@@ -56,7 +70,9 @@ from taskgraph.propagation import (
     block,
     claim,
     dispatch,
+    ended_at,
     make_pending,
+    resolution_text,
     tell_dependents,
     unblock,
 )
@@ -132,7 +148,7 @@ class Claim:
 
 @value
 class Renew:
-    """A worker still has its run."""
+    """A worker still has its run. The reason in its answer, if any: the run is cancelled, and is to be stopped."""
 
     task_id: str
     run: int
@@ -222,6 +238,7 @@ Item = (
     | Remind
     | Start
     | Abandon
+    | CancelItem
     | ExtensionItem
 )
 
@@ -407,6 +424,14 @@ def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
             return _start(item, context)
         case Abandon():
             return _abandon(item, context)
+        case CancelTask():
+            cancelled, reason = cancel_task(item, context)
+            return Outcome(cancelled), reason
+        case CancelGraph():
+            cancelled, reason = cancel_graph(item, context)
+            return Outcome(cancelled), reason
+        case PublishCancelled():
+            return Outcome(publish_cancelled(item, context)), ""
         case AcceptExtension():
             return Outcome(accept_extension(item, context)), ""
         case RefuseExtension():
@@ -423,29 +448,6 @@ def _task(task_id: str, context: Context) -> Draft:
     return context.view.get(row_key(task_id))
 
 
-def _resolution_text(resolution: Mapping[str, Any]) -> str:
-    text = compact_json(resolution)
-    if utf16_units(text) <= limits.PROPERTY_CHARS_MAX:
-        return text
-    # What a worker adds on its own account must not keep its result from being written down.
-    known = {name: resolution[name] for name in ("failed", "exitCode", "resultUrl", "logsUrl") if name in resolution}
-    known["reason"] = str(resolution.get("reason", ""))[: limits.REASON_CHARS_MAX]
-    text = compact_json(known)
-    if utf16_units(text) <= limits.PROPERTY_CHARS_MAX:
-        return text
-    # Addresses of control characters, which JSON spells out, are no addresses.
-    short = {name: value for name, value in known.items() if name not in ("resultUrl", "logsUrl")}
-    return compact_json(short)
-
-
-def _ended(text: str, context: Context) -> datetime:
-    """When a run ended, by its worker's word; now, where that word is no time that can be written down."""
-    try:
-        return moment(text)
-    except ValueError:
-        return context.now
-
-
 def _holds(task: Draft, run: int, claim: str) -> bool:
     return task.text("state") == _RUNNING and task.integer("run") == run and task.text("claim") == claim
 
@@ -453,20 +455,32 @@ def _holds(task: Draft, run: int, claim: str) -> bool:
 def _completed(item: Completed, context: Context) -> tuple[Outcome, str]:
     task = _task(item.task_id, context)
     if _holds(task, item.run, item.claim):
+        if task.text("cancel"):
+            return _cancelled(task, "completed", item.ended, item.resolution, context)
         task.set("state", _COMPLETED)
-        task.set("ended", _ended(item.ended, context))
+        task.set("ended", ended_at(item.ended, context))
         task.set("resolved", context.now)
-        task.set("resolution", _resolution_text(item.resolution))
+        task.set("resolution", resolution_text(item.resolution))
         context.event("task-completed", task=item.task_id, label=task.text("label"), run=item.run)
         tell_dependents(task, item.task_id, context)
         return Outcome.APPLIED, ""
     if task.text("state") == _COMPLETED and task.integer("run") == item.run and task.text("claim") == item.claim:
         tell_dependents(task, item.task_id, context)
         return Outcome.REPEATED, ""
-    return _stale_result(task, item.run, context)
+    return _stale_result(task, item.run, item.claim, context)
 
 
-def _stale_result(task: Draft, run: int, context: Context) -> tuple[Outcome, str]:
+def _cancelled(
+    task: Draft, outcome: str, ended: str, resolution: Mapping[str, Any], context: Context
+) -> tuple[Outcome, str]:
+    """The end of a run, however it ended, whose task is to be cancelled."""
+    applied, reason = end_of_marked_run(task, outcome, ended, resolution, context)
+    return Outcome(applied), reason
+
+
+def _stale_result(task: Draft, run: int, claim: str, context: Context) -> tuple[Outcome, str]:
+    if was_marked_run(task, run, claim, context):
+        return Outcome.REPEATED, ""
     if task.text("state") == TaskState.PENDING and task.integer("run") > run:
         dispatch(task, context)  # it may be the very message whose first handling died before it sent this
     return Outcome.STALE, f"run {run} is over: the task is {task.text('state')} in run {task.integer('run')}"
@@ -479,11 +493,14 @@ def _failed(item: Failed, context: Context) -> tuple[Outcome, str]:
             task.text("state") in (TaskState.FAILED, TaskState.EXCEPTION)
             and task.integer("run") == item.run
             and task.text("claim") == item.claim
+            and not task.text("cancel")
         ):
             if task.integer("schema") >= SCHEMA_OF_CONDITIONS and goes_on(context.view.get(GRAPH)):
                 tell_dependents(task, item.task_id, context, failure_of(task))
             return Outcome.REPEATED, ""
-        return _stale_result(task, item.run, context)
+        return _stale_result(task, item.run, item.claim, context)
+    if task.text("cancel"):
+        return _cancelled(task, "exception" if item.exception else "failed", item.ended, item.resolution, context)
     reason = str(item.resolution.get("reason", ""))
     if not item.exception and task.integer("rerunsLeft") > 0:  # never `!= 0`: a negative budget must not run for ever
         task.set("rerunsLeft", task.integer("rerunsLeft") - 1)
@@ -504,9 +521,9 @@ def _resolve_unsuccessfully(
     task: Draft, context: Context, state: TaskState, ended: str, reason: str, resolution: Mapping[str, Any]
 ) -> None:
     task.set("state", str(state))
-    task.set("ended", _ended(ended, context))
+    task.set("ended", ended_at(ended, context))
     task.set("resolved", context.now)
-    task.set("resolution", _resolution_text(resolution))
+    task.set("resolution", resolution_text(resolution))
     context.event(
         f"task-{state}",
         task=task.key.removeprefix("task:"),
@@ -546,7 +563,13 @@ def _next_run(
         because=outcome,
         reason=reason or None,
     )
-    make_pending(task, context)
+    if task.text("cancel"):
+        task.set("cancel", "")
+        task.set("cancelCode", "")
+    if task.ids("requiresLeft"):  # it was cancelled before its time: it waits, as it did
+        task.set("state", str(TaskState.UNSCHEDULED))
+    else:
+        make_pending(task, context)
 
 
 def _read(task: Draft, name: str, kind: type[T]) -> T:
@@ -576,6 +599,8 @@ def _manual_rerun(item: ManualRerun, context: Context) -> tuple[Outcome, str]:
     state, run = task.text("state"), task.integer("run")
     if run == item.run + 1 and state == TaskState.PENDING:
         dispatch(task, context)
+        return Outcome.REPEATED, ""
+    if run == item.run + 1 and state == TaskState.UNSCHEDULED:
         return Outcome.REPEATED, ""
     if run != item.run:
         return Outcome.STALE, f"run {item.run} is over: the task is {state} in run {run}"
@@ -611,13 +636,16 @@ def _renew(item: Renew, context: Context) -> tuple[Outcome, str]:
     if not _holds(task, item.run, item.claim):
         return Outcome.STALE, f"the task is {task.text('state')} in run {task.integer('run')}"
     task.set("leaseUntil", item.lease_until)
-    return Outcome.APPLIED, ""
+    return Outcome.APPLIED, task.text("cancel")
 
 
 def _hand_back(item: HandBack, context: Context) -> tuple[Outcome, str]:
     task = _task(item.task_id, context)
     if not _holds(task, item.run, item.claim):
-        return _stale_result(task, item.run, context)
+        return _stale_result(task, item.run, item.claim, context)
+    if task.text("cancel"):
+        now = context.now.isoformat()
+        return _cancelled(task, "handed-back", now, {"reason": item.reason}, context)
     task.set("handBacks", task.integer("handBacks") + 1)
     _next_run(task, context, "handed-back", context.now.isoformat(), item.reason)
     return Outcome.APPLIED, ""
@@ -626,12 +654,14 @@ def _hand_back(item: HandBack, context: Context) -> tuple[Outcome, str]:
 def _lease_lost(item: LeaseLost, context: Context) -> tuple[Outcome, str]:
     task = _task(item.task_id, context)
     if not _holds(task, item.run, item.claim):
-        return _stale_result(task, item.run, context)
+        return _stale_result(task, item.run, item.claim, context)
     lease_until = task.time("leaseUntil")
     if not item.certain and lease_until is not None and lease_until >= context.now:
         return Outcome.REFUSED, "the lease has not ended"
     ended = context.now.isoformat()
     reason = f"worker {task.text('worker')} was lost"
+    if task.text("cancel"):
+        return _cancelled(task, "lost", ended, {"reason": reason}, context)
     if task.integer("retriesLeft") > 0:
         task.set("retriesLeft", task.integer("retriesLeft") - 1)
         _next_run(task, context, "lost", ended, reason)
@@ -673,9 +703,12 @@ def _skip(item: Skip, context: Context) -> tuple[Outcome, str]:
         return Outcome.REPEATED, ""
     if task.text("state") != TaskState.UNSCHEDULED or task.text("due") != SKIP:
         return Outcome.STALE, f"the task is {task.text('state')}"
+    task.set("due", "")
+    if task.text("cancel"):
+        applied, reason = end_of_marked_wait(task, context)
+        return Outcome(applied), reason
     resolution = skip_resolution(task)
     task.set("state", str(TaskState.SKIPPED))
-    task.set("due", "")
     task.set("resolved", context.now)
     task.set("resolution", compact_json(resolution))
     cause = resolution.get("cause", {})

@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskgraph import transitions
+from taskgraph.cancellation import CancelGraph, CancelTask, PublishCancelled
 from taskgraph.conditions import meets
 from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
 from taskgraph.layout import Link, lay_out, schema_for
 from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskNode, TaskState, When, ids_text, row_key, task_id_of
-from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived
+from taskgraph.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Stop
 from taskgraph.storage.tables import Insert, Merge, Row, Value
 from taskgraph.transitions import (
     Abandon,
@@ -70,6 +71,7 @@ NAMES: Final = {
     REQUEST: "request",
 }
 FAULT: Final = '{"label":"before","state":"failed","taskId":"x"}'
+MARKED: Final[Mapping[str, Value]] = {"cancel": "y"}
 OK: Final = {"failed": False}
 BROKEN: Final = {"failed": True, "reason": "x"}
 
@@ -224,6 +226,10 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             ("graph",),
             Scene(task="completed", dependent={"state": "running", "requiresLeft": "[]", **_BEGUN}),
         ),
+        Case("the task is to be cancelled", Completed(TASK, 1, "c", ENDED, OK), scene=Scene(columns=MARKED)),
+        Case(
+            "… policy `continue`", Completed(TASK, 1, "c", ENDED, OK), ("task",), Scene(policy=CONTINUE, columns=MARKED)
+        ),
         Case("it names another run", Completed(TASK, 0, "c", ENDED, OK), ("task",)),
         Case("it names another claim", Completed(TASK, 1, "z", ENDED, OK), ("task",)),
     ),
@@ -241,6 +247,7 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             Failed(TASK, 1, "c", ENDED, BROKEN, exception=True),
             scene=Scene(policy=CONTINUE),
         ),
+        Case("the task is to be cancelled", Failed(TASK, 1, "c", ENDED, BROKEN), scene=Scene(columns=MARKED)),
         Case("it names another run", Failed(TASK, 0, "c", ENDED, BROKEN), ("task",)),
     ),
     "ManualRerun": (
@@ -250,6 +257,12 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             ManualRerun(TASK, 1, "y"),
             ("graph",),
             Scene("failed", graph_columns={"failedTasks": 2}),
+        ),
+        Case(
+            "… and the task was cancelled while it waited",
+            ManualRerun(TASK, 1, "y"),
+            ("graph",),
+            Scene("exception", columns={"requiresLeft": ids_text([BEFORE])}),
         ),
         Case("it names an earlier run", ManualRerun(TASK, 0, "y"), ("task",)),
         Case("policy `continue`", ManualRerun(TASK, 1, "y"), ("task",), Scene(policy=CONTINUE)),
@@ -265,6 +278,7 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     ),
     "HandBack": (
         Case("it names the present run and claim", HandBack(TASK, 1, "c", "y")),
+        Case("the task is to be cancelled", HandBack(TASK, 1, "c", "y"), ("task",), Scene(columns=MARKED)),
         Case("it names another claim", HandBack(TASK, 1, "z", "y"), ("task",)),
         Case("it names an earlier run", HandBack(TASK, 0, "c", "y"), ("task",)),
     ),
@@ -282,6 +296,12 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             LeaseLost(TASK, 1, "c"),
             ("task",),
             Scene(policy=CONTINUE, columns={"leaseUntil": PAST, "retriesLeft": 0}),
+        ),
+        Case(
+            "the task is to be cancelled",
+            LeaseLost(TASK, 1, "c"),
+            ("task",),
+            Scene(columns={"leaseUntil": PAST, **MARKED}),
         ),
         Case("the lease has not ended", LeaseLost(TASK, 1, "c"), ("task",)),
         Case("it has not, and the worker is certainly dead", LeaseLost(TASK, 1, "c", certain=True), ("task",)),
@@ -309,6 +329,12 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
                 },
             ),
         ),
+        Case(
+            "… and is to be cancelled",
+            Skip(TASK),
+            ("task",),
+            Scene("unscheduled", policy=CONTINUE, columns={"due": "skip", "requiresLeft": "[]", **MARKED}),
+        ),
         Case("it is not", Skip(TASK), ("task",), Scene("unscheduled", policy=CONTINUE)),
     ),
     "Remind": (Case("always", Remind(TASK), scene=Scene("pending")),),
@@ -320,6 +346,21 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case("it was begun before that time", Abandon(NOW - timedelta(days=1)), ("graph",)),
         Case("it was begun later", Abandon(NOW - timedelta(days=3)), ("graph",)),
     ),
+    "CancelGraph": (
+        Case("somebody asks for it", CancelGraph("y"), ("graph", "request"), Scene(request="accepted")),
+        Case("… and does not want to wait", CancelGraph("y", at_once=True), ("graph",)),
+    ),
+    "CancelTask": (
+        Case("somebody asks for it", CancelTask(TASK, "y", reruns=0)),
+        Case("… and does not want to wait", CancelTask(TASK, "y", reruns=0, at_once=True), ("task",)),
+        Case("… and has asked before", CancelTask(TASK, "y", reruns=0), ("task",), Scene(columns=MARKED)),
+        Case(
+            "it was rerun by hand since", CancelTask(TASK, "y", reruns=0), ("task",), Scene(columns={"manualReruns": 1})
+        ),
+        Case("its graph is cancelled", CancelTask(TASK, "y", whole=True), ("task",), Scene(graph="cancelling")),
+        Case("policy `continue`", CancelTask(TASK, "y", reruns=0), ("task",), Scene(policy=CONTINUE)),
+    ),
+    "PublishCancelled": (Case("no task is unresolved", PublishCancelled(), ("graph",)),),
     "AcceptExtension": (
         Case("it fits one commit", _accept(whole=True), ("request", "graph"), Scene(request="staged")),
         Case("it takes several commits", _accept(whole=False), ("request", "graph"), Scene(request="staged")),
@@ -465,6 +506,10 @@ def _effect(effect: Effect) -> str:
             return "the graph leaves the sweep's index"
         case GraphRevived():
             return "the graph enters the sweep's index"
+        case Stop(task_id, run):
+            return f"workers here stop run {run} of {_name(task_id)}"
+        case Cancelling():
+            return "the rest of the graph is cancelled"
         case _:
             return type(effect).__name__
 

@@ -15,6 +15,7 @@ from taskgraph import limits, schemas
 from taskgraph.errors import InvalidInput, InvalidMessage, TaskgraphError, TooLarge
 from taskgraph.messages import (
     AddTasks,
+    Cancel,
     Message,
     Rerun,
     RunTasks,
@@ -36,6 +37,9 @@ DONE = TaskResult(IDS[0], 0, "claim", ENDED, {"failed": False, "exitCode": 0, "s
 LOST = TaskResult(IDS[1], 3, "claim", ENDED, {"failed": True, "reason": "é"}, exception=True)
 MESSAGES: list[tuple[str, Message]] = [
     ("add-tasks", AddTasks("g-1", "r_1")),
+    ("cancel", Cancel("g-1")),
+    ("cancel", Cancel("g-1", (), "superseded", terminate=True)),
+    ("cancel", Cancel("g-1", ((IDS[0], 0), (IDS[1], 3)), "why not")),
     ("rerun", Rerun("g-1", IDS[0], 2)),
     ("rerun", Rerun("g-1", IDS[0], 2, "why not")),
     ("task-completed", TaskCompleted("g-1", (DONE,))),
@@ -136,6 +140,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (changed("rerun", run=True), "run"),
     (changed("rerun", reason="x" * 1_001), "reason"),
     (changed("rerun", reason=None), "reason"),
+    (changed("cancel", reason=None), "reason"),
+    (changed("cancel", terminate=1), "terminate"),
+    (changed("cancel", tasks=[]), "tasks"),
+    (changed("cancel", tasks=None), "tasks"),
+    (changed("cancel", tasks=[{"task": IDS[0]}]), "reruns"),
+    (changed("cancel", tasks=[{"task": "short", "reruns": 0}]), "task"),
+    (changed("cancel", tasks=[{"task": IDS[0], "reruns": -1}]), "reruns"),
+    (changed("cancel", tasks=[{"task": IDS[0], "reruns": 0}] * 33), "tasks"),
     (changed("run-tasks", target="A"), "target"),
     (changed("run-tasks", tasks=[]), "tasks"),
     (changed("run-tasks", tasks=[{"task": IDS[0], "run": 0}] * 33), "tasks"),

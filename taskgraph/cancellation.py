@@ -1,0 +1,253 @@
+"""Cancelling: the rules by which a graph or a task comes to its end before its time (P14).
+
+What this room is for: a graph is cancelled in three steps. *Fence*: the graph row goes to `cancelling`, in a commit of
+its own or of what asked for it; from then on nothing is added to the graph and nothing rerun. *Sweep*: every task is
+told, in as many commits as that takes: one that has not begun is resolved at once, one that runs is marked (`cancel`),
+and whatever ends its run resolves it, with what its worker reported kept beside the reason. *Publish*: `cancelled`,
+once nothing is left unresolved. A task that is cancelled alone takes the second step only, and counts like one that
+failed for good. In a graph that goes on after failures no task ends before what it requires: one that waits is marked,
+and resolved when all of that has ended. It never does I/O.
+
+Why a scan that is no snapshot is enough to publish. After the fence each row goes one way, and none comes back: a row
+that is resolved stays so, because only a rerun by hand would move it, which writes the graph row and is refused there;
+a row that is marked is resolved next, whatever ends its run; a row that is neither may still go on (claimed, completed,
+handed back, made ready by another that completed), until its turn comes in the sweep, and then it is one of the two.
+And no row comes in: the fence ends the extension under way in its own commit, so the next step of it finds its request
+answered, or meets the fence's etag, and no other is accepted. So a row that was seen resolved after the fence is
+resolved for ever, and when all have been seen so, all are, however long the looking took. For the same reason a crash
+costs nothing: a graph that stands in `cancelling` is its own reminder, and whoever comes by goes on.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgraph import limits
+from taskgraph.conditions import failure_of, goes_on
+from taskgraph.model import GRAPH, GraphState, TaskState, row_key, value
+from taskgraph.propagation import (
+    CANCELLED,
+    Cancelling,
+    Context,
+    GraphEnded,
+    Stop,
+    block,
+    ended_at,
+    fence,
+    resolution_text,
+    tell_dependents,
+)
+from taskgraph.rows import Draft
+
+APPLIED: Final = "applied"
+REPEATED: Final = "repeated"
+STALE: Final = "stale"
+REFUSED: Final = "refused"
+
+BY_HAND: Final = "asked for by hand"
+"""The reason where none was given."""
+
+_STOPPED: Final = "its run is being stopped"
+_WAITS: Final = "it is cancelled once all that it requires has ended"
+_KEPT: Final = ("exitCode", "logsUrl", "resultUrl")  # of what a worker reports: where people look for them
+
+
+@dataclass(frozen=True, slots=True)
+class CancelGraph:
+    """Fence the graph off. code: what the resolutions of its tasks say. at_once: runs are not waited for."""
+
+    reason: str
+    code: str = CANCELLED
+    at_once: bool = False
+
+
+@value
+class CancelTask:
+    """A task is not to run, or not to go on.
+
+    reruns: how often the task had been rerun by hand when this was asked for; one that was rerun since is left alone,
+    -1 for any. at_once: a run is resolved now, and not when its worker has stopped it. whole: the graph is cancelled,
+    and its journal says why already.
+    """
+
+    task_id: str
+    reason: str
+    code: str = CANCELLED
+    reruns: int = -1
+    at_once: bool = False
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PublishCancelled:
+    """Nothing of the graph is unresolved. tasks: how many there are, where an extension was cut off; else None."""
+
+    tasks: int | None = None
+
+
+CancelItem = CancelGraph | CancelTask | PublishCancelled
+
+
+def cancel_graph(item: CancelGraph, context: Context) -> tuple[str, str]:
+    """The fence; gives the outcome and, where there is nothing to do, why. A graph that never began ends here."""
+    graph = context.view.get(GRAPH)
+    state = graph.text("state")
+    match state:
+        case GraphState.SUBMITTING:
+            graph.set("reason", item.reason)
+            _publish(graph, context, item.reason)
+            return APPLIED, ""
+        case GraphState.RUNNING | GraphState.BLOCKED | GraphState.CANCELLING:
+            written = fence(graph, context, item.reason, item.code, at_once=item.at_once)
+            return (APPLIED, "") if written else (REPEATED, "it is being cancelled already")
+        case GraphState.CANCELLED:
+            context.effects.append(GraphEnded(GraphState.CANCELLED))
+            return REPEATED, "it is cancelled already"
+        case _:
+            return REFUSED, f"the graph is {state}"
+
+
+def publish_cancelled(item: PublishCancelled, context: Context) -> str:
+    """`cancelled`: whoever asks has looked at every task after the fence."""
+    graph = context.view.get(GRAPH)
+    state = graph.text("state")
+    if state == GraphState.CANCELLED:
+        context.effects.append(GraphEnded(GraphState.CANCELLED))
+        return REPEATED
+    if state != GraphState.CANCELLING:
+        return STALE
+    if item.tasks is not None:
+        graph.set("tasks", item.tasks)
+    _publish(graph, context, graph.text("reason"))
+    return APPLIED
+
+
+def _publish(graph: Draft, context: Context, reason: str) -> None:
+    graph.set("state", str(GraphState.CANCELLED))
+    graph.set("cancelled", context.now)
+    context.event("graph-cancelled", reason=reason)
+    context.effects.append(GraphEnded(GraphState.CANCELLED))
+
+
+def cancel_task(item: CancelTask, context: Context) -> tuple[str, str]:
+    """Resolve a task that does not run, mark one that does; gives the outcome, and why there is nothing to do."""
+    task = context.view.get(row_key(item.task_id))
+    state = task.text("state")
+    if 0 <= item.reruns < task.integer("manualReruns"):
+        return STALE, "the task has been rerun since"
+    marked = task.text("cancel")
+    reason, code = (marked, task.text("cancelCode") or CANCELLED) if marked else (item.reason, item.code)
+    if not item.whole:
+        graph = context.view.get(GRAPH)
+        if graph.text("state") == GraphState.SUBMITTING:
+            return REFUSED, "the graph is still being submitted"
+        if state == TaskState.UNSCHEDULED and goes_on(graph):
+            return _mark(task, context, reason, code, _WAITS)
+    if state in (TaskState.UNSCHEDULED, TaskState.PENDING):
+        _resolve(task, context, reason, code, whole=item.whole)
+        return APPLIED, ""
+    if state != TaskState.RUNNING:
+        return (REPEATED if is_cancelled(task) else STALE), f"the task is {state}"
+    run, claim = task.integer("run"), task.text("claim")
+    context.effects.append(Stop(item.task_id, run, claim, reason, item.at_once))
+    if item.at_once:
+        _resolve(task, context, reason, code, more={"terminated": True}, whole=item.whole)
+        return APPLIED, ""
+    return _mark(task, context, reason, code, _STOPPED, whole=item.whole)
+
+
+def _mark(
+    task: Draft, context: Context, reason: str, code: str, answer: str, *, whole: bool = False
+) -> tuple[str, str]:
+    """Write on the row that the task is to be cancelled; what is under way brings it to its end."""
+    if task.text("cancel"):
+        return REPEATED, answer
+    task.set("cancel", reason)
+    if code != CANCELLED:
+        task.set("cancelCode", code)
+    fields: dict[str, Any] = {} if whole else _why(reason, code)
+    task_id = task.key.removeprefix("task:")
+    context.event("task-cancelling", task=task_id, label=task.text("label"), run=task.integer("run"), **fields)
+    return APPLIED, answer
+
+
+def end_of_marked_wait(task: Draft, context: Context) -> tuple[str, str]:
+    """A task was marked while it waited, and what it requires has ended (policy `continue`)."""
+    _resolve(task, context, task.text("cancel"), task.text("cancelCode") or CANCELLED, whole=False)
+    return APPLIED, CANCELLED
+
+
+def end_of_marked_run(
+    task: Draft, outcome: str, ended: str, resolution: Mapping[str, Any], context: Context
+) -> tuple[str, str]:
+    """A run has ended whose task was marked: it is cancelled, whatever its worker made of it.
+
+    outcome: completed, failed, handed-back, lost; kept in the resolution, with what else was reported.
+    """
+    reported = {"outcome": outcome}
+    if reason := resolution.get("reason"):
+        reported["reason"] = str(reason)[: limits.REASON_CHARS_MAX]
+    more = {name: resolution[name] for name in _KEPT if name in resolution}
+    graph = context.view.get(GRAPH)
+    whole = graph.text("state") == GraphState.CANCELLING
+    reason, code = task.text("cancel"), task.text("cancelCode") or CANCELLED
+    task.set("ended", ended_at(ended, context))
+    _resolve(task, context, reason, code, more={**more, "reported": reported}, whole=whole)
+    _go_on(context)
+    return APPLIED, CANCELLED
+
+
+def was_marked_run(task: Draft, run: int, claim: str, context: Context) -> bool:
+    """Whether this is the run with which a marked task ended: then it is told again what follows from it."""
+    if (
+        task.text("state") != TaskState.EXCEPTION
+        or task.integer("run") != run
+        or task.text("claim") != claim
+        or not task.text("cancel")
+    ):
+        return False
+    _go_on(context)
+    graph = context.view.get(GRAPH)
+    if graph.text("state") != GraphState.CANCELLING and goes_on(graph):
+        tell_dependents(task, task.key.removeprefix("task:"), context, failure_of(task))
+    return True
+
+
+def _go_on(context: Context) -> None:
+    """It may have been the last run that a cancelled graph waited for."""
+    if context.view.get(GRAPH).text("state") == GraphState.CANCELLING:
+        context.effects.append(Cancelling())
+
+
+def is_cancelled(task: Draft) -> bool:
+    """Whether a task was resolved by being cancelled."""
+    if task.text("state") != TaskState.EXCEPTION:
+        return False
+    try:
+        resolution = json.loads(task.text("resolution") or "{}")
+    except ValueError:
+        return False
+    return isinstance(resolution, dict) and resolution.get("cancelled") is True
+
+
+def _resolve(
+    task: Draft, context: Context, reason: str, code: str, *, more: Mapping[str, Any] | None = None, whole: bool
+) -> None:
+    resolution = {"failed": True, "cancelled": True, "code": code, "reason": reason, **(more or {})}
+    task.set("state", str(TaskState.EXCEPTION))
+    task.set("resolved", context.now)
+    task.set("resolution", resolution_text(resolution))
+    fields: dict[str, Any] = {} if whole else _why(reason, code)
+    context.event(
+        "task-cancelled",
+        task=task.key.removeprefix("task:"),
+        label=task.text("label"),
+        run=task.integer("run"),
+        **fields,
+    )
+    block(task, context, reason)
+
+
+def _why(reason: str, code: str) -> dict[str, str]:
+    return {"reason": reason} if code == CANCELLED else {"reason": reason, "code": code}
