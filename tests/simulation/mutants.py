@@ -392,7 +392,7 @@ MUTANTS: Final = (
         _reworded(
             transitions,
             "_hand_back",
-            ("if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, context)", ""),
+            ("if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, item.claim, context)", ""),
         ),
         lives=("a zombie that hands back",),
     ),
@@ -408,7 +408,7 @@ MUTANTS: Final = (
         _reworded(
             transitions,
             "_lease_lost",
-            ("if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, context)", ""),
+            ("if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, item.claim, context)", ""),
         ),
     ),
     Mutant(
@@ -553,7 +553,7 @@ MUTANTS: Final = (
     Mutant(
         "P22: the sweep sends pending tasks again",
         "it looks past them",
-        _reworded(sweep_module, "sweep_graph", ("if at_once or is_due(age, period_seconds):", "if False:")),
+        _reworded(sweep_module, "sweep_graph", ("(at_once or is_due(age, period_seconds)):", "False:")),
     ),
     Mutant(
         "P22: the sweep gives up runs whose lease has ended",
