@@ -26,8 +26,12 @@ from taskgraph.model import (
     TASK_UNRESOLVED,
     GraphState,
     TaskState,
+    group_key,
+    group_of,
     ids_text,
+    is_piece,
     is_relay,
+    is_shared,
     owner_of,
     reference_of,
     row_key,
@@ -347,7 +351,7 @@ class _Examination:
                 node = _node(row, texts)
                 self.nodes[node.reference] = node
                 if key.startswith("fork:"):
-                    self.forks.setdefault(owner_of(key), []).append(key)
+                    self.forks.setdefault(told_as(key), []).append(key)
                 # A fork that is named and not there may be younger than the scan: nothing is said of what it tells.
                 if node.dependents is None or any(
                     each.startswith("fork:") and each not in rows for each in node.dependents
@@ -377,14 +381,15 @@ class _Examination:
             self._add_up_edges()
 
     def _add_up_edges(self) -> None:
-        """Logical edges (task, required task) as both ends name them."""
+        """Edges (task or shared join, what it requires) as both ends name them; pieces and forks are looked through."""
         below: dict[str, set[str]] = {}
         above: dict[str, set[str]] = {}
         for node in self.nodes.values():
             owner = owner_of(node.reference)
+            shared = is_shared(node.reference)
             if owner != GRAPH and not node.reference.startswith("fork:"):
-                below.setdefault(owner, set()).update(each for each in node.requires or () if not is_relay(each))
-            if owner != GRAPH and not node.reference.startswith("join:"):
+                below.setdefault(owner, set()).update(each for each in node.requires or () if not is_piece(each))
+            if owner != GRAPH and (shared or not node.reference.startswith("join:")):
                 for each in node.dependents or ():
                     if not each.startswith("fork:") and (told := owner_of(each)) != GRAPH:
                         above.setdefault(told, set()).add(owner)
@@ -405,7 +410,11 @@ class _Examination:
         if reference == GRAPH:
             return "the graph"
         if is_relay(reference):
-            return f"{reference.partition(':')[0]} of {self.label(owner_of(reference))}"
+            kind, group = reference.partition(":")[0], group_of(reference)
+            if not group:
+                return f"{kind} of {self.label(owner_of(reference))}"
+            row = self.rows.get(group_key(group))
+            return f"{kind} of group “{row.columns.get('label', group) if row else group}”"
         node = self.nodes.get(reference)
         return f"“{node.row.columns.get('label', reference)}”" if node else reference
 
@@ -464,7 +473,7 @@ class _Examination:
             if any(stamp.startswith(request) for request in self.opened):
                 return True
             owner = owner_of(reference)
-            return owner != GRAPH and self.is_open(owner)
+            return owner not in (GRAPH, reference) and self.is_open(owner)
         node = self.nodes.get(reference)
         return node is None or node.row.columns.get("request") in self.opened
 
@@ -610,8 +619,8 @@ class _Examination:
             yield from self._unheard(node)
 
     def _certain(self, below: str, above: str) -> bool:
-        """Whether an edge that only one end names is a real one: by the names of relays, or by the number of edges."""
-        return GRAPH in (below, above, owner_of(below)) or is_relay(above) or is_relay(below) or self.certain_edges
+        """Whether an edge that only one end names is a real one: by the names of pieces, or by the number of edges."""
+        return GRAPH in (below, above, owner_of(below)) or is_piece(above) or is_piece(below) or self.certain_edges
 
     def _untold(self, node: _Node, required: _Node) -> Finding:
         dependents = required.dependents or []

@@ -1,13 +1,13 @@
 """Submissions and extensions: from text to a validated GraphDocument, or to a list of everything that is wrong.
 
 What this room is for: the door through which every graph comes in. A GraphDocument that leaves it obeys
-`schemas/task-graph.json` and the rules that a schema cannot say: labels that exist, no cycle, no key twice, sizes.
+`schemas/task-graph.json` and the rules that a schema cannot say: names that exist, no cycle, no key twice, sizes.
 Everything here is a pure function, takes time linear in the document, and never recurses deeper than
 limits.DOCUMENT_DEPTH_MAX. It never reads a clock: whether a deadline has passed is no matter of the document.
 
 The stages, each on what the one before has left usable: encoding, depth, syntax (these three end the reading), numbers
-and duplicate keys, schema, requirements, references, sizes, cycles. At most PROBLEMS_MAX problems are listed, and the
-rest is counted, so that one mistake made fifty thousand times does not hide another.
+and duplicate keys, schema, groups, requirements, references, sizes, cycles. At most PROBLEMS_MAX problems are listed,
+and the rest is counted, so that one mistake made fifty thousand times does not hide another.
 """
 
 import contextlib
@@ -22,12 +22,22 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from taskgraph import digraph, jsontext, limits, params, schemas
+from taskgraph import digraph, grouping, jsontext, limits, params, schemas
 from taskgraph.errors import InvalidGraph, InvalidInput, Problem
 from taskgraph.findings import PROBLEMS_MAX, Report, nearest
-from taskgraph.form import COMMAND_KEYS, SUBS, SUBS_PREFIX, TASK_KEYS, explain, is_label, named, node_is_plain
+from taskgraph.form import (
+    COMMAND_KEYS,
+    SUBS,
+    SUBS_PREFIX,
+    TASK_KEYS,
+    explain,
+    group_is_plain,
+    is_label,
+    named,
+    node_is_plain,
+)
 from taskgraph.jsontext import Path, canonical_json, pointer, show, utf16_units
-from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, When
+from taskgraph.model import FailurePolicy, GraphDocument, GroupNode, TaskNode, When
 
 __all__ = [
     "BUILT_IN_EXECUTORS",
@@ -56,6 +66,7 @@ DEFAULT_TARGET: Final = "default"
 BUILT_IN_EXECUTORS: Final = frozenset({"command", "noop", "python", "sleep"})
 _STAND_IN: Final = "x" * 22  # as long as a taskId
 _CYCLE_LABELS_SHOWN: Final = 12
+_GROUP_CYCLES_MAX: Final = 8  # circles of groups that are looked for in one knot
 _NODES_EXPLAINED_MAX: Final = 2 * PROBLEMS_MAX  # nodes handed to the schema validator, which is slow
 
 
@@ -96,7 +107,7 @@ NOTHING_GIVEN: Final = Given()
 def read_document(
     text: bytes | str, *, source: str = "document", kind: Kind = "graph", given: Given = NOTHING_GIVEN
 ) -> GraphDocument:
-    """Read a submission (`kind="graph"`) or an extension (only `tasks`, and labels may be those of the graph).
+    """Read a submission (`kind="graph"`) or an extension (`tasks` and `groups`, and names may be the graph's).
 
     source: name of the text, for the error. given: values of the parameters. Raises InvalidGraph with every problem,
     each with pointer and line.
@@ -258,10 +269,19 @@ def _document(
     unread: AbstractSet[str] = frozenset()  # labels whose definition lacks a value
     if isinstance(obj, dict) and (mentions or given.values or "params" in obj):
         declared, unread = _put_in(obj, tasks if isinstance(tasks, dict) else {}, kind, given, report)
+    groups: dict[str, GroupNode] = {}
     if isinstance(tasks, dict):
         labels = frozenset(tasks)
         once = dict(zip(labels, labels, strict=True))  # the parser makes a text of its own for each mention of a label
         known = _check_labels(tasks, report)
+        names = labels
+        handed: AbstractSet[str] = frozenset()
+        if grouped := obj.get("groups"):
+            known, groups = _check_groups(grouped, labels, known, kind, report)
+            _check_nesting(labels, groups, report)
+            names = labels.union(groups)
+            once.update(zip(groups, groups, strict=True))
+            handed = grouping.given(groups)
         requirements: dict[str, Sequence[str]] = {}
         policy = obj.get("failurePolicy", FailurePolicy.BLOCK) if kind == "graph" else FailurePolicy.CONTINUE
         wrong = 0
@@ -275,9 +295,9 @@ def _document(
             if not isinstance(node, dict):
                 continue
             wanted, optional = named(node.get("requires", ()))
-            requirements[label] = _check_requires(label, wanted, labels, kind, report)
+            requirements[label] = _check_requires(("tasks", label), wanted, names, kind, report)
             if "when" in node or optional:
-                _check_condition(label, node, optional, policy, report)
+                _check_condition(label, node, optional, policy, report, handed=label in handed)
             task = node.get("task")
             if isinstance(task, dict) and label not in unread:
                 _check_definition(label, task, labels, kind, report)
@@ -287,14 +307,16 @@ def _document(
                     nodes[label] = TaskNode(label, requires, int(node.get("reruns", 0)), task, when, optional)
                     requirements[label] = requires
                     tasks[label] = None  # the node takes its place: a large document is not kept twice
-        _check_cycles(tasks, nodes, requirements, report)
+        if groups:
+            requirements = grouping.circles(requirements, groups)
+        _check_cycles(obj, nodes, requirements, report)
         if wrong and not report.count:  # what the schema refuses is never let in for want of words
             report.add(("tasks",), "schema", "A task is not of the form that the schema asks for.", "See the schema.")
     report.raise_if_any()
     if kind == "extension":
-        return GraphDocument(nodes)
+        return GraphDocument(nodes, groups=groups)
     return GraphDocument(
-        nodes, obj.get("routing", ""), obj.get("metadata", {}), obj.get("tags", {}), str(policy), declared
+        nodes, obj.get("routing", ""), obj.get("metadata", {}), obj.get("tags", {}), str(policy), declared, groups
     )
 
 
@@ -343,9 +365,10 @@ def _has_definition(node: Any) -> bool:
 
 @functools.cache
 def _envelope(kind: Kind) -> schemas.Validator:
-    """Validator of a document without the tasks themselves: they are checked one by one."""
+    """Validator of a document without the tasks and groups themselves: they are checked one by one."""
     whole = dict(schemas.schema("task-graph" if kind == "graph" else "extension"))
-    whole["properties"] = {**whole["properties"], "tasks": {"type": "object", "minProperties": 1}}
+    bare = {"tasks": {"type": "object", "minProperties": 1}, "groups": {"type": "object"}}
+    whole["properties"] = {**whole["properties"], **bare}
     # The name goes as well, so that the local references of the rest are looked up in this reduced copy.
     return schemas.validator_of({key: value for key, value in whole.items() if key != "$id"})
 
@@ -365,70 +388,158 @@ def _check_envelope(obj: Any, kind: Kind, report: Report) -> None:
                 )
 
 
-def _check_labels(tasks: Mapping[str, Any], report: Report) -> frozenset[str]:
-    """Report labels of a wrong form; gives the others."""
+def _check_labels(tasks: Mapping[str, Any], report: Report, *, groups: bool = False) -> frozenset[str]:
+    """Report labels (or names of groups) of a wrong form; gives the others."""
     wrong = [label for label in tasks if not is_label(label)]
+    word, one = ("name of the group", "The name of a group") if groups else ("label", "A label")
     for label in wrong:
-        path = ("tasks", label)
+        path = ("groups" if groups else "tasks", label)
         if not report.takes("label"):
             report.more(1)
         elif not label:
-            report.add(path, "label", "A label is empty.", "Give the task a name.")
+            report.add(path, "label", f"{one} is empty.", f"Give the {'group' if groups else 'task'} a name.")
         elif len(label) > limits.LABEL_CHARS_MAX:
             report.add(
                 path,
                 "label",
-                f"The label {show(label)} has {len(label):,} characters; {limits.LABEL_CHARS_MAX} are allowed.",
-                "Shorten it, and put the rest into metadata.description of the task.",
+                f"The {word} {show(label)} has {len(label):,} characters; {limits.LABEL_CHARS_MAX} are allowed.",
+                "Shorten it." if groups else "Shorten it, and put the rest into metadata.description of the task.",
             )
         else:
-            report.add(path, "label", f"The label {show(label)} holds a control character.", "Remove it.")
+            report.add(path, "label", f"The {word} {show(label)} holds a control character.", "Remove it.")
     return frozenset(tasks).difference(wrong)
 
 
-def _check_requires(label: str, requires: Any, labels: AbstractSet[str], kind: Kind, report: Report) -> Sequence[str]:
-    """Duplicates, oneself and unknown labels; gives the labels that are usable. The form is the schema's matter."""
-    if not requires or not isinstance(requires, list):
+def _check_groups(
+    groups: Any, labels: frozenset[str], known: frozenset[str], kind: Kind, report: Report
+) -> tuple[frozenset[str], dict[str, GroupNode]]:
+    """Form, names, members and requirements of groups; gives labels and names of a right form, and usable groups."""
+    if not isinstance(groups, dict):
+        return known, {}  # the envelope has said so
+    known = known.union(_check_labels(groups, report, groups=True))
+    names = labels.union(groups)
+    found: dict[str, GroupNode] = {}
+    wrong = 0
+    for name, group in groups.items():
+        path: Path = ("groups", name)
+        if name in labels:
+            message = f"{show(name)} is both a task and a group."
+            report.add(path, "name-clash", message, "Give the group another name: tasks and groups share their names.")
+        if not group_is_plain(group, known):
+            wrong += 1
+            if wrong <= _NODES_EXPLAINED_MAX:
+                validator = schemas.validator("task-graph", "#/$defs/group")
+                for error in itertools.islice(validator.iter_errors(group), PROBLEMS_MAX):
+                    explain(error, path, report, kind == "extension")
+            else:
+                report.more(1)
+        if not isinstance(group, dict) or name in labels:
+            continue
+        inside = _check_names((*path, "tasks"), name, group.get("tasks"), names, "member", kind, report)
+        requires = _check_requires(path, group.get("requires"), names, kind, report)
+        if inside:
+            wanted = requires if report.count else group.get("requires", ())
+            found[name] = GroupNode(name, tuple(inside), tuple(wanted))
+    if wrong and not report.count:  # what the schema refuses is never let in for want of words
+        report.add(("groups",), "schema", "A group is not of the form that the schema asks for.", "See the schema.")
+    return known, found
+
+
+def _check_nesting(labels: AbstractSet[str], groups: dict[str, GroupNode], report: Report) -> None:
+    """Groups that contain each other, and tasks in too many.
+
+    Groups that contain each other are taken out of one another: the rest can still be looked at.
+    """
+    nested = {name: [each for each in group.tasks if each in groups] for name, group in groups.items()}
+    for _ in range(_GROUP_CYCLES_MAX):  # each round takes a step out of every circle that was found
+        for cycle, _, exact in list(digraph.cycles(nested)):
+            first, second = cycle[0], cycle[1]
+            if report.takes("group-cycle"):
+                shown = " → ".join(_cut([show(name) for name in (*cycle, first)]))
+                report.add(
+                    ("groups", first, "tasks", groups[first].tasks.index(second)),
+                    "group-cycle",
+                    f"The groups contain each other in a circle ({'the shortest' if exact else 'one'} of "
+                    f"{len(cycle):,}; → means contains): {shown}.",
+                    "Take one of these groups out of the other.",
+                )
+            else:
+                report.more(1)
+            nested[first] = [name for name in nested[first] if name != second]
+    if not digraph.is_acyclic(nested):
+        nested = {name: [] for name in nested}
+    for name, group in groups.items():
+        left = frozenset(nested[name])
+        inside = tuple(each for each in group.tasks if each not in groups or each in left)
+        groups[name] = GroupNode(name, inside, group.requires)
+    for label, inside in grouping.within(groups, at_most=limits.GROUPS_OF_TASK_MAX).items():
+        if label in labels and len(inside) > limits.GROUPS_OF_TASK_MAX:
+            report.add(
+                ("tasks", label),
+                "too-many-groups",
+                f"{show(label)} is in more than {limits.GROUPS_OF_TASK_MAX} groups, nested ones counted.",
+                "Take it out of some, or nest them less deeply.",
+            )
+
+
+def _check_requires(path: Path, requires: Any, names: AbstractSet[str], kind: Kind, report: Report) -> Sequence[str]:
+    """Duplicates, oneself and unknown names; gives those that are usable. The form is the schema's matter."""
+    return _check_names((*path, "requires"), str(path[-1]), requires, names, "requirement", kind, report)
+
+
+def _check_names(
+    path: Path,
+    name: str,
+    listed: Any,
+    names: AbstractSet[str],
+    what: Literal["requirement", "member"],
+    kind: Kind,
+    report: Report,
+) -> Sequence[str]:
+    """What a task or group requires, or what a group contains: all of it once, known, and not itself."""
+    if not listed or not isinstance(listed, list):
         return ()
     try:
-        once = set(requires)
+        once = set(listed)
     except TypeError:
         once = set()
-    if len(once) == len(requires) and label not in once and labels >= once:
-        return requires
-    path: Path = ("tasks", label, "requires")
+    if len(once) == len(listed) and name not in once and names >= once:
+        return listed
+    verb = "requires" if what == "requirement" else "contains"
     seen: dict[str, None] = {}
-    for index, required in enumerate(requires):
-        if not isinstance(required, str):
+    for index, each in enumerate(listed):
+        if not isinstance(each, str):
             continue
-        if required in seen:
-            code = "duplicate-requirement"
-        elif required == label:
-            code = "self-requirement"
-        elif required not in labels and kind == "graph":
+        if each in seen:
+            code = f"duplicate-{what}"
+        elif each == name:
+            code = f"self-{what}"
+        elif each not in names and (kind == "graph" or what == "member"):
             code = "unknown-label"
         else:
             code = ""
         if code and not report.takes(code):
             report.more(1)
-        elif code == "duplicate-requirement":
-            message = f"{show(label)} requires {show(required)} more than once."
+        elif code == f"duplicate-{what}":
+            message = f"{show(name)} {verb} {show(each)} more than once."
             report.add((*path, index), code, message, "Name each label once.")
-        elif code == "self-requirement":
-            report.add((*path, index), code, f"{show(label)} requires itself.", "Remove it.")
+        elif code == f"self-{what}":
+            report.add((*path, index), code, f"{show(name)} {verb} itself.", "Remove it.")
         elif code == "unknown-label":
-            message = f"{show(label)} requires {show(required)}, which is not a task of this document."
-            report.add(
-                (*path, index), code, message + report.near(required, labels), "Correct the label, or add the task."
-            )
-        seen[required] = None
-    return [required for required in seen if required in labels and required != label]
+            message = f"{show(name)} {verb} {show(each)}, which is neither a task nor a group of this document."
+            remedy = "Correct the name, or add the task."
+            report.add((*path, index), code, message + report.near(each, names), remedy)
+        seen[each] = None
+    return [each for each in seen if each in names and each != name]
 
 
 def _check_condition(
-    label: str, node: Mapping[str, Any], optional: AbstractSet[str], policy: object, report: Report
+    label: str, node: Mapping[str, Any], optional: AbstractSet[str], policy: object, report: Report, *, handed: bool
 ) -> None:
-    """Conditions where nobody would ever tell how a requirement failed, and those that nothing can meet."""
+    """Conditions where nobody would ever tell how a requirement failed, and those that nothing can meet.
+
+    handed: whether a group that the task is in requires something for it.
+    """
     when, requires = node.get("when", When.ALL_COMPLETED), node.get("requires")
     conditional = when != When.ALL_COMPLETED
     if not conditional and not optional:
@@ -443,14 +554,14 @@ def _check_condition(
             "ever for a requirement that failed.",
             'Add "failurePolicy": "continue" to the document, or remove the condition.',
         )
-    elif conditional and not requires:
+    elif conditional and not requires and not handed:
         report.add(
             path,
             "needless-condition",
             f"{show(label)} has `when: {show(when)}` and requires nothing.",
             "Name what it waits for in `requires`, or remove `when`.",
         )
-    elif when == When.ANY_FAILED and isinstance(requires, list) and len(optional) == len(requires):
+    elif when == When.ANY_FAILED and isinstance(requires, list) and len(optional) == len(requires) and not handed:
         report.add(
             path,
             "needless-condition",
@@ -553,7 +664,7 @@ def _check_by_schema(node: Any, label: str, report: Report, kind: Kind) -> None:
 
 
 def _check_cycles(
-    tasks: Mapping[str, Any], nodes: Mapping[str, TaskNode], requirements: Mapping[str, Sequence[str]], report: Report
+    obj: Mapping[str, Any], nodes: Mapping[str, TaskNode], requirements: Mapping[str, Sequence[str]], report: Report
 ) -> None:
     """Report for every knot of tasks that wait for each other the shortest cycle in it."""
     for cycle, size, exact in digraph.cycles(requirements):
@@ -561,19 +672,41 @@ def _check_cycles(
             report.more(1)
             continue
         first, second = cycle[0], cycle[1]
-        index = (nodes[first].requires if first in nodes else named(tasks[first]["requires"])[0]).index(second)
-        shown = [show(label) for label in (*cycle, first)]
-        if len(shown) > _CYCLE_LABELS_SHOWN:
-            left = len(shown) - _CYCLE_LABELS_SHOWN
-            shown[_CYCLE_LABELS_SHOWN - 2 : -2] = [f"… ({left:,} more) …"]
-        more = f" {size:,} tasks wait for each other in this way." if size > len(cycle) else ""
+        shown = " → ".join(_cut([_node_name(node) for node in (*cycle, first)]))
+        grouped = any(map(grouping.is_end, cycle))
+        more = f" {size:,} tasks wait for each other in this way." if size > len(cycle) and not grouped else ""
+        what = f"{len(cycle):,} steps, tasks and groups" if grouped else f"{len(cycle):,} tasks"
         report.add(
-            ("tasks", first, "requires", index),
+            _place_of(first, second, obj, nodes),
             "cycle",
-            f"The tasks require each other in a circle ({'the shortest' if exact else 'one'} of {len(cycle):,} tasks; "
-            f"→ means requires): {' → '.join(shown)}.{more}",
+            f"The tasks require each other in a circle ({'the shortest' if exact else 'one'} of {what}; "
+            f"→ means requires): {shown}.{more}",
             "Remove one of these requirements.",
         )
+
+
+def _place_of(first: str, second: str, obj: Mapping[str, Any], nodes: Mapping[str, TaskNode]) -> Path:
+    """Where a document says that one step of a circle waits for the next. The first is a task: all circles have one."""
+    name = grouping.name_of(second)
+    if second.startswith(grouping.START):
+        return ("groups", name, "tasks", obj["groups"][name]["tasks"].index(first))
+    requires = nodes[first].requires if first in nodes else named(obj["tasks"][first]["requires"])[0]
+    return ("tasks", first, "requires", requires.index(name))
+
+
+def _node_name(node: str) -> str:
+    name = show(grouping.name_of(node))
+    if grouping.is_end(node):
+        return f"{'its ' if node.startswith(grouping.START) else ''}group {name}"
+    return name
+
+
+def _cut(shown: list[str]) -> list[str]:
+    """A path of which the middle is left out where it is long."""
+    if len(shown) > _CYCLE_LABELS_SHOWN:
+        left = len(shown) - _CYCLE_LABELS_SHOWN
+        shown[_CYCLE_LABELS_SHOWN - 2 : -2] = [f"… ({left:,} more) …"]
+    return shown
 
 
 # --- what a document says --------------------------------------------------------------------------------------
@@ -589,12 +722,14 @@ def references(node: TaskNode) -> frozenset[str]:
 
 
 def external_labels(document: GraphDocument) -> frozenset[str]:
-    """Labels that requirements or references name and the document does not hold; empty for a graph."""
+    """Names in requirements and references that the document does not hold; empty for a graph."""
     named: set[str] = set()
     for node in document.tasks.values():
         named.update(node.requires)
         named.update(references(node))
-    return frozenset(named.difference(document.tasks))
+    for group in document.groups.values():
+        named.update(group.requires)
+    return frozenset(named.difference(document.tasks, document.groups))
 
 
 def substitute(task: Mapping[str, Any], resolve: Callable[[str], str]) -> dict[str, Any]:
@@ -666,6 +801,10 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
     digest.update(canonical_json(envelope).encode())
     for label in sorted(document.tasks):
         digest.update(digests[label].encode())
+    for name in sorted(document.groups):
+        group = document.groups[name]
+        normal = {"group": name, "tasks": sorted(set(group.tasks)), "requires": sorted(set(group.requires))}
+        digest.update(canonical_json(normal).encode())
     return digest.hexdigest()[:32]
 
 
@@ -683,6 +822,11 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
     if document.params:
         made["params"] = {name: dict(declared) for name, declared in document.params.items()}
     made["tasks"] = {label: _node_object(node) for label, node in document.tasks.items()}
+    if document.groups:
+        made["groups"] = {
+            name: {"tasks": list(group.tasks), "requires": list(group.requires)}
+            for name, group in document.groups.items()
+        }
     return made
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from taskgraph import limits
 from taskgraph.errors import IntegrityError
-from taskgraph.model import GRAPH, is_relay, owner_of, row_key
+from taskgraph.model import GRAPH, is_relay, is_shared, owner_of, row_key
 from taskgraph.storage.tables import Range, Row, Tables, prefix
 
 _LISTS = ("requires", "requiresLeft", "dependents")
@@ -38,9 +38,11 @@ class Edges:
     async def required(self, listed: Iterable[str], *, left: bool = False) -> list[str]:
         """TaskIds behind a requirement list, through joins. left: only those that are not fulfilled yet."""
         found: dict[str, None] = {}
+        passed: set[str] = set()
         todo = list(listed)
         while todo:
-            joins = [each for each in todo if is_relay(each)]
+            joins = [each for each in dict.fromkeys(todo) if is_relay(each) and each not in passed]
+            passed.update(joins)
             found.update(dict.fromkeys(each for each in todo if not is_relay(each)))
             todo = [
                 each
@@ -50,14 +52,21 @@ class Edges:
         return list(found)
 
     async def dependents(self, listed: Iterable[str]) -> list[str]:
-        """TaskIds behind a dependents list, through forks; a join stands for the task it works for."""
+        """TaskIds behind a dependents list, through forks and joins of groups.
+
+        Any other join stands for the task that it works for.
+        """
         found: dict[str, None] = {}
+        passed: set[str] = set()
         todo = list(listed)
         while todo:
             forks = [each for each in todo if each.startswith("fork:")]
-            owners = [owner_of(each) for each in todo if not each.startswith("fork:")]
-            found.update(dict.fromkeys(each for each in owners if each != GRAPH))
-            todo = [each for row in await self._load(forks) for each in references(row, "dependents")]
+            owners = dict.fromkeys(owner_of(each) for each in todo if not each.startswith("fork:"))
+            shared = [each for each in owners if is_shared(each) and each not in passed]
+            passed.update(shared)
+            found.update(dict.fromkeys(each for each in owners if each != GRAPH and not is_relay(each)))
+            relays = [*forks, *shared]
+            todo = [each for row in await self._load(relays) for each in references(row, "dependents")]
         return list(found)
 
     async def _load(self, relays: Iterable[str]) -> list[Row]:
@@ -65,10 +74,10 @@ class Edges:
         wanted = [row_key(each) for each in relays]
         missing = [key for key in wanted if key not in self._relays]
         if len(missing) > limits.READ_ALONE_MAX:
-            # Of one task there may be hundreds, and they lie side by side.
-            for owner, number in Counter(key.split(":", 2)[1] for key in missing).items():
+            # Of one owner there may be hundreds, and they lie side by side.
+            for owner, number in Counter(key.rsplit(":", key.count(":") - 1)[0] for key in missing).items():
                 if number > limits.READ_ALONE_MAX:
-                    await self._load_range(f"{missing[0].partition(':')[0]}:{owner}:")
+                    await self._load_range(f"{owner}:")
             missing = [key for key in missing if key not in self._relays]
         if missing:
             self.reads += len(missing)

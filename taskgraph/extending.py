@@ -10,7 +10,7 @@ again, at whatever cursor, lays out the same rows in the same order.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -21,6 +21,7 @@ from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, Li
 from taskgraph.layout import (
     GRAPH_DIRECT_MAX,
     SCHEMA,
+    KnownGroup,
     Layout,
     Link,
     gathered,
@@ -31,6 +32,7 @@ from taskgraph.layout import (
     spread,
     utf16_units,
 )
+from taskgraph.membership import group_names, group_rows, members_of
 from taskgraph.model import FailurePolicy, GraphDocument, GraphState, TaskNode, When, row_key, task_id_of
 from taskgraph.records import Records
 from taskgraph.storage.checks import sent_bytes
@@ -148,8 +150,12 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
     """Plan an extension. Raises InvalidGraph if its rows hold no valid document."""
     request = head.key.removeprefix("request:")
     document = await read_request(records, graph_id, request)
-    existing = await _digests(records, graph_id, [*document.tasks, *sorted(external_labels(document))])
-    refusal = _refusal(graph, head, document, existing, request)
+    outside = external_labels(document)
+    existing = await _digests(records, graph_id, [*document.tasks, *document.groups, *sorted(outside)])
+    # A graph without groups is not asked for any.
+    have = await group_names(records.tables, graph_id) if graph.columns.get("groups") else {}
+    refusal = _refusal(graph, head, document, existing, have, request)
+    known = {} if refusal else await _known_groups(records, graph_id, have, outside)
     new: dict[str, TaskNode] = {}
     for label, node in document.tasks.items():
         found = existing.get(label)
@@ -158,8 +164,11 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
     requires = graph.columns.get("requires", "[]")
     named = str(requires).count('"') // 2
     accepted = head.columns.get("state") == "accepted"
-    edges = sum(len(node.requires) for node in new.values())
+    groups = {name: group for name, group in document.groups.items() if have.get(name, request) == request}
     columns, mapping_rows = _mapping(graph, new, graph_id, request)
+    if document.groups:
+        counted = graph.columns.get("groups", 0)
+        columns["groups"] = (counted if isinstance(counted, int) else 0) + len(document.groups)
 
     def plan(direct_leaves_max: int, *, whole: bool) -> ExtensionPlan:
         layout = lay_out(
@@ -170,15 +179,15 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
             request=request,
             direct_leaves_max=direct_leaves_max,
             schema=schema_for(graph.columns.get("failurePolicy")),
+            groups=groups,
+            known=known,
         )
-        layout = Layout(
-            (*layout.rows, *mapping_rows), layout.top, layout.leaves, layout.roots, layout.links, layout.mapping
-        )
+        layout = replace(layout, rows=(*layout.rows, *mapping_rows))
         links = tuple(_units(layout.links))
         revision = graph.columns.get("revision", 0)
         if not isinstance(revision, int):
             raise IntegrityError(f"row {graph.key}: the revision is {revision!r}")
-        return ExtensionPlan(request, revision, layout, whole, links, len(new), edges, columns, refusal)
+        return ExtensionPlan(request, revision, layout, whole, links, len(new), layout.edges, columns, refusal)
 
     if refusal or (not accepted and len(new) <= limits.COMMIT_CHANGES_MAX):
         small = plan(max(0, GRAPH_DIRECT_MAX - named), whole=True)
@@ -196,7 +205,12 @@ def _units(links: Iterable[Link]) -> Iterable[Link]:
 
 
 def _refusal(
-    graph: Row, head: Row, document: GraphDocument, existing: Mapping[str, tuple[str, str]], request: str
+    graph: Row,
+    head: Row,
+    document: GraphDocument,
+    existing: Mapping[str, tuple[str, str]],
+    have: Mapping[str, str],
+    request: str,
 ) -> str:
     if head.columns.get("state") != "staged":
         return ""
@@ -216,15 +230,35 @@ def _refusal(
     ]
     if different:
         return f"the graph already has a different task {_quoted(different)}"
-    unknown = [label for label in external_labels(document) if label not in existing]
+    taken = [name for name in document.groups if name in existing or name in have]
+    if taken:
+        return f"the graph already has a task or group {_quoted(taken)}, and a group stays as it was submitted"
+    if clash := [label for label in document.tasks if label in have]:
+        return f"the graph has a group {_quoted(clash)}, and a task cannot have its name"
+    grouped = {label for group in document.groups.values() for label in group.tasks}
+    if fixed := [label for label in document.tasks if label in existing and label in grouped]:
+        return f"the graph already has the task {_quoted(fixed)}, which cannot be put into a group any more"
+    unknown = [label for label in external_labels(document) if label not in existing and label not in have]
     if unknown:
-        return f"neither the request nor the graph has a task {_quoted(unknown)}"
+        what = "task or group" if have or document.groups else "task"
+        return f"neither the request nor the graph has a {what} {_quoted(unknown)}"
     return ""
 
 
 def _quoted(labels: list[str]) -> str:
     shown = ", ".join(f"“{label}”" for label in sorted(labels)[:5])
     return shown if len(labels) <= 5 else f"{shown} and {len(labels) - 5} more"
+
+
+async def _known_groups(
+    records: Records, graph_id: str, have: Mapping[str, str], names: Iterable[str]
+) -> dict[str, KnownGroup]:
+    """The groups among names that the graph has."""
+    known: dict[str, KnownGroup] = {}
+    for name in sorted(set(names).intersection(have)):
+        rows = await group_rows(records.tables, graph_id, name)
+        known[name] = KnownGroup(str(rows[0].columns.get("join", "")), members_of(rows))
+    return known
 
 
 async def _digests(records: Records, graph_id: str, labels: list[str]) -> dict[str, tuple[str, str]]:

@@ -19,7 +19,7 @@ from taskgraph.model import When
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-GRAPH_KEYS: Final = ("routing", "tasks", "metadata", "tags", "failurePolicy", "params")
+GRAPH_KEYS: Final = ("routing", "tasks", "groups", "metadata", "tags", "failurePolicy", "params")
 TASK_KEYS: Final = ("routing", "deadline", "payload", "executor", "target", "metadata")
 COMMAND_KEYS: Final = ("command", "env", "cwd", "timeout")
 SUBS: Final = "$subs"
@@ -29,6 +29,7 @@ PARAM: Final = "$param"
 _NODE_KEYS: Final = frozenset({"requires", "when", "reruns", "task"})
 _REQUIREMENT_KEYS: Final = frozenset({"label", "optional"})
 _CONDITIONS: Final = frozenset(map(str, When))
+_GROUP_KEYS: Final = frozenset({"tasks", "requires"})
 _METADATA_CHARS_MAX: Final = {"name": 255, "description": 32_768, "owner": 255, "source": 4_096}
 _LABEL = re.compile(rf"[^\x00-\x1f\x7f-\x9f]{{1,{limits.LABEL_CHARS_MAX}}}")
 _TARGET = re.compile(limits.TARGET_PATTERN)
@@ -45,22 +46,12 @@ def node_is_plain(node: Any, labels: AbstractSet[str]) -> bool:
     """
     if type(node) is not dict or not _NODE_KEYS.issuperset(node):
         return False
-    requires = node.get("requires", ())
-    if requires:
-        if not isinstance(requires, list):
+    requires = node.get("requires", [])
+    if isinstance(requires, list) and dict in map(type, requires):
+        if not _objects_are_plain(requires):
             return False
-        if dict in map(type, requires):
-            if not _objects_are_plain(requires):
-                return False
-            requires = [each for each in requires if type(each) is not dict]
-        try:
-            if not labels.issuperset(requires) and not all(map(is_label, requires)):  # type: ignore[attr-defined]
-                return False
-        except TypeError:  # something in it cannot even be hashed
-            return False
-        if len(set(requires)) != len(requires):
-            return False
-    elif type(requires) is not list and "requires" in node:
+        requires = [each for each in requires if type(each) is not dict]
+    if not _names_are_plain(requires, labels):
         return False
     if "when" in node and not (type(node["when"]) is str and node["when"] in _CONDITIONS):
         return False
@@ -102,6 +93,27 @@ def named(requires: Any) -> tuple[Any, frozenset[str]]:
         for label, each in zip(labels, requires, strict=True)
         if type(each) is dict and type(label) is str and each.get("optional") is True
     )
+
+
+def group_is_plain(group: Any, names: AbstractSet[str]) -> bool:
+    """Whether a group obeys its schema, as `node_is_plain` says it of a task."""
+    if type(group) is not dict or not _GROUP_KEYS.issuperset(group) or not group.get("tasks"):
+        return False
+    return all(_names_are_plain(listed, names) for listed in group.values())
+
+
+def _names_are_plain(listed: Any, known: AbstractSet[str]) -> bool:
+    """Whether this is a list of labels, each of them once."""
+    if type(listed) is not list:
+        return False
+    if not listed:
+        return True
+    try:
+        if not known.issuperset(listed) and not all(map(is_label, listed)):  # type: ignore[attr-defined]
+            return False
+        return len(set(listed)) == len(listed)
+    except TypeError:  # something in it cannot even be hashed
+        return False
 
 
 def is_label(text: Any) -> bool:
@@ -239,6 +251,8 @@ def _name_of(path: Path) -> str:
             return "The document"
         case ("tasks", label):
             return f"The task {show(label)}"
+        case ("groups", group):
+            return f"The group {show(group)}"
         case (*above, int(index)):
             return f"Item {index} of `{above[-1]}`"
         case _:
@@ -283,6 +297,8 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
             for key in bound:
                 if key not in value:
                     remedy = "Add it, at least as an empty object." if key in ("task", "payload") else f"Add `{key}`."
+                    if path[:1] == ("groups",):
+                        remedy = "List the labels of its tasks."
                     report.add(path, "missing", f"{name} lacks the key `{key}`.", remedy)
         case "additionalProperties":
             allowed = list(error.schema["properties"]) if isinstance(error.schema, dict) else []
@@ -308,7 +324,10 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
                 f"Shorten it to {bound:,} characters.",
             )
         case "minLength" | "minItems" | "minProperties":
-            report.add(path, "empty", f"{name} must not be empty.", "Put at least one in, or leave the key out.")
+            remedy = "Put at least one in, or leave the key out."
+            if path[:1] == ("groups",) and path[2:] == ("tasks",):
+                name, remedy = f"The group {show(path[1])}", "List the labels of its tasks, or remove the group."
+            report.add(path, "empty", f"{name} must not be empty.", remedy)
         case "format":
             report.add(
                 path,
@@ -339,7 +358,7 @@ def _form(path: Path, pattern: str) -> str:
             return "A target has 1 to 40 lower-case letters and digits, and single hyphens between them."
         case ("executor",):
             return "An executor is a lower-case letter followed by lower-case letters, digits and hyphens, 40 at most."
-        case _ if "requires" in path:
+        case _ if "requires" in path or path[:1] == ("groups",):
             return "A label has no control characters."
         case _ if "payload" in path:
             return "A command line cannot carry NUL characters."
@@ -356,7 +375,7 @@ def _explain_unknown_key(
             place,
             "unknown-key",
             f"`{key}` cannot be changed by an extension.",
-            "An extension holds `tasks`, and `params` of its own, and nothing else.",
+            "An extension holds `tasks`, `groups` of them, and `params` of its own, and nothing else.",
         )
         return
     if not report.takes("unknown-key"):

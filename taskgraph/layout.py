@@ -2,30 +2,36 @@
 
 What this room is for: turning labels and requirements into rows of which none holds more edges than one commit takes
 with ease. A requirement list past `limits.REQUIRES_MAX` becomes a tree of joins, a dependents list past
-`limits.DEPENDENTS_MAX` a tree of forks; both are relays: rows that are never executed and pass a completion on. The
-same document gives the same rows, so every step of writing them can be repeated. It never reads a store, a clock or a
-graph's state, and it is linear in tasks and edges.
+`limits.DEPENDENTS_MAX` a tree of forks; both are relays: rows that are never executed and pass a completion on. A group
+that is required has a join which all that require it share, and a row that tells who is in it. The same document gives
+the same rows, so every step of writing them can be repeated. It never reads a store, a clock or a graph's state, and it
+is linear in tasks and edges.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from json.encoder import encode_basestring
 from typing import Final
 
-from taskgraph import limits
+from taskgraph import grouping, limits
 from taskgraph.digraph import is_acyclic
 from taskgraph.documents import DEFAULT_TARGET, canonical_json, node_digest, substitute
+from taskgraph.grouping import DONE, Wiring, is_end, name_of, wire
 from taskgraph.model import (
     GRAPH,
     FailurePolicy,
+    GroupNode,
     TaskNode,
     TaskState,
     When,
     fork_reference,
+    group_key,
+    group_owner,
     ids_text,
     join_reference,
-    reference_of,
     row_key,
     task_id_of,
 )
@@ -44,6 +50,9 @@ GRAPH_DIRECT_MAX: Final = 48
 _UNSCHEDULED: Final = str(TaskState.UNSCHEDULED)
 _PENDING: Final = str(TaskState.PENDING)
 _SUBS_KEY: Final = '"$subs"'  # in JSON; a text that lacks it has nothing to be replaced
+_THERE: Final = "\x03"  # begins a node that has a row already: its reference follows
+_NO_GROUPS: Final[Mapping[str, GroupNode]] = {}
+_MEMBERS_OF_ROW: Final = 12_000  # taskIds, of 25 characters each in JSON
 _DEFINITION_COLUMN_CHARS: Final = limits.PROPERTY_CHARS_MAX
 _TIME_MIN: Final = datetime(YEAR_MIN + 1, 1, 1, tzinfo=UTC)
 
@@ -60,7 +69,7 @@ def utf16_units(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Edges from a task that exists already: `references` become its dependents."""
+    """Edges from a task (or shared join) that exists already: `references` become its dependents."""
 
     task_id: str
     references: tuple[str, ...]
@@ -73,7 +82,7 @@ class Layout:
     leaves: references that the graph waits for (one join when asked for, or when there are many).
     roots: taskIds that stand pending from the start, with their targets.
     top: the row of the join that gathers all leaves, apart from `rows`, or None if the leaves are named directly.
-    links: edges from tasks outside the set. mapping: label -> taskId.
+    links: edges from tasks outside the set. mapping: label -> taskId. edges: requirements, as they are kept.
     """
 
     rows: tuple[Insert, ...]
@@ -82,6 +91,7 @@ class Layout:
     roots: tuple[tuple[str, str], ...]
     links: tuple[Link, ...]
     mapping: Mapping[str, str]
+    edges: int = 0
 
 
 def split_text(text: str, units_max: int) -> list[str]:
@@ -117,19 +127,32 @@ def gathered(columns: Mapping[str, Value], name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownGroup:
+    """A group that the graph has already. join: the reference of its shared join, "" without; members: taskIds."""
+
+    join: str
+    members: tuple[str, ...]
+
+
+_NONE_KNOWN: Final[Mapping[str, KnownGroup]] = {}
+
+
+@dataclass(frozen=True, slots=True)
 class _Edges:
     """Who names whom, relays included; from it the rows are made.
 
-    told: taskId -> the references that it tells. wide: taskId -> the joins that it names, where its requirements are
-    too many. optional: those of them whose members do not matter to it. relays: reference -> (what it requires, what it
-    tells). joins, forks: taskId -> relays that belong to it, outermost (nearest to the dependents) first: the order in
-    which they go in. gathering: the joins below `top`.
+    wired: what tasks and ends of groups require, by label and end; references: of all of these.
+    told: reference of a task or shared join -> the references that it tells. requires: reference -> what its row names
+    as required. relays: reference -> (what it requires, what it tells), shared joins among them. joins, forks:
+    reference -> relays that belong to it, outermost (nearest to the dependents) first: the order in which they go in.
+    gathering: the joins below `top`. optional: taskId -> what of its requires does not matter to it.
     """
 
     mapping: dict[str, str]
+    wired: Wiring
     told: dict[str, list[str]]
-    wide: dict[str, list[str]]
-    optional: dict[str, list[str]]
+    requires: dict[str, Sequence[str]]
+    optional: dict[str, Sequence[str]]
     relays: dict[str, tuple[Sequence[str], Sequence[str]]]
     joins: dict[str, list[str]]
     forks: dict[str, list[str]]
@@ -139,54 +162,117 @@ class _Edges:
     links: dict[str, list[str]]
 
 
+def _wired(
+    graph_id: str, nodes: Mapping[str, TaskNode], groups: Mapping[str, GroupNode], known: Mapping[str, KnownGroup]
+) -> Wiring:
+    """What tasks and ends of groups require.
+
+    Names of groups that are there already are replaced by what stands for these: their join, their only task, or an end
+    that gathers them for this request.
+    """
+    wiring = wire(nodes, groups)
+    if not known:
+        return wiring
+    ends = dict(wiring.ends)
+
+    def stand_in(name: str) -> str:
+        if name in nodes or is_end(name):
+            return name
+        group = known.get(name)
+        if group is None:
+            return _THERE + task_id_of(graph_id, name)
+        if group.join or len(group.members) == 1:
+            return _THERE + (group.join or group.members[0])
+        ends[DONE + name] = [_THERE + each for each in group.members]
+        return DONE + name
+
+    def replaced(wanted: Iterable[str]) -> list[str]:
+        return list(dict.fromkeys(map(stand_in, wanted)))
+
+    requires = {label: replaced(wanted) for label, wanted in wiring.requires.items()}
+    for end, wanted in wiring.ends.items():
+        ends[end] = replaced(wanted)
+    optional = {
+        label: frozenset(replaced(may)) - set(replaced(each for each in wiring.requires[label] if each not in may))
+        for label, may in wiring.optional.items()
+    }
+    return Wiring(requires, ends, optional)
+
+
 def _edges(
-    graph_id: str, nodes: Mapping[str, TaskNode], *, stamp: str, direct_leaves_max: int, by_key: bool, schema: int
+    graph_id: str,
+    nodes: Mapping[str, TaskNode],
+    *,
+    stamp: str,
+    direct_leaves_max: int,
+    by_key: bool,
+    schema: int,
+    wired: Wiring,
+    request: str,
 ) -> _Edges:
     mapping = {label: task_id_of(graph_id, label) for label in nodes}
     told: dict[str, list[str]] = {own: [] for own in mapping.values()}
-    wide: dict[str, list[str]] = {}
-    optional: dict[str, list[str]] = {}
+    requires: dict[str, Sequence[str]] = {}
+    optional: dict[str, Sequence[str]] = {}
     relays: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
     joins: dict[str, list[str]] = {}
     forks: dict[str, list[str]] = {}
     links: dict[str, list[str]] = {}
+    pieces: set[str] = set()  # joins that work for one row alone, and know what they tell
+    references = dict(mapping)
+    for end in wired.ends:
+        references[end] = _end_reference(graph_id, end, request)
+        told[references[end]] = []
+
+    def resolve(node: str) -> str:
+        return references.get(node) or (node[1:] if node.startswith(_THERE) else task_id_of(graph_id, node))
 
     def tell(required: str, reference: str) -> None:
-        """Make a reference a dependent of a task of the set, or of one outside; relays know theirs already."""
+        """Make a reference a dependent of a row of the set, or of one outside; pieces know theirs already."""
         if required in told:
             told[required].append(reference)
-        elif not required.startswith("join:"):
+        elif required not in pieces:
             links.setdefault(required, []).append(reference)
 
-    for label, node in nodes.items():
-        if not node.requires:
+    for node, names in itertools.chain(wired.requires.items(), wired.ends.items()):
+        if not names:
             continue
-        own = mapping[label]
-        wanted = [mapping.get(required) or task_id_of(graph_id, required) for required in node.requires]
+        own = references[node]
+        wanted = [resolve(name) for name in names]
+        requires[own] = wanted
+        may = frozenset(map(resolve, wired.optional.get(node, ())))
+        if may:
+            optional[own] = [each for each in wanted if each in may]
         if len(wanted) > limits.REQUIRES_MAX:
-            if node.optional:
-                wide[own], optional[own], made = _gather_apart(own, node, wanted, by_key=by_key)
+            owner, mark = own, ""
+            if is_end(node):
+                _, owner, number = own.split(":", 2)
+                mark = f"{number}-"
+            if may:
+                requires[own], optional[own], made = _gather_apart(own, wanted, may, by_key=by_key)
             else:
-                wide[own], made = _gather(own, wanted, own, "", by_key=by_key)
+                requires[own], made = _gather(owner, wanted, own, mark, by_key=by_key)
             joins[own] = [reference for reference, _, _ in made]
+            pieces.update(joins[own])
             for reference, members, above in made:
                 relays[reference] = (members, [above])
                 for member in members:
                     tell(member, reference)
-            if node.optional:  # a few may be named directly, beside the joins
-                for required in wide[own]:
+            if may:  # a few may be named directly, beside the joins
+                for required in requires[own]:
                     tell(required, own)
             continue
         for required in wanted:
             tell(required, own)
 
-    leaf_ids = [own for own, references in told.items() if not references]
+    leaf_ids = [own for own in mapping.values() if not told[own]]
     top: Insert | None = None
     leaves: tuple[str, ...] = tuple(leaf_ids)
     gathering: list[str] = []
     if len(leaf_ids) > direct_leaves_max:
         top_reference = join_reference(GRAPH, stamp)
         top_members, made = _gather(GRAPH, leaf_ids, top_reference, f"{stamp}-", by_key=by_key)
+        pieces.update(reference for reference, _, _ in made)
         top = _relay(top_reference, top_members, [GRAPH], schema)
         for member in top_members:
             tell(member, top_reference)
@@ -200,13 +286,23 @@ def _edges(
         for own in leaf_ids:
             told[own].append(GRAPH)
 
-    for own, references in told.items():
-        if len(references) > limits.DEPENDENTS_MAX:
-            told[own], made_forks = _fan_out(own, references, stamp, by_key=by_key)
+    for own, named in told.items():
+        if len(named) > limits.DEPENDENTS_MAX:
+            told[own], made_forks = _fan_out(own, named, stamp, by_key=by_key)
             forks[own] = [reference for reference, _ in made_forks]
             for reference, members in made_forks:
                 relays[reference] = ([own], members)
-    return _Edges(mapping, told, wide, optional, relays, joins, forks, gathering, top, leaves, links)
+    for end in wired.ends:
+        own = references[end]
+        relays[own] = (requires[own], told[own])
+    return _Edges(mapping, wired, told, requires, optional, relays, joins, forks, gathering, top, leaves, links)
+
+
+def _end_reference(graph_id: str, end: str, request: str) -> str:
+    """The shared join that is an end of a group. request: the request that adds it, "" for the submission."""
+    number = "done" if end.startswith(DONE) else "start"
+    owner = group_owner(task_id_of(graph_id, name_of(end)))
+    return join_reference(owner, f"{request}-{number}" if request else number)
 
 
 def lay_out(
@@ -218,18 +314,33 @@ def lay_out(
     request: str = "",
     direct_leaves_max: int = GRAPH_DIRECT_MAX,
     schema: int = SCHEMA,
+    groups: Mapping[str, GroupNode] = _NO_GROUPS,
+    known: Mapping[str, KnownGroup] = _NONE_KNOWN,
 ) -> Layout:
     """Lay new tasks of a graph that runs out as rows.
 
     nodes: label -> node; requirements outside `nodes` become links. stamp: distinguishes the relays of this request
     from those of others on the same task. request: the request that adds them ("" for the submission).
     direct_leaves_max: up to so many leaves are named directly; 0 forces a gathering join. schema: see `schema_for`.
+    groups: new ones, of these tasks. known: groups of the graph that `nodes` or `groups` require.
 
     Relays take dependents and requirements as they come in the document, and that must stay so: a cursor of a request
     that is under way counts these very rows, and may have been begun by an older version.
     """
-    edges = _edges(graph_id, nodes, stamp=stamp, direct_leaves_max=direct_leaves_max, by_key=False, schema=schema)
+    wired = _wired(graph_id, nodes, groups, known)
+    order = _dependents_first({**wired.requires, **wired.ends} if wired.ends else wired.requires)
+    edges = _edges(
+        graph_id,
+        nodes,
+        stamp=stamp,
+        direct_leaves_max=direct_leaves_max,
+        by_key=False,
+        schema=schema,
+        wired=wired,
+        request=request,
+    )
     mapping = edges.mapping
+    inside = grouping.within(groups)
 
     def resolve(label: str) -> str:
         return mapping.get(label) or task_id_of(graph_id, label)
@@ -238,29 +349,34 @@ def lay_out(
         return _relay(reference, *edges.relays[reference], schema)
 
     rows: list[Insert] = [relay(reference) for reference in edges.gathering]
+    rows += _group_rows(graph_id, groups, wired, request=request)
     roots: list[tuple[str, str]] = []
-    for label in _dependents_first(nodes):
-        own = mapping[label]
+    for label in order:
+        own = _end_reference(graph_id, label, request) if is_end(label) else mapping[label]
         rows.extend(relay(reference) for reference in edges.forks.get(own, ()))
-        node = nodes[label]
-        if not node.requires:
-            roots.append((own, _target(node)))
-        requires = edges.wide.get(own) or [resolve(required) for required in node.requires]
-        digest = node_digest(node)
-        rows.extend(
-            _task_rows(
-                node,
-                own,
-                requires,
-                edges.told[own],
-                resolve,
-                now=now,
-                request=request,
-                digest=digest,
-                schema=schema,
-                optional=edges.optional.get(own),
+        if is_end(label):
+            rows.append(relay(own))
+        else:
+            node = nodes[label]
+            requires = edges.requires.get(own, ())
+            if not requires:
+                roots.append((own, _target(node)))
+            digest = node_digest(node)
+            rows.extend(
+                _task_rows(
+                    node,
+                    own,
+                    requires,
+                    edges.told[own],
+                    resolve,
+                    now=now,
+                    request=request,
+                    digest=digest,
+                    schema=schema,
+                    optional=edges.optional.get(own, ()),
+                    inside=inside.get(label, ()),
+                )
             )
-        )
         rows.extend(relay(reference) for reference in edges.joins.get(own, ()))
     return Layout(
         rows=tuple(rows),
@@ -269,6 +385,7 @@ def lay_out(
         roots=tuple(roots),
         links=tuple(Link(own, tuple(told)) for own, told in sorted(edges.links.items())),
         mapping=mapping,
+        edges=wired.edges,
     )
 
 
@@ -277,7 +394,8 @@ class GraphLayout:
 
     leaves: references that the graph waits for. roots: taskIds that stand pending from the start, with their targets.
     mapping: label -> taskId. count: rows, not counting those of long definitions. cut: whether there are relays that
-    share edges out among them. `rows` is in the order of the table, for nobody reads it before all of it is there.
+    share edges out among them. edges: requirements, as they are kept. `rows` is in the order of the table, for nobody
+    reads it before all of it is there.
     """
 
     def __init__(
@@ -290,6 +408,7 @@ class GraphLayout:
         by_key: bool = True,
         direct_leaves_max: int = GRAPH_DIRECT_MAX,
         schema: int = SCHEMA,
+        groups: Mapping[str, GroupNode] = _NO_GROUPS,
     ) -> None:
         """digests: label -> node_digest. by_key: share edges out to relays in the order of the table.
 
@@ -297,22 +416,33 @@ class GraphLayout:
         of the document. direct_leaves_max: up to so many leaves are named directly. schema: see `schema_for`. Raises
         ValueError for a cycle.
         """
-        if not is_acyclic({label: node.requires for label, node in nodes.items()}):
+        wired = wire(nodes, groups)
+        if not is_acyclic({**wired.requires, **wired.ends} if wired.ends else wired.requires):
             raise ValueError("the tasks have a cycle; validation must come first")
         self._nodes = nodes
         self._now = now
         self._digests = digests
         self._schema = schema
+        self._within = grouping.within(groups)
         self._edges = _edges(
-            graph_id, nodes, stamp="0", direct_leaves_max=direct_leaves_max, by_key=by_key, schema=schema
+            graph_id,
+            nodes,
+            stamp="0",
+            direct_leaves_max=direct_leaves_max,
+            by_key=by_key,
+            schema=schema,
+            wired=wired,
+            request="",
         )
+        self._group_rows = _group_rows(graph_id, groups, wired, request="")
+        self.edges = wired.edges
         self.mapping: Mapping[str, str] = self._edges.mapping
         self.leaves = self._edges.leaves
         self.cut = bool(self._edges.relays)
-        self.count = len(nodes) + len(self._edges.relays) + (self._edges.top is not None)
+        self.count = len(nodes) + len(self._edges.relays) + (self._edges.top is not None) + len(self._group_rows)
         self._labels = sorted(nodes, key=self.mapping.__getitem__)
         self.roots = tuple(
-            [(self.mapping[label], _target(nodes[label])) for label in self._labels if not nodes[label].requires]
+            [(self.mapping[label], _target(nodes[label])) for label in self._labels if not wired.requires[label]]
         )
 
     def told(self, task_id: str) -> Sequence[str]:
@@ -322,24 +452,51 @@ class GraphLayout:
     def rows(self) -> Iterator[Insert]:
         """Every row, in the order of the table; a long definition comes right before its task."""
         edges, mapping, resolve = self._edges, self.mapping, self.mapping.__getitem__
-        top = [edges.top] if edges.top is not None else []
-        for reference in sorted([*edges.relays, *[reference_of(row.key) for row in top]]):
-            yield _relay(reference, *edges.relays[reference], self._schema) if reference in edges.relays else top[0]
+        others: dict[str, Insert | None] = dict.fromkeys(edges.relays)
+        others.update((row.key, row) for row in self._group_rows)
+        if edges.top is not None:
+            others[edges.top.key] = edges.top
+        for key in sorted(others):
+            yield others[key] or _relay(key, *edges.relays[key], self._schema)
         for label in self._labels:
             node, own = self._nodes[label], mapping[label]
-            requires = edges.wide.get(own) or [mapping[required] for required in node.requires]
             yield from _task_rows(
                 node,
                 own,
-                requires,
+                edges.requires.get(own, ()),
                 edges.told[own],
                 resolve,
                 now=self._now,
                 request="",
                 digest=self._digests[label],
                 schema=self._schema,
-                optional=edges.optional.get(own),
+                optional=edges.optional.get(own, ()),
+                inside=self._within.get(label, ()),
             )
+
+
+def _group_rows(graph_id: str, groups: Mapping[str, GroupNode], wired: Wiring, *, request: str) -> list[Insert]:
+    """The rows that tell who is in each group: its name, and the ids of all of its tasks, in the order of the table."""
+    if not groups:
+        return []
+    made: list[Insert] = []
+    outer = grouping.within(groups)
+    for name, labels in grouping.members(groups).items():
+        own = task_id_of(graph_id, name)
+        ids = sorted(task_id_of(graph_id, label) for label in labels)
+        columns: dict[str, Value] = {"schema": SCHEMA, "label": name, "tasks": len(ids)}
+        if name in outer:
+            columns["groups"] = canonical_json(list(outer[name]))
+        if DONE + name in wired.ends:
+            columns["join"] = _end_reference(graph_id, DONE + name, request)
+        if request:
+            columns["request"] = request
+        for number, start in enumerate(range(0, len(ids), _MEMBERS_OF_ROW)):
+            text = ids_text(ids[start : start + _MEMBERS_OF_ROW])
+            key = f"{group_key(own)}:{number:04}" if number else group_key(own)
+            made.append(Insert(key, {**columns, **spread("members", text)}))
+            columns = {"schema": SCHEMA}
+    return made
 
 
 _Made = list[tuple[str, list[str], str]]
@@ -347,17 +504,16 @@ _Made = list[tuple[str, list[str], str]]
 
 
 def _gather_apart(
-    own: str, node: TaskNode, wanted: Sequence[str], *, by_key: bool
+    own: str, wanted: Sequence[str], optional: AbstractSet[str], *, by_key: bool
 ) -> tuple[list[str], list[str], _Made]:
     """Joins over the requirements of a wide task, of which some are optional.
 
     A join carries what all of its members have to tell, so optional ones have joins of their own. Gives all references,
     the optional ones, and the joins.
     """
-    pairs = list(zip(node.requires, wanted, strict=True))
     most = limits.REQUIRES_MAX // 2
-    must = [each for label, each in pairs if label not in node.optional]
-    may = [each for label, each in pairs if label in node.optional]
+    must = [each for each in wanted if each not in optional]
+    may = [each for each in wanted if each in optional]
     tops, made = _gather(own, must, own, "", by_key=by_key, most=most)
     others, made_others = _gather(own, may, own, "o", by_key=by_key, most=most)
     return [*tops, *others], others, [*made, *made_others]
@@ -395,9 +551,9 @@ def _gather(
 
 
 def _fan_out(
-    task_id: str, told: Sequence[str], stamp: str, *, by_key: bool
+    own: str, told: Sequence[str], stamp: str, *, by_key: bool
 ) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """A tree of forks over dependents: what the task itself tells, and (fork, what it tells), outermost first."""
+    """A tree of forks over dependents: what the row itself tells, and (fork, what it tells), outermost first."""
     made: list[tuple[str, list[str]]] = []
     current = sorted(told, key=row_key) if by_key else list(told)
     while len(current) > limits.DEPENDENTS_MAX:
@@ -405,7 +561,7 @@ def _fan_out(
         size = -(-len(current) // count)
         after: list[str] = []
         for start in range(0, len(current), size):
-            reference = fork_reference(task_id, f"{stamp}-{len(made)}")
+            reference = fork_reference(own, f"{stamp}-{len(made)}")
             made.append((reference, current[start : start + size]))
             after.append(reference)
         current = after
@@ -458,7 +614,8 @@ def _task_rows(
     request: str,
     digest: str,
     schema: int,
-    optional: Sequence[str] | None,
+    optional: Sequence[str],
+    inside: Sequence[str],
 ) -> list[Insert]:
     definition = canonical_json(dict(node.task))
     if _SUBS_KEY in definition:
@@ -481,12 +638,12 @@ def _task_rows(
     }
     if node.when != When.ALL_COMPLETED:
         columns["when"] = str(node.when)
-    if node.optional:
-        columns["optional"] = ids_text(
-            [resolve(each) for each in node.requires if each in node.optional] if optional is None else optional
-        )
+    if optional:
+        columns["optional"] = ids_text(optional)
     if request:
         columns["request"] = request
+    if inside:
+        columns["groups"] = canonical_json(list(inside))
     if not requires:
         columns["pendingSince"] = now
     if routing := node.task.get("routing"):
@@ -503,24 +660,24 @@ def _task_rows(
     return rows
 
 
-def _dependents_first(nodes: Mapping[str, TaskNode]) -> list[str]:
-    """Labels in an order in which each comes after all that require it (reverse topological, iterative)."""
-    waiting = dict.fromkeys(nodes, 0)  # how many dependents are not placed yet
-    for node in nodes.values():
-        for required in node.requires:
+def _dependents_first(requirements: Mapping[str, Sequence[str]]) -> list[str]:
+    """Nodes in an order in which each comes after all that require it (reverse topological, iterative)."""
+    waiting = dict.fromkeys(requirements, 0)  # how many dependents are not placed yet
+    for requires in requirements.values():
+        for required in requires:
             if required in waiting:
                 waiting[required] += 1
-    ready = [label for label, count in waiting.items() if count == 0]
+    ready = [node for node, count in waiting.items() if count == 0]
     order: list[str] = []
     while ready:
-        label = ready.pop()
-        order.append(label)
-        for required in nodes[label].requires:
+        node = ready.pop()
+        order.append(node)
+        for required in requirements[node]:
             if required in waiting:
                 waiting[required] -= 1
                 if waiting[required] == 0:
                     ready.append(required)
-    if len(order) != len(nodes):
+    if len(order) != len(requirements):
         raise ValueError("the tasks have a cycle; validation must come first")
     return order
 

@@ -30,6 +30,8 @@ ROUTING_CHARS_MAX: Final = 10
 
 # --- documents -------------------------------------------------------------------------------------------------
 DOCUMENT_DEPTH_MAX: Final = 64  # nested arrays and objects
+GROUPS_OF_TASK_MAX: Final = 16  # groups that a task is in, nested ones counted: its row names them
+PLANNED_PAIRS_MAX: Final = 10_000_000  # requirements from task to task that a plan lists, where groups stand for them
 RERUNS_MAX: Final = 999
 INLINE_DEFINITION_CHARS_MAX: Final = 4_000  # a longer task definition gets a row of its own
 DEFINITION_CHARS_MAX: Final = 450_000  # UTF-16 units of one task's JSON

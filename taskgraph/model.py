@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar, dataclass_transform
 
 from taskgraph import limits
+from taskgraph.grouping import wire
 
 _C = TypeVar("_C")
 
@@ -115,7 +116,14 @@ def typed(command: str, graph_id: str, label: str, task_id: str) -> str:
 
 
 # --- references: how rows name each other inside `requires` and `dependents` ------------------------------------
-# a task: its 22-character taskId; a relay: `join:<owner>:<n>` or `fork:<taskId>:<n>`; the graph row: `task-graph`.
+# a task: its 22-character taskId; a relay: `join:<owner>:<n>` or `fork:<owner>:<n>`; the graph row: `task-graph`.
+# A relay's owner is a task, the graph, or a group: `group-<groupId>`. The joins of a group, `…:done` (its tasks have
+# completed) and `…:start` (what it requires has), are shared: any number of rows require them by this very name. All
+# other relays are pieces, which work for one node alone: `join:group-<groupId>:done-0` is a piece of `…:done`.
+
+
+_GROUP_OWNER: Final = "group-"  # no taskId is as long as this with an id behind it
+_GROUP_JOIN: Final = "join:group-"
 
 
 def row_key(reference: str) -> str:
@@ -129,13 +137,21 @@ def reference_of(key: str) -> str:
 
 
 def join_reference(owner: str, number: str) -> str:
-    """Reference of a join of `owner` (a taskId or `task-graph`)."""
+    """Reference of a join of `owner` (a taskId, `task-graph`, or the owner that `group_owner` names)."""
     return f"join:{owner}:{number}"
 
 
-def fork_reference(task_id: str, number: str) -> str:
-    """Reference of a fork of a task."""
-    return f"fork:{task_id}:{number}"
+def group_owner(group_id: str) -> str:
+    """A group as the owner of relays."""
+    return f"{_GROUP_OWNER}{group_id}"
+
+
+def fork_reference(reference: str, number: str) -> str:
+    """Reference of a fork of a task, or of the join of a group."""
+    if is_relay(reference):
+        _, owner, own = reference.split(":", 2)
+        return f"fork:{owner}:{own}:{number}"
+    return f"fork:{reference}:{number}"
 
 
 def is_relay(reference: str) -> bool:
@@ -143,14 +159,45 @@ def is_relay(reference: str) -> bool:
     return reference.startswith(("join:", "fork:"))
 
 
+def is_shared(reference: str) -> bool:
+    """Whether a reference names a join of a group, which any number of rows require: a node of its own."""
+    return reference.startswith(_GROUP_JOIN) and owner_of(reference) == reference
+
+
+def is_piece(reference: str) -> bool:
+    """Whether a reference names a relay that works for one node alone, which its name tells."""
+    return is_relay(reference) and not is_shared(reference)
+
+
 def owner_of(reference: str) -> str:
-    """The task (or `task-graph`) that a relay works for; the reference itself otherwise."""
-    return reference.split(":", 2)[1] if is_relay(reference) else reference
+    """The task, `task-graph` or shared join of a group that a relay works for; the reference itself otherwise."""
+    if not is_relay(reference):
+        return reference
+    kind, owner, own = reference.split(":", 2)
+    if not owner.startswith(_GROUP_OWNER):
+        return owner
+    if kind == "fork":
+        return f"join:{owner}:{own.rpartition(':')[0]}"
+    base, _, piece = own.rpartition("-")
+    return f"join:{owner}:{base if piece.isdecimal() else own}"
+
+
+def group_of(reference: str) -> str:
+    """The groupId of a group's relay; "" for any other reference."""
+    if not is_relay(reference):
+        return ""
+    owner = reference.split(":", 2)[1]
+    return owner.removeprefix(_GROUP_OWNER) if owner.startswith(_GROUP_OWNER) else ""
 
 
 def told_as(reference: str) -> str:
-    """The name under which a node is counted down by its dependents: a fork speaks for its task."""
+    """The name under which a node is counted down by its dependents: a fork speaks for its task or shared join."""
     return owner_of(reference) if reference.startswith("fork:") else reference
+
+
+def group_key(group_id: str) -> str:
+    """The key of the row that tells who is in a group."""
+    return f"group:{group_id}"
 
 
 _IDS_JSON: Final = json.JSONEncoder(separators=(",", ":")).encode  # made once: json.dumps makes one for each call
@@ -175,9 +222,9 @@ def ids_text(references: Iterable[str]) -> str:
 class TaskNode:
     """One task as submitted.
 
-    requires: labels; reruns: budget for failures of the task itself; task: the definition, as the worker gets it,
-    with `$subs` not yet replaced. when: how the requirements must have ended; optional: those of them whose failing or
-    being skipped does not matter.
+    requires: labels, and names of groups; reruns: budget for failures of the task itself; task: the definition, as the
+    worker gets it, with `$subs` not yet replaced. when: how the requirements must have ended; optional: those of them
+    whose failing or being skipped does not matter.
     """
 
     label: str
@@ -189,8 +236,17 @@ class TaskNode:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupNode:
+    """One group as submitted: a name for tasks. tasks: labels, and names of groups; requires: the same."""
+
+    name: str
+    tasks: tuple[str, ...]
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GraphDocument:
-    """A validated submission, or extension (then only `tasks` counts). Order of tasks is that of the document.
+    """A validated submission, or extension (then `tasks` and `groups` count). Their order is that of the document.
 
     params: declarations by name, the default of each being the value that was used.
     """
@@ -201,6 +257,7 @@ class GraphDocument:
     tags: Mapping[str, str] = field(default_factory=dict)
     failure_policy: str = FailurePolicy.BLOCK.value
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    groups: Mapping[str, GroupNode] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, Any]:
@@ -209,5 +266,7 @@ class GraphDocument:
 
     @property
     def edges(self) -> int:
-        """Number of requirements over all tasks."""
+        """Number of requirements over all tasks; one on a group, or of a group, counts as it is kept: as M + N."""
+        if self.groups:
+            return wire(self.tasks, self.groups).edges
         return sum(len(node.requires) for node in self.tasks.values())

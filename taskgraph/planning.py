@@ -2,7 +2,8 @@
 
 What this room is for: pure analysis of a GraphDocument in linear time, without recursion. It never knows how a graph
 went: states and times of a graph that runs are the business of others. In an extension only the edges between its own
-tasks count; labels of the graph that it extends are left out.
+tasks count; labels of the graph that it extends are left out. Groups are looked through: counts and waiters are those
+of tasks.
 
 Weights: a task's seconds are `payload.seconds` where the document has them (the executor `sleep`, and the importers,
 put them there), or what the caller knows. Where no task has any, every task counts as one step.
@@ -10,10 +11,10 @@ put them there), or what the caller knows. Where no task has any, every task cou
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from taskgraph import digraph
+from taskgraph import digraph, grouping, limits
 from taskgraph.errors import InvalidGraph, Problem
 from taskgraph.model import GraphDocument, TaskNode
 
@@ -36,10 +37,11 @@ class PlanRow:
 class Plan:
     """The shape of a graph.
 
-    tasks, edges: how many. depth: tasks on the longest path. width: the most tasks on one level, which is what can run
-    side by side when all take equally long. fan_in_max, fan_out_max: the most requirements and the most waiters of one
-    task, with its label ("" for a graph without edges). roots, leaves: labels that require nothing, that nobody
-    requires. critical_path: labels in order of execution, the heaviest path by seconds if any are known, else the
+    tasks, edges: how many. kept: requirements that rows keep for these edges: fewer, where tasks require groups.
+    groups: name -> labels of its tasks. depth: tasks on the longest path. width: the most tasks on one level, which is
+    what can run side by side when all take equally long. fan_in_max, fan_out_max: the most requirements and the most
+    waiters of one task, with its label ("" for a graph without edges). roots, leaves: labels that require nothing, that
+    nobody requires. critical_path: labels in order of execution, the heaviest path by seconds if any are known, or the
     longest. critical_seconds, total_seconds: None when no seconds are known. rows: in the order of the document.
     levels: labels by level.
     """
@@ -59,6 +61,8 @@ class Plan:
     total_seconds: float | None
     rows: tuple[PlanRow, ...]
     levels: tuple[tuple[str, ...], ...]
+    kept: int = 0
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def known_seconds(node: TaskNode) -> float | None:
@@ -73,7 +77,8 @@ def known_seconds(node: TaskNode) -> float | None:
 def plan(document: GraphDocument, *, seconds: Callable[[TaskNode], float] | None = None) -> Plan:
     """The plan of a document; seconds: how long a task takes, if the caller knows better than the document.
 
-    Raises InvalidGraph for a document that was never validated and has a cycle.
+    Raises InvalidGraph for a document that was never validated and has a cycle, or whose groups stand for more than
+    limits.PLANNED_PAIRS_MAX edges.
     """
     inner = _inner(document)
     level = digraph.levels(inner)
@@ -116,17 +121,23 @@ def plan(document: GraphDocument, *, seconds: Callable[[TaskNode], float] | None
             for label, requires in inner.items()
         ),
         levels=tuple(map(tuple, by_level)),
+        kept=document.edges if document.groups else edges,
+        groups=grouping.members(document.groups),
     )
 
 
 def _inner(document: GraphDocument) -> dict[str, Sequence[str]]:
     """The requirements between tasks of the document itself."""
     tasks = document.tasks
+    try:
+        required = grouping.logical(grouping.wire(tasks, document.groups), pairs_max=limits.PLANNED_PAIRS_MAX)
+    except grouping.TooManyPairs as error:
+        message = f"The groups stand for more than {limits.PLANNED_PAIRS_MAX:,} requirements from task to task."
+        remedy = "It can be submitted; a plan lists these one by one, and is for smaller graphs."
+        raise InvalidGraph([Problem("/groups", "too-large", message, remedy)]) from error
     return {
-        label: node.requires
-        if all(map(tasks.__contains__, node.requires))
-        else [r for r in node.requires if r in tasks]
-        for label, node in tasks.items()
+        label: requires if all(map(tasks.__contains__, requires)) else [r for r in requires if r in tasks]
+        for label, requires in required.items()
     }
 
 
@@ -158,6 +169,8 @@ def to_json(plan: Plan) -> dict[str, Any]:
     return {
         "tasks": plan.tasks,
         "edges": plan.edges,
+        "keptEdges": plan.kept,
+        "groups": {name: list(labels) for name, labels in plan.groups.items()},
         "depth": plan.depth,
         "width": plan.width,
         "fanIn": {"max": plan.fan_in_max, "label": plan.fan_in_label},
@@ -178,6 +191,18 @@ def to_json(plan: Plan) -> dict[str, Any]:
         ],
         "levels": [list(labels) for labels in plan.levels],
     }
+
+
+_TAB = 8
+
+
+def to_table(plan: Plan) -> str:
+    """The table alone: task, number of tasks that it requires, labels of the tasks that wait for it."""
+    lines = [("task", "ndeps", "waiters"), *((row.label, str(row.ndeps), ",".join(row.waiters)) for row in plan.rows)]
+    widths = [max(len(line[column]) for line in lines) // _TAB * _TAB + _TAB for column in (0, 1)]
+    return "".join(
+        f"{label:{widths[0]}}{ndeps:{widths[1]}}{waiters}".rstrip() + "\n" for label, ndeps, waiters in lines
+    )
 
 
 # --- pictures --------------------------------------------------------------------------------------------------

@@ -93,8 +93,15 @@ async def _submit(handlers: Handlers, graph_id: str, document: GraphDocument, pr
 
     def lay_out(created: datetime, *, by_key: bool) -> GraphLayout:
         with collector_paused():
-            schema = schema_for(document.failure_policy)
-            return GraphLayout(graph_id, document.tasks, now=created, digests=digests, by_key=by_key, schema=schema)
+            return GraphLayout(
+                graph_id,
+                document.tasks,
+                now=created,
+                digests=digests,
+                by_key=by_key,
+                schema=schema_for(document.failure_policy),
+                groups=document.groups,
+            )
 
     await handlers.enter_live(graph_id)
     now = clock.now()
@@ -272,7 +279,7 @@ def _graph_row(
         "digest": digest,
         "created": now,
         "tasks": len(document.tasks),
-        "edges": document.edges,
+        "edges": layout.edges,
         "failedTasks": 0,
         "revision": 0,
         "routing": document.routing,
@@ -285,6 +292,8 @@ def _graph_row(
             columns["nameMapping"] = mapping
     if document.failure_policy != FailurePolicy.BLOCK:
         columns["failurePolicy"] = document.failure_policy
+    if document.groups:
+        columns["groups"] = len(document.groups)
     if trace:
         columns[TRACEPARENT_COLUMN] = trace
     for name, value in (("metadata", document.metadata), ("tags", document.tags), ("params", document.values)):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _PATH_ENDS_SHOWN: Final = 10
 _WAITERS_CHARS_MAX: Final = 72
+_GROUPS_SHOWN: Final = 10
 
 FileArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="A graph as JSON; - for standard input.", show_default=False)
@@ -121,6 +122,7 @@ class PlanFormat(StrEnum):
     """What a plan can be printed as."""
 
     TEXT = "text"
+    TABLE = "table"
     JSON = "json"
     MERMAID = "mermaid"
     DOT = "dot"
@@ -130,7 +132,7 @@ def plan(
     ctx: typer.Context,
     file: FileArgument,
     format: Annotated[  # noqa: A002 - the word that everybody uses
-        PlanFormat, typer.Option("--format", "-f", help="text, json, or a picture: mermaid, dot.")
+        PlanFormat, typer.Option("--format", "-f", help="text, its table alone, json, or a picture: mermaid, dot.")
     ] = PlanFormat.TEXT,
     full: Annotated[bool, typer.Option("--full", help="List every waiter and the whole critical path.")] = False,
     param: ParamOption = None,
@@ -139,7 +141,8 @@ def plan(
 ) -> None:
     """Show what a graph will be like: size, shape, critical path, dependency counts and waiters.
 
-    Nothing is written anywhere. Seconds are those of payload.seconds, where tasks have them.
+    Groups are looked through: a task that requires a group waits for each task in it. Nothing is written anywhere.
+    Seconds are those of payload.seconds, where tasks have them.
     """
     session = begin(ctx, json=json, verbose=verbose)
     if json and format not in (PlanFormat.TEXT, PlanFormat.JSON):
@@ -149,6 +152,9 @@ def plan(
 
     out = session.output.out
     match format:
+        case PlanFormat.TABLE:
+            for line in planning.to_table(planning.plan(document)).splitlines():
+                out.line(safe(line))
         case PlanFormat.MERMAID:
             out.write(planning.to_mermaid(document))
         case PlanFormat.DOT:
@@ -163,7 +169,11 @@ def plan(
                 _print_plan(session, made, full)
 
 
-PLAN_EXAMPLES = examples("taskgraph plan graph.json", "taskgraph plan graph.json --format dot | dot -Tsvg -o graph.svg")
+PLAN_EXAMPLES = examples(
+    "taskgraph plan graph.json",
+    "taskgraph plan graph.json --format table",
+    "taskgraph plan graph.json --format dot | dot -Tsvg -o graph.svg",
+)
 
 
 def _print_plan(session: Session, made: "Plan", full: bool) -> None:
@@ -174,10 +184,14 @@ def _print_plan(session: Session, made: "Plan", full: bool) -> None:
         return f"{number:,}" + (f"  {out.paint(f'({safe(label)})', 'dim')}" if label else "")
 
     known = made.total_seconds is not None
+    grouped = made.kept < made.edges
+    shown = list(made.groups.items())[: None if full else _GROUPS_SHOWN]
+    more = f", … {len(made.groups) - len(shown):,} more" if len(shown) < len(made.groups) else ""
     output.pairs(
         [
             ("tasks", f"{made.tasks:,}"),
-            ("edges", f"{made.edges:,}"),
+            ("edges", f"{made.edges:,}" + (f", kept as {made.kept:,} by way of groups" if grouped else "")),
+            ("groups", ", ".join(f"{safe(name)} ({len(labels):,})" for name, labels in shown) + more),
             ("depth", f"{made.depth:,}"),
             ("width", f"{made.width:,}"),
             ("fan-in", most(made.fan_in_max, made.fan_in_label)),

@@ -20,6 +20,8 @@ TESTED: Final = {
     "fan.json",
     "flaky.json",
     "blocked.json",
+    "lock.json",
+    "stages.json",
     "extend/start.json",
     "extend/discover.sh",
     "functions.py",
@@ -88,6 +90,19 @@ def test_fan(call: Call) -> None:
     assert len(states(call, "f")) == 10
     assert "primes below 40,000: 4203" in call("logs", "f", "sum")
     assert json.loads(call("logs", "f", "sum", "--result")) == 4203
+
+
+def test_lock_and_stages(call: Call) -> None:
+    for name, order in (("lock", "LOCK RH1 UNLOCK"), ("stages", "LOCK A B C UNLOCK")):
+        call("run", str(EXAMPLES / f"{name}.json"), "--id", name)
+        ended = [
+            each["label"]
+            for each in json.loads(call("events", name, "--json"))["events"]
+            if each["event"] == "task-completed"
+        ]
+        assert len(ended) == 6
+        assert [label for label in ended if label in order.split()] == order.split()
+        call("doctor", name)
 
 
 def test_flaky(call: Call) -> None:

@@ -1,0 +1,285 @@
+"""Groups of tasks: who is in one, and what requirements on groups and of groups come to, task by task.
+
+What this room is for: a group is a name for tasks (and for groups) that may stand wherever a label does. Requiring it
+means requiring all of its tasks, and what it requires each of its tasks requires. Written out, M tasks before N tasks
+would be M × N edges; `wire` gives them as M + N, through two ends of a group: `done`, which waits for all that is in
+the group, and `start`, which waits for all that the group requires. `logical` gives the edges from task to task, as
+people see them. Pure functions over names, linear in what a document says. It never judges a document: names that
+nobody has are passed through, for they may be those of a graph that is extended, and circles of groups have been
+refused before.
+
+An end is a text, as a label is, that begins with a character which no label has: so tasks and ends are the nodes of one
+directed graph.
+"""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from taskgraph import limits
+
+DONE: Final = "\x01"
+START: Final = "\x02"
+
+_GATE_WORTH: Final = 2  # edges; a row of its own costs about as much
+
+
+class Grouped(Protocol):
+    """What is looked at of a group: names of what is in it, and of what it requires."""
+
+    @property
+    def tasks(self) -> Sequence[str]:
+        """Labels and names of groups."""
+        ...
+
+    @property
+    def requires(self) -> Sequence[str]:
+        """Labels and names of groups."""
+        ...
+
+
+class Requiring(Protocol):
+    """What is looked at of a task."""
+
+    @property
+    def optional(self) -> AbstractSet[str]:
+        """Those of its requirements that need not succeed."""
+        ...
+
+    @property
+    def requires(self) -> Sequence[str]:
+        """Labels and names of groups."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What each node waits for, groups taken into account.
+
+    requires: of every task, labels and ends of groups. ends: of every end that somebody requires, the same. A task that
+    groups do not touch has the very sequence that its node has. optional: of tasks that have such, those that need not
+    succeed: what a group requires for its tasks is none of them.
+    """
+
+    requires: Mapping[str, Sequence[str]]
+    ends: Mapping[str, Sequence[str]]
+    optional: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
+
+    @property
+    def edges(self) -> int:
+        """How many requirements are kept."""
+        return sum(map(len, self.requires.values())) + sum(map(len, self.ends.values()))
+
+
+def is_end(node: str) -> bool:
+    """Whether a node is an end of a group, and no task."""
+    return node.startswith((DONE, START))
+
+
+def name_of(node: str) -> str:
+    """The label of a task, or the name of the group whose end it is."""
+    return node[1:] if is_end(node) else node
+
+
+def containers(groups: Mapping[str, Grouped]) -> dict[str, list[str]]:
+    """Label or name of a group -> the groups that name it as one of theirs, by name."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(groups):
+        for member in dict.fromkeys(groups[name].tasks):
+            found.setdefault(member, []).append(name)
+    return found
+
+
+def within(groups: Mapping[str, Grouped], *, at_most: int | None = None) -> dict[str, tuple[str, ...]]:
+    """Label or name of a group -> all groups that it is in, be it by way of others, by name.
+
+    at_most: stop counting past so many, and give one more than these.
+    """
+    holders = containers(groups)
+    found: dict[str, tuple[str, ...]] = {}
+    for name in _outer_first(groups, holders):
+        _place(name, holders, found, at_most)
+    for member in holders:
+        if member not in groups:
+            _place(member, holders, found, at_most)
+    return {member: inside for member, inside in found.items() if inside}
+
+
+def _place(
+    member: str, holders: Mapping[str, Sequence[str]], found: dict[str, tuple[str, ...]], at_most: int | None
+) -> None:
+    every: set[str] = set()
+    for holder in holders.get(member, ()):
+        every.add(holder)
+        every.update(found.get(holder, ()))
+        if at_most is not None and len(every) > at_most:
+            break
+    inside = sorted(every)
+    found[member] = tuple(inside if at_most is None else inside[: at_most + 1])
+
+
+def members(groups: Mapping[str, Grouped]) -> dict[str, tuple[str, ...]]:
+    """Group -> all tasks in it, those of groups in it among them, each once."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in reversed(_outer_first(groups, containers(groups))):
+        inside: dict[str, None] = {}
+        for member in groups[name].tasks:
+            inside.update(dict.fromkeys(found.get(member, (member,))))
+        found[name] = tuple(inside)
+    return {name: found[name] for name in groups}
+
+
+def _outer_first(groups: Mapping[str, Grouped], holders: Mapping[str, Sequence[str]]) -> list[str]:
+    """Names of groups, each after all groups that it is in."""
+    left = {name: len(holders.get(name, ())) for name in groups}
+    ready = sorted((name for name, count in left.items() if not count), reverse=True)
+    order: list[str] = []
+    while ready:
+        name = ready.pop()
+        order.append(name)
+        for member in dict.fromkeys(groups[name].tasks):
+            if member in left:
+                left[member] -= 1
+                if not left[member]:
+                    ready.append(member)
+    if len(order) != len(groups):
+        raise ValueError("groups contain each other; validation must come first")
+    return order
+
+
+def circles(requirements: Mapping[str, Sequence[str]], groups: Mapping[str, Grouped]) -> dict[str, Sequence[str]]:
+    """What each task and each end of each group waits for, as a document says it: in which circles are looked for.
+
+    Tasks come first, and every circle has one. requirements: of the tasks, by label; they may name groups.
+    """
+    holders = containers(groups)
+
+    def node(name: str) -> str:
+        return DONE + name if name in groups else name
+
+    made: dict[str, Sequence[str]] = {}
+    for label, requires in requirements.items():
+        made[label] = requires
+        if label in holders or not groups.keys().isdisjoint(requires):
+            made[label] = [*map(node, requires), *(START + holder for holder in holders.get(label, ()))]
+    for name, group in groups.items():
+        made[DONE + name] = [*map(node, group.tasks)]
+        made[START + name] = [*map(node, group.requires), *(START + holder for holder in holders.get(name, ()))]
+    return made
+
+
+def wire(tasks: Mapping[str, Requiring], groups: Mapping[str, Grouped]) -> Wiring:
+    """What each task and each end of a group waits for. The order in which a document has its keys decides nothing.
+
+    Raises ValueError for groups that contain each other.
+    """
+    if not groups:
+        optional: dict[str, AbstractSet[str]] = {label: node.optional for label, node in tasks.items() if node.optional}
+        return Wiring({label: node.requires for label, node in tasks.items()}, {}, optional)
+    holders = containers(groups)
+
+    def stand_in(name: str) -> str:
+        """The node that is waited for: a group of one is that one."""
+        while name in groups:
+            inside = groups[name].tasks
+            if len(inside) != 1:
+                return DONE + name
+            name = inside[0]
+        return name
+
+    handed: dict[str, Sequence[str]] = {}  # group -> what each of its members waits for, on its account
+    ends: dict[str, Sequence[str]] = {}
+    for name in _outer_first(groups, holders):
+        own = dict.fromkeys(map(stand_in, groups[name].requires))
+        for holder in holders.get(name, ()):
+            own.update(dict.fromkeys(handed[holder]))
+        users = len(set(groups[name].tasks))
+        if len(own) * users > len(own) + users + _GATE_WORTH:
+            ends[START + name] = tuple(own)
+            handed[name] = (START + name,)
+        else:
+            handed[name] = tuple(own)
+    requires: dict[str, Sequence[str]] = {}
+    optional = {}
+    for label, node in tasks.items():
+        if label not in holders and groups.keys().isdisjoint(node.requires):
+            requires[label] = node.requires
+            if node.optional:
+                optional[label] = node.optional
+            continue
+        wanted = dict.fromkeys(map(stand_in, node.requires))
+        inherited = {each for holder in holders.get(label, ()) for each in handed[holder]}
+        for holder in holders.get(label, ()):
+            wanted.update(dict.fromkeys(handed[holder]))
+        requires[label] = tuple(wanted)
+        if node.optional:
+            must = {stand_in(name) for name in node.requires if name not in node.optional}
+            optional[label] = frozenset(map(stand_in, node.optional)) - must - inherited
+    todo = [end for wanted in (*requires.values(), *ends.values()) for end in wanted if end.startswith(DONE)]
+    while todo:
+        end = todo.pop()
+        if end not in ends:
+            ends[end] = tuple(dict.fromkeys(map(stand_in, groups[end[1:]].tasks)))
+            todo += [inner for inner in ends[end] if inner.startswith(DONE)]
+    return Wiring(requires, {end: ends[end] for end in sorted(ends)}, optional)
+
+
+def given(groups: Mapping[str, Grouped]) -> frozenset[str]:
+    """Labels of tasks that require something because a group does that they are in."""
+    return frozenset(
+        label for label, inside in within(groups).items() if any(groups[holder].requires for holder in inside)
+    )
+
+
+class TooManyPairs(ValueError):
+    """Written out from task to task, the requirements are too many."""
+
+
+def logical(wiring: Wiring, *, pairs_max: int | None = None) -> dict[str, Sequence[str]]:
+    """Label -> labels of all tasks that it requires, each once. Tasks that require the same share one sequence.
+
+    Raises TooManyPairs if these are more than pairs_max.
+    """
+    if not wiring.ends:
+        return dict(wiring.requires)
+    left = limits.INT_MAX if pairs_max is None else pairs_max
+
+    def spend(pairs: int) -> None:
+        nonlocal left
+        left -= pairs
+        if left < 0:
+            raise TooManyPairs
+
+    behind: dict[str, tuple[str, ...]] = {}
+    for end in wiring.ends:
+        todo = [end]
+        while todo:
+            here = todo[-1]
+            inner = [each for each in wiring.ends[here] if is_end(each) and each not in behind]
+            if inner:
+                todo += inner
+                continue
+            todo.pop()
+            if here not in behind:
+                behind[here] = _expanded(wiring.ends[here], behind)
+                spend(len(behind[here]))
+    same: dict[tuple[str, ...], Sequence[str]] = {}
+    found: dict[str, Sequence[str]] = {}
+    for label, wanted in wiring.requires.items():
+        if not any(map(is_end, wanted)):
+            found[label] = wanted
+            continue
+        key = tuple(wanted)
+        if key not in same:
+            same[key] = behind[key[0]] if len(key) == 1 else _expanded(key, behind)
+        found[label] = same[key]
+        spend(len(same[key]))
+    return found
+
+
+def _expanded(wanted: Sequence[str], behind: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    every: dict[str, None] = {}
+    for each in wanted:
+        every.update(dict.fromkeys(behind[each] if is_end(each) else (each,)))
+    return tuple(every)

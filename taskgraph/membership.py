@@ -1,0 +1,61 @@
+"""Who is in a group of a graph: the rows that were written with it, read again.
+
+What this room is for: one answer to "which tasks are these?" for everybody who looks at a group or does something to
+all of it. Groups are looked through: the tasks of groups in a group are among its own. It never writes, and knows
+nothing of how the tasks are.
+"""
+
+import difflib
+import json
+from typing import Final
+
+from taskgraph.errors import IntegrityError, NotFound
+from taskgraph.layout import gathered
+from taskgraph.model import group_key, task_id_of
+from taskgraph.storage.tables import Range, Row, Tables, query_all
+
+_NEAR_NAMES: Final = 3
+
+
+async def group_rows(tables: Tables, graph_id: str, name: str) -> list[Row]:
+    """The rows of a group: the first has its columns, each has some of its tasks. Raises NotFound, with near names."""
+    key = group_key(task_id_of(graph_id, name))
+    rows = await query_all(tables, graph_id, Range(key, f"{key};"))
+    if not rows or rows[0].key != key:
+        names = list(await group_names(tables, graph_id))
+        near = difflib.get_close_matches(name, names, _NEAR_NAMES, 0.5)
+        raise NotFound(f"graph {graph_id} has no group “{name}”", near)
+    return rows
+
+
+def members_of(rows: list[Row]) -> tuple[str, ...]:
+    """TaskIds of all tasks of a group, from its rows. Raises IntegrityError for a row that does not hold them."""
+    found: list[str] = []
+    for row in rows:
+        try:
+            listed = json.loads(gathered(row.columns, "members"))
+        except ValueError as error:
+            raise IntegrityError(f"row {row.key}: column members is no JSON list") from error
+        if not isinstance(listed, list):
+            raise IntegrityError(f"row {row.key}: column members is no list")
+        found += map(str, listed)
+    return tuple(found)
+
+
+async def group_members(tables: Tables, graph_id: str, name: str) -> tuple[str, ...]:
+    """TaskIds of all tasks of a group, those of groups in it among them, each once: one read (a page in 12,000).
+
+    Who is in a group never changes. Raises NotFound for a group that the graph does not have.
+    """
+    return members_of(await group_rows(tables, graph_id, name))
+
+
+async def group_names(tables: Tables, graph_id: str) -> dict[str, str]:
+    """Name -> request that added it ("" for the submission), of every group of a graph."""
+    rows = await query_all(tables, graph_id, Range("group:", "group;", select=("label", "request")))
+    # Further rows of a group only hold more of its tasks.
+    return {
+        str(row.columns.get("label", "")): str(row.columns.get("request", ""))
+        for row in rows
+        if row.key.count(":") == 1
+    }
