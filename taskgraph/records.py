@@ -20,7 +20,7 @@ from typing import Final
 
 from taskgraph.clock import Clock
 from taskgraph.errors import Conflict, Unclear
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Tables, changes_max_of
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Replace, Row, Tables, changes_max_of
 from taskgraph.transitions import event_key
 
 LIVE: Final = "index:live"
@@ -189,7 +189,7 @@ def _bring_up(rows: dict[str, Row | None], change: Change, etag: str | None) -> 
                 rows.pop(change.key, None)  # others have touched what is shared: what was merged into is not here
             else:
                 rows[change.key] = Row(change.key, etag, {**before.columns, **change.columns})
-        case Insert():
+        case Insert() | Replace():
             rows[change.key] = Row(change.key, etag, change.columns)
         case Delete():
             rows[change.key] = None

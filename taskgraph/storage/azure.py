@@ -33,7 +33,7 @@ from taskgraph.storage.azure_tables import AzureTables, TableCalls
 from taskgraph.storage.azure_tables_sdk import SdkTableCalls
 from taskgraph.storage.azure_tables_thin import ThinTableCalls
 from taskgraph.storage.azure_wire import Wire
-from taskgraph.storage.logs import Logs
+from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Tables
 
@@ -134,7 +134,7 @@ class AzureStore:
             calls = ThinQueueCalls(self._wire(end, "queue"), calls)
         return AzureQueues(self._caller(end), calls, on_send)
 
-    def logs(self) -> Logs:
+    def logs(self) -> StoredLogs:
         """All logs: append blobs `<graph>/<task>/<run>/<name>` in one container."""
         end, options = self._account.blob, self._options
         return AzureLogs(

@@ -13,10 +13,13 @@ from azure.storage.blob.aio import BlobClient, ContainerClient
 
 from taskgraph.errors import StorageError, TooLarge
 from taskgraph.storage import checks
-from taskgraph.storage.azure_calls import Caller, Repeat, code_of
+from taskgraph.storage.azure_calls import Caller, Repeat, code_of, in_parallel
+from taskgraph.storage.logs import LogFile, LogPage
 
 CONTAINER: Final = "taskgraph-logs"
 _BLOCK_BYTES_MAX: Final = 4 * 1024 * 1024
+_PAGE_BLOBS: Final = 1_000
+_PARTS: Final = 4  # of the name of a blob
 _READ_BYTES_MAX: Final = 4 * 1024 * 1024  # one request; the SDK would cut a longer one into several
 
 
@@ -69,6 +72,48 @@ class AzureLogs:
                 return None
             raise self._told(error, blob) from error
 
+    async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
+        """See StoredLogs."""
+        checks.check_logs_of(graph_id)
+        container = self._make_container()
+
+        async def page() -> LogPage:
+            pages = container.list_blobs(name_starts_with=f"{graph_id}/", results_per_page=_PAGE_BLOBS).by_page(
+                continuation_token=continuation
+            )
+            async for blobs in pages:
+                found = [_file(blob.name, blob.size) async for blob in blobs]
+                rest: str | None = pages.continuation_token  # type: ignore[attr-defined]
+                return LogPage([each for each in found if each is not None], rest or None)
+            return LogPage(())
+
+        try:
+            return await self._caller.call(page, Repeat.ALWAYS)
+        except HttpResponseError as error:
+            if code_of(error) == "ContainerNotFound":
+                return LogPage(())
+            raise self._caller.refused(error) from error
+
+    async def remove(self, graph_id: str) -> int:
+        """See StoredLogs."""
+
+        async def one(file: LogFile) -> int:
+            blob = self._make_blob(_blob_name(graph_id, file.task_id, file.run, file.name))
+            try:
+                await self._caller.call(blob.delete_blob, Repeat.ALWAYS)
+            except HttpResponseError as error:
+                if code_of(error) in ("BlobNotFound", "ContainerNotFound"):
+                    return 0  # another copy removes it too
+                raise self._told(error, blob) from error
+            return 1
+
+        count = 0
+        while True:
+            page = await self.files(graph_id)
+            if not page.files:
+                return count
+            count += sum(await in_parallel(one, page.files))
+
     async def close(self) -> None:
         """Nothing: the connections belong to the store."""
 
@@ -117,3 +162,11 @@ class AzureLogs:
 def _blob_name(graph_id: str, task_id: str, run: int, name: str) -> str:
     checks.check_log(graph_id, task_id, run, name)
     return f"{graph_id}/{task_id}/{run}/{name}"
+
+
+def _file(blob_name: str, size: int) -> LogFile | None:
+    """A file by the name of its blob; None for a blob that is none of ours."""
+    parts = blob_name.split("/")
+    if len(parts) != _PARTS or not parts[2].isdecimal():
+        return None
+    return LogFile(parts[1], int(parts[2]), parts[3], size)

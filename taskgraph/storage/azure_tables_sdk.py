@@ -16,7 +16,7 @@ from azure.data.tables.aio import TableClient
 from taskgraph.errors import TooLarge
 from taskgraph.storage.azure_calls import COMMIT_SECONDS, code_of
 from taskgraph.storage.azure_tables import Found, Place
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Value
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Replace, Row, Value
 
 _Operation = tuple[str, dict[str, Any], Mapping[str, Any]]
 
@@ -70,13 +70,13 @@ class SdkTableCalls:
         return self._client
 
 
-async def _write_one(client: TableClient, change: Insert | Merge, entity: dict[str, Any]) -> list[str | None]:
+async def _write_one(client: TableClient, change: Insert | Merge | Replace, entity: dict[str, Any]) -> list[str | None]:
     if isinstance(change, Insert):
         answer = await client.create_entity(entity, read_timeout=COMMIT_SECONDS, **_NO_CONTENT)
     else:
         answer = await client.update_entity(
             entity,
-            UpdateMode.MERGE,
+            _mode(change),
             etag=change.etag,
             match_condition=MatchConditions.IfNotModified,
             read_timeout=COMMIT_SECONDS,
@@ -94,6 +94,10 @@ async def _write_all(client: TableClient, operations: Sequence[_Operation]) -> l
     ]
 
 
+def _mode(change: Merge | Replace) -> UpdateMode:
+    return UpdateMode.MERGE if isinstance(change, Merge) else UpdateMode.REPLACE
+
+
 def _etag_of(answer: Mapping[str, Any]) -> str:
     etag = answer["etag"]
     if not etag:
@@ -105,11 +109,11 @@ def _operation(partition: str, change: Change) -> _Operation:
     match change:
         case Insert():
             return "create", _entity(partition, change.key, change.columns), _NO_CONTENT
-        case Merge():
+        case Merge() | Replace():
             condition = {
                 "etag": change.etag,
                 "match_condition": MatchConditions.IfNotModified,
-                "mode": UpdateMode.MERGE,
+                "mode": _mode(change),
             }
             return "update", _entity(partition, change.key, change.columns), condition
         case Delete():

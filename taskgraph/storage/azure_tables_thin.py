@@ -21,7 +21,7 @@ from taskgraph.storage.azure_calls import COMMIT_SECONDS
 from taskgraph.storage.azure_pool import Answer
 from taskgraph.storage.azure_tables import Found, Place, TableCalls
 from taskgraph.storage.azure_wire import Wire, literal, quoted, refusal
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Range, Row, Value
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Value
 
 _ENTITIES: Final = "application/json;odata=minimalmetadata"
 _READ_HEADERS: Final = {"Accept": _ENTITIES, "DataServiceVersion": "3.0"}
@@ -114,7 +114,7 @@ class ThinTableCalls:
             await self._wire.ask("DELETE", path, (204,), headers=headers, read_seconds=COMMIT_SECONDS)
             return [None]
         answer = await self._wire.ask(
-            "PATCH",
+            _verb(change),
             path,
             (204,),
             headers={**_WRITE_HEADERS, **condition},
@@ -139,7 +139,7 @@ class ThinTableCalls:
                 parts.append(f"{_PART}DELETE {address}{_PART_HEADERS}{condition}\r\n")
             else:
                 entity = _entity(head, change.key, change.columns)
-                parts.append(f"{_PART}PATCH {address}{_PART_JSON}{condition}{entity}\r\n")
+                parts.append(f"{_PART}{_verb(change)} {address}{_PART_JSON}{condition}{entity}\r\n")
         parts.append(f"--{_CHANGES}--\r\n\r\n--{_BATCH}--\r\n")
         answer = await self._wire.ask(
             "POST",
@@ -162,6 +162,11 @@ class ThinTableCalls:
 def _key(key: str) -> str:
     """A key between the apostrophes of an address. A row is mostly written more than once."""
     return quoted(key.replace("'", "''"))
+
+
+def _verb(change: Change) -> str:
+    """How an entity that is there is written: what is not named stays, or goes."""
+    return "PATCH" if isinstance(change, Merge) else "PUT"
 
 
 # --- what is sent ------------------------------------------------------------------------------------------------

@@ -230,6 +230,12 @@ def check_renew(lease_seconds: float) -> None:
         raise ValueError(f"a lease of {lease_seconds} seconds: 0 to {limits.DELAY_SECONDS_MAX}")
 
 
+def check_logs_of(graph_id: str) -> None:
+    """Raise ValueError unless this names the logs of one graph."""
+    if not _LOG_ID.fullmatch(graph_id):
+        raise ValueError(f"the logs of graph {_shown(graph_id)}: 1 to 64 letters, digits, dashes and underscores")
+
+
 def check_log(graph_id: str, task_id: str, run: int, name: str) -> None:
     """Raise ValueError unless this names one file below the place of the logs: no separator, no leading dot."""
     for what, text in (("graph", graph_id), ("task", task_id)):

@@ -28,7 +28,7 @@ from taskgraph.storage.embedded_file import File
 from taskgraph.storage.embedded_logs import EmbeddedLogs
 from taskgraph.storage.embedded_queues import EmbeddedQueues
 from taskgraph.storage.embedded_tables import EmbeddedTables
-from taskgraph.storage.logs import Logs
+from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Tables
 
@@ -62,7 +62,7 @@ class EmbeddedStore:
         """All queues. on_send: called on the event loop with the queue's name after a send that can be received now."""
         return EmbeddedQueues(self._file, self._clock, on_send)
 
-    def logs(self) -> Logs:
+    def logs(self) -> StoredLogs:
         """All logs: files under `logs/<graph>/<task>/<run>/` beside the database."""
         return self._logs
 

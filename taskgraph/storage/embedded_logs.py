@@ -5,15 +5,20 @@ it.
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from taskgraph.errors import StorageUnavailable
 from taskgraph.storage import checks
+from taskgraph.storage.logs import LogFile, LogPage
 
 _T = TypeVar("_T")
+
+_PAGE_FILES: Final = 1_000  # a page of a listing ends with the task that fills it
+_REMOVE_TRIES: Final = 5  # another process may put a file into a folder that is being removed
 
 
 class EmbeddedLogs:
@@ -47,6 +52,16 @@ class EmbeddedLogs:
         if offset < 0 or limit < 1:
             raise ValueError(f"reading {limit} bytes from {offset}: at least 1, from 0 on")
         return await self._call(_read, self._file(graph_id, task_id, run, name), offset, limit)
+
+    async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
+        """See StoredLogs."""
+        checks.check_logs_of(graph_id)
+        return await self._call(_files, self._folder / graph_id, continuation or "")
+
+    async def remove(self, graph_id: str) -> int:
+        """See StoredLogs."""
+        checks.check_logs_of(graph_id)
+        return await self._call(_remove, self._folder / graph_id)
 
     async def close(self) -> None:
         """Nothing: the thread belongs to the store."""
@@ -86,6 +101,49 @@ def _read(path: Path, offset: int, limit: int) -> bytes | None:
             return file.read(limit)
     except FileNotFoundError:
         return None
+
+
+def _files(folder: Path, after: str) -> LogPage:
+    found: list[LogFile] = []
+    tasks = [task for task in _names(folder) if task > after]
+    for place, task in enumerate(tasks):
+        for run in _names(folder / task):
+            for name in _names(folder / task / run):
+                try:
+                    found.append(LogFile(task, int(run), name, (folder / task / run / name).stat().st_size))
+                except (FileNotFoundError, ValueError):
+                    continue  # removed meanwhile, or no run of ours
+        if len(found) >= _PAGE_FILES and place + 1 < len(tasks):
+            return LogPage(found, task)
+    return LogPage(found)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _remove(folder: Path) -> int:
+    count = 0
+    for attempt in range(_REMOVE_TRIES):
+        try:
+            for place, folders, files in os.walk(folder, topdown=False):
+                for name in files:
+                    (Path(place) / name).unlink(missing_ok=True)
+                    count += 1
+                for name in folders:
+                    (Path(place) / name).rmdir()
+            folder.rmdir()
+        except FileNotFoundError:
+            return count  # there is none, or another process removes it too, and has come to the end
+        except OSError:
+            if attempt + 1 == _REMOVE_TRIES:
+                raise
+        else:
+            return count
+    return count
 
 
 def _nothing() -> None:

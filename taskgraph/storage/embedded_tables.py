@@ -19,7 +19,7 @@ from taskgraph import limits
 from taskgraph.errors import Conflict, TooLarge
 from taskgraph.storage import checks
 from taskgraph.storage.embedded_file import MANY, File, Session
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Page, Range, Row, Value
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Page, Range, Replace, Row, Value
 
 _ROWS_AT_ONCE: Final = 200  # rows in one answer of SQLite, which is one text and may have 1e9 bytes
 _PAGE_CHARS: Final = 4_000_000  # a page ends early past this, as the service's pages do
@@ -91,6 +91,7 @@ _MERGE: Final = (
         """,
     )[1:],
 )
+_REPLACE: Final = "UPDATE row SET etag = ?, columns = ? WHERE rowid = ?"
 _REMOVE: Final = "DELETE FROM row WHERE rowid IN (SELECT value FROM json_each(?))"
 _COLUMNS: Final = "SELECT columns FROM row WHERE rowid = ?"
 
@@ -222,6 +223,7 @@ def _commit(
     first = etag = session.etags(len(changes))
     merged: list[tuple[int, int, str]] = []
     inserted: list[tuple[int, str, str, int, str]] = []
+    replaced: list[tuple[int, str, int]] = []
     gone: list[int] = []
     for (index, row, now), change, text in zip(look, changes, encoded, strict=True):
         if isinstance(change, Insert):
@@ -236,6 +238,8 @@ def _commit(
             if index in perhaps_too_large:
                 _check_merged(session, row, change)
             merged.append((row, etag, str(text)))
+        elif isinstance(change, Replace):
+            replaced.append((etag, str(text), row))
         else:
             gone.append(row)
         etag += 1
@@ -244,6 +248,8 @@ def _commit(
     if merged:
         statement, empty = _of_size(_MERGE, len(merged))
         session.run(statement, *chain.from_iterable(merged), *[None] * (3 * empty))
+    for values in replaced:  # hardly ever more than one
+        session.run(_REPLACE, *values)
     start = 0
     for size, statement in zip(reversed(_SIZES), reversed(_INSERT), strict=True):
         while len(inserted) - start >= size:
@@ -251,7 +257,7 @@ def _commit(
             start += size
     if gone:
         session.run(_REMOVE, _dump(gone))
-    session.wrote(len(merged) + len(gone), size + sum(len(text) for text in encoded if text))
+    session.wrote(len(merged) + len(replaced) + len(gone), size + sum(len(text) for text in encoded if text))
     return [None if type(change) is Delete else str(first + index) for index, change in enumerate(changes)]
 
 

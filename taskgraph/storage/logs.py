@@ -1,10 +1,30 @@
 """Port: the output of runs, one log for each run of a task.
 
-What this room is for: bytes that people read later. It is never the truth about anything: a lost log fails no task
+What this room is for: bytes that people read later, by file or, to keep house, by graph. It is never the truth about anything: a lost log fails no task
 and blocks no handler.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file of a run, and how many bytes it has."""
+
+    task_id: str
+    run: int
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Some files of a graph. `continuation` is opaque; None means that there are no more."""
+
+    files: Sequence[LogFile]
+    continuation: str | None = None
 
 
 class Logs(Protocol):
@@ -26,4 +46,19 @@ class Logs(Protocol):
 
     async def close(self) -> None:
         """Give connections back. Idempotent."""
+        ...
+
+
+class StoredLogs(Logs, Protocol):
+    """All logs of a store, for who keeps house: lists what there is of a graph, and removes it."""
+
+    async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
+        """Files of a graph, in the order of task, run as text, and name. Raises StorageUnavailable."""
+        ...
+
+    async def remove(self, graph_id: str) -> int:
+        """Remove every file of a graph; gives how many. Repeatable.
+
+        What is appended meanwhile may stay. Raises StorageUnavailable: some may be gone then.
+        """
         ...

@@ -7,6 +7,7 @@ Promises of every adapter, checked by one behavioural suite (tests/contract):
 - `commit` is all or nothing, isolated, and durable once it returns; each change is conditional; each row at most once.
 - Every write of a row gives it a new etag; an etag never returns.
 - A merge changes the named columns and leaves the others, also those that the writer does not know (P23).
+- A replace leaves nothing of what a row was: it is for rows that end, and what they were must be gone.
 - `query` gives rows in ascending ordinal order of their keys, and may give short or empty pages with a continuation:
   only `continuation is None` ends a reading (P25). A reading of several pages or keys is no snapshot.
 """
@@ -52,6 +53,15 @@ class Merge:
 
 
 @value
+class Replace:
+    """Put these columns in the place of all that a row had that still has this etag; a conflict as for a merge."""
+
+    key: str
+    etag: str
+    columns: Columns
+
+
+@value
 class Delete:
     """Delete a row that still has this etag; a conflict if it changed or is gone."""
 
@@ -59,7 +69,7 @@ class Delete:
     etag: str
 
 
-Change = Insert | Merge | Delete
+Change = Insert | Merge | Replace | Delete
 
 
 @dataclass(frozen=True, slots=True)

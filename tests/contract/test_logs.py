@@ -1,9 +1,11 @@
 """The promises of the port Logs, kept by every store."""
 
+import asyncio
 import urllib.request
 
 import pytest
 
+from taskgraph.storage.logs import LogFile
 from tests.conftest import OpenStore
 
 TASK = "abcdefghijklmnopqrstuv"
@@ -66,6 +68,49 @@ async def test_a_long_log_goes_in_and_out(store: OpenStore) -> None:
     while part := await logs.read(graph, TASK, 0, offset=len(found), limit=8 << 20):
         found += part
     assert found == data
+
+
+async def listed(store: OpenStore, graph: str) -> list[LogFile]:
+    found: list[LogFile] = []
+    page = await store.logs.files(graph)
+    found += page.files
+    while page.continuation is not None:
+        page = await store.logs.files(graph, continuation=page.continuation)
+        found += page.files
+    return found
+
+
+async def test_the_files_of_a_graph_are_listed_and_removed(store: OpenStore) -> None:
+    logs, graph = store.logs, store.prefix
+    other = f"{graph}x"  # its name begins with the other's
+    assert await listed(store, graph) == []
+    assert await logs.remove(graph) == 0
+    for run in (10, 9, 0):
+        await logs.append(graph, TASK, run, b"x" * run)
+    await logs.append(graph, TASK, 0, b"{}", name="result.json")
+    await logs.append(graph, "a" * 22, 0, b"first")
+    await logs.append(other, TASK, 0, b"stays")
+    assert await listed(store, graph) == [
+        LogFile("a" * 22, 0, "run.log", 5),
+        LogFile(TASK, 0, "result.json", 2),
+        LogFile(TASK, 0, "run.log", 0),
+        LogFile(TASK, 10, "run.log", 10),
+        LogFile(TASK, 9, "run.log", 9),
+    ]
+    assert sum(await asyncio.gather(logs.remove(graph), logs.remove(graph))) >= 5, "two at a time"
+    assert await listed(store, graph) == []
+    assert await logs.read(graph, TASK, 0) is None
+    assert await logs.read(other, TASK, 0) == b"stays"
+    await logs.append(graph, TASK, 0, b"again")
+    assert await logs.remove(graph) == 1
+
+
+async def test_logs_are_kept_house_of_by_graph_alone(store: OpenStore) -> None:
+    for graph in ("..", "a/b", "", "a" * 65):
+        with pytest.raises(ValueError, match="the logs of graph"):
+            await store.logs.files(graph)
+        with pytest.raises(ValueError, match="the logs of graph"):
+            await store.logs.remove(graph)
 
 
 async def test_the_url_names_the_log_and_carries_no_secret(store: OpenStore) -> None:

@@ -1,6 +1,7 @@
 """The promises of the port Tables, kept by every store."""
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
@@ -17,6 +18,7 @@ from taskgraph.storage.tables import (
     Merge,
     Page,
     Range,
+    Replace,
     Row,
     Tables,
     Value,
@@ -93,6 +95,16 @@ async def test_an_empty_merge_gives_a_new_etag(store: OpenStore) -> None:
     assert await one(tables, "p", "a") == Row("a", str(after), {"n": 1})
 
 
+async def test_a_replace_leaves_nothing_of_what_was(store: OpenStore) -> None:
+    tables = store.tables
+    etag = await put(tables, "p", "a", {"n": 1, "text": "old", "gone": True})
+    [after] = await tables.commit("p", [Replace("a", etag, {"text": "new"})])
+    assert after != etag
+    assert await one(tables, "p", "a") == Row("a", str(after), {"text": "new"})
+    [empty, _] = await tables.commit("p", [Replace("a", str(after), {}), Insert("b", {"n": 1})])
+    assert await one(tables, "p", "a") == Row("a", str(empty), {})
+
+
 async def test_a_delete_removes_the_row(store: OpenStore) -> None:
     tables = store.tables
     etag = await put(tables, "p", "a", {"n": 1})
@@ -122,6 +134,8 @@ STALE = "stale"
         ("insert of an existing row", Insert("there", {"n": 2})),
         ("merge with a stale etag", Merge("there", STALE, {"n": 2})),
         ("delete with a stale etag", Delete("there", STALE)),
+        ("replace with a stale etag", Replace("there", STALE, {"n": 2})),
+        ("replace of a missing row", Replace("missing", STALE, {"n": 2})),
         ("merge of a missing row", Merge("missing", STALE, {"n": 2})),
         ("delete of a missing row", Delete("missing", STALE)),
     ],
@@ -136,7 +150,7 @@ async def test_a_condition_that_does_not_hold_is_a_conflict(
     [fresh] = await tables.commit("p", [Merge("there", stale, {"n": 1})])
     other = await put(tables, "p", "other", {"n": 0})
     if not isinstance(change, Insert):
-        change = Delete(change.key, stale) if isinstance(change, Delete) else Merge(change.key, stale, change.columns)
+        change = dataclasses.replace(change, etag=stale)
     changes: list[Change] = [change]
     if place == "in the middle":
         changes = [Insert("new", {}), Merge("other", other, {"n": 9}), change, Insert("newer", {})]
@@ -194,7 +208,7 @@ async def test_as_many_changes_as_a_store_takes_are_one_commit(store: OpenStore)
     assert rows["new"] == {"n": 0}
 
 
-@pytest.mark.parametrize("second", [Insert("a", {}), Merge("a", "1", {}), Delete("a", "1")])
+@pytest.mark.parametrize("second", [Insert("a", {}), Merge("a", "1", {}), Replace("a", "1", {}), Delete("a", "1")])
 async def test_a_row_may_stand_in_a_commit_once(store: OpenStore, second: Change) -> None:
     with pytest.raises(ValueError, match="stands twice"):
         await store.tables.commit("p", [Insert("a", {}), Insert("b", {}), second])

@@ -18,7 +18,7 @@ from taskgraph.clock import SystemClock
 from taskgraph.errors import Conflict
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.embedded import EmbeddedStore
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Value
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Replace, Row, Value
 from tests.manual_clock import ManualClock
 
 _T = TypeVar("_T")
@@ -52,7 +52,7 @@ class Intent:
 
 INTENTS = st.lists(
     st.builds(
-        Intent, st.sampled_from(["insert", "merge", "merge", "delete"]), KEYS, COLUMNS, st.integers(0, 9).map(bool)
+        Intent, st.sampled_from(["insert", "merge", "merge", "replace", "delete"]), KEYS, COLUMNS, st.integers(0, 9).map(bool)
     ),
     min_size=1,
     max_size=5,
@@ -109,8 +109,11 @@ class TablesMachine(RuleBasedStateMachine):
                     else next(iter(earlier), "W/\"datetime'2000-01-01T00%3A00%3A00Z'\"")
                 )
                 good = row is not None and row.etag == etag
-                merge = intent.kind == "merge"
-                changes.append(Merge(intent.key, etag, intent.columns) if merge else Delete(intent.key, etag))
+                if intent.kind == "delete":
+                    changes.append(Delete(intent.key, etag))
+                else:
+                    kind = Merge if intent.kind == "merge" else Replace
+                    changes.append(kind(intent.key, etag, intent.columns))
             if not good:
                 failing.append(index)
         if failing:

@@ -15,7 +15,7 @@ from taskgraph.clock import Clock
 from taskgraph.errors import Conflict, StaleDelivery
 from taskgraph.storage import checks
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
 
 T = TypeVar("T")
 
@@ -88,6 +88,8 @@ class MemoryTables:
                     bisect.insort(keys, key)
                 case Merge(key, _, columns):
                     rows[key] = Row(key, etag, {**rows[key].columns, **columns})
+                case Replace(key, _, columns):
+                    rows[key] = Row(key, etag, dict(columns))
                 case Delete(key):
                     del rows[key]
                     keys.remove(key)

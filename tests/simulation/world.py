@@ -34,7 +34,7 @@ from taskgraph.model import GraphDocument, TaskNode, TaskState, reference_of, ro
 from taskgraph.propagation import Started, Take
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import Swept, sweep
 from taskgraph.transitions import Answer, Claim, Completed, HandBack, Outcome
@@ -491,6 +491,8 @@ class World:
         elif isinstance(what, Merge):
             told = [f"{name}={what.columns[name]}" for name in _TOLD if name in what.columns]
             text = f"~{what.key} {' '.join(told)}".rstrip()
+        elif isinstance(what, Replace):
+            text = f"={what.key} {what.columns.get('state', '')}".rstrip()
         elif isinstance(what, Delete):
             text = f"-{what.key}"
         else:
