@@ -23,7 +23,7 @@ from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import Records
 from taskgraph.settings import StoreSettings
-from taskgraph.storage.logs import Logs
+from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Tables
 from taskgraph.telemetry import Telemetry
@@ -41,7 +41,7 @@ class App:
     clock: Clock
     tables: Tables
     queues: Queues
-    logs: Logs
+    logs: StoredLogs
     wakeup: Wakeup
     handlers: Handlers
     poison: Poison

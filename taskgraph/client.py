@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from taskgraph import limits, service, submission
+from taskgraph import limits, retention, service, submission
 from taskgraph.app import App, open_app
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.documents import DEFAULT_TARGET, NOTHING_GIVEN, Given, Kind, document_from_object, read_document
@@ -29,6 +29,7 @@ from taskgraph.model import GRAPH_ENDED, GraphDocument, GraphState, TaskState, i
 from taskgraph.params import names_in
 from taskgraph.planning import Plan, plan, to_mermaid
 from taskgraph.queries import Event, GraphListed, GraphStatus, Reason, TaskDetail, TaskStatus, check_graph_id
+from taskgraph.retention import Deleted
 from taskgraph.service import Watcher
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.storage.tables import Value
@@ -526,6 +527,15 @@ class Client:
         self._rerun.setdefault(graph_id, {}).update({each.task_id: each.run for each in wanted})
         return [each.label for each in wanted]
 
+    async def delete(self, graph_id: str, *, force: bool = False, reason: str = "") -> Deleted:
+        """Delete a graph that has ended, with its logs; for good. The same call goes on with what was cut off.
+
+        force: a blocked graph too. reason: kept with its tombstone, for 30 days, during which its id is not given
+        again. Raises NotFound for a graph that never was, Refused for one that has not ended.
+        """
+        check_graph_id(graph_id)
+        return await retention.delete(self.app.handlers, self.app.logs, graph_id, force=force, because=reason)
+
     async def wait(
         self, graph_id: str, *, timeout_seconds: float | None = None, watcher: Watcher | None = None
     ) -> GraphState:
@@ -702,6 +712,7 @@ class SyncClient:
     why = _sync(Client.why)
     events = _sync(Client.events)
     rerun = _sync(Client.rerun)
+    delete = _sync(Client.delete)
     wait = _sync(Client.wait)
     logs = _sync(Client.logs)
     result = _sync(Client.result)

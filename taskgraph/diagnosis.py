@@ -23,6 +23,7 @@ from taskgraph.layout import SCHEMA, gathered
 from taskgraph.model import (
     GRAPH,
     GRAPH_ENDED,
+    GRAPH_GONE,
     TASK_UNRESOLVED,
     GraphState,
     TaskState,
@@ -499,6 +500,9 @@ class _Examination:
 
     def findings(self) -> Iterator[Finding]:
         """All of them, in no order."""
+        if self.graph is not None and self.graph.state in GRAPH_GONE:
+            yield from self._deletion(self.graph)
+            return
         for row in self.rows.values():
             yield from self._columns(row)
         if self.graph is None:
@@ -510,8 +514,10 @@ class _Examination:
                 refusal="its state and counts are written nowhere else",
             )
             return
-        yield from self._journal()
         state = self.graph.state
+        if state == GraphState.RESTORING:
+            return  # half of it is not back yet
+        yield from self._journal()
         if state in (GraphState.SUBMITTING, GraphState.CANCELLING, GraphState.CANCELLED):
             return  # half of it may never have been written
         yield from self._requests()
@@ -1090,6 +1096,27 @@ class _Examination:
                 refusal="nothing tells whether its tasks are counted",
             )
 
+    def _deletion(self, graph: "_Node") -> Iterator[Finding]:
+        left = sum(key != GRAPH for key in self.rows)
+        if graph.state == GraphState.DELETING:
+            since = graph.row.columns.get("deleting")
+            when = f" since {since:%Y-%m-%d %H:%M:%SZ}" if isinstance(since, datetime) else ""
+            text = f"it is being deleted{when}, and {left:,} of its rows are left"
+            effect = "nothing is decided about it any more"
+        elif left:
+            text = f"it was deleted, and {left:,} row{' was' if left == 1 else 's were'} put beside its tombstone since"
+            effect = "they go with the tombstone at the latest"
+        else:
+            return
+        yield self.find(
+            "deletion-open",
+            GRAPH,
+            text,
+            effect,
+            remedy=f"run taskgraph delete {self.graph_id}, or `taskgraph serve`, which sweeps",
+            severity=Severity.DUE,
+        )
+
     def _journal(self) -> Iterator[Finding]:
         numbers: list[int] = []
         for key, row in self.rows.items():
@@ -1187,6 +1214,10 @@ def causes(
         made.append(Cause(f"{wrong:,} finding{'s' if wrong != 1 else ''} above may hold it up"))
     if state in GRAPH_ENDED:
         return [*made, Cause(f"it is {state}: nothing moves any more")]
+    if state in GRAPH_GONE:
+        return [*made, Cause("it was deleted" if state == GraphState.DELETED else "it is being deleted")]
+    if state == GraphState.RESTORING:
+        return [*made, Cause("it is being restored", "restore the same archive again")]
     if state == GraphState.SUBMITTING:
         return [*made, Cause("it is still being submitted", "submit the same file under the same id again")]
     running = [row for key, row in rows.items() if key.startswith("task:") and row.columns.get("state") == "running"]

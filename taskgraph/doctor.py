@@ -35,11 +35,10 @@ from taskgraph.errors import Conflict, InvalidMessage, NotFound, TaskgraphError,
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
 from taskgraph.messages import AddTasks, parse
-from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
 from taskgraph.poison import Poison
-from taskgraph.records import ALL, LIVE
+from taskgraph.records import ALL, LIVE, listing_key
 from taskgraph.storage.tables import Change, Insert, Range, Row, Value, query_all
-from taskgraph.submission import listing_key
 from taskgraph.sweep import Swept, sweep_graph
 from taskgraph.transitions import event_key
 
@@ -186,9 +185,9 @@ async def _scan(handlers: Handlers, graph_id: str, progress: Progress) -> tuple[
             if continuation is None:
                 break
         (after,) = await tables.get(graph_id, [GRAPH])
-        if not rows:
-            raise NotFound(f"there is no graph {graph_id}")
         seen = rows.get(GRAPH)
+        if not rows or (len(rows) == 1 and seen is not None and seen.columns.get("state") == GraphState.DELETED):
+            raise NotFound(f"there is no graph {graph_id}" if not rows else f"graph {graph_id} was deleted")
         etags = {row.etag if row else None for row in (before, seen, after)}
         if len(etags) == 1 or number == SCANS_MAX - 1:
             return live, rows, len(etags) == 1
@@ -222,7 +221,8 @@ async def _indexes(
     state, created = graph.columns.get("state"), graph.columns.get("created")
     found: list[Finding] = []
     repair = f"taskgraph doctor {graph_id} --repair"
-    if live is None and state in (GraphState.SUBMITTING, GraphState.RUNNING, GraphState.BLOCKED):
+    live_ones = (GraphState.SUBMITTING, GraphState.RUNNING, GraphState.BLOCKED, GraphState.DELETING)
+    if live is None and state in (*live_ones, GraphState.RESTORING):
         found.append(
             Finding(
                 "not-live",
@@ -248,7 +248,8 @@ async def _indexes(
                 repair=Reindex(listed=False),
             )
         )
-    if isinstance(created, datetime) and state != GraphState.SUBMITTING:
+    unlisted = (GraphState.SUBMITTING, GraphState.RESTORING, *GRAPH_GONE)
+    if isinstance(created, datetime) and state not in unlisted:
         (listed,) = await handlers.records.tables.get(ALL, [listing_key(graph_id, created)])
         if listed is None and now - created >= timedelta(0):
             found.append(

@@ -35,7 +35,17 @@ from taskgraph.messages import (
     to_text,
     type_of,
 )
-from taskgraph.model import GRAPH, TASK_UNRESOLVED, GraphState, TaskState, ids_text, is_task_id, reference_of, row_key
+from taskgraph.model import (
+    GRAPH,
+    GRAPH_GONE,
+    TASK_UNRESOLVED,
+    GraphState,
+    TaskState,
+    ids_text,
+    is_task_id,
+    reference_of,
+    row_key,
+)
 from taskgraph.propagation import (
     CANCELLED,
     Cancelling,
@@ -558,6 +568,8 @@ class Handlers:
             graph, head = rows[GRAPH], rows[key]
             if graph is None:
                 raise NotFound(f"there is no graph {graph_id}")
+            if graph.columns.get("state") in GRAPH_GONE:
+                return  # it comes late
             if head is None:
                 raise NotFound(f"graph {graph_id} has no request {request}")
             if head.columns.get("state") not in ("staged", "accepted"):
@@ -648,7 +660,8 @@ class _Transition:
             await self._load({key for item in left if (key := _own_row(item)) and key not in self._rows})
             left, absent = _present(left, self._rows)
             if absent:
-                self._give(answers, theirs, [_not_found(graph_id, item) for item in absent])
+                missing = [_not_found(graph_id, item) for item in absent]
+                self._give(answers, theirs, await self._excused(missing))
                 continue
             operation, decision = await self._decide(left)
             if isinstance(decision, Need):
@@ -672,7 +685,10 @@ class _Transition:
                 self._tidy(decision.changes)
             handlers.count(graph_id, decision)
             left = decision.left
-            self._give(answers, theirs, decision.answers)
+            given: Sequence[Answer] = decision.answers
+            if any(isinstance(answer.error, IntegrityError) for answer in given):
+                given = await self._excused(given)
+            self._give(answers, theirs, given)
             handlers.landed(graph_id, decision.answers)
             await handlers.emit(
                 graph_id,
@@ -683,6 +699,16 @@ class _Transition:
                 keep_alive=self._keep_alive,
             )
             await self._keep_alive()
+
+    async def _excused(self, answers: Sequence[Answer]) -> Sequence[Answer]:
+        """What a deleted graph lacks is nobody's error: whatever is heard of it comes late, and is let go."""
+        (graph,) = await self._records.tables.get(self._graph_id, [GRAPH])
+        if graph is None or graph.columns.get("state") not in GRAPH_GONE:
+            return answers
+        return [
+            answer if answer.error is None else Answer(answer.item, Outcome.STALE, "the graph was deleted")
+            for answer in answers
+        ]
 
     def _give(self, answers: list[Answer], theirs: set[int], given: Sequence[Answer]) -> None:
         if theirs and self._taker is not None:

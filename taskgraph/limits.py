@@ -62,3 +62,6 @@ READ_PAGE_WORTH: Final = 8  # keys for which a page of up to 1,000 rows is read 
 REASON_CHARS_MAX: Final = 1_000
 COUNTED_TASKS_MAX: Final = 2_000  # a graph of more tasks is not counted task by task when somebody looks at it
 COUNTED_PAGES_MAX: Final = 8  # pages of tasks under way that a look at such a graph reads
+TOMBSTONE_SECONDS: Final = 30 * 24 * 3600.0  # an id is not given again for so long after its graph was deleted
+KEEP_SECONDS: Final = 600.0  # between two looks for graphs, and for tombstones, whose time is over
+KEEP_GRAPHS_MAX: Final = 100  # that are looked at, and deleted, in one such look

@@ -53,6 +53,9 @@ class GraphState(StrEnum):
     FINISHED = "finished"  # every task completed, or (failure policy `continue`) is resolved in another way; final
     CANCELLING = "cancelling"
     CANCELLED = "cancelled"
+    DELETING = "deleting"  # its rows are being taken away; whoever deletes it, and the sweep, go on
+    DELETED = "deleted"  # a tombstone: nothing is left but that it was, and until when its id is not given again
+    RESTORING = "restoring"  # its rows are being put back from an archive; who does flips it to what it was
 
 
 class FailurePolicy(StrEnum):
@@ -73,6 +76,8 @@ class When(StrEnum):
 
 
 TASK_UNRESOLVED: Final = frozenset({TaskState.UNSCHEDULED, TaskState.PENDING, TaskState.RUNNING})
+GRAPH_GONE: Final = frozenset({GraphState.DELETING, GraphState.DELETED})
+"""States in which nothing is decided about a graph any more: what is heard of it comes late, and is let go."""
 GRAPH_ENDED: Final = frozenset({GraphState.FINISHED, GraphState.CANCELLED})
 
 _GRAPH_ID = re.compile(limits.GRAPH_ID_PATTERN)

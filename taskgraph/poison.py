@@ -7,6 +7,7 @@ grows when storage fails, which is nobody's fault. It never judges a graph: the 
 leaves undone.
 """
 
+import json
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -186,6 +187,22 @@ class Poison:
         await self._drain(self._names.poison(message.queue), message.body)
         return message
 
+    async def forget(self, graph_id: str) -> int:
+        """Take away what is written down of messages about a graph, and their copies; gives how many. Repeatable."""
+        count = 0
+        for row in await query_all(self._tables, POISON, Range()):
+            message = _message(row)
+            if _graph_of(message.body) != graph_id:
+                continue
+            if message.state == PoisonState.POISON:
+                await self._drain(self._names.poison(message.queue), message.body)
+            try:
+                await self._tables.commit(POISON, [Delete(row.key, row.etag)])
+            except (Conflict, Unclear):
+                continue  # somebody else did, this call did, or it has just failed again and says so
+            count += 1
+        return count
+
     async def _drain(self, queue: str, body: str) -> None:
         others: list[Delivery] = []
         while True:
@@ -267,6 +284,18 @@ async def release(queues: Queues, delivery: Delivery, seconds: float) -> None:
 
 def _key(delivery: Delivery) -> str:
     return f"{delivery.queue}:{delivery.id}"
+
+
+def _graph_of(body: str) -> str:
+    """The graph that a message names, as far as that can be told."""
+    try:
+        return parse(body).graph
+    except (InvalidMessage, UnknownVersion):
+        try:
+            told = json.loads(body)
+        except (ValueError, RecursionError):
+            return ""
+        return str(told.get("graph", "")) if isinstance(told, dict) else ""
 
 
 def _message(row: Row) -> PoisonMessage:

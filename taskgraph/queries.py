@@ -237,6 +237,8 @@ class Queries:
             recent = await self._first_pages(ALL, Range(select=("graph",)))
             names = [str(each.columns.get("graph", "")) for each in recent]
             raise NotFound(f"there is no graph {graph_id}", difflib.get_close_matches(graph_id, names, 3, 0.5))
+        if row.columns.get("state") == GraphState.DELETED:
+            raise NotFound(gone(graph_id, row.columns))
         return row
 
     async def state(self, graph_id: str) -> GraphState:
@@ -693,6 +695,13 @@ _WHY: Final = (
 """Columns that an explanation is made of."""
 _RELAYS: Final = ("join", "fork")
 _STATES: Final = frozenset(GraphState)
+
+
+def gone(graph_id: str, columns: Mapping[str, Value]) -> str:
+    """A sentence about a graph of which nothing but a tombstone is left."""
+    when, because = _time(columns, "deleted"), columns.get("because")
+    at = f" at {when:%Y-%m-%d %H:%M:%S} UTC" if when is not None else ""
+    return f"graph {graph_id} was deleted{at}" + (f" ({because})" if because else "")
 
 
 def check_graph_id(text: str, what: str = "a graph") -> None:

@@ -16,6 +16,7 @@ Row kinds of a graph's partition (PartitionKey = taskGraphId):
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from taskgraph.clock import Clock
@@ -32,10 +33,28 @@ ALL: Final = "index:graphs"
 POISON: Final = "index:poison"
 """Partition of messages that were set aside."""
 
+TOMBSTONES: Final = "index:tombstones"
+"""Partition that names deleted graphs by when their ids may be given again, the earliest first."""
+
+KEEPING: Final = "index:keeping"
+"""Partition of one row: how far the look for graphs that are older than is kept has come."""
+
+_NEWEST_FIRST: Final = 10**15
 _SEQUENCES_KEPT_MAX: Final = 10_000
+_SEQUENCES_KEPT_SECONDS: Final = 24 * 3600.0  # far less than limits.TOMBSTONE_SECONDS: an id may be given again
 _PROBES: Final = 20
 _PAGES_BETWEEN_PROBES: Final = 2
 _EVENTS_END: Final = "event;"
+
+
+def listing_key(graph_id: str, created: datetime) -> str:
+    """Row key in the list of all graphs: newest first."""
+    return f"{_NEWEST_FIRST - int(created.timestamp() * 1000):015d}:{graph_id}"
+
+
+def tombstone_key(graph_id: str, until: datetime) -> str:
+    """Row key in the list of tombstones: the first that ends first."""
+    return f"{int(until.timestamp() * 1000):015d}:{graph_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +80,7 @@ class Records:
         self._next_sequence: dict[str, int] = {}
         self._completed: dict[str, int] = {}  # so many tasks, before that number
         self._skipped: dict[str, int] = {}  # the same, where there are any
+        self._until = clock.monotonic() + _SEQUENCES_KEPT_SECONDS
 
     @property
     def changes_max(self) -> int:
@@ -74,6 +94,8 @@ class Records:
 
     def begin(self, graph_id: str) -> Operation:
         """Begin a commit, without a call. Its number is 0 if this process has not looked yet: `operation` does."""
+        if self.clock.monotonic() > self._until:
+            self._forget_all()
         return Operation(
             self.clock.new_id(),
             self._next_sequence.get(graph_id, 0),
@@ -119,15 +141,23 @@ class Records:
 
     def _remember(self, graph_id: str, sequence: int, completed: int, skipped: int) -> None:
         if len(self._next_sequence) >= _SEQUENCES_KEPT_MAX:
-            self._next_sequence.clear()
-            self._completed.clear()
-            self._skipped.clear()
+            self._forget_all()
         # Commits of this process overlap: the number only grows.
         if sequence >= self._next_sequence.get(graph_id, 1):
             self._next_sequence[graph_id] = sequence
             self._completed[graph_id] = completed
             if skipped or graph_id in self._skipped:
                 self._skipped[graph_id] = skipped
+
+    def forget(self, graph_id: str) -> None:
+        """The graph is no more: another one may begin its journal under this id."""
+        for known in (self._next_sequence, self._completed, self._skipped):
+            known.pop(graph_id, None)
+
+    def _forget_all(self) -> None:
+        for known in (self._next_sequence, self._completed, self._skipped):
+            known.clear()
+        self._until = self.clock.monotonic() + _SEQUENCES_KEPT_SECONDS
 
     async def find_end(self, graph_id: str, sequence: int, completed: int, skipped: int) -> tuple[int, int, int]:
         """The first free number of the graph's event rows, and how many tasks had completed and been skipped by then.

@@ -18,6 +18,7 @@ from taskgraph.clock import Clock
 from taskgraph.consumer import Consumer
 from taskgraph.errors import StorageError
 from taskgraph.model import GRAPH_ENDED, GraphState, TaskState, reference_of
+from taskgraph.retention import keep_house
 from taskgraph.storage.tables import Range, query_all
 from taskgraph.sweep import Swept, sweep, sweep_graph
 from taskgraph.transitions import Item, LeaseLost
@@ -33,6 +34,7 @@ _ALLOCATIONS: Final = 100_000  # between two looks for garbage
 _LOOK_SECONDS_MIN: Final = 0.05
 _LOOK_SECONDS_MAX: Final = 1.0
 _REST_SECONDS: Final = 10.0
+_MORE_SECONDS: Final = 1.0
 
 Watcher = Callable[[GraphState], Awaitable[None]]
 """Told the state of the graph now and then, while it runs."""
@@ -47,13 +49,30 @@ async def sweep_forever(app: App, stop: asyncio.Event, *, period_seconds: float 
     while not stop.is_set():
         pause = period_seconds
         try:
-            swept = await sweep(app.handlers, period_seconds=period_seconds)
+            swept = await sweep(app.handlers, period_seconds=period_seconds, logs=app.logs)
             if swept.graphs == 0:
                 pause *= 2
             if swept.did_something:
                 log.info("sweep: %s", swept)
         except StorageError as error:
             log.warning("the sweep could not finish: %s", error)
+        await wait_any((stop,), pause * (0.75 + app.clock.jitter() / 2))
+
+
+async def keep_house_forever(
+    app: App, stop: asyncio.Event, *, keep_days: float | None = None, period_seconds: float = limits.KEEP_SECONDS
+) -> None:
+    """Take away what is over by time, now and every so often; at once again while there is more of it."""
+    while not stop.is_set():
+        pause = period_seconds
+        try:
+            kept = await keep_house(app.handlers, app.logs, keep_days=keep_days)
+            if kept.more:
+                pause = _MORE_SECONDS
+            if kept.did_something:
+                log.info("kept house: %s", kept)
+        except StorageError as error:
+            log.warning("the house could not be kept: %s", error)
         await wait_any((stop,), pause * (0.75 + app.clock.jitter() / 2))
 
 
@@ -105,12 +124,18 @@ def _held(app: App, workers: Sequence[Worker]) -> Iterator[None]:
         yield
 
 
-async def serve(app: App, stop: asyncio.Event, *, workers: Sequence[Worker] = ()) -> None:
-    """Handle events and sweep (and work, if workers are given) until told to stop."""
+async def serve(
+    app: App, stop: asyncio.Event, *, workers: Sequence[Worker] = (), keep_days: float | None = None
+) -> None:
+    """Handle events, sweep, and keep house (and work, if workers are given) until told to stop.
+
+    keep_days: for how long graphs are kept after their end, None for ever.
+    """
     consumer = app.consumer()
     _attach(consumer, workers)
     with _held(app, workers):
-        loops = [consumer.run(stop), sweep_forever(app, stop), *(worker.run(stop) for worker in workers)]
+        house = keep_house_forever(app, stop, keep_days=keep_days)
+        loops = [consumer.run(stop), sweep_forever(app, stop), house, *(worker.run(stop) for worker in workers)]
         async with running(*loops, stop=stop):
             await stop.wait()
 

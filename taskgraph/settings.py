@@ -18,11 +18,13 @@ PREFIX_VARIABLE: Final = "TASKGRAPH_PREFIX"
 HOST_VARIABLE: Final = "AzureWebJobsStorage"
 CONNECTION_VARIABLE: Final = "TASKGRAPH_CONNECTION"
 QUEUES_VARIABLE: Final = "TASKGRAPH_QUEUES"
+KEEP_DAYS_VARIABLE: Final = "TASKGRAPH_KEEP_DAYS"
 DEFAULT_PATH: Final = ".taskgraph/taskgraph.db"
 DEFAULT_PREFIX: Final = "taskgraph"
 
 _ONE_QUEUE: Final = "one"
 _PER_OPERATION: Final = "per-operation"
+_DAYS: Final = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 _PREFIX: Final = re.compile(r"^[a-z][a-z0-9]{2,15}$")
 _CONNECTION_STRING: Final = re.compile(r"(?i)(^|;)\s*(AccountName|TableEndpoint|UseDevelopmentStorage)\s*=")
 _ACCOUNT_URL: Final = re.compile(
@@ -195,3 +197,13 @@ def _sqlite(text: str, source: str, cwd: Path) -> StoreSettings:
     if options or synchronous not in ("normal", "full"):
         raise InvalidSettings(f"{source}: the only option is ?synchronous=normal or ?synchronous=full")
     return StoreSettings(path=cwd / unquote(parts.path[1:]), synchronous=synchronous)
+
+
+def read_keep_days(environ: Mapping[str, str]) -> float | None:
+    """For how many days a graph is kept after its end; None for ever. Raises InvalidSettings."""
+    text = environ.get(KEEP_DAYS_VARIABLE, "").strip()
+    if not text:
+        return None
+    if not _DAYS.fullmatch(text):
+        raise InvalidSettings(f"{KEEP_DAYS_VARIABLE}={text!r}: write a number of days, such as 30 or 0.5")
+    return float(text)

@@ -25,7 +25,7 @@ from taskgraph.handlers import Handlers
 from taskgraph.layout import GraphLayout, name_mapping_rows, schema_for, utf16_units
 from taskgraph.messages import AddTasks
 from taskgraph.model import GRAPH, FailurePolicy, GraphDocument, GraphState, ids_text, row_key, slugid_from
-from taskgraph.records import ALL
+from taskgraph.records import ALL, listing_key
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Value
 from taskgraph.telemetry import TRACEPARENT_COLUMN
 from taskgraph.transitions import Outcome, Start
@@ -33,7 +33,6 @@ from taskgraph.transitions import Outcome, Start
 Progress = Callable[[int, int], None]
 """Told (rows written, rows in all); a long definition counts with its task."""
 
-_NEWEST_FIRST: Final = 10**15
 _IN_FLIGHT: Final = 8  # commits at a time
 _TRIED_FIRST: Final = 3  # commits: what so few hold is tried at once, without looking what is there
 _ROOT_ROWS_MAX: Final = 20_000  # rows kept for the first messages
@@ -120,6 +119,7 @@ async def _submit(handlers: Handlers, graph_id: str, document: GraphDocument, pr
         (row,) = await records.tables.get(graph_id, [GRAPH])
         if row is None:
             raise Conflict(f"graph {graph_id} could not be created; try again")
+    refuse_gone(row, graph_id)
     _same_content(row, graph_id, digest)
     handlers.telemetry.trace_of_graph(graph_id, row.columns.get(TRACEPARENT_COLUMN))
     created = row.columns["created"]
@@ -142,6 +142,7 @@ async def _submit(handlers: Handlers, graph_id: str, document: GraphDocument, pr
     if flipped.error is not None:
         raise flipped.error
     if flipped.outcome is Outcome.REFUSED:
+        await handlers.enter_live(graph_id)  # whatever this call put beside a tombstone is taken away by the sweep
         raise Refused(f"graph {graph_id}: {flipped.reason}", "different-content")
     by_target: dict[str, list[tuple[str, int]]] = {}
     for task_id, target in layout.roots:
@@ -261,6 +262,25 @@ async def _unmark(handlers: Handlers, graph_id: str, row: Row, digest: str) -> N
     raise Conflict(f"graph {graph_id}: others kept writing its row; submit again to go on")
 
 
+def refuse_gone(row: Row, graph_id: str) -> None:
+    """Raise Refused for a graph that was deleted, or is being restored: its id is not free yet.
+
+    What was sent about it, and who wrote its rows, may still be on the way.
+    """
+    state, until = row.columns.get("state"), row.columns.get("until")
+    when = f"{until:%Y-%m-%d %H:%M} UTC" if isinstance(until, datetime) else "some time"
+    if state == GraphState.DELETING:
+        raise Refused(f"graph {graph_id} is being deleted; choose another id, or leave the id out", "deleted")
+    if state == GraphState.DELETED:
+        raise Refused(
+            f"graph {graph_id} was deleted, and messages about it may still be on their way; choose another id, or "
+            f"leave the id out: this one is given again when a sweep has come by after {when}",
+            "deleted",
+        )
+    if state == GraphState.RESTORING:
+        raise Refused(f"graph {graph_id} is being restored from an archive; choose another id", "restoring")
+
+
 def _same_content(row: Row, graph_id: str, digest: str) -> None:
     if row.columns.get("digest") not in (digest, _BY_KEY + digest):
         raise Refused(
@@ -300,11 +320,6 @@ def _graph_row(
         if value:
             columns[name] = canonical_json(value)
     return Insert(GRAPH, columns)
-
-
-def listing_key(graph_id: str, created: datetime) -> str:
-    """Row key in the list of all graphs: newest first."""
-    return f"{_NEWEST_FIRST - int(created.timestamp() * 1000):015d}:{graph_id}"
 
 
 async def _list_graph(handlers: Handlers, graph_id: str, created: datetime, document: GraphDocument) -> None:

@@ -14,8 +14,10 @@ from taskgraph.conditions import SKIP
 from taskgraph.errors import Conflict, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.messages import AddTasks
-from taskgraph.model import GRAPH, GRAPH_ENDED, FailurePolicy, GraphState, TaskState, reference_of
+from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState, reference_of
 from taskgraph.records import LIVE
+from taskgraph.retention import delete, finish_deletion, sweep_beside
+from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Delete, Range, Row, query_all
 from taskgraph.telemetry import TRACEPARENT_COLUMN
 from taskgraph.transitions import Abandon, Fire, Item, LeaseLost, Skip
@@ -43,6 +45,7 @@ class Swept:
     index_mended: int = 0
     abandoned: int = 0
     cancelled: int = 0
+    deleted: int = 0
     failed: list[str] = field(default_factory=list)  # what could not be repaired, with the graph and the reason
 
     @property
@@ -55,17 +58,20 @@ class Swept:
             or self.tasks_skipped
             or self.requests_resent
             or self.cancelled
+            or self.deleted
             or self.failed
         )
 
 
-async def sweep(handlers: Handlers, *, period_seconds: float = limits.SWEEP_SECONDS) -> Swept:
-    """Look at every live graph once."""
+async def sweep(
+    handlers: Handlers, *, period_seconds: float = limits.SWEEP_SECONDS, logs: StoredLogs | None = None
+) -> Swept:
+    """Look at every live graph once. logs: without them, graphs that are being deleted are left to others."""
     swept = Swept()
     began = handlers.clock.monotonic()
     for row in await query_all(handlers.records.tables, LIVE, Range()):
         try:
-            await sweep_graph(handlers, row.key, swept, live=row, period_seconds=period_seconds)
+            await sweep_graph(handlers, row.key, swept, live=row, period_seconds=period_seconds, logs=logs)
         except Conflict as conflict:  # busy with others, who get it done
             swept.failed.append(f"{row.key}: {conflict}")
     if handlers.telemetry.enabled:
@@ -84,6 +90,7 @@ def _repairs(swept: Swept) -> dict[str, int]:
         "index-mended": swept.index_mended,
         "abandoned": swept.abandoned,
         "cancelled": swept.cancelled,
+        "deleted": swept.deleted,
         "failed": len(swept.failed),
     }
 
@@ -96,6 +103,7 @@ async def sweep_graph(
     live: Row | None = None,
     period_seconds: float = limits.SWEEP_SECONDS,
     at_once: bool = False,
+    logs: StoredLogs | None = None,
 ) -> None:
     """Look at one graph. at_once: remind of everything pending, however fresh (someone resumes a graph alone)."""
     tables = handlers.records.tables
@@ -110,6 +118,12 @@ async def sweep_graph(
     if handlers.telemetry.enabled:  # what is said again goes on in the trace of the graph
         handlers.telemetry.met(graph_id, graph.columns.get(TRACEPARENT_COLUMN))
     state = graph.columns.get("state")
+    if state in GRAPH_GONE:
+        await _deleted(handlers, graph_id, graph, swept, logs)
+        return
+    if state == GraphState.RESTORING:
+        await _restoring(handlers, graph_id, graph, swept, logs)
+        return
     if state in GRAPH_ENDED:
         for request in await handlers.late_requests(graph_id):
             await handlers.add_tasks(graph_id, request)  # it is refused, and whoever asked hears it
@@ -170,6 +184,28 @@ async def sweep_graph(
             swept.reminded += len(due)
     if state == GraphState.CANCELLING:
         swept.cancelled += await handlers.go_on_cancelling(graph_id)
+
+
+async def _deleted(handlers: Handlers, graph_id: str, graph: Row, swept: Swept, logs: StoredLogs | None) -> None:
+    """Go on with a deletion that was left half done, or take away what came after it."""
+    if logs is None:
+        return
+    if graph.columns.get("state") == GraphState.DELETED:
+        await sweep_beside(handlers, logs, graph_id, graph)
+        await handlers.leave_live(graph_id)
+        swept.index_mended += 1
+        return
+    await finish_deletion(handlers, logs, graph_id)
+    swept.deleted += 1
+
+
+async def _restoring(handlers: Handlers, graph_id: str, graph: Row, swept: Swept, logs: StoredLogs | None) -> None:
+    """Who restores a graph, or the same call again, goes on; after a long time nobody will, and half of it goes."""
+    since = graph.columns.get("restoring")
+    old = timedelta(seconds=limits.ABANDONED_SECONDS)
+    if logs is not None and isinstance(since, datetime) and handlers.clock.now() - since > old:
+        await delete(handlers, logs, graph_id, force=True, because="it was restored in part, and nobody went on")
+        swept.deleted += 1
 
 
 def is_due(age_seconds: float, period_seconds: float) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
-from taskgraph.storage.logs import Logs
+from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Tables
 
@@ -254,7 +254,7 @@ class Telemetry:
         """These queues, with every call measured, and messages marked with their trace and the time."""
         return queues
 
-    def logs(self, logs: Logs, clock: Clock) -> Logs:
+    def logs(self, logs: StoredLogs, clock: Clock) -> StoredLogs:
         """These logs, with every call measured."""
         return logs
 

@@ -22,7 +22,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanK
 
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.errors import Conflict, StaleDelivery, StorageUnavailable, TooLarge, Unclear
-from taskgraph.storage.logs import Logs
+from taskgraph.storage.logs import LogPage, StoredLogs
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Change, Page, Range, Row, Tables
 from taskgraph.telemetry import (
@@ -181,9 +181,9 @@ class OpenTelemetry(Telemetry):
         """See Telemetry."""
         return cast(Queues, _Queues(queues, self, clock))
 
-    def logs(self, logs: Logs, clock: Clock) -> Logs:
+    def logs(self, logs: StoredLogs, clock: Clock) -> StoredLogs:
         """See Telemetry."""
-        return cast(Logs, _Logs(logs, self, clock))
+        return cast(StoredLogs, _Logs(logs, self, clock))
 
     def operation(self, port: str, kind: str, outcome: str, operations: int, seconds: float) -> None:
         """One call of a port, and what it costs."""
@@ -543,3 +543,11 @@ class _Logs(_Port):
     async def read(self, graph_id: str, task_id: str, run: int, **options: Any) -> bytes | None:
         found: bytes | None = await self._timed("read", 1, self._port.read(graph_id, task_id, run, **options))
         return found
+
+    async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
+        found: LogPage = await self._timed("files", 1, self._port.files(graph_id, continuation=continuation))
+        return found
+
+    async def remove(self, graph_id: str) -> int:
+        count: int = await self._timed("remove", 1, self._port.remove(graph_id))
+        return count

@@ -20,6 +20,7 @@ Two properties hold for every item, and the tests check them:
            submitting ── all rows written ──▶ running | abandoned ──▶ cancelled
            running | blocked ── cancelled by somebody ──▶ cancelling ── every task resolved ──▶ cancelled
     a task of a cancelled graph, or one that is cancelled alone: see `cancellation`
+           finished | cancelled | blocked ── fenced off ──▶ deleting ── nothing is left ──▶ deleted (a tombstone)
 """
 
 import json
@@ -59,7 +60,7 @@ from taskgraph.extension import (
 )
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, SCHEMA_OF_CONDITIONS, utf16_units
-from taskgraph.model import GRAPH, GraphState, TaskState, is_relay, row_key, value
+from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, TaskState, is_relay, row_key, value
 from taskgraph.propagation import (
     Context,
     ContextMark,
@@ -224,6 +225,18 @@ class Abandon:
     before: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class BeginDeletion:
+    """A graph is to be deleted: from here on nothing else is decided about it. Its rows go in later commits.
+
+    until: its id is not given again before. forced: a blocked graph too. because: in whose name, for people.
+    """
+
+    until: datetime
+    forced: bool = False
+    because: str = ""
+
+
 Item = (
     Completed
     | Failed
@@ -239,6 +252,7 @@ Item = (
     | Start
     | Abandon
     | CancelItem
+    | BeginDeletion
     | ExtensionItem
 )
 
@@ -432,6 +446,8 @@ def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
             return Outcome(cancelled), reason
         case PublishCancelled():
             return Outcome(publish_cancelled(item, context)), ""
+        case BeginDeletion():
+            return _begin_deletion(item, context)
         case AcceptExtension():
             return Outcome(accept_extension(item, context)), ""
         case RefuseExtension():
@@ -733,6 +749,8 @@ def _remind(item: Remind, context: Context) -> tuple[Outcome, str]:
 
 def _start(item: Start, context: Context) -> tuple[Outcome, str]:
     graph = context.view.get(GRAPH)
+    if graph.text("state") in GRAPH_GONE:
+        return Outcome.REFUSED, "it was deleted while it was submitted"
     if graph.text("digest") != item.digest:
         return Outcome.REFUSED, "another graph was submitted under this id"
     if graph.text("state") in (GraphState.CANCELLING, GraphState.CANCELLED):
@@ -755,3 +773,34 @@ def _abandon(item: Abandon, context: Context) -> tuple[Outcome, str]:
     context.event("graph-cancelled", reason="abandoned submission")
     context.effects.append(GraphEnded(GraphState.CANCELLED))
     return Outcome.APPLIED, ""
+
+
+def _begin_deletion(item: BeginDeletion, context: Context) -> tuple[Outcome, str]:
+    graph = context.view.get(GRAPH)
+    state = graph.text("state")
+    if state in GRAPH_GONE:
+        return Outcome.REPEATED, ""
+    if refusal := undeletable(state, forced=item.forced):
+        return Outcome.REFUSED, refusal
+    graph.set("was", state)
+    graph.set("state", str(GraphState.DELETING))
+    graph.set("deleting", context.now)
+    graph.set("until", item.until)
+    graph.set("because", item.because[: limits.REASON_CHARS_MAX])
+    context.event("graph-deleting", was=state, reason=item.because or None)
+    return Outcome.APPLIED, ""
+
+
+def undeletable(state: str, *, forced: bool) -> str:
+    """Why a graph in this state may not be deleted, with the remedy; "" if it may."""
+    if state in GRAPH_ENDED or (forced and state in (GraphState.BLOCKED, GraphState.RESTORING)):
+        return ""
+    if state == GraphState.BLOCKED:
+        return "it is blocked, and could go on after a rerun; with --force it is deleted all the same"
+    if state == GraphState.SUBMITTING:
+        return "it is still being submitted; it is cancelled a day after the last was heard of that"
+    if state == GraphState.RESTORING:
+        return "it is being restored; with --force what has been put back is deleted"
+    if state == GraphState.CANCELLING:
+        return "it is being cancelled; wait until it is cancelled"
+    return f"it is {state}, and only a graph that has ended is deleted; cancel it first"

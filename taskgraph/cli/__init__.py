@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from taskgraph import __version__
-from taskgraph.cli import doctor, documents, failures, functions, grant, inspecting, running
+from taskgraph.cli import doctor, documents, failures, functions, grant, inspecting, retaining, running
 from taskgraph.cli.common import Root, Session, StoreOption, VerboseOption, set_up_logging
 
 __all__ = ["app", "main"]
@@ -56,7 +56,7 @@ def _add(group: typer.Typer, name: str, command: Callable[..., None], epilog: st
     group.command(name, help=text, epilog=epilog, rich_help_panel=panel)(command)
 
 
-_RUN, _LOOK, _FILES, _SERVE = "Run", "Look", "Files", "Serve"
+_RUN, _LOOK, _KEEP, _FILES, _SERVE = "Run", "Look", "Keep", "Files", "Serve"
 
 _add(app, "run", running.run, running.RUN_EXAMPLES, _RUN)
 _add(app, "submit", running.submit, running.SUBMIT_EXAMPLES, _RUN)
@@ -74,6 +74,8 @@ _add(app, "events", inspecting.events, inspecting.EVENTS_EXAMPLES, _LOOK)
 _add(app, "rows", inspecting.rows, inspecting.ROWS_EXAMPLES, _LOOK)
 _add(app, "doctor", doctor.doctor, doctor.DOCTOR_EXAMPLES, _LOOK)
 _add(app, "grant", grant.grant, grant.GRANT_EXAMPLES, _LOOK)
+
+_add(app, "delete", retaining.delete, retaining.DELETE_EXAMPLES, _KEEP)
 
 _add(app, "validate", documents.validate, documents.VALIDATE_EXAMPLES, _FILES)
 _add(app, "plan", documents.plan, documents.PLAN_EXAMPLES, _FILES)

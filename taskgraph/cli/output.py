@@ -62,6 +62,9 @@ LOOKS: Final[Mapping[str, Look]] = {
     GraphState.FINISHED: Look("✓", "+", "green"),
     GraphState.CANCELLING: Look("…", "~", "yellow"),
     GraphState.CANCELLED: Look("–", "-", "dim"),
+    GraphState.DELETING: Look("…", "~", "dim"),
+    GraphState.DELETED: Look("–", "-", "dim"),
+    GraphState.RESTORING: Look("…", "~", "yellow"),
 }
 
 _NO_LOOK: Final = Look("?", "?", "")

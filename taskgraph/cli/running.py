@@ -58,6 +58,7 @@ from taskgraph.cli.progress import (
 )
 from taskgraph.errors import InvalidGraph, InvalidInput, InvalidSettings, Problem, Refused, StorageUnavailable
 from taskgraph.model import GraphState, TaskState, is_task_id
+from taskgraph.settings import read_keep_days
 
 if TYPE_CHECKING:
     from taskgraph.app import App
@@ -671,6 +672,17 @@ def serve(
     time_scale: TimeScaleOption = 1.0,
     python: PythonOption = None,
     lease_seconds: LeaseOption = limits.LEASE_SECONDS,
+    keep_days: Annotated[
+        float | None,
+        typer.Option(
+            "--keep-days",
+            min=0,
+            metavar="DAYS",
+            help="Delete graphs so long after they have finished or were cancelled. Otherwise TASKGRAPH_KEEP_DAYS, "
+            "then they are kept for ever.",
+            show_default=False,
+        ),
+    ] = None,
     store: StoreOption = None,
     verbose: VerboseOption = 0,
     log_format: LogFormatOption = None,
@@ -684,6 +696,7 @@ def serve(
     from taskgraph.clock import SystemClock
 
     executors = make_executors(SystemClock(), executor=executor, time_scale=time_scale, python=python)
+    days = keep_days if keep_days is not None else read_keep_days(os.environ)
 
     async def serve_store(app: "App") -> int:
         from taskgraph.service import serve as serve_app
@@ -694,13 +707,15 @@ def serve(
             workers = [app.worker(executors, targets=targets, slots=worker_slots, lease_seconds=lease_seconds)]
         what = ", ".join(["handling events", *(_words_for(each, worker_slots) for each in workers)])
         async with _until_told(app, session, what) as stop:
-            await serve_app(app, stop.event, workers=workers)
+            await serve_app(app, stop.event, workers=workers, keep_days=days)
         return failures.DONE
 
     raise typer.Exit(session.open(serve_store, measured=True))
 
 
-SERVE_EXAMPLES = examples("taskgraph serve", "taskgraph serve --worker 4 --target default --target gpu")
+SERVE_EXAMPLES = examples(
+    "taskgraph serve", "taskgraph serve --worker 4 --target default --target gpu", "taskgraph serve --keep-days 30"
+)
 
 
 def worker(

@@ -11,7 +11,7 @@ from typing import Final
 from taskgraph.errors import InvalidSettings
 from taskgraph.handlers import QueueNames
 from taskgraph.messages import EVENT_TYPES
-from taskgraph.settings import connection_name, read_naming
+from taskgraph.settings import connection_name, read_keep_days, read_naming
 
 SWEEP_VARIABLE: Final = "TASKGRAPH_SWEEP_SECONDS"
 SWEEP_SECONDS_DEFAULT: Final = 60
@@ -31,13 +31,17 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """All functions of the app. connection: name of the host's setting. schedule: NCRONTAB, seconds first."""
+    """All functions of the app. connection: name of the host's setting. schedule: NCRONTAB, seconds first.
+
+    keep_days: for how long graphs are kept after their end, None for ever.
+    """
 
     connection: str
     events: tuple[Trigger, ...]
     poison: tuple[Trigger, ...]
     sweep_seconds: int
     schedule: str
+    keep_days: float | None = None
 
 
 def read_bindings(environ: Mapping[str, str]) -> Bindings:
@@ -48,7 +52,7 @@ def read_bindings(environ: Mapping[str, str]) -> Bindings:
     events = tuple(map(Trigger, functions, names.received))
     poison = tuple(Trigger(f"{each.function}-poison", names.poison(each.queue)) for each in events)
     seconds = _sweep_seconds(environ)
-    return Bindings(connection_name(environ), events, poison, seconds, schedule(seconds))
+    return Bindings(connection_name(environ), events, poison, seconds, schedule(seconds), read_keep_days(environ))
 
 
 def schedule(seconds: int) -> str:

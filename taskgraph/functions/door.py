@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Final
 
-from taskgraph import telemetry_setup
+from taskgraph import limits, telemetry_setup
 from taskgraph.app import App, open_app
 from taskgraph.clock import Clock
 from taskgraph.consumer import Consumer, misplaced
@@ -33,6 +33,7 @@ from taskgraph.errors import (
 )
 from taskgraph.functions.bindings import Bindings, read_bindings
 from taskgraph.messages import Message, UnknownVersion, parse
+from taskgraph.retention import keep_house
 from taskgraph.rows import NewerSchema
 from taskgraph.settings import StoreSettings, read_connection
 from taskgraph.storage.queues import Delivery
@@ -130,9 +131,14 @@ class Door:
     async def sweep(self) -> None:
         """One round of the sweep. Raises StorageError if it could not be finished: the next one will."""
         app, _ = await self._opened()
-        swept = await sweep(app.handlers, period_seconds=self.bindings.sweep_seconds)
+        swept = await sweep(app.handlers, period_seconds=self.bindings.sweep_seconds, logs=app.logs)
         if swept.did_something:
             log.info("sweep: %s", swept)
+        # Nothing is remembered between two rounds: of those in ten minutes it is the first that keeps house.
+        if app.clock.now().timestamp() % limits.KEEP_SECONDS < self.bindings.sweep_seconds:
+            kept = await keep_house(app.handlers, app.logs, keep_days=self.bindings.keep_days)
+            if kept.did_something:
+                log.info("kept house: %s", kept)
 
     async def close(self) -> None:
         """Give the store back. The next call opens it again."""

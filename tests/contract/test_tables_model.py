@@ -52,7 +52,11 @@ class Intent:
 
 INTENTS = st.lists(
     st.builds(
-        Intent, st.sampled_from(["insert", "merge", "merge", "replace", "delete"]), KEYS, COLUMNS, st.integers(0, 9).map(bool)
+        Intent,
+        st.sampled_from(["insert", "merge", "merge", "replace", "delete"]),
+        KEYS,
+        COLUMNS,
+        st.integers(0, 9).map(bool),
     ),
     min_size=1,
     max_size=5,

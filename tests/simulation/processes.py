@@ -25,6 +25,7 @@ from taskgraph.queries import Queries
 from taskgraph.records import LIVE, POISON, Records
 from taskgraph.service import sweep_forever
 from taskgraph.settings import StoreSettings
+from taskgraph.storage.logs import LogPage
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Page, Range, Row
 from taskgraph.submission import submit
@@ -284,6 +285,12 @@ class ProcessLogs:
 
     async def read(self, *_: Any, **__: Any) -> bytes | None:
         return None
+
+    async def files(self, *_: Any, **__: Any) -> LogPage:
+        return LogPage(())
+
+    async def remove(self, *_: Any) -> int:
+        return 0
 
     async def close(self) -> None:
         pass

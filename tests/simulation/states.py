@@ -24,9 +24,8 @@ from datetime import datetime
 from typing import Final
 
 from taskgraph.model import GRAPH
-from taskgraph.records import ALL, LIVE, POISON
+from taskgraph.records import ALL, LIVE, POISON, listing_key
 from taskgraph.storage.tables import Row
-from taskgraph.submission import listing_key
 from tests.simulation.lives import GRAPH_ID
 from tests.simulation.playing import ASK_AGAIN_SECONDS, Play, fresh_id
 

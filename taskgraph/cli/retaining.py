@@ -1,0 +1,168 @@
+"""The command `delete`: graphs are taken away for good, one by one or by age.
+
+What this room is for: saying which graphs, showing how far it has come, and what became of each. What is taken away,
+and in which order, is the room `retention`'s.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from taskgraph.cli import failures
+from taskgraph.cli.common import JsonOption, Session, StoreOption, VerboseOption, begin, check_graph_id, examples
+from taskgraph.cli.output import Column, count, iso, moment
+from taskgraph.cli.progress import counting
+from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, TaskgraphError
+from taskgraph.model import GRAPH_ENDED, GraphState
+
+if TYPE_CHECKING:
+    from taskgraph.app import App
+    from taskgraph.retention import Deleted
+
+_STATES: Final = (*sorted(map(str, GRAPH_ENDED)), str(GraphState.BLOCKED))
+
+
+def delete(
+    ctx: typer.Context,
+    graph_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="The ids of graphs.", show_default=False)
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Blocked graphs too, which could go on after a rerun.")
+    ] = False,
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than",
+            min=0,
+            metavar="DAYS",
+            help="Instead of ids: all graphs that ended more than so many days ago.",
+            show_default=False,
+        ),
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="With --older-than: only those that are finished, cancelled or blocked; otherwise the first two.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --older-than: list them, and delete nothing.")
+    ] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Delete graphs that have ended, with their logs: every row, in small commits.
+
+    It cannot be undone. Interrupted at any point, the same command goes on, and so does the sweep of taskgraph serve.
+    Messages about a deleted graph that are still on their way are let go, and for 30 days its id is not given again.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    ids = list(dict.fromkeys(check_graph_id(each) for each in graph_ids or ()))
+    if (older_than is None) == (not ids):
+        raise InvalidInput("say either which graphs (taskgraph delete ID), or how old (--older-than DAYS)")
+    if older_than is None and (state or dry_run):
+        raise InvalidInput("--state and --dry-run go with --older-than")
+    if state and state not in _STATES:
+        raise InvalidInput(f"--state {state}: {', '.join(_STATES)}")
+    if older_than is None:
+        raise typer.Exit(session.open(lambda app: _delete(app, session, ids, force=force)))
+    states = (state,) if state else tuple(map(str, GRAPH_ENDED))
+    days = older_than
+    raise typer.Exit(session.open(lambda app: _by_age(app, session, days, states, dry_run=dry_run)))
+
+
+DELETE_EXAMPLES = examples(
+    "taskgraph delete nightly-2026-08-01",
+    "taskgraph delete --older-than 30 --dry-run",
+    "taskgraph delete --older-than 90 --state blocked",
+)
+
+
+async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bool) -> int:
+    from taskgraph.retention import delete as delete_graph
+
+    done: list[Deleted] = []
+    failed: list[tuple[str, TaskgraphError]] = []
+
+    def told(gone: int, total: int | None) -> str:
+        return f"deleting: {gone:,} of {count(total or 0, 'row')} gone"
+
+    for graph_id in ids:
+        try:
+            with counting(session.output, app.clock, f"deleting {graph_id}", told) as tell:
+                done.append(
+                    await delete_graph(
+                        app.handlers, app.logs, graph_id, force=force, because="taskgraph delete", progress=tell
+                    )
+                )
+        except NotFound:
+            try:
+                await app.queries.graph_row(graph_id)  # names the nearest ids
+            except NotFound as missing:
+                failed.append((graph_id, missing))
+        except (Refused, Conflict) as error:
+            failed.append((graph_id, error))
+        if len(ids) == 1 and failed:
+            raise failed[0][1]
+    _tell(session, done, failed)
+    return failures.exit_code(failed[0][1]) if failed else failures.DONE
+
+
+def _tell(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[str, TaskgraphError]]) -> None:
+    output = session.output
+    if output.json:
+        output.document(
+            {
+                "deleted": [deleted_object(each) for each in done],
+                "failed": [{"graphId": graph_id, **failures.error_object(error)} for graph_id, error in failed],
+            }
+        )
+        return
+    for each in done:
+        if each.again:
+            output.data(f"{each.graph_id} had been deleted already")
+        else:
+            output.data(f"{each.graph_id} deleted: {count(each.rows, 'row')}, {count(each.logs, 'log file')}")
+    for _, error in failed:
+        for sentence in failures.sentences(error):
+            output.warn(sentence)
+
+
+def deleted_object(done: "Deleted") -> dict[str, Any]:
+    """What became of a graph, as JSON values."""
+    return {
+        "graphId": done.graph_id,
+        "rows": done.rows,
+        "logs": done.logs,
+        "already": done.again,
+        "idFreeAfter": iso(done.until),
+    }
+
+
+async def _by_age(app: "App", session: Session, days: float, states: Sequence[str], *, dry_run: bool) -> int:
+    from taskgraph.retention import ended_before
+
+    output = session.output
+    before = app.clock.now() - timedelta(days=days)
+    found: list[tuple[str, str, datetime]] = [each async for each in ended_before(app.handlers, before, states)]
+    if not dry_run:
+        return await _delete(
+            app, session, [graph_id for graph_id, _, _ in reversed(found)], force=GraphState.BLOCKED in states
+        )
+    if output.json:
+        output.document(
+            {"graphs": [{"graphId": one, "state": state, "ended": iso(ended)} for one, state, ended in found]}
+        )
+    elif found:
+        columns = [Column("GRAPH"), Column("STATE", state=True), Column("SINCE")]
+        output.table(columns, [[one, state, moment(ended)] for one, state, ended in found])
+    if not output.json:
+        output.say(f"{count(len(found), 'graph')} would be deleted")
+    return failures.DONE

@@ -1,0 +1,375 @@
+"""Graphs that have had their time: deleted row by row behind a fence, remembered by a tombstone (P27).
+
+What this room is for: taking away everything that a graph left in the store, by any number of copies at once, in
+commits of bounded size, so that whatever a crash leaves half done is found and finished. Nothing is decided here about
+tasks: the fence is a decision like any other, and from it on there is nothing to decide.
+
+    1  index:live names the graph           the sweep comes by, and goes on with what is left half done
+    2  task-graph   state deleting          the fence: one commit, by the rules of `transitions`
+    3  every other row                      tasks first, so that nobody claims one of which half is gone
+    4  logs, set-aside messages, the list   what is kept elsewhere
+    5  index:tombstones                     when the id is free again
+    6  task-graph   state deleted           the tombstone, in one commit: all columns but its own are gone
+    7  index:live                           nobody need come by any more
+
+Each commit of step 3 also writes the graph row under its etag. So a copy that slept can never take away rows of a graph
+that was put back under the same id, and the row tells how far it is. It stays to the end, and as the tombstone: an
+insert that comes late meets it, and what such a one puts beside it is taken away when the tombstone ends.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from taskgraph import limits
+from taskgraph.errors import Conflict, NotFound, Refused, Unclear
+from taskgraph.handlers import Handlers
+from taskgraph.layout import SCHEMA
+from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
+from taskgraph.poison import Poison
+from taskgraph.records import ALL, KEEPING, TOMBSTONES, listing_key, tombstone_key
+from taskgraph.storage.logs import StoredLogs
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row, Value
+from taskgraph.transitions import BeginDeletion, Outcome, undeletable
+
+log = logging.getLogger("taskgraph.retention")
+
+Progress = Callable[[int, int], None]
+"""Told (rows taken away, rows that there are at least)."""
+
+_KEY_OF_PLACE: Final = "place"
+_ORDER: Final = (Range("task:", "task;", select=("state",)), Range(select=("state",)))
+_ENDS: Final = ("finished", "cancelled", "ended")
+
+
+def no_progress(gone: int, total: int) -> None:
+    """For callers that show nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What became of a graph. again: it had been deleted before. rows, logs: taken away by this call."""
+
+    graph_id: str
+    rows: int = 0
+    logs: int = 0
+    again: bool = False
+    until: datetime | None = None
+
+
+@dataclass(slots=True)
+class Kept:
+    """What one look for graphs, and tombstones, whose time is over has done. more: there may be more to do now."""
+
+    deleted: list[str] = field(default_factory=list)
+    tombstones: int = 0
+    more: bool = False
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def did_something(self) -> bool:
+        """Whether anything was taken away, or could not be."""
+        return bool(self.deleted or self.tombstones or self.failed)
+
+
+async def delete(
+    handlers: Handlers,
+    logs: StoredLogs,
+    graph_id: str,
+    *,
+    force: bool = False,
+    because: str = "",
+    progress: Progress = no_progress,
+) -> Deleted:
+    """Take a graph away, or go on with that. Repeatable: a graph that is deleted already is done.
+
+    force: a blocked graph too. because: in whose name, for people. Raises NotFound for a graph that never was, Refused
+    for one that has not ended, Conflict when others kept writing: the same call goes on.
+    """
+    graph = await _graph_row(handlers, graph_id)
+    if graph is None:
+        raise NotFound(f"there is no graph {graph_id}")
+    state = str(graph.columns.get("state", ""))
+    if state == GraphState.DELETED:
+        return Deleted(graph_id, again=True, until=_time(graph.columns, "until"))
+    if state != GraphState.DELETING:
+        if refusal := undeletable(state, forced=force):
+            raise Refused(f"graph {graph_id}: {refusal}", "not-ended")
+        await handlers.enter_live(graph_id)
+        until = handlers.clock.now() + timedelta(seconds=limits.TOMBSTONE_SECONDS)
+        (answer,) = await handlers.transition(graph_id, [BeginDeletion(until, force, because)])
+        if answer.error is not None:
+            raise answer.error
+        if answer.outcome is Outcome.REFUSED:
+            raise Refused(f"graph {graph_id}: {answer.reason}", "not-ended")
+    return await finish_deletion(handlers, logs, graph_id, progress=progress)
+
+
+async def finish_deletion(
+    handlers: Handlers, logs: StoredLogs, graph_id: str, *, progress: Progress = no_progress
+) -> Deleted:
+    """Go on with the deletion of a graph behind the fence, to the end. Any number of copies may do so at once.
+
+    Raises Conflict when others kept writing: what they did not take away is left for the same call again.
+    """
+    handlers.kept.forget(graph_id)
+    handlers.records.forget(graph_id)
+    await handlers.enter_live(graph_id)  # who comes by is to find it, whoever began
+    rows = removed = 0
+    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+        graph = await _graph_row(handlers, graph_id)
+        if graph is None or graph.columns.get("state") not in GRAPH_GONE:
+            await handlers.leave_live(graph_id)
+            return Deleted(graph_id, rows, removed, again=True)  # others have, and its tombstone is gone too
+        until = _time(graph.columns, "until") or handlers.clock.now() + timedelta(seconds=limits.TOMBSTONE_SECONDS)
+        if graph.columns["state"] == GraphState.DELETED:
+            await handlers.leave_live(graph_id)
+            return Deleted(graph_id, rows, removed, until=until)
+        gone, graph = await _empty(handlers, graph_id, graph, progress)
+        rows += gone
+        if graph is None:
+            continue  # another copy has come further
+        removed += await logs.remove(graph_id)
+        await _elsewhere(handlers, graph_id, graph.columns)
+        await _insert_once(handlers, TOMBSTONES, tombstone_key(graph_id, until), {"graph": graph_id, "until": until})
+        try:
+            await handlers.records.tables.commit(
+                graph_id, [Replace(GRAPH, graph.etag, _tombstone(graph, until, handlers))]
+            )
+        except (Conflict, Unclear):
+            continue  # the row tells whether it was this very call
+        await handlers.leave_live(graph_id)
+        return Deleted(graph_id, rows, removed, until=until)
+    raise Conflict(f"graph {graph_id}: others kept writing while it was deleted; the same command goes on")
+
+
+def _tombstone(graph: Row, until: datetime, handlers: Handlers) -> Mapping[str, Value]:
+    columns = graph.columns
+    kept = {name: columns[name] for name in ("created", "was", "because") if name in columns}
+    return {
+        "schema": SCHEMA,
+        "state": str(GraphState.DELETED),
+        "deleted": handlers.clock.now(),
+        "until": until,
+        **kept,
+    }
+
+
+async def _empty(handlers: Handlers, graph_id: str, graph: Row, progress: Progress) -> tuple[int, Row | None]:
+    """Take every row away but the graph row; gives how many, and the graph row, None if others wrote it meanwhile."""
+    tables = handlers.records.tables
+    at_once = handlers.records.changes_max - 1
+    gone, row = 0, graph
+    total = _integer(graph.columns, "tasks")
+    for rows in _ORDER:
+        continuation: str | None = None
+        while True:
+            page = await tables.query(graph_id, rows, continuation=continuation)
+            found = [each for each in page.rows if each.key != GRAPH]
+            for start in range(0, len(found), at_once):
+                part = found[start : start + at_once]
+                removed = _integer(row.columns, "removed") + len(part)
+                changes: list[Change] = [Merge(GRAPH, row.etag, {"removed": removed})]
+                changes += [Delete(each.key, each.etag) for each in part]
+                try:
+                    etags = await tables.commit(graph_id, changes)
+                except (Conflict, Unclear):
+                    await handlers.back_off(1)
+                    return gone, None
+                if etags[0] is None:
+                    return gone, None  # written, without a word of its etag
+                row = Row(GRAPH, etags[0], {**row.columns, "removed": removed})
+                gone += len(part)
+                progress(removed, max(total, removed))
+            continuation = page.continuation
+            if continuation is None:
+                break
+    return gone, row
+
+
+async def _elsewhere(handlers: Handlers, graph_id: str, columns: Mapping[str, Value]) -> None:
+    """Take away what names the graph in other partitions, but for the index of live graphs."""
+    records = handlers.records
+    await Poison(records.tables, handlers.queues, handlers.clock, handlers.names, handlers.telemetry).forget(graph_id)
+    created = _time(columns, "created")
+    if created is not None:
+        await _remove_once(handlers, ALL, listing_key(graph_id, created))
+
+
+# --- what is over by time ----------------------------------------------------------------------------------------
+
+
+async def keep_house(handlers: Handlers, logs: StoredLogs, *, keep_days: float | None = None) -> Kept:
+    """Delete graphs that ended more than `keep_days` ago, and take away tombstones whose time is over.
+
+    A bounded number of each; the look at graphs goes on where the last one stopped. None keeps every graph.
+    """
+    kept = Kept()
+    await _end_tombstones(handlers, logs, kept)
+    if keep_days is not None:
+        await _end_graphs(handlers, logs, keep_days, kept)
+    return kept
+
+
+async def _end_tombstones(handlers: Handlers, logs: StoredLogs, kept: Kept) -> None:
+    tables, now = handlers.records.tables, handlers.clock.now()
+    over = Range("", f"{int(now.timestamp() * 1000):015d}")
+    page = await tables.query(TOMBSTONES, over, limit=limits.KEEP_GRAPHS_MAX)
+    for row in page.rows:
+        graph_id = str(row.columns.get("graph", ""))
+        try:
+            await _end_tombstone(handlers, logs, graph_id, now)
+            await _remove_once(handlers, TOMBSTONES, row.key)
+            kept.tombstones += 1
+        except Conflict as conflict:  # others are at it
+            kept.failed.append(f"{graph_id}: {conflict}")
+    kept.more = kept.more or page.continuation is not None
+
+
+async def _end_tombstone(handlers: Handlers, logs: StoredLogs, graph_id: str, now: datetime) -> None:
+    graph = await _graph_row(handlers, graph_id)
+    until = _time(graph.columns, "until") if graph is not None else None
+    if graph is None or graph.columns.get("state") != GraphState.DELETED or until is None or until > now:
+        return  # it was put back, or deleted again
+    row = await sweep_beside(handlers, logs, graph_id, graph)
+    await handlers.leave_live(graph_id)
+    try:
+        await handlers.records.tables.commit(graph_id, [Delete(GRAPH, row.etag)])
+    except Unclear as unclear:
+        if await _graph_row(handlers, graph_id) is not None:
+            raise Conflict("the commit was lost on its way") from unclear
+
+
+async def sweep_beside(handlers: Handlers, logs: StoredLogs, graph_id: str, graph: Row) -> Row:
+    """Take away what somebody who was late put beside a tombstone; gives the graph row as it is then.
+
+    Raises Conflict if others write it.
+    """
+    gone, row = await _empty(handlers, graph_id, graph, no_progress)
+    if row is None:
+        raise Conflict(f"graph {graph_id}: others look after its tombstone")
+    if gone:
+        log.info("graph %s: %d rows that came after it was deleted are gone", graph_id, gone)
+    await logs.remove(graph_id)
+    await _elsewhere(handlers, graph_id, graph.columns)
+    return row
+
+
+async def _end_graphs(handlers: Handlers, logs: StoredLogs, days: float, kept: Kept) -> None:
+    """Go through the list from the newest graph that may be old enough to the oldest, a part at a time.
+
+    What has been deleted is no longer in it: as a rule the part is all that there is, and nothing need be remembered.
+    """
+    tables = handlers.records.tables
+    before = handlers.clock.now() - timedelta(days=days)
+    (place,) = await tables.get(KEEPING, [_KEY_OF_PLACE])
+    start = max(str(place.columns.get("after", "")) if place is not None else "", listing_key("", before))
+    page = await tables.query(ALL, Range(start, select=("graph",)), limit=limits.KEEP_GRAPHS_MAX)
+    because = f"kept for {days:g} days"
+    for graph_id in await _ended_before(handlers, page.rows, before):
+        try:
+            await delete(handlers, logs, graph_id, because=because)
+            kept.deleted.append(graph_id)
+        except (NotFound, Refused):
+            continue  # others did, or it was rerun meanwhile
+        except Conflict as conflict:
+            kept.failed.append(f"{graph_id}: {conflict}")
+    after = f"{page.rows[-1].key}!" if page.rows and page.continuation is not None else ""
+    kept.more = kept.more or bool(after and kept.deleted)
+    if place is None and after:
+        await _insert_once(handlers, KEEPING, _KEY_OF_PLACE, {"after": after})
+    elif place is not None and place.columns.get("after") != after:
+        try:
+            await tables.commit(KEEPING, [Merge(place.key, place.etag, {"after": after})])
+        except (Conflict, Unclear):
+            return  # another copy has been here, and looks at the same
+
+
+async def _ended_before(handlers: Handlers, listed: Sequence[Row], before: datetime) -> list[str]:
+    """Which of these graphs ended before a time, the oldest first."""
+    found: list[str] = []
+    for each in listed:
+        graph_id = str(each.columns.get("graph", ""))
+        row = await _graph_row(handlers, graph_id) if graph_id else None
+        if row is not None and (end := ended_at(row.columns)) is not None and end < before:
+            found.append(graph_id)
+    return found[::-1]
+
+
+async def ended_before(
+    handlers: Handlers, before: datetime, states: Collection[str] = GRAPH_ENDED
+) -> AsyncGenerator[tuple[str, str, datetime]]:
+    """Graphs that have been in one of these states since before a time: id, state, since when. The newest first.
+
+    states: of GRAPH_ENDED, and blocked.
+    """
+    continuation: str | None = None
+    while True:
+        wanted = Range(listing_key("", before), select=("graph",))
+        page = await handlers.records.tables.query(ALL, wanted, continuation=continuation)
+        for each in page.rows:
+            graph_id = str(each.columns.get("graph", ""))
+            row = await _graph_row(handlers, graph_id) if graph_id else None
+            state = str(row.columns.get("state", "")) if row is not None else ""
+            if row is None or state not in states:
+                continue
+            end = _time(row.columns, "blocked") if state == GraphState.BLOCKED else ended_at(row.columns)
+            if end is not None and end < before:
+                yield graph_id, state, end
+        continuation = page.continuation
+        if continuation is None:
+            return
+
+
+def ended_at(columns: Mapping[str, Value]) -> datetime | None:
+    """When a graph ended, None while it has not."""
+    if columns.get("state") not in GRAPH_ENDED:
+        return None
+    found = [end for name in _ENDS if (end := _time(columns, name)) is not None]
+    if found:
+        return max(found)
+    created = _time(columns, "created")  # a submission that was given up says no more
+    return created + timedelta(seconds=limits.ABANDONED_SECONDS) if created is not None else None
+
+
+# --- rows --------------------------------------------------------------------------------------------------------
+
+
+async def _graph_row(handlers: Handlers, graph_id: str) -> Row | None:
+    (row,) = await handlers.records.tables.get(graph_id, [GRAPH])
+    return row
+
+
+async def _insert_once(handlers: Handlers, partition: str, key: str, columns: Mapping[str, Value]) -> None:
+    try:
+        await handlers.records.tables.commit(partition, [Insert(key, columns)])
+    except Conflict:
+        return  # it is there
+    except Unclear:
+        (row,) = await handlers.records.tables.get(partition, [key])
+        if row is None:
+            raise
+
+
+async def _remove_once(handlers: Handlers, partition: str, key: str) -> None:
+    (row,) = await handlers.records.tables.get(partition, [key])
+    if row is None:
+        return
+    try:
+        await handlers.records.tables.commit(partition, [Delete(key, row.etag)])
+    except (Conflict, Unclear) as error:
+        (row,) = await handlers.records.tables.get(partition, [key])
+        if row is not None:
+            raise Conflict(f"row {key} of {partition} could not be taken away") from error
+
+
+def _time(columns: Mapping[str, Value], name: str) -> datetime | None:
+    value = columns.get(name)
+    return value if isinstance(value, datetime) else None
+
+
+def _integer(columns: Mapping[str, Value], name: str) -> int:
+    value = columns.get(name, 0)
+    return value if isinstance(value, int) else 0
