@@ -32,6 +32,7 @@ from taskgraph.propagation import Cancelling, Dispatch, Effect, GraphEnded, Grap
 from taskgraph.storage.tables import Insert, Merge, Row, Value
 from taskgraph.transitions import (
     Abandon,
+    BeginDeletion,
     CannotRun,
     Claim,
     Completed,
@@ -103,6 +104,9 @@ GRAPHS: Final[Mapping[str, Columns]] = {
     "finished": {"started": PAST, "finished": PAST, "requiresLeft": "[]"},
     "cancelling": {"started": PAST, "reason": "x"},
     "cancelled": {"started": PAST, "reason": "x"},
+    "deleting": {"was": "finished", "deleting": PAST, "until": LATER, "requiresLeft": "[]"},
+    "deleted": {"was": "finished", "deleted": PAST, "until": LATER, "requiresLeft": "[]"},
+    "restoring": {"was": "finished", "restoring": PAST, "requiresLeft": "[]"},
 }
 """State of a graph -> the columns that go with it."""
 
@@ -345,6 +349,10 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     "Abandon": (
         Case("it was begun before that time", Abandon(NOW - timedelta(days=1)), ("graph",)),
         Case("it was begun later", Abandon(NOW - timedelta(days=3)), ("graph",)),
+    ),
+    "BeginDeletion": (
+        Case("somebody asks for it, or it is too old", BeginDeletion(LATER), ("graph",)),
+        Case("… with force", BeginDeletion(LATER, forced=True), ("graph",)),
     ),
     "CancelGraph": (
         Case("somebody asks for it", CancelGraph("y"), ("graph", "request"), Scene(request="accepted")),
