@@ -82,7 +82,7 @@ def test_what_is_resolved_for_good_stays_so(name: str) -> None:
 @pytest.mark.parametrize("name", ITEMS)
 def test_what_has_ended_stays_so(name: str) -> None:
     for (when, state), (_, changes, _, _) in table_of(name, "graph").items():
-        if state in ("finished", "cancelled"):
+        if state in ("finished", "cancelled") and name != "BeginDeletion":  # which is no way back
             assert f"**{state} →" not in changes, f"{name}, {when}"
 
 
