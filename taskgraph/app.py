@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from taskgraph import limits, telemetry_setup
+from taskgraph import __version__, limits, telemetry_setup
 from taskgraph.bell import Bell
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.consumer import Consumer
@@ -19,9 +19,11 @@ from taskgraph.executors import Executors
 from taskgraph.grants import Grants, Sign
 from taskgraph.handlers import Handlers, QueueNames
 from taskgraph.liveness import WorkerLocks
+from taskgraph.placement import Offer
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import Records
+from taskgraph.registry import Card, Membership
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Queues
@@ -72,10 +74,11 @@ class App:
         *,
         name: str = "",
         targets: Sequence[str] = ("default",),
+        offer: Offer | None = None,
         slots: int = 1,
         lease_seconds: float = limits.LEASE_SECONDS,
     ) -> Worker:
-        """A worker over some targets."""
+        """A worker over some targets. offer: what it brings beside its executors."""
         return Worker(
             self.handlers,
             self.poison,
@@ -84,11 +87,27 @@ class App:
             self.wakeup,
             name=name or worker_name(self.clock),
             targets=targets,
+            offer=offer,
             slots=slots,
             lease_seconds=lease_seconds,
             idle_seconds_max=idle_seconds_max(lease_seconds),
             store_url=store_url(self.settings),
         )
+
+    def membership(self, worker: Worker) -> Membership:
+        """The worker's row in the registry."""
+        offer = worker.offer_made
+        card = Card(
+            targets=worker.targets,
+            labels=sorted(offer.labels),
+            executors=sorted(worker.executors),
+            host=offer.host or host_name(),
+            slots=worker.slots,
+            version=__version__,
+            pid=os.getpid(),
+            every_seconds=min(limits.WORKER_SEEN_SECONDS, worker.lease_seconds / 2),
+        )
+        return Membership(self.tables, self.clock, worker, card)
 
 
 def idle_seconds_max(lease_seconds: float) -> float:
@@ -103,8 +122,12 @@ def idle_seconds_max(lease_seconds: float) -> float:
 
 def worker_name(clock: Clock) -> str:
     """A name that no other worker has: host, process, and a few random characters."""
-    host = "".join(c if c.isalnum() or c in "-_." else "-" for c in socket.gethostname())[:60]
-    return f"{host}-{os.getpid()}-{clock.new_id()[:6]}"
+    return f"{host_name()}-{os.getpid()}-{clock.new_id()[:6]}"
+
+
+def host_name() -> str:
+    """The name of this machine."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in socket.gethostname())[:60]
 
 
 def store_url(settings: StoreSettings) -> str:

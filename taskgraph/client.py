@@ -21,12 +21,13 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from taskgraph import limits, retention, service, submission
 from taskgraph.app import App, open_app
 from taskgraph.clock import Clock, SystemClock
-from taskgraph.documents import DEFAULT_TARGET, NOTHING_GIVEN, Given, Kind, document_from_object, read_document
+from taskgraph.documents import NOTHING_GIVEN, Given, Kind, document_from_object, read_document
 from taskgraph.errors import InvalidGraph, InvalidInput, NotFound, Refused
 from taskgraph.executors import built_in
 from taskgraph.messages import Rerun
 from taskgraph.model import GRAPH_ENDED, GraphDocument, GraphState, TaskState, is_graph_id, row_key
 from taskgraph.params import names_in
+from taskgraph.placement import target_of
 from taskgraph.planning import Plan, plan, to_mermaid
 from taskgraph.queries import Event, GraphListed, GraphStatus, Reason, TaskDetail, TaskStatus, check_graph_id
 from taskgraph.retention import Deleted
@@ -57,7 +58,8 @@ class Task:
     requires: tasks, or labels of tasks, that must complete before this one. reruns: how often it may run again because
     it failed itself. command, env, cwd, timeout (seconds): of the executor `command`. call, arguments: of the executor
     `python`. payload: anything else that the executor reads; executor: its name, where the payload does not tell it
-    ("sleep", "noop", one of your own). target: the queue of workers that it goes to. deadline: aware, or RFC 3339 text;
+    ("sleep", "noop", one of your own). target: the queue of workers that it goes to. host: the one host that may run
+    it, instead. worker_labels: what a worker must have (`--label`). deadline: aware, or RFC 3339 text;
     it is kept and shown, and nothing acts on it yet. definition: a task definition as it stands in a document; the
     other arguments are added to it.
 
@@ -82,6 +84,8 @@ class Task:
         payload: Mapping[str, Any] | None = None,
         executor: str | None = None,
         target: str | None = None,
+        host: str | None = None,
+        worker_labels: Iterable[str] | None = None,
         deadline: datetime | str | None = None,
         routing: str | None = None,
         metadata: Mapping[str, str] | None = None,
@@ -108,6 +112,8 @@ class Task:
         beside: dict[str, Any] = {
             "executor": executor,
             "target": target,
+            "host": host,
+            "workerLabels": None if worker_labels is None else list(worker_labels),
             "deadline": deadline,
             "routing": routing,
             "metadata": None if metadata is None else dict(metadata),
@@ -233,6 +239,8 @@ class Graph:
         payload: Mapping[str, Any] | None = None,
         executor: str | None = None,
         target: str | None = None,
+        host: str | None = None,
+        worker_labels: Iterable[str] | None = None,
         deadline: datetime | str | None = None,
         routing: str | None = None,
         metadata: Mapping[str, str] | None = None,
@@ -252,6 +260,8 @@ class Graph:
             payload=payload,
             executor=executor,
             target=target,
+            host=host,
+            worker_labels=worker_labels,
             deadline=deadline,
             routing=routing,
             metadata=metadata,
@@ -623,7 +633,7 @@ class Client:
         document = _document(graph, given=Given(params or {}))
         submitted = await self.submit(document, graph_id)
         if targets is None:
-            targets = sorted({str(node.task.get("target", DEFAULT_TARGET)) for node in document.tasks.values()})
+            targets = sorted({target_of(node.task) for node in document.tasks.values()})
         worker = app.worker(built_in(app.clock, callables=callables), targets=targets, slots=slots)
         stop = asyncio.Event()
         late = False

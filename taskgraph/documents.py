@@ -38,6 +38,7 @@ from taskgraph.form import (
 )
 from taskgraph.jsontext import Path, canonical_json, pointer, show, utf16_units
 from taskgraph.model import FailurePolicy, GraphDocument, GroupNode, TaskNode, When
+from taskgraph.placement import DEFAULT_TARGET
 
 __all__ = [
     "BUILT_IN_EXECUTORS",
@@ -62,7 +63,6 @@ __all__ = [
 
 Kind = Literal["graph", "extension"]
 
-DEFAULT_TARGET: Final = "default"
 BUILT_IN_EXECUTORS: Final = frozenset({"command", "noop", "python", "sleep"})
 _STAND_IN: Final = "x" * 22  # as long as a taskId
 _CYCLE_LABELS_SHOWN: Final = 12

@@ -15,12 +15,13 @@ from taskgraph import limits, schemas
 from taskgraph.findings import Report
 from taskgraph.jsontext import Path, show
 from taskgraph.model import When
+from taskgraph.placement import is_host, is_worker_label
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 GRAPH_KEYS: Final = ("routing", "tasks", "groups", "metadata", "tags", "failurePolicy", "params")
-TASK_KEYS: Final = ("routing", "deadline", "payload", "executor", "target", "metadata")
+TASK_KEYS: Final = ("routing", "deadline", "payload", "executor", "target", "host", "workerLabels", "metadata")
 COMMAND_KEYS: Final = ("command", "env", "cwd", "timeout")
 SUBS: Final = "$subs"
 SUBS_PREFIX: Final = "taskId:"
@@ -152,6 +153,10 @@ def _task_is_plain(task: dict[str, Any]) -> bool:
         target = task["target"]
         if not (_TARGET.fullmatch(target) if type(target) is str else _is_param(target)):
             return False
+    if "host" in task and ("target" in task or not (is_host(task["host"]) or _is_param(task["host"]))):
+        return False
+    if "workerLabels" in task and not _are_worker_labels(task["workerLabels"]):
+        return False
     if "metadata" in task and not _metadata_is_plain(task["metadata"]):
         return False
     payload = task.get("payload")
@@ -170,6 +175,15 @@ def _task_is_plain(task: dict[str, Any]) -> bool:
         seconds = payload.get("seconds") if payload is not None else None
         return _is_param(seconds) if not _is_number(seconds) else bool(seconds >= 0)
     return True
+
+
+def _are_worker_labels(labels: Any) -> bool:
+    if type(labels) is not list:
+        return _is_param(labels)
+    if len(labels) > limits.WORKER_LABELS_MAX:
+        return False
+    words = [label for label in labels if not _is_param(label)]
+    return all(map(is_worker_label, words)) and all(label not in labels[:n] for n, label in enumerate(labels))
 
 
 def _metadata_is_plain(metadata: Any) -> bool:
@@ -335,6 +349,13 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
                 f"{name} is {show(value)}, which is no RFC 3339 date-time.",
                 'Write it like "2030-01-31T12:00:00Z".',
             )
+        case "maxItems":
+            report.add(
+                path,
+                "too-many",
+                f"{name} has {len(value):,} items; {bound:,} are allowed.",
+                f"Leave {len(value) - bound:,} of them out.",
+            )
         case "pattern":
             report.add(path, "bad-form", f"{name} is {show(value)}, which has the wrong form.", _form(path, bound))
         case "enum":
@@ -347,7 +368,16 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
                 "Use one of these words.",
             )
         case "uniqueItems":
-            pass  # _check_requires names the label and its place
+            if path[-1:] == ("workerLabels",):
+                report.add(path, "duplicate", f"{name} names a label twice.", "Name each once.")
+            # of requires, _check_requires names the label and its place
+        case _ if error.schema is False:  # `target` beside `host`: it may not be there
+            report.add(
+                path,
+                "host-and-target",
+                "A task for one host goes to the queue of that host, and to no other target.",
+                "Leave `target` out, or `host`.",
+            )
         case _:  # a keyword that the schema has and this function does not know: say it in the validator's words
             report.add(path, "schema", f"{name}: {error.message[:300]}.", "See schemas/task-graph.json.")
 
@@ -358,6 +388,12 @@ def _form(path: Path, pattern: str) -> str:
             return "A target has 1 to 40 lower-case letters and digits, and single hyphens between them."
         case ("executor",):
             return "An executor is a lower-case letter followed by lower-case letters, digits and hyphens, 40 at most."
+        case ("host",):
+            return "A host begins with a letter or digit; letters, digits and . _ - may follow, 63 characters at most."
+        case _ if "workerLabels" in path:
+            return (
+                "A worker's label begins with a letter or digit; . _ : / = + - may follow too, 63 characters at most."
+            )
         case _ if "requires" in path or path[:1] == ("groups",):
             return "A label has no control characters."
         case _ if "payload" in path:

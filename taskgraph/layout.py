@@ -18,7 +18,7 @@ from typing import Final
 
 from taskgraph import grouping, limits
 from taskgraph.digraph import is_acyclic
-from taskgraph.documents import DEFAULT_TARGET, canonical_json, node_digest, substitute
+from taskgraph.documents import canonical_json, node_digest, substitute
 from taskgraph.grouping import DONE, Wiring, is_end, name_of, wire
 from taskgraph.model import (
     GRAPH,
@@ -35,6 +35,7 @@ from taskgraph.model import (
     row_key,
     task_id_of,
 )
+from taskgraph.placement import target_of
 from taskgraph.storage.checks import YEAR_MIN
 from taskgraph.storage.tables import Insert, Value
 
@@ -360,7 +361,7 @@ def lay_out(
             node = nodes[label]
             requires = edges.requires.get(own, ())
             if not requires:
-                roots.append((own, _target(node)))
+                roots.append((own, target_of(node.task)))
             digest = node_digest(node)
             rows.extend(
                 _task_rows(
@@ -442,7 +443,7 @@ class GraphLayout:
         self.count = len(nodes) + len(self._edges.relays) + (self._edges.top is not None) + len(self._group_rows)
         self._labels = sorted(nodes, key=self.mapping.__getitem__)
         self.roots = tuple(
-            [(self.mapping[label], _target(nodes[label])) for label in self._labels if not wired.requires[label]]
+            [(self.mapping[label], target_of(nodes[label].task)) for label in self._labels if not wired.requires[label]]
         )
 
     def told(self, task_id: str) -> Sequence[str]:
@@ -599,10 +600,6 @@ def fork_row(reference: str, task_id: str, told: Sequence[str], *, resolved: boo
     )
 
 
-def _target(node: TaskNode) -> str:
-    return str(node.task.get("target", DEFAULT_TARGET))
-
-
 def _task_rows(
     node: TaskNode,
     own: str,
@@ -632,7 +629,7 @@ def _task_rows(
         "requires": requires_text,
         "requiresLeft": requires_text,
         "dependents": ids_text(dependents),
-        "target": _target(node),
+        "target": target_of(node.task),
         "digest": digest,
         "created": now,
     }

@@ -25,6 +25,9 @@ DELAY_SECONDS_MAX: Final = 7 * 24 * 3600
 # --- names -----------------------------------------------------------------------------------------------------
 GRAPH_ID_PATTERN: Final = r"^[A-Za-z0-9_-]{1,64}$"
 TARGET_PATTERN: Final = r"^[a-z0-9](?:-?[a-z0-9]){0,39}$"  # the queue name taskgraph-work-<target> must be legal
+HOST_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"  # one label of a domain name has 63, and few hosts more
+WORKER_LABEL_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,62}$"
+WORKER_LABELS_MAX: Final = 16  # of a worker, and that a task may ask for
 LABEL_CHARS_MAX: Final = 255
 ROUTING_CHARS_MAX: Final = 10
 
@@ -53,6 +56,10 @@ POISON_FAILURES_MAX: Final = 5  # recorded failures of handling one message
 POISON_DELIVERIES_MAX: Final = 100  # deliveries that ended with neither an answer nor a recorded failure
 REDISPATCH_SECONDS: Final = 60.0  # a task pending and unclaimed for so long is sent again
 SWEEP_SECONDS: Final = 30.0
+WORKER_SEEN_SECONDS: Final = 30.0  # between two words of a worker in the registry; one row written for each
+WORKER_GONE_WORDS: Final = 3  # so many words that a worker owes: it is shown as gone
+WORKER_GONE_SLACK_SECONDS: Final = 10.0  # beyond these, for clocks that differ
+WORKER_FORGOTTEN_SECONDS: Final = 3600.0  # the row of a worker that is gone is kept for so long, for people
 ABANDONED_SECONDS: Final = 24 * 3600.0  # a submission that has not started for so long never will
 RUNS_KEPT_MAX: Final = 20  # earlier runs listed on a task row; the event rows hold all
 BUNDLE_TASKS_MAX: Final = 32  # tasks in one work or result message

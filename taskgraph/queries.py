@@ -36,7 +36,9 @@ from taskgraph.model import (
     task_id_of,
     typed,
 )
+from taskgraph.placement import worker_options
 from taskgraph.records import ALL, Records
+from taskgraph.registry import Crew, workers
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, Value, prefix
@@ -511,15 +513,19 @@ class Queries:
         if causes > WHY_CAUSES_MAX:  # what failed holds up the graph, what is ready or runs may be gone in a moment
             stuck.sort(key=lambda one: one[2].columns.get("state") not in _FAILED)
         held: dict[str, int] = {}
+        waiting_for_workers = any(row.columns.get("state") == TaskState.PENDING for _, _, row in stuck)
+        crew = Crew(await workers(self._tables, self._clock.now()) if waiting_for_workers else ())
         state = str(graph.columns.get("state", ""))
         made = [
-            (depth, number, await self._cause(row, depth, state, graph_id, held))
+            (depth, number, await self._cause(row, depth, state, graph_id, held, crew))
             for depth, number, row in stuck[:WHY_CAUSES_MAX]
         ]
         ordered = sorted([*waiting, *made], key=lambda one: one[:2])
         return Explanation([reason for _, _, reason in ordered], causes, waits)
 
-    async def _cause(self, row: Row, depth: int, graph_state: str, graph_id: str, queued: dict[str, int]) -> Reason:
+    async def _cause(
+        self, row: Row, depth: int, graph_state: str, graph_id: str, queued: dict[str, int], crew: Crew
+    ) -> Reason:
         """A first cause in words. queued: queue -> about how many messages it holds, where that has been asked."""
         status = _task_status(row)
         remedy = ""
@@ -533,13 +539,18 @@ class Queries:
                 held = queued[queue]
                 text = f"is ready since {_clock_text(status.pending_since)}; no worker has claimed it"
                 text += f" (queue {queue} holds about {held} message{'s' if held != 1 else ''})"
-                remedy = f"start a worker: taskgraph worker --target {status.target}"
+                definition = _object(row.columns, "task")
+                text += f"; {crew.about(status.target, definition)}"
+                remedy = f"start a worker: taskgraph worker {worker_options(status.target, definition)}"
                 if graph_state == GraphState.SUBMITTING:
                     text = "is ready, and its graph is still being submitted"
                     remedy = "submit the same file under the same id again"
                 elif status.refusal:
                     text += f"; a worker gave it back: {status.refusal}"
-                    remedy = "start a worker that has what it takes"
+                    if not crew.able(status.target, definition):
+                        remedy = f"start a worker that has what it takes, such as: {remedy.partition(': ')[2]}"
+                    else:
+                        remedy = "a worker that has what it takes will get it with the next offer, within a minute"
             case TaskState.RUNNING:
                 text = f"runs on {status.worker} since {_clock_text(status.started)}"
                 if status.lease_until is not None and status.lease_until < self._clock.now():

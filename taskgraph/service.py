@@ -35,6 +35,7 @@ _LOOK_SECONDS_MIN: Final = 0.05
 _LOOK_SECONDS_MAX: Final = 1.0
 _REST_SECONDS: Final = 10.0
 _MORE_SECONDS: Final = 1.0
+_SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers
 
 Watcher = Callable[[GraphState], Awaitable[None]]
 """Told the state of the graph now and then, while it runs."""
@@ -136,6 +137,7 @@ async def serve(
     with _held(app, workers):
         house = keep_house_forever(app, stop, keep_days=keep_days)
         loops = [consumer.run(stop), sweep_forever(app, stop), house, *(worker.run(stop) for worker in workers)]
+        loops = [consumer.run(stop), sweep_forever(app, stop), *(_listed(app, worker, stop) for worker in workers)]
         async with running(*loops, stop=stop):
             await stop.wait()
 
@@ -148,9 +150,26 @@ def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
 
 
 async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
-    """Work until told to stop."""
+    """Work until told to stop, or to drain and end."""
     with _held(app, [worker]):
-        await worker.run(stop)
+        await _listed(app, worker, stop)
+
+
+async def _listed(app: App, worker: Worker, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
+    """Work until told to stop, with a row in the registry meanwhile; whoever writes there may end this worker alone."""
+    own = asyncio.Event()
+    membership = app.membership(worker)
+    keeping = asyncio.create_task(membership.keep(own, after_seconds=after_seconds))
+    stopped = asyncio.create_task(stop.wait())
+    stopped.add_done_callback(lambda _: own.set())
+    try:
+        await worker.run(own)
+    finally:
+        own.set()
+        stopped.cancel()
+        await asyncio.wait((keeping, stopped))
+        await membership.leave()
+    keeping.result()
 
 
 async def run_graph(
@@ -175,7 +194,8 @@ async def run_graph(
         if not fresh:
             await sweep_graph(app.handlers, graph_id, Swept(), at_once=True)
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
-        loops = [consumer.run(stop), sweep_forever(app, stop), *(worker.run(stop) for worker in workers)]
+        listed = [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
+        loops = [consumer.run(stop), sweep_forever(app, stop), *listed]
         async with running(*loops, stop=stop):
             return await _until_ended(app, graph_id, consumer, stop, watcher)
 

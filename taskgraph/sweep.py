@@ -16,8 +16,12 @@ from taskgraph.handlers import Handlers
 from taskgraph.messages import AddTasks
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState, reference_of
 from taskgraph.records import LIVE
+<<<<<<< HEAD
 from taskgraph.retention import delete, finish_deletion, sweep_beside
 from taskgraph.storage.logs import StoredLogs
+=======
+from taskgraph.registry import clean
+>>>>>>> 17b6b57 (List workers, have them drain, and send tasks to one host or to workers with labels)
 from taskgraph.storage.tables import Delete, Range, Row, query_all
 from taskgraph.telemetry import TRACEPARENT_COLUMN
 from taskgraph.transitions import Abandon, Fire, Item, LeaseLost, Skip
@@ -28,6 +32,7 @@ ORPHAN_SECONDS: Final = 3600.0
 QUEUE_FULL: Final = 1000
 """A work queue with so many messages is not reminded of ever more, unless a task has waited very long."""
 
+_CLEAN_SECONDS: Final = 600.0  # the registry is looked at about once in so long, by the time of day: nothing is kept
 _PATIENCE: Final = 10  # times limits.REDISPATCH_SECONDS, after which even a full queue is reminded
 _ITEMS_MAX: Final = 500  # items handed to one transition call; keeps its working set small
 
@@ -45,7 +50,11 @@ class Swept:
     index_mended: int = 0
     abandoned: int = 0
     cancelled: int = 0
+<<<<<<< HEAD
     deleted: int = 0
+=======
+    workers_forgotten: int = 0
+>>>>>>> 17b6b57 (List workers, have them drain, and send tasks to one host or to workers with labels)
     failed: list[str] = field(default_factory=list)  # what could not be repaired, with the graph and the reason
 
     @property
@@ -74,6 +83,8 @@ async def sweep(
             await sweep_graph(handlers, row.key, swept, live=row, period_seconds=period_seconds, logs=logs)
         except Conflict as conflict:  # busy with others, who get it done
             swept.failed.append(f"{row.key}: {conflict}")
+    if handlers.clock.now().timestamp() % _CLEAN_SECONDS < period_seconds * 1.5:
+        swept.workers_forgotten += await clean(handlers.records.tables, handlers.clock.now())
     if handlers.telemetry.enabled:
         handlers.telemetry.swept(handlers.clock.monotonic() - began, _repairs(swept))
     return swept
@@ -90,7 +101,11 @@ def _repairs(swept: Swept) -> dict[str, int]:
         "index-mended": swept.index_mended,
         "abandoned": swept.abandoned,
         "cancelled": swept.cancelled,
+<<<<<<< HEAD
         "deleted": swept.deleted,
+=======
+        "workers-forgotten": swept.workers_forgotten,
+>>>>>>> 17b6b57 (List workers, have them drain, and send tasks to one host or to workers with labels)
         "failed": len(swept.failed),
     }
 

@@ -58,8 +58,10 @@ from taskgraph.messages import (
     to_text,
 )
 from taskgraph.model import TaskState, ids_text, row_key
+from taskgraph.placement import Offer, target_of
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
 from taskgraph.propagation import Started, Take
+from taskgraph.registry import RUNNING_SHOWN_MAX, Presence
 from taskgraph.rows import NewerSchema
 from taskgraph.runlog import LogWriter
 from taskgraph.storage.logs import Logs
@@ -122,6 +124,7 @@ class Worker:
         *,
         name: str,
         targets: Sequence[str] = ("default",),
+        offer: Offer | None = None,
         slots: int = 1,
         lease_seconds: float = limits.LEASE_SECONDS,
         idle_seconds_max: float = 1.0,
@@ -133,16 +136,17 @@ class Worker:
         self.logs = logs
         self.name = name
         self.targets = tuple(targets)
+        self.offer_made = offer or Offer()
+        self.slots = slots
+        self.lease_seconds = lease_seconds
         self.counters = WorkerCounters()
         self._wakeup = wakeup
         self._clock: Clock = handlers.clock
-        self._slots = slots
-        self._lease_seconds = lease_seconds
         self._idle_seconds_max = idle_seconds_max
         self._store_url = store_url
         self._desk: Desk | None = None
         self._turn = 0
-        self._stopping = False
+        self._stopping = self._draining = self._cut_short = False
         self._freed = asyncio.Event()
         self._reserved = 0  # places for what is being received, or claimed
         self._waiting: deque[Claimed] = deque()  # claimed, and not begun
@@ -218,7 +222,7 @@ class Worker:
             if room <= 0:
                 break
             count = min(limits.RECEIVE_MAX, max(1, int(room / self._per_message)))
-            deliveries = await self.handlers.queues.receive(queue, count=count, lease_seconds=self._lease_seconds)
+            deliveries = await self.handlers.queues.receive(queue, count=count, lease_seconds=self.lease_seconds)
             if deliveries:
                 found = True
                 more = more or len(deliveries) == count
@@ -235,9 +239,9 @@ class Worker:
 
     def _capacity(self) -> int:
         """How many more tasks may be claimed now."""
-        if self._stopping:
+        if self._stopping or self._draining:
             return 0
-        return self._slots - len(self._running) - len(self._waiting) - self._reserved + self._ahead()
+        return self.slots - len(self._running) - len(self._waiting) - self._reserved + self._ahead()
 
     def _room(self) -> int:
         """How many tasks may be asked for: those in stock come first."""
@@ -250,8 +254,8 @@ class Worker:
         seconds = self._seconds
         if self._running:  # one that takes longer than those before it tells more than they do
             seconds = max(seconds, self._clock.monotonic() - min(one.began for one in self._running.values()))
-        most = _AHEAD_INSTANT if seconds < _INSTANT_SECONDS else self._slots * _AHEAD_PER_SLOT
-        return min(most, int(_AHEAD_SECONDS * self._slots / max(seconds, 1e-6)))
+        most = _AHEAD_INSTANT if seconds < _INSTANT_SECONDS else self.slots * _AHEAD_PER_SLOT
+        return min(most, int(_AHEAD_SECONDS * self.slots / max(seconds, 1e-6)))
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(self._mind(work))
@@ -406,7 +410,7 @@ class Worker:
         able: list[Ready] = []
         unable: list[tuple[str, int, str]] = []
         for one in found:
-            reason = self.executors.why_not(read_definition(message.graph, one.task_id, one.definition))
+            reason = self._why_not(read_definition(message.graph, one.task_id, one.definition))
             if reason is None:
                 able.append(one)
             else:
@@ -426,9 +430,13 @@ class Worker:
     def _fits_now(self, definition: str) -> bool:
         """Whether this worker can run a task of this definition."""
         try:
-            return self.executors.why_not(read_definition("", "", definition)) is None
+            return self._why_not(read_definition("", "", definition)) is None
         except IntegrityError:
             return False  # left to a message, whose reader says what is wrong
+
+    def _why_not(self, definition: Mapping[str, Any]) -> str | None:
+        """Why this worker cannot run a task, None if it can: for want of a label, a host, or an executor."""
+        return self.offer_made.why_not(definition) or self.executors.why_not(definition)
 
     async def _give_back(self, message: RunTasks, tasks: Sequence[tuple[str, int, str]]) -> None:
         """Put tasks back that this worker cannot run, after a pause, and say so (on the row too, for `why`)."""
@@ -497,7 +505,7 @@ class Worker:
         return self.executors.choose(read_definition("", one.task_id, one.definition)).instant
 
     def _claim_of(self, one: Ready) -> Claim:
-        lease_until = self._clock.now() + timedelta(seconds=self._lease_seconds)
+        lease_until = self._clock.now() + timedelta(seconds=self.lease_seconds)
         if one.claim is None:
             one.claim = Claim(one.task_id, one.run, self._clock.new_id(), self.name, lease_until)
         else:  # tried before: should that have come through after all, it is still ours
@@ -565,7 +573,7 @@ class Worker:
                 now = self._clock.monotonic()
                 for graph_id, stock in list(self._stock.items()):
                     patience = _STOCK_SECONDS
-                    if self._seconds is not None and self._stocked * self._seconds < 2 * _STOCK_SECONDS * self._slots:
+                    if self._seconds is not None and self._stocked * self._seconds < 2 * _STOCK_SECONDS * self.slots:
                         patience = _STOCK_SECONDS_MAX  # it is quick, and only claiming takes its time
                     old = sum(now - one.since >= patience for one in stock)
                     await self._tell_others(graph_id, self._pop_stock(graph_id, old))
@@ -642,7 +650,7 @@ class Worker:
             if one.executor.instant:
                 self._waiting.popleft()
                 self._run_at_once(one)
-            elif len(self._running) < self._slots:
+            elif len(self._running) < self.slots:
                 self._waiting.popleft()
                 self._start(one)
             else:
@@ -727,7 +735,7 @@ class Worker:
                 work.task_id,
                 work.run,
                 label=work.label,
-                target=str(work.definition.get("target", "default")),
+                target=target_of(work.definition),
                 executor=one.executor.name,
                 cause=one.cause,
             )
@@ -818,7 +826,7 @@ class Worker:
                 reason = f"the executor broke: {type(error).__name__}: {error}"
                 one.outcome = Outcome(failed=True, exception=True, reason=reason[: limits.REASON_CHARS_MAX])
             if one.outcome is None:
-                reason = f"worker {self.name} was stopped"
+                reason = f"worker {self.name} was {'stopped' if self._stopping else 'drained'}"
                 hand_back.append(HandBack(work.task_id, work.run, work.claim, reason))
                 continue
             result = await self._result(one, one.outcome)
@@ -1065,7 +1073,7 @@ class Worker:
             return None
         while len(self._ids) < room:
             self._ids.append(self._clock.new_id())
-        lease_until = self._clock.now() + timedelta(seconds=self._lease_seconds)
+        lease_until = self._clock.now() + timedelta(seconds=self.lease_seconds)
         return Take(self.name, lease_until, frozenset(self.targets), self._ids[:room], self._fits)
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
@@ -1085,7 +1093,7 @@ class Worker:
         self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
     ) -> Sequence[tuple[str, int]]:
         """See Taker."""
-        if self._stopping or target not in self.targets or not self._direct(graph_id):
+        if self._stopping or self._draining or target not in self.targets or not self._direct(graph_id):
             return tasks
         now = self._clock.monotonic()
         kept: list[Ready] = []
@@ -1107,7 +1115,7 @@ class Worker:
     async def _beat(self) -> None:
         """Renew leases at a third of their time, until cancelled."""
         while True:
-            await self._clock.sleep(self._lease_seconds / 3)
+            await self._clock.sleep(self.lease_seconds / 3)
             try:
                 await self._renew()
             except TaskgraphError as error:
@@ -1119,7 +1127,7 @@ class Worker:
         now = self._clock.monotonic()
         held: dict[str, dict[str, Claimed]] = {}
         for one in (*self._running.values(), *self._waiting):
-            if now - one.since >= self._lease_seconds / 6:
+            if now - one.since >= self.lease_seconds / 6:
                 held.setdefault(one.work.graph_id, {})[one.work.claim] = one
         for graph_id, by_claim in held.items():
             try:
@@ -1128,12 +1136,12 @@ class Worker:
                 log.warning("graph %s: leases could not be renewed: %s", graph_id, error)
         for message in list(self._held):
             try:
-                message.delivery = await self.handlers.queues.renew(message.delivery, lease_seconds=self._lease_seconds)
+                message.delivery = await self.handlers.queues.renew(message.delivery, lease_seconds=self.lease_seconds)
             except StaleDelivery:
                 log.info("work message %s was taken over; the lease on the rows holds", message.delivery.id)
 
     async def _renew_rows(self, graph_id: str, by_claim: Mapping[str, Claimed]) -> None:
-        lease_until = self._clock.now() + timedelta(seconds=self._lease_seconds)
+        lease_until = self._clock.now() + timedelta(seconds=self.lease_seconds)
         items: list[Item] = [
             Renew(one.work.task_id, one.work.run, claim, lease_until) for claim, one in by_claim.items()
         ]
@@ -1171,14 +1179,7 @@ class Worker:
             await asyncio.wait(self._running)
         # What was on its way when the stop came may still bring claims: round and round, until nothing is in hand.
         while True:
-            by_graph: dict[str, list[Claimed]] = {}
-            for one in self._waiting:
-                by_graph.setdefault(one.work.graph_id, []).append(one)
-            self._waiting.clear()
-            for graph_id, ones in by_graph.items():
-                await self._hand_back(graph_id, ones, f"worker {self.name} was stopped")
-            for graph_id in list(self._stock):
-                await self._tell_others(graph_id, self._pop_stock(graph_id, self._stocked))
+            await self._put_down("stopped")
             at_work: set[asyncio.Task[None]] = set(self._tasks)
             if self._desk is not None:
                 open_graphs = [graph_id for graph_id, items in self._in_commit.items() if items]
@@ -1187,6 +1188,45 @@ class Worker:
                 await asyncio.wait(at_work)
             elif not self._waiting and not self._stock:
                 return
+
+    async def _put_down(self, why: str) -> None:
+        """Give back what has been claimed and not begun, and tell others of what is in stock."""
+        by_graph: dict[str, list[Claimed]] = {}
+        for one in self._waiting:
+            by_graph.setdefault(one.work.graph_id, []).append(one)
+        self._waiting.clear()
+        for graph_id, ones in by_graph.items():
+            await self._hand_back(graph_id, ones, f"worker {self.name} was {why}")
+        for graph_id in list(self._stock):
+            await self._tell_others(graph_id, self._pop_stock(graph_id, self._stocked))
+
+    # --- as the registry sees it (see registry.Member)
+
+    def presence(self) -> Presence:
+        """See Member."""
+        oldest = sorted(self._running.values(), key=lambda one: one.began)[:RUNNING_SHOWN_MAX]
+        return Presence(len(self._running), [(one.work.graph_id, one.work.label) for one in oldest])
+
+    def drain(self, *, now: bool) -> None:
+        """See Member."""
+        if not self._draining:
+            self._draining = True
+            self._background(self._put_down("drained"))
+        if now and not self._cut_short:
+            self._cut_short = True
+            for running in list(self._running):
+                running.cancel()
+
+    def undrain(self) -> None:
+        """See Member."""
+        self._draining = self._cut_short = False
+        self._freed.set()
+
+    @property
+    def at_rest(self) -> bool:
+        """See Member."""
+        in_hand = (self._running, self._waiting, self._stock, self._outbox, self._results, self._reporters, self._tasks)
+        return not (self._reserved or any(in_hand) or any(self._in_commit.values()))
 
 
 def _misplaced(message: Message) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from taskgraph import __version__
-from taskgraph.cli import doctor, documents, failures, functions, grant, inspecting, retaining, running
+from taskgraph.cli import doctor, documents, failures, functions, grant, inspecting, retaining, running, schedules
 from taskgraph.cli.common import Root, Session, StoreOption, VerboseOption, set_up_logging
 
 __all__ = ["app", "main"]
@@ -51,9 +51,12 @@ def root(
 
 def _add(group: typer.Typer, name: str, command: Callable[..., None], epilog: str, panel: str | None = None) -> None:
     """Add a command. Its docstring is its help: paragraphs, whose line breaks are ours and not the terminal's."""
+    group.command(name, help=_help(command), epilog=epilog, rich_help_panel=panel)(command)
+
+
+def _help(command: Callable[..., None]) -> str:
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
-    text = "\n\n".join(" ".join(each.split()) for each in paragraphs)
-    group.command(name, help=text, epilog=epilog, rich_help_panel=panel)(command)
+    return "\n\n".join(" ".join(each.split()) for each in paragraphs)
 
 
 _RUN, _LOOK, _KEEP, _FILES, _SERVE = "Run", "Look", "Keep", "Files", "Serve"
@@ -83,6 +86,12 @@ _add(app, "import", documents.import_, documents.IMPORT_EXAMPLES, _FILES)
 
 _add(app, "serve", running.serve, running.SERVE_EXAMPLES, _SERVE)
 _add(app, "worker", running.worker, running.WORKER_EXAMPLES, _SERVE)
+
+_workers = typer.Typer(invoke_without_command=True, epilog=workers.WORKERS_EXAMPLES, help=_help(workers.workers))
+_workers.callback()(workers.workers)
+_add(_workers, "drain", workers.drain, workers.DRAIN_EXAMPLES)
+_add(_workers, "undrain", workers.undrain, workers.UNDRAIN_EXAMPLES)
+app.add_typer(_workers, name="workers", rich_help_panel=_SERVE)
 
 _functions = typer.Typer(no_args_is_help=True, help="The handlers as Azure Functions: run them here, look at them.")
 _add(_functions, "start", functions.start, functions.START_EXAMPLES)

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import shlex
 import signal
 import sys
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 from typer.core import TyperGroup
 
+from taskgraph import limits
 from taskgraph.cli import failures
 from taskgraph.cli.loglines import JsonLines
 from taskgraph.cli.output import Output, safe
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.documents import Kind
     from taskgraph.model import GraphDocument
+    from taskgraph.placement import Offer
     from taskgraph.telemetry import Telemetry
 
 log = logging.getLogger("taskgraph.cli")
@@ -105,6 +108,21 @@ TargetOption = Annotated[
     list[str] | None,
     typer.Option("--target", metavar="TARGET", help="Take work for this target; may be given several times."),
 ]
+WorkerLabelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label", metavar="LABEL", help="Take tasks that ask for this label of a worker; may be given several times."
+    ),
+]
+HostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--host",
+        metavar="NAME",
+        help="Take tasks for the host of this name too; . for the name of this machine.",
+        show_default=False,
+    ),
+]
 ExecutorOption = Annotated[
     str | None,
     typer.Option(
@@ -130,6 +148,44 @@ PythonOption = Annotated[
         help="Make the callables of MODULE, or MODULE:ATTRIBUTE, known to python tasks; may be given several times.",
     ),
 ]
+
+
+def check_targets(targets: Sequence[str] | None) -> None:
+    """Raises InvalidInput for a name that cannot be a target."""
+    for target in targets or ():
+        if re.fullmatch(limits.TARGET_PATTERN, target) is None:
+            raise InvalidInput(f"--target {target}: lower-case letters, digits and single - between them, at most 40")
+
+
+@dataclass(frozen=True, slots=True)
+class Serves:
+    """What a worker of this process takes. given: whether somebody has named targets."""
+
+    targets: Sequence[str]
+    offer: "Offer"
+    given: bool
+
+
+def serves(targets: Sequence[str] | None, labels: Sequence[str] | None, host: str | None) -> Serves:
+    """What `--target`, `--label` and `--host` say. Raises InvalidInput."""
+    from taskgraph.placement import DEFAULT_TARGET, Offer, host_target, is_host, is_worker_label
+
+    check_targets(targets)
+    for label in labels or ():
+        if not is_worker_label(label):
+            raise InvalidInput(
+                f"--label {label}: a letter or digit, then letters, digits and . _ : / = + -, 63 at most"
+            )
+    if len(labels or ()) > limits.WORKER_LABELS_MAX:
+        raise InvalidInput(f"--label is given {len(labels or ())} times; {limits.WORKER_LABELS_MAX} are allowed")
+    if host == ".":
+        from taskgraph.app import host_name
+
+        host = host_name()
+    if host is not None and not is_host(host):
+        raise InvalidInput(f"--host {host}: a letter or digit, then letters, digits and . _ -, 63 at most")
+    served = list(dict.fromkeys([*(targets or [DEFAULT_TARGET]), *([host_target(host)] if host else [])]))
+    return Serves(served, Offer(frozenset(labels or ()), host or ""), targets is not None)
 
 
 def examples(*commands: str) -> str:

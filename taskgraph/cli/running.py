@@ -22,11 +22,13 @@ from taskgraph.cli.common import (
     STDIN,
     ExecutorOption,
     GraphArgument,
+    HostOption,
     JsonOption,
     LabelArgument,
     LogFormatOption,
     ParamOption,
     PythonOption,
+    Serves,
     Session,
     Stop,
     StoreOption,
@@ -34,12 +36,14 @@ from taskgraph.cli.common import (
     TimeoutOption,
     TimeScaleOption,
     VerboseOption,
+    WorkerLabelOption,
     begin,
     check_graph_id,
     examples,
     minding_signals,
     read_graph,
     read_source,
+    serves,
     unless_stopped,
 )
 from taskgraph.cli.documents import print_warnings
@@ -127,15 +131,6 @@ def make_executors(
     return made if board is None else Executors([board.watched(each) for each in made.values()], executor)
 
 
-def check_targets(targets: Sequence[str] | None) -> None:
-    """Raises InvalidInput for a name that cannot be a target."""
-    import re
-
-    for target in targets or ():
-        if re.fullmatch(limits.TARGET_PATTERN, target) is None:
-            raise InvalidInput(f"--target {target}: lower-case letters, digits and single - between them, at most 40")
-
-
 # --- run -------------------------------------------------------------------------------------------------------
 
 
@@ -148,7 +143,7 @@ class _Order:
     document: "GraphDocument | None"
     executors: "Executors"
     board: Board
-    targets: Sequence[str] | None
+    serves: Serves
     slots: int
     params: Sequence[str]
 
@@ -167,6 +162,8 @@ def run(
     param: ParamOption = None,
     slots: SlotsOption = None,
     target: TargetOption = None,
+    label: WorkerLabelOption = None,
+    host: HostOption = None,
     executor: ExecutorOption = None,
     time_scale: TimeScaleOption = 1.0,
     python: PythonOption = None,
@@ -186,7 +183,7 @@ def run(
         raise InvalidInput("--param goes with a FILE: a graph that exists has its values")
     if graph_id is not None:
         check_graph_id(graph_id)
-    check_targets(target)
+    served = serves(target, label, host)
     from taskgraph.clock import SystemClock
 
     board = Board(SystemClock())
@@ -194,8 +191,8 @@ def run(
     document: GraphDocument | None = None
     if file is not None:
         document, name = read_graph(file, params=param)
-        check_runnable(document, name, executors, target)
-    order = _Order(file, graph_id, document, executors, board, target, slots or default_slots(), param or ())
+        check_runnable(document, name, executors, served)
+    order = _Order(file, graph_id, document, executors, board, served, slots or default_slots(), param or ())
     raise typer.Exit(session.open(lambda app: _run(app, session, order), measured=True))
 
 
@@ -208,11 +205,10 @@ RUN_EXAMPLES = examples(
 )
 
 
-def check_runnable(
-    document: "GraphDocument", source: str, executors: "Executors", targets: Sequence[str] | None
-) -> None:
+def check_runnable(document: "GraphDocument", source: str, executors: "Executors", served: Serves) -> None:
     """Raise InvalidGraph, with the place of every task that this process could not run: nothing is written then."""
     from taskgraph.jsontext import pointer
+    from taskgraph.placement import labels_of, target_of
 
     problems: list[Problem] = []
     unable = 0
@@ -220,9 +216,15 @@ def check_runnable(
         reason = executors.why_not(node.task)
         place: tuple[str, ...] = ("tasks", label, "task")
         remedy = "Name an executor of this process, bring it with --python, or say --executor noop to rehearse."
-        target = str(node.task.get("target", _DEFAULT_TARGET))
-        if reason is None and targets and target not in targets:
-            reason = f"it goes to the target {target}, and --target names only {', '.join(targets)}"
+        target = target_of(node.task)
+        if reason is None and (reason := served.offer.why_not(node.task)) is not None:
+            missing = [f"--label {each}" for each in labels_of(node.task) if each not in served.offer.labels]
+            host = node.task.get("host")
+            remedy = f"Say --host {host} if this is it."
+            if missing and host is None:
+                remedy = f"Say {' '.join(missing)} too."
+        elif reason is None and served.given and target not in served.targets:
+            reason = f"it goes to the target {target}, and --target names only {', '.join(served.targets)}"
             place = (*place, "target") if "target" in node.task else place
             remedy = f"Say --target {target} too."
         if reason is None:
@@ -263,8 +265,10 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
         elif await app.queries.state(graph_id) == GraphState.SUBMITTING:
             raise Refused(f"graph {graph_id} was never submitted to its end; run it again with its FILE", "submitting")
         document = order.document if fresh else None
-        targets = order.targets or await targets_of(app, graph_id, document)
-        worker = app.worker(order.executors, targets=targets, slots=order.slots)
+        targets = order.serves.targets
+        if not order.serves.given:
+            targets = list(dict.fromkeys([*await targets_of(app, graph_id, document), *targets]))
+        worker = app.worker(order.executors, targets=targets, offer=order.serves.offer, slots=order.slots)
         display = display_for(output, app.clock)
         async with following(app, graph_id, display, lambda: order.board.of(graph_id), fresh=fresh) as follower:
 
@@ -302,7 +306,9 @@ async def _submit(app: "App", session: Session, graph_id: str, document: "GraphD
 async def targets_of(app: "App", graph_id: str, document: "GraphDocument | None" = None) -> list[str]:
     """Every target that a task of the graph goes to, the default one first. document: all that the graph has."""
     if document is not None:
-        found = {str(node.task.get("target", _DEFAULT_TARGET)) for node in document.tasks.values()}
+        from taskgraph.placement import target_of
+
+        found = {target_of(node.task) for node in document.tasks.values()}
     else:
         found = await app.queries.targets(graph_id)
     return [_DEFAULT_TARGET, *sorted(found - {_DEFAULT_TARGET})]
@@ -668,6 +674,8 @@ def serve(
         int, typer.Option("--worker", min=0, metavar="N", help="Also run tasks, N side by side.")
     ] = 0,
     target: TargetOption = None,
+    label: WorkerLabelOption = None,
+    host: HostOption = None,
     executor: ExecutorOption = None,
     time_scale: TimeScaleOption = 1.0,
     python: PythonOption = None,
@@ -692,7 +700,7 @@ def serve(
     Any number of these may run over one store. SIGTERM and SIGINT end it gracefully; a second one at once.
     """
     session = begin(ctx, store=store, verbose=verbose, log_format=log_format)
-    check_targets(target)
+    served = serves(target, label, host)
     from taskgraph.clock import SystemClock
 
     executors = make_executors(SystemClock(), executor=executor, time_scale=time_scale, python=python)
@@ -703,8 +711,14 @@ def serve(
 
         workers = []
         if worker_slots:
-            targets = target or [_DEFAULT_TARGET]
-            workers = [app.worker(executors, targets=targets, slots=worker_slots, lease_seconds=lease_seconds)]
+            made = app.worker(
+                executors,
+                targets=served.targets,
+                offer=served.offer,
+                slots=worker_slots,
+                lease_seconds=lease_seconds,
+            )
+            workers = [made]
         what = ", ".join(["handling events", *(_words_for(each, worker_slots) for each in workers)])
         async with _until_told(app, session, what) as stop:
             await serve_app(app, stop.event, workers=workers, keep_days=days)
@@ -721,6 +735,8 @@ SERVE_EXAMPLES = examples(
 def worker(
     ctx: typer.Context,
     target: TargetOption = None,
+    label: WorkerLabelOption = None,
+    host: HostOption = None,
     slots: SlotsOption = None,
     executor: ExecutorOption = None,
     time_scale: TimeScaleOption = 1.0,
@@ -736,7 +752,7 @@ def worker(
     one ends it at once. Handlers must run too: taskgraph serve.
     """
     session = begin(ctx, store=store, verbose=verbose, log_format=log_format)
-    check_targets(target)
+    served = serves(target, label, host)
     from taskgraph.clock import SystemClock
 
     executors = make_executors(SystemClock(), executor=executor, time_scale=time_scale, python=python)
@@ -744,9 +760,10 @@ def worker(
     async def work_for_store(app: "App") -> int:
         from taskgraph.service import work
 
-        targets = target or [_DEFAULT_TARGET]
         number = slots or default_slots()
-        made = app.worker(executors, targets=targets, slots=number, lease_seconds=lease_seconds)
+        made = app.worker(
+            executors, targets=served.targets, offer=served.offer, slots=number, lease_seconds=lease_seconds
+        )
         async with _until_told(app, session, _words_for(made, number)) as stop:
             await work(app, stop.event, made)
         return failures.DONE
@@ -756,7 +773,8 @@ def worker(
 
 WORKER_EXAMPLES = examples(
     "taskgraph worker --slots 4",
-    "taskgraph worker --target gpu --python mypackage.tasks",
+    "taskgraph worker --target gpu --label cuda-12 --python mypackage.tasks",
+    "taskgraph worker --host .",
     "taskgraph worker --executor noop",
 )
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from taskgraph.consumer import Consumer
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.handlers import Handlers
+from taskgraph.placement import Offer
 from taskgraph.poison import Poison
 from taskgraph.storage.queues import Delivery
 from taskgraph.wakeup import Wakeup
@@ -147,6 +148,8 @@ class Crew:
         name: str = "w",
         slots: int = 1,
         lease_seconds: float = 30.0,
+        targets: Sequence[str] = ("default",),
+        offer: Offer | None = None,
     ) -> Worker:
         handlers = handlers or self.handlers(calls or Calls())
         poison = Poison(handlers.records.tables, handlers.queues, self.clock, handlers.names)
@@ -159,6 +162,8 @@ class Crew:
             name=name,
             slots=slots,
             lease_seconds=lease_seconds,
+            targets=targets,
+            offer=offer,
             idle_seconds_max=POLL_SECONDS,
         )
 

@@ -77,6 +77,11 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_lead.py", "tests/scenarios/test_poison_and_consumer.py"),
     ),
     Place(
+        ("taskgraph.registry",),
+        "the registry of workers, on which nothing rests: those who are played here are not listed",
+        ("tests/scenarios/test_workers.py", "tests/contract/test_registry.py"),
+    ),
+    Place(
         ("taskgraph.functions.door",),
         "the function app's door: its host acknowledges and gives back, and no host of functions is played here",
         ("tests/scenarios/test_door.py",),

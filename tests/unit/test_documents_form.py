@@ -40,6 +40,9 @@ def test_the_schema_holds_the_limits_of_the_code():
     assert definitions["routing"]["maxLength"] == limits.ROUTING_CHARS_MAX
     assert definitions["node"]["properties"]["reruns"]["maximum"] == limits.RERUNS_MAX
     assert definitions["task"]["properties"]["target"]["pattern"] == limits.TARGET_PATTERN
+    assert definitions["task"]["properties"]["host"]["pattern"] == limits.HOST_PATTERN
+    assert definitions["task"]["properties"]["workerLabels"]["items"]["pattern"] == limits.WORKER_LABEL_PATTERN
+    assert definitions["task"]["properties"]["workerLabels"]["maxItems"] == limits.WORKER_LABELS_MAX
     assert f"{limits.DEFINITION_CHARS_MAX:,}" in schemas.schema("task-graph")["description"]
     assert f"most {limits.DOCUMENT_DEPTH_MAX} deep" in schemas.schema("task-graph")["description"]
 
@@ -98,6 +101,13 @@ TASKS = st.fixed_dictionaries(
         | SCALARS,
         "target": st.sampled_from(["default", "a", "a-b", "a--b", "-a", "a-", "a" * 40, "a" * 41, "A", "a\n"])
         | SCALARS,
+        "host": st.sampled_from(["build-7", "Lab.example.com", "a_b", "-a", "a" * 63, "a" * 64, "a b", "a\n"])
+        | SCALARS,
+        "workerLabels": st.lists(
+            st.sampled_from(["gpu", "os=debian-12", "a/b:c", "-a", "", "a" * 64]) | SCALARS, max_size=3
+        )
+        | st.just([f"l{n}" for n in range(17)])
+        | SCALARS,
         "metadata": st.dictionaries(st.sampled_from(["name", "description", "owner", "more"]), SCALARS, max_size=3)
         | SCALARS,
         "other": WORDS,
@@ -122,6 +132,9 @@ GOOD: list[dict[str, Any]] = [
     {"task": {}},
     {"requires": ["a", "é"], "reruns": 999, "task": {"routing": "x" * 10, "deadline": "2030-01-31T12:00:00Z"}},
     {"task": {"executor": "sleep", "payload": {"seconds": 0, "command": 1}, "target": "a-b"}},
+    {"task": {"host": "build-7.example.com", "workerLabels": ["gpu", "os=debian-12"]}},
+    {"task": {"host": {"$param": "host"}, "workerLabels": ["gpu", {"$param": "os"}]}},
+    {"task": {"workerLabels": {"$param": "labels"}}},
     {"reruns": 1.0, "task": {"executor": "own-1", "payload": {"command": []}, "metadata": {"name": "", "more": []}}},
     {
         "requires": [],

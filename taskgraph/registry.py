@@ -1,0 +1,411 @@
+"""Who works here: a row for each worker, which it writes now and then while it lives.
+
+What this room is for: `taskgraph workers`, draining, and what `why` says of a task that nobody takes. A worker writes
+one row every `limits.WORKER_SEEN_SECONDS` and takes it away when it ends; whoever wants it to drain sets a column
+there, which it sees at its next word. Nothing that is promised rests on these rows: claims and leases decide who has a
+run, and a worker that is not listed works as well as any. They never say that a run is lost.
+"""
+
+import asyncio
+import difflib
+import json
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, Protocol
+
+from taskgraph import limits
+from taskgraph.clock import Clock
+from taskgraph.errors import Conflict, NotFound, StorageError, Unclear
+from taskgraph.jsontext import compact_json
+from taskgraph.placement import Offer, labels_of, labels_text
+from taskgraph.storage.tables import Columns, Delete, Insert, Merge, Range, Row, Tables, Value, query_all
+from taskgraph.wakeup import wait_any
+
+log = logging.getLogger("taskgraph.registry")
+
+WORKERS: Final = "index:workers"
+"""Partition of workers; `:` is in no graph id."""
+
+FINISH: Final = "finish"
+NOW: Final = "now"
+"""How a worker drains, in the column `draining`: it finishes what it has begun, or hands it back."""
+
+RUNNING_SHOWN_MAX: Final = 5  # runs that a row names
+_LABEL_CHARS_SHOWN: Final = 80
+_LOOK_SECONDS: Final = 0.5  # between two looks whether a worker that is to end has anything left; asks no store
+_TRIES: Final = 3
+_SCHEMA: Final = 1
+_NOT_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]")
+_KEY_CHARS_MAX: Final = 200
+
+
+# --- a worker's side -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """What a worker has in hand now. running: graph and label of some runs, the oldest first."""
+
+    busy: int
+    running: Sequence[tuple[str, str]] = ()
+
+
+class Member(Protocol):
+    """A worker, as its row needs it."""
+
+    @property
+    def name(self) -> str:
+        """A name that no other worker has."""
+        ...
+
+    def presence(self) -> Presence:
+        """What it has in hand."""
+        ...
+
+    def drain(self, *, now: bool) -> None:
+        """Claim nothing more. now: also hand back what has begun. Repeatable."""
+        ...
+
+    def undrain(self) -> None:
+        """Claim again. Repeatable."""
+        ...
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is in hand: no run, no claim, no result that has not been heard."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a worker says of itself once.
+
+    host: the machine that it runs on, or the host that it serves by name. every_seconds: between two words.
+    """
+
+    targets: Sequence[str]
+    labels: Sequence[str]
+    executors: Sequence[str]
+    host: str
+    slots: int
+    version: str
+    pid: int
+    every_seconds: float = limits.WORKER_SEEN_SECONDS
+
+
+class Membership:
+    """One worker's row: written every so often, and taken away in the end."""
+
+    def __init__(self, tables: Tables, clock: Clock, member: Member, card: Card) -> None:
+        self._tables = tables
+        self._clock = clock
+        self._member = member
+        self._card = card
+        self._key = key_of(member.name)
+        self._etag = ""
+        self._since = clock.now()
+        self._written = False  # or perhaps: an answer may have been lost
+        self._exits = False
+
+    async def keep(self, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
+        """Say every so often that the worker lives, until told to stop; sets `stop` once it has drained and shall end.
+
+        after_seconds: say nothing before. A store that does not answer costs a word and not the worker.
+        """
+        if after_seconds:
+            await wait_any((stop,), after_seconds)
+        while not stop.is_set():
+            try:
+                await self.beat()
+            except StorageError as error:
+                log.warning("worker %s could not say that it lives: %s", self._member.name, error)
+            until = self._clock.monotonic() + self._card.every_seconds * (0.9 + 0.2 * self._clock.jitter())
+            while not stop.is_set() and (left := until - self._clock.monotonic()) > 0:
+                if self._exits and self._member.at_rest:
+                    log.info("worker %s has drained and ends", self._member.name)
+                    stop.set()
+                    return
+                await wait_any((stop,), min(left, _LOOK_SECONDS) if self._exits else left)
+
+    async def beat(self) -> None:
+        """Write the row, and obey what somebody has written there. Raises StorageUnavailable.
+
+        One write, without a read as long as nobody else touches the row.
+        """
+        for _ in range(_TRIES):
+            now = self._columns()
+            change = Merge(self._key, self._etag, now) if self._etag else Insert(self._key, {**self._first(), **now})
+            self._written = True
+            try:
+                (etag,) = await self._tables.commit(WORKERS, [change])
+            except Conflict:
+                await self._read()
+            except Unclear:
+                self._etag = ""
+                return  # the next word finds out
+            else:
+                self._etag = etag or ""
+                return
+
+    async def leave(self) -> None:
+        """Take the row away. What a store that does not answer leaves behind, the sweep takes away later."""
+        if not self._written:
+            return
+        try:
+            for _ in range(_TRIES):
+                if self._etag and await self._deleted():
+                    return
+                await self._read()
+                if not self._etag:
+                    return
+        except StorageError as error:
+            log.info("the row of worker %s is left to the sweep: %s", self._member.name, error)
+
+    async def _deleted(self) -> bool:
+        try:
+            await self._tables.commit(WORKERS, [Delete(self._key, self._etag)])
+        except (Conflict, Unclear):
+            return False
+        return True
+
+    async def _read(self) -> None:
+        """Look at the row: somebody has asked this worker for something, or has taken the row away."""
+        (row,) = await self._tables.get(WORKERS, [self._key])
+        self._etag = row.etag if row is not None else ""
+        if row is None:
+            return
+        how = row.columns.get("draining")
+        self._exits = bool(how) and row.columns.get("exit") is True
+        if how:
+            self._member.drain(now=how == NOW)
+        else:
+            self._member.undrain()
+
+    def _first(self) -> dict[str, Value]:
+        card = self._card
+        return {
+            "schema": _SCHEMA,
+            "name": self._member.name,
+            "targets": compact_json(list(card.targets)),
+            "labels": compact_json(list(card.labels)),
+            "executors": compact_json(list(card.executors)),
+            "host": card.host,
+            "slots": card.slots,
+            "version": card.version,
+            "pid": card.pid,
+            "every": card.every_seconds,
+            "since": self._since,
+            "draining": "",
+            "exit": False,
+        }
+
+    def _columns(self) -> dict[str, Value]:
+        has = self._member.presence()
+        running = [[graph, label[:_LABEL_CHARS_SHOWN]] for graph, label in has.running[:RUNNING_SHOWN_MAX]]
+        return {"busy": has.busy, "running": compact_json(running), "seen": self._clock.now()}
+
+
+def key_of(name: str) -> str:
+    """The row key of a worker."""
+    return _NOT_IN_KEYS.sub("-", name)[:_KEY_CHARS_MAX] or "-"
+
+
+# --- everybody else's ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """A worker as its row tells it. state: active, draining, drained, or gone (no word for a while).
+
+    busy: runs in hand of `slots`. seen_seconds: since its last word. running: graph and label of some of its runs.
+    """
+
+    name: str
+    state: str
+    host: str
+    targets: Sequence[str]
+    labels: Sequence[str]
+    executors: Sequence[str]
+    slots: int
+    busy: int
+    version: str
+    pid: int
+    since: datetime | None
+    seen: datetime | None
+    seen_seconds: float
+    exits: bool
+    running: Sequence[Mapping[str, str]] = ()
+
+    @property
+    def live(self) -> bool:
+        """Whether it has been heard of lately."""
+        return self.state != "gone"
+
+    @property
+    def claims(self) -> bool:
+        """Whether it takes new work."""
+        return self.state == "active"
+
+
+async def workers(tables: Tables, now: datetime, *, target: str = "") -> list[WorkerStatus]:
+    """All workers, by name; target: those that serve it. One query for each thousand."""
+    rows = await query_all(tables, WORKERS, Range())
+    found = [_status(row, now) for row in rows]
+    return sorted((one for one in found if not target or target in one.targets), key=lambda one: one.name)
+
+
+async def ask(tables: Tables, name: str, *, draining: str, exits: bool) -> WorkerStatus | None:
+    """Ask a worker to drain (`FINISH`, `NOW`), or to go on (""). Gives its row as it stood, None if it kept changing.
+
+    It hears of it with its next word. Raises NotFound, with the nearest names, and StorageError.
+    """
+    key = key_of(name)
+    for _ in range(_TRIES * 2):
+        (row,) = await tables.get(WORKERS, [key])
+        if row is None:
+            names = [str(each.columns.get("name", each.key)) for each in await query_all(tables, WORKERS, Range())]
+            raise NotFound(f"there is no worker {name}", difflib.get_close_matches(name, names, 3, 0.5))
+        try:
+            await tables.commit(WORKERS, [Merge(key, row.etag, {"draining": draining, "exit": exits})])
+        except (Conflict, Unclear):
+            continue  # it has just written its row, or the answer was lost: the same again is harmless
+        return _status(row, _time(row.columns, "seen") or datetime.min)
+    return None
+
+
+async def clean(tables: Tables, now: datetime) -> int:
+    """Take rows away whose worker was last heard of long ago; gives how many."""
+    before = now - timedelta(seconds=limits.WORKER_FORGOTTEN_SECONDS)
+    gone = 0
+    for row in await query_all(tables, WORKERS, Range(select=("seen",))):
+        seen = row.columns.get("seen")
+        if isinstance(seen, datetime) and seen >= before:
+            continue
+        try:
+            await tables.commit(WORKERS, [Delete(row.key, row.etag)])
+        except (Conflict, Unclear):
+            continue  # it lives after all, or another sweep was here
+        gone += 1
+    return gone
+
+
+def _status(row: Row, now: datetime) -> WorkerStatus:
+    columns = row.columns
+    seen = _time(columns, "seen")
+    age = max(0.0, (now - seen).total_seconds()) if seen is not None else limits.WORKER_FORGOTTEN_SECONDS
+    busy = _integer(columns, "busy")
+    state = "active"
+    if columns.get("draining"):
+        state = "draining" if busy else "drained"
+    every = columns.get("every")
+    every = float(every) if isinstance(every, int | float) else limits.WORKER_SEEN_SECONDS
+    if age > limits.WORKER_GONE_WORDS * every + limits.WORKER_GONE_SLACK_SECONDS:
+        state = "gone"
+    return WorkerStatus(
+        name=str(columns.get("name", row.key)),
+        state=state,
+        host=str(columns.get("host", "")),
+        targets=_texts(columns, "targets"),
+        labels=_texts(columns, "labels"),
+        executors=_texts(columns, "executors"),
+        slots=_integer(columns, "slots"),
+        busy=busy,
+        version=str(columns.get("version", "")),
+        pid=_integer(columns, "pid"),
+        since=_time(columns, "since"),
+        seen=seen,
+        seen_seconds=age,
+        exits=columns.get("exit") is True,
+        running=[
+            {"graph": str(each[0]), "label": str(each[1])}
+            for each in _list(columns, "running")
+            if isinstance(each, list) and len(each) == 2
+        ],
+    )
+
+
+def _time(columns: Columns, name: str) -> datetime | None:
+    value = columns.get(name)
+    return value if isinstance(value, datetime) else None
+
+
+def _integer(columns: Columns, name: str) -> int:
+    value = columns.get(name, 0)
+    return value if isinstance(value, int) else 0
+
+
+def _list(columns: Columns, name: str) -> list[Any]:
+    try:
+        found = json.loads(str(columns.get(name, "[]")))
+    except ValueError:
+        return []  # damaged: a row for people, which its worker writes again
+    return found if isinstance(found, list) else []
+
+
+def _texts(columns: Columns, name: str) -> list[str]:
+    return [str(each) for each in _list(columns, name)]
+
+
+# --- who could take a task -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """All registered workers at one moment, asked about one task."""
+
+    workers: Sequence[WorkerStatus] = field(default_factory=tuple)
+
+    def about(self, target: str, task: Mapping[str, Any]) -> str:
+        """What stands between a ready task and its workers, as far as the registry tells; one clause.
+
+        task: its definition, as far as it is known.
+        """
+        serving = [one for one in self.workers if target in one.targets]
+        live = [one for one in serving if one.live]
+        if not live:
+            words = f"no registered worker serves the target {target}"
+            last = max(serving, key=lambda one: -one.seen_seconds, default=None)
+            if last is not None and last.seen is not None:
+                words += f" since {last.seen:%Y-%m-%d %H:%M:%SZ}, when {last.name} was last heard of"
+            return words
+        able = self.able(target, task)
+        if not able:
+            return self._missing(target, task, live)
+        claiming = [one for one in able if one.claims]
+        if not claiming:
+            if len(able) == 1:
+                return f"the only worker for it, {able[0].name}, is draining"
+            return f"all {len(able)} workers for it are draining ({_some(able)})"
+        slots, busy = sum(one.slots for one in claiming), sum(min(one.busy, one.slots) for one in claiming)
+        if busy >= slots:
+            return f"all workers for it are busy ({busy} of {slots} slots: {_some(claiming)})"
+        return f"{slots - busy} of {slots} slots of its workers are free ({_some(claiming)})"
+
+    def able(self, target: str, task: Mapping[str, Any]) -> list[WorkerStatus]:
+        """The live workers of a target that have what a task asks for, beside an executor."""
+        live = [one for one in self.workers if one.live and target in one.targets]
+        return [one for one in live if offer_of(one).why_not(task) is None]
+
+    def _missing(self, target: str, task: Mapping[str, Any], live: Sequence[WorkerStatus]) -> str:
+        host = task.get("host")
+        if host is not None and not any(one.host.lower() == str(host).lower() for one in live):
+            return f"no registered worker serves the host {host}"
+        wanted = labels_of(task)
+        words = f"no registered worker of the target {target} has {labels_text(wanted)}" if wanted else ""
+        others = [one for one in self.workers if one.live and one not in live and set(wanted) <= set(one.labels)]
+        if words and others:
+            words += f" (those of other targets that do: {_some(others)})"
+        return words or f"no registered worker of the target {target} may take it"
+
+
+def offer_of(one: WorkerStatus) -> Offer:
+    """What a registered worker brings."""
+    return Offer(frozenset(one.labels), one.host)
+
+
+def _some(workers: Iterable[WorkerStatus]) -> str:
+    names = [one.name for one in workers]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
