@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from taskgraph import __version__, limits, telemetry_setup
+from taskgraph import limits, telemetry_setup
 from taskgraph.bell import Bell
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.consumer import Consumer
@@ -103,7 +103,7 @@ class App:
             executors=sorted(worker.executors),
             host=offer.host or host_name(),
             slots=worker.slots,
-            version=__version__,
+            version=telemetry_setup.version(),
             pid=os.getpid(),
             every_seconds=min(limits.WORKER_SEEN_SECONDS, worker.lease_seconds / 2),
         )

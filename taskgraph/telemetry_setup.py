@@ -109,14 +109,14 @@ def _measuring(environ: Mapping[str, str], closing: Sequence[Callable[[], object
     from taskgraph.telemetry_otel import SCOPE, OpenTelemetry
 
     return OpenTelemetry(
-        trace.get_tracer(SCOPE, _version()),
-        metrics.get_meter(SCOPE, _version()),
+        trace.get_tracer(SCOPE, version()),
+        metrics.get_meter(SCOPE, version()),
         parent=environ.get(PARENT_VARIABLE, ""),
         closing=closing,
     )
 
 
-def _version() -> str:
+def version() -> str:
     """Of taskgraph: whoever is here has imported the package, which lies above this room."""
     return str(getattr(sys.modules["taskgraph"], "__version__", ""))
 
@@ -203,7 +203,7 @@ def _resource(environ: Mapping[str, str], service_name: str) -> "Resource":
     from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 
     named = environ.get("OTEL_SERVICE_NAME") or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    attributes = {SERVICE_VERSION: _version()} if named else {SERVICE_NAME: service_name, SERVICE_VERSION: _version()}
+    attributes = {SERVICE_VERSION: version()} if named else {SERVICE_NAME: service_name, SERVICE_VERSION: version()}
     return Resource.create(attributes)
 
 

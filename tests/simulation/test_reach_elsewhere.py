@@ -14,7 +14,7 @@ import pytest
 
 from taskgraph.app import App
 from taskgraph.cli import failures
-from taskgraph.cli.common import Session, minding_signals
+from taskgraph.cli.common import Session, minding_signals, serves
 from taskgraph.cli.output import Output
 from taskgraph.cli.progress import Board, Follower, display_for
 from taskgraph.cli.running import _Order, _run
@@ -86,7 +86,9 @@ async def test_somebody_who_looks_on_waits_for_a_store_that_went_away() -> None:
 async def test_a_run_whose_store_goes_away_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     tables = Leaving()
     app = app_over(tables)
-    order = _Order(None, "g", DOCUMENT, Executors([NoopExecutor()]), Board(app.clock), ["default"], 1)
+    order = _Order(
+        None, "g", DOCUMENT, Executors([NoopExecutor()]), Board(app.clock), serves(["default"], None, None), 1
+    )
     tables.away = 10**6
     with pytest.raises(StorageUnavailable):
         await _run(app, Session(), order)
