@@ -87,7 +87,7 @@ async def test_a_run_whose_store_goes_away_says_how_to_go_on(capsys: pytest.Capt
     tables = Leaving()
     app = app_over(tables)
     order = _Order(
-        None, "g", DOCUMENT, Executors([NoopExecutor()]), Board(app.clock), serves(["default"], None, None), 1
+        None, "g", DOCUMENT, Executors([NoopExecutor()]), Board(app.clock), serves(["default"], None, None), 1, ()
     )
     tables.away = 10**6
     with pytest.raises(StorageUnavailable):
