@@ -136,8 +136,7 @@ async def serve(
     _attach(consumer, workers)
     with _held(app, workers):
         house = keep_house_forever(app, stop, keep_days=keep_days)
-        loops = [consumer.run(stop), sweep_forever(app, stop), house, *(worker.run(stop) for worker in workers)]
-        loops = [consumer.run(stop), sweep_forever(app, stop), *(_listed(app, worker, stop) for worker in workers)]
+        loops = [consumer.run(stop), sweep_forever(app, stop), house, *(_listed(app, each, stop) for each in workers)]
         async with running(*loops, stop=stop):
             await stop.wait()
 

@@ -16,12 +16,9 @@ from taskgraph.handlers import Handlers
 from taskgraph.messages import AddTasks
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState, reference_of
 from taskgraph.records import LIVE
-<<<<<<< HEAD
+from taskgraph.registry import clean
 from taskgraph.retention import delete, finish_deletion, sweep_beside
 from taskgraph.storage.logs import StoredLogs
-=======
-from taskgraph.registry import clean
->>>>>>> 17b6b57 (List workers, have them drain, and send tasks to one host or to workers with labels)
 from taskgraph.storage.tables import Delete, Range, Row, query_all
 from taskgraph.telemetry import TRACEPARENT_COLUMN
 from taskgraph.transitions import Abandon, Fire, Item, LeaseLost, Skip
@@ -50,11 +47,8 @@ class Swept:
     index_mended: int = 0
     abandoned: int = 0
     cancelled: int = 0
-<<<<<<< HEAD
     deleted: int = 0
-=======
     workers_forgotten: int = 0
->>>>>>> 17b6b57 (List workers, have them drain, and send tasks to one host or to workers with labels)
     failed: list[str] = field(default_factory=list)  # what could not be repaired, with the graph and the reason
 
     @property
@@ -101,11 +95,8 @@ def _repairs(swept: Swept) -> dict[str, int]:
         "index-mended": swept.index_mended,
         "abandoned": swept.abandoned,
         "cancelled": swept.cancelled,
-<<<<<<< HEAD
         "deleted": swept.deleted,
-=======
         "workers-forgotten": swept.workers_forgotten,
->>>>>>> 17b6b57 (List workers, have them drain, and send tasks to one host or to workers with labels)
         "failed": len(swept.failed),
     }
 

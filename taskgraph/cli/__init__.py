@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from taskgraph import __version__
-from taskgraph.cli import doctor, documents, failures, functions, grant, inspecting, retaining, running, schedules
+from taskgraph.cli import doctor, documents, failures, functions, grant, inspecting, retaining, running, workers
 from taskgraph.cli.common import Root, Session, StoreOption, VerboseOption, set_up_logging
 
 __all__ = ["app", "main"]
