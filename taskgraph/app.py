@@ -19,6 +19,8 @@ from taskgraph.executors import Executors
 from taskgraph.grants import Grants, Sign
 from taskgraph.handlers import Handlers, QueueNames
 from taskgraph.liveness import WorkerLocks
+from taskgraph.notifier import Notifier
+from taskgraph.outlets import Outlets, OutletSettings
 from taskgraph.placement import Offer
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
@@ -67,6 +69,15 @@ class App:
             lease_seconds=lease_seconds,
             idle_seconds_max=idle_seconds_max(lease_seconds),
         )
+
+    @contextlib.asynccontextmanager
+    async def notifier(self, settings: OutletSettings) -> AsyncIterator[Notifier]:
+        """What tells the channels of graphs; its connections are closed on leaving."""
+        outlets = Outlets(self.queues, self.clock, settings, prefix=self.settings.prefix)
+        try:
+            yield Notifier(self.tables, self.clock, outlets, worker_name(self.clock))
+        finally:
+            await outlets.close()
 
     def worker(
         self,

@@ -12,13 +12,13 @@ import copy
 import functools
 import json
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from taskgraph import limits, retention, service, submission
+from taskgraph import limits, notifier, retention, service, submission
 from taskgraph.app import App, open_app
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.documents import NOTHING_GIVEN, Given, Kind, document_from_object, read_document
@@ -26,10 +26,21 @@ from taskgraph.errors import InvalidGraph, InvalidInput, NotFound, Refused
 from taskgraph.executors import built_in
 from taskgraph.messages import Rerun
 from taskgraph.model import GRAPH_ENDED, GraphDocument, GraphState, TaskState, is_graph_id, row_key
+from taskgraph.notices import has_notices
+from taskgraph.outlets import read_outlets
 from taskgraph.params import names_in
 from taskgraph.placement import target_of
 from taskgraph.planning import Plan, plan, to_mermaid
-from taskgraph.queries import Event, GraphListed, GraphStatus, Reason, TaskDetail, TaskStatus, check_graph_id
+from taskgraph.queries import (
+    ChannelStatus,
+    Event,
+    GraphListed,
+    GraphStatus,
+    Reason,
+    TaskDetail,
+    TaskStatus,
+    check_graph_id,
+)
 from taskgraph.retention import Deleted
 from taskgraph.service import Watcher
 from taskgraph.settings import StoreSettings, read_settings
@@ -60,14 +71,14 @@ class Task:
     `python`. payload: anything else that the executor reads; executor: its name, where the payload does not tell it
     ("sleep", "noop", one of your own). target: the queue of workers that it goes to. host: the one host that may run
     it, instead. worker_labels: what a worker must have (`--label`). deadline: aware, or RFC 3339 text;
-    it is kept and shown, and nothing acts on it yet. definition: a task definition as it stands in a document; the
-    other arguments are added to it.
+    it is kept and shown, and nothing acts on it yet. notify: who is told how it fares, as in a document. definition: a
+    task definition as it stands in a document; the other arguments are added to it.
 
     Raises InvalidInput when two arguments set the same thing. What a document must not hold is found by
     `Graph.validate`, with all other problems.
     """
 
-    __slots__ = ("_definition", "_requires", "label", "reruns")
+    __slots__ = ("_definition", "_requires", "label", "notify", "reruns")
 
     def __init__(
         self,
@@ -89,8 +100,10 @@ class Task:
         deadline: datetime | str | None = None,
         routing: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        notify: Mapping[str, Any] | None = None,
         definition: Mapping[str, Any] | None = None,
     ) -> None:
+        self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
         self.label = label
         self.reruns = reruns
         self._requires: dict[str, None] = {}
@@ -153,6 +166,8 @@ class Task:
             made["requires"] = list(self._requires)
         if self.reruns:
             made["reruns"] = self.reruns
+        if self.notify:
+            made["notify"] = copy.deepcopy(self.notify)
         made["task"] = copy.deepcopy(self._definition)
         return made
 
@@ -197,8 +212,9 @@ class Graph:
 
     name, description, owner, source: about the graph, for people. routing: at most 10 characters. tags: free words.
     params: declarations by name, such as {"goal": {"type": "string", "default": "all"}}; {"$param": "goal"} anywhere in
-    a task becomes the value that is given when the graph is submitted. As an extension of a graph that runs it has only
-    tasks and parameters; the tasks may require labels of that graph.
+    a task becomes the value that is given when the graph is submitted. notify: who is told how it fares, such as
+    {"onFinished": {"queue": "builds"}}. As an extension of a graph that runs it has only tasks and parameters; the
+    tasks may require labels of that graph.
     """
 
     def __init__(
@@ -211,12 +227,14 @@ class Graph:
         routing: str = "",
         tags: Mapping[str, str] | None = None,
         params: Mapping[str, Mapping[str, Any]] | None = None,
+        notify: Mapping[str, Any] | None = None,
     ) -> None:
         metadata = {"name": name, "description": description, "owner": owner, "source": source}
         self.metadata: dict[str, str] = {key: text for key, text in metadata.items() if text}
         self.routing = routing
         self.tags: dict[str, str] = dict(tags or {})
         self.params: dict[str, dict[str, Any]] = {name: dict(each) for name, each in (params or {}).items()}
+        self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
         self._tasks: dict[str, Task] = {}
 
     @property
@@ -244,6 +262,7 @@ class Graph:
         deadline: datetime | str | None = None,
         routing: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        notify: Mapping[str, Any] | None = None,
         definition: Mapping[str, Any] | None = None,
     ) -> Task:
         """Make a task and add it. The arguments are those of `Task`. Raises InvalidInput for a label that is taken."""
@@ -265,6 +284,7 @@ class Graph:
             deadline=deadline,
             routing=routing,
             metadata=metadata,
+            notify=notify,
             definition=definition,
         )
         self.add(made)
@@ -280,10 +300,10 @@ class Graph:
     def from_document(cls, document: GraphDocument | Mapping[str, Any]) -> "Graph":
         """A graph from a validated document, or from the value of its JSON. Raises InvalidGraph with all problems."""
         document = _document(document, given=_OPEN)
-        graph = cls(routing=document.routing, tags=document.tags, params=document.params)
+        graph = cls(routing=document.routing, tags=document.tags, params=document.params, notify=document.notify)
         graph.metadata = dict(document.metadata)
         for label, node in document.tasks.items():
-            graph.task(label, requires=node.requires, reruns=node.reruns, definition=node.task)
+            graph.task(label, requires=node.requires, reruns=node.reruns, notify=node.notify, definition=node.task)
         return graph
 
     @classmethod
@@ -303,6 +323,8 @@ class Graph:
             made["tags"] = dict(self.tags)
         if self.params:
             made["params"] = copy.deepcopy(self.params)
+        if self.notify:
+            made["notify"] = copy.deepcopy(self.notify)
         made["tasks"] = {label: task.to_dict() for label, task in self._tasks.items()}
         return made
 
@@ -347,6 +369,12 @@ GraphLike = Graph | GraphDocument | Mapping[str, Any]
 
 
 _OPEN: Final = Given(open=True)
+
+
+def _patterns(where: Mapping[str, str | Sequence[str]] | None) -> dict[str, Sequence[str]] | None:
+    if where is None:
+        return None
+    return {name: (each,) if isinstance(each, str) else tuple(each) for name, each in where.items()}
 
 
 def _document(graph: GraphLike, kind: Kind = "graph", given: Given = NOTHING_GIVEN) -> GraphDocument:
@@ -505,9 +533,45 @@ class Client:
         """Why a task does not run: what it waits for, down to the first causes, each with a remedy."""
         return await self.app.queries.why(graph_id, label)
 
-    async def events(self, graph_id: str, *, since: int = 0, limit: int = 1000) -> list[Event]:
-        """The journal of a graph after event number `since`, in order."""
-        return await self.app.queries.events(graph_id, since=since, limit=limit)
+    async def events(
+        self,
+        graph_id: str,
+        *,
+        since: int | str = 0,
+        limit: int = 1000,
+        where: Mapping[str, str | Sequence[str]] | None = None,
+    ) -> list[Event]:
+        """The journal of a graph after `since`, in order: the number of an event, or its `cursor`.
+
+        where: only events whose fields have these values, such as {"event": "task-*", "label": ["build", "test"]}; `*`
+        and `?` stand for any text. Raises InvalidInput for what is no cursor.
+        """
+        return await self.app.queries.events(graph_id, since=since, limit=limit, where=_patterns(where))
+
+    async def follow(
+        self, graph_id: str, *, since: int | str = 0, where: Mapping[str, str | Sequence[str]] | None = None
+    ) -> AsyncIterator[Event]:
+        """The events of a graph as they come, until it can change no more.
+
+        async for event in client.follow("nightly", where={"event": "task-failed"}):
+            print(event.fields["label"], event.cursor)
+
+        Whoever was interrupted goes on with `since=` the `cursor` of the last event that it has dealt with: none is
+        left out, and none comes twice. where: as for `events`.
+        """
+        async with contextlib.aclosing(
+            self.app.queries.follow(graph_id, since=since, where=_patterns(where))
+        ) as events:
+            async for each in events:
+                yield each
+
+    async def notices(self, graph_id: str, *, retry: bool = False) -> list[ChannelStatus]:
+        """Who is told of a graph, and how far. retry: try those at once that wait, or were given up."""
+        check_graph_id(graph_id)
+        await self.app.queries.state(graph_id)
+        if retry:
+            await notifier.retry(self.app.tables, graph_id, self._clock.now())
+        return await self.app.queries.channels(graph_id)
 
     async def rerun(self, graph_id: str, *labels: str, reason: str = "") -> list[str]:
         """Ask for another run of tasks that failed for good: of these, or of all of them. Gives their labels.
@@ -635,6 +699,7 @@ class Client:
         if targets is None:
             targets = sorted({target_of(node.task) for node in document.tasks.values()})
         worker = app.worker(built_in(app.clock, callables=callables), targets=targets, slots=slots)
+        outlets = read_outlets(os.environ, commands=True) if has_notices(document) else None
         stop = asyncio.Event()
         late = False
 
@@ -647,8 +712,10 @@ class Client:
         try:
             fresh = submitted.outcome is submission.Submitted.CREATED
             state = await service.run_graph(
-                app, submitted.graph_id, stop, workers=[worker], watcher=watcher, fresh=fresh
+                app, submitted.graph_id, stop, workers=[worker], watcher=watcher, fresh=fresh, outlets=outlets
             )
+            if outlets is not None:
+                await service.deliver_rest(app, submitted.graph_id, stop, outlets)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -721,6 +788,7 @@ class SyncClient:
     task = _sync(Client.task)
     why = _sync(Client.why)
     events = _sync(Client.events)
+    notices = _sync(Client.notices)
     rerun = _sync(Client.rerun)
     delete = _sync(Client.delete)
     wait = _sync(Client.wait)

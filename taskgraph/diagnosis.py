@@ -40,6 +40,7 @@ from taskgraph.model import (
     told_as,
     typed,
 )
+from taskgraph.notices import DONE, GIVEN_UP, OPEN
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.tables import Change, Insert, Merge, Row, Value
 from taskgraph.transitions import Completed, Fire, Item, LeaseLost, event_key
@@ -212,7 +213,19 @@ _GRAPH: Final = {
 }
 _EVENT: Final = {"sequence": "number", "time": "time", "events": "list"}
 _REQUEST: Final = {"state": "request state", "digest": "text", "staged": "time?", "cursor": "number?"}
+_NOTICE: Final = {
+    "state": "notice state",
+    "channel": "object",
+    "on": "list",
+    "sequence": "number",
+    "part": "number",
+    "delivered": "number",
+    "failures": "number",
+    "nextTry": "time?",
+    "leaseUntil": "time?",
+}
 _WORDS: Final = {
+    "notice state": frozenset({OPEN, DONE, GIVEN_UP}),
     "task state": frozenset(map(str, TaskState)),
     "graph state": frozenset(map(str, GraphState)),
     "request state": frozenset({"staged", "accepted", "done", "refused"}),
@@ -227,6 +240,7 @@ _ARTICLES: Final = {
     "task state": "a state of a task",
     "graph state": "a state of a graph",
     "request state": "a state of a request",
+    "notice state": "a state of a channel",
 }
 
 
@@ -272,6 +286,8 @@ def _kind_of(key: str) -> Mapping[str, str]:
             return _EVENT
         case "request" if ":" not in rest:
             return _REQUEST
+        case "notice":
+            return _NOTICE
         case _:
             return {}
 

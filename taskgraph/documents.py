@@ -26,6 +26,7 @@ from taskgraph import digraph, grouping, jsontext, limits, params, schemas
 from taskgraph.errors import InvalidGraph, InvalidInput, Problem
 from taskgraph.findings import PROBLEMS_MAX, Report, nearest
 from taskgraph.form import (
+    CHANNEL_KINDS,
     COMMAND_KEYS,
     SUBS,
     SUBS_PREFIX,
@@ -64,6 +65,7 @@ __all__ = [
 Kind = Literal["graph", "extension"]
 
 BUILT_IN_EXECUTORS: Final = frozenset({"command", "noop", "python", "sleep"})
+_OWN_QUEUES: Final = "taskgraph-"
 _STAND_IN: Final = "x" * 22  # as long as a taskId
 _CYCLE_LABELS_SHOWN: Final = 12
 _GROUP_CYCLES_MAX: Final = 8  # circles of groups that are looked for in one knot
@@ -285,6 +287,7 @@ def _document(
         requirements: dict[str, Sequence[str]] = {}
         policy = obj.get("failurePolicy", FailurePolicy.BLOCK) if kind == "graph" else FailurePolicy.CONTINUE
         wrong = 0
+        channels = _check_notify(obj.get("notify"), ("notify",), report) if kind == "graph" else set()
         for label, node in tasks.items():
             if label not in unread and not node_is_plain(node, known):
                 wrong += 1
@@ -298,15 +301,32 @@ def _document(
             requirements[label] = _check_requires(("tasks", label), wanted, names, kind, report)
             if "when" in node or optional:
                 _check_condition(label, node, optional, policy, report, handed=label in handed)
+            if "notify" in node:
+                channels |= _check_notify(node["notify"], ("tasks", label, "notify"), report)
             task = node.get("task")
             if isinstance(task, dict) and label not in unread:
                 _check_definition(label, task, labels, kind, report)
                 if not report.count:
                     requires = tuple([once.get(required, required) for required in wanted])
                     when = str(node.get("when", When.ALL_COMPLETED))
-                    nodes[label] = TaskNode(label, requires, int(node.get("reruns", 0)), task, when, optional)
+                    nodes[label] = TaskNode(
+                        label,
+                        requires,
+                        int(node.get("reruns", 0)),
+                        task,
+                        when,
+                        optional,
+                        notify=node.get("notify", {}),
+                    )
                     requirements[label] = requires
                     tasks[label] = None  # the node takes its place: a large document is not kept twice
+        if len(channels) > limits.CHANNELS_MAX:
+            report.add(
+                ("notify",) if obj.get("notify") else ("tasks",),
+                "too-many",
+                f"Notices go to {len(channels):,} different channels; {limits.CHANNELS_MAX} are allowed in a graph.",
+                "Send them to one queue or webhook, which shares them out.",
+            )
         if groups:
             requirements = grouping.circles(requirements, groups)
         _check_cycles(obj, nodes, requirements, report)
@@ -316,7 +336,14 @@ def _document(
     if kind == "extension":
         return GraphDocument(nodes, groups=groups)
     return GraphDocument(
-        nodes, obj.get("routing", ""), obj.get("metadata", {}), obj.get("tags", {}), str(policy), declared, groups
+        nodes,
+        obj.get("routing", ""),
+        obj.get("metadata", {}),
+        obj.get("tags", {}),
+        str(policy),
+        declared,
+        groups,
+        notify=obj.get("notify", {}),
     )
 
 
@@ -386,6 +413,44 @@ def _check_envelope(obj: Any, kind: Kind, report: Report) -> None:
                     f"`{key}` has {units:,} UTF-16 units as JSON; {limits.PROPERTY_CHARS_MAX:,} fit.",
                     "Shorten it; what tasks need belongs into their payloads.",
                 )
+
+
+def _check_notify(notify: Any, path: Path, report: Report) -> set[str]:
+    """What the schema cannot say well: a channel is one of three, and no queue of our own. Gives the channels."""
+    found: set[str] = set()
+    if not isinstance(notify, dict):
+        return found
+    for key, listed in notify.items():
+        for index, channel in enumerate(listed if isinstance(listed, list) else [listed]):
+            if not isinstance(channel, dict):
+                continue
+            place: Path = (*path, key, index) if isinstance(listed, list) else (*path, key)
+            kinds = [each for each in CHANNEL_KINDS if each in channel]
+            if len(kinds) != 1:
+                report.add(
+                    place,
+                    "bad-channel",
+                    f"A channel is one of {', '.join(f'`{each}`' for each in CHANNEL_KINDS)}, and this names "
+                    f"{' and '.join(f'`{each}`' for each in kinds) or 'none of them'}.",
+                    "Write a list of channels, if there are several.",
+                )
+            elif "secret" in channel and kinds != ["webhook"]:
+                report.add(
+                    (*place, "secret"),
+                    "bad-channel",
+                    f"A {kinds[0]} is not signed: `secret` goes with `webhook`.",
+                    "Remove the key.",
+                )
+            elif kinds == ["queue"] and str(channel["queue"]).startswith(_OWN_QUEUES):
+                report.add(
+                    (*place, "queue"),
+                    "bad-channel",
+                    f"{show(str(channel['queue']))} is a name of taskgraph's own queues.",
+                    f"Choose a name that does not begin with {_OWN_QUEUES}.",
+                )
+            else:
+                found.add(str(sorted(channel.items(), key=str)))
+    return found
 
 
 def _check_labels(tasks: Mapping[str, Any], report: Report, *, groups: bool = False) -> frozenset[str]:
@@ -773,6 +838,8 @@ def node_digest(node: TaskNode) -> str:
         normal["when"] = str(node.when)
     if node.optional:
         normal["optional"] = sorted(node.optional)
+    if node.notify:
+        normal["notify"] = _channels_listed(node.notify)
     return hashlib.sha256(canonical_json(normal).encode()).hexdigest()[:32]
 
 
@@ -798,6 +865,8 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
         envelope["failurePolicy"] = document.failure_policy
     if document.params:
         envelope["params"] = document.values
+    if document.notify:
+        envelope["notify"] = _channels_listed(document.notify)
     digest.update(canonical_json(envelope).encode())
     for label in sorted(document.tasks):
         digest.update(digests[label].encode())
@@ -806,6 +875,11 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
         normal = {"group": name, "tasks": sorted(set(group.tasks)), "requires": sorted(set(group.requires))}
         digest.update(canonical_json(normal).encode())
     return digest.hexdigest()[:32]
+
+
+def _channels_listed(notify: Mapping[str, Any]) -> dict[str, Any]:
+    """One channel and a list of one channel mean the same."""
+    return {key: list(each) if isinstance(each, list | tuple) else [each] for key, each in notify.items()}
 
 
 def document_object(document: GraphDocument) -> dict[str, Any]:
@@ -821,6 +895,8 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
         made["failurePolicy"] = document.failure_policy
     if document.params:
         made["params"] = {name: dict(declared) for name, declared in document.params.items()}
+    if document.notify:
+        made["notify"] = dict(document.notify)
     made["tasks"] = {label: _node_object(node) for label, node in document.tasks.items()}
     if document.groups:
         made["groups"] = {
@@ -835,6 +911,8 @@ def _node_object(node: TaskNode) -> dict[str, Any]:
     made: dict[str, Any] = {"requires": requires, "reruns": node.reruns, "task": dict(node.task)}
     if node.when != When.ALL_COMPLETED:
         made["when"] = str(node.when)
+    if node.notify:
+        made["notify"] = dict(node.notify)
     return made
 
 

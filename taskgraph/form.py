@@ -20,21 +20,29 @@ from taskgraph.placement import is_host, is_worker_label
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-GRAPH_KEYS: Final = ("routing", "tasks", "groups", "metadata", "tags", "failurePolicy", "params")
 TASK_KEYS: Final = ("routing", "deadline", "payload", "executor", "target", "host", "workerLabels", "metadata")
+GRAPH_KEYS: Final = ("routing", "tasks", "groups", "metadata", "tags", "failurePolicy", "params", "notify")
 COMMAND_KEYS: Final = ("command", "env", "cwd", "timeout")
+CHANNEL_KINDS: Final = ("queue", "webhook", "command")
 SUBS: Final = "$subs"
 SUBS_PREFIX: Final = "taskId:"
 PARAM: Final = "$param"
 
-_NODE_KEYS: Final = frozenset({"requires", "when", "reruns", "task"})
+_NODE_KEYS: Final = frozenset({"requires", "when", "reruns", "task", "notify"})
 _REQUIREMENT_KEYS: Final = frozenset({"label", "optional"})
 _CONDITIONS: Final = frozenset(map(str, When))
 _GROUP_KEYS: Final = frozenset({"tasks", "requires"})
+_TASK_NOTIFY_KEYS: Final = frozenset({"onSuccess", "onFailure", "onFinished"})
+_CHANNEL_KEYS: Final = frozenset({"queue", "webhook", "secret", "command"})
+_CHANNELS_MAX: Final = 10
+_ARGUMENTS_MAX: Final = 100
 _METADATA_CHARS_MAX: Final = {"name": 255, "description": 32_768, "owner": 255, "source": 4_096}
 _LABEL = re.compile(rf"[^\x00-\x1f\x7f-\x9f]{{1,{limits.LABEL_CHARS_MAX}}}")
 _TARGET = re.compile(limits.TARGET_PATTERN)
 _EXECUTOR = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_QUEUE = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}")
+_WEBHOOK = re.compile(r"https?://[!-~]+")
+_SECRET = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _ENV_NAME = re.compile(r"[^=\x00]+")
 _PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*+)*+")
@@ -60,6 +68,8 @@ def node_is_plain(node: Any, labels: AbstractSet[str]) -> bool:
     if type(reruns) is not int and not (type(reruns) is float and reruns.is_integer()):
         return False
     if not 0 <= reruns <= limits.RERUNS_MAX:
+        return False
+    if "notify" in node and not _notify_is_plain(node["notify"]):
         return False
     task = node.get("task")
     return type(task) is dict and _task_is_plain(task)
@@ -115,6 +125,33 @@ def _names_are_plain(listed: Any, known: AbstractSet[str]) -> bool:
         return len(set(listed)) == len(listed)
     except TypeError:  # something in it cannot even be hashed
         return False
+
+
+def _notify_is_plain(notify: Any) -> bool:
+    if type(notify) is not dict or not _TASK_NOTIFY_KEYS.issuperset(notify):
+        return False
+    for named in notify.values():
+        listed = named if type(named) is list else [named]
+        if not 1 <= len(listed) <= _CHANNELS_MAX or not all(map(_channel_is_plain, listed)):
+            return False
+    return True
+
+
+def _channel_is_plain(channel: Any) -> bool:
+    """The form alone: that there is exactly one of queue, webhook and command is found by `documents`."""
+    if type(channel) is not dict or not _CHANNEL_KEYS.issuperset(channel):
+        return False
+    for key, form, chars_max in (("queue", _QUEUE, 63), ("webhook", _WEBHOOK, 2000), ("secret", _SECRET, 40)):
+        if key in channel:
+            text = channel[key]
+            if type(text) is not str or len(text) > chars_max or form.fullmatch(text) is None:
+                return False
+    if "command" not in channel:
+        return True
+    command = channel["command"]
+    if type(command) is not list or not 1 <= len(command) <= _ARGUMENTS_MAX:
+        return False
+    return all(type(each) is str and "\0" not in each for each in command)
 
 
 def is_label(text: Any) -> bool:
@@ -337,6 +374,13 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
                 f"{name} has {len(value):,} characters; {bound:,} are allowed.",
                 f"Shorten it to {bound:,} characters.",
             )
+        case "maxItems":
+            report.add(
+                path,
+                "too-many",
+                f"{name} has {len(value):,} items; {bound:,} are allowed.",
+                f"Leave {bound:,} of them.",
+            )
         case "minLength" | "minItems" | "minProperties":
             remedy = "Put at least one in, or leave the key out."
             if path[:1] == ("groups",) and path[2:] == ("tasks",):
@@ -394,6 +438,12 @@ def _form(path: Path, pattern: str) -> str:
             return (
                 "A worker's label begins with a letter or digit; . _ : / = + - may follow too, 63 characters at most."
             )
+        case ("queue",):
+            return "A queue's name has 3 to 63 lower-case letters and digits, and single hyphens between them."
+        case ("webhook",):
+            return "An address begins with https:// or http:// and holds neither blanks nor characters beyond ASCII."
+        case ("secret",):
+            return "The name of a secret is a letter followed by letters, digits and underscores."
         case _ if "requires" in path or path[:1] == ("groups",):
             return "A label has no control characters."
         case _ if "payload" in path:

@@ -203,6 +203,8 @@ class Handlers:
     counters: Counters = field(default_factory=Counters)
     on_ended: dict[str, Callable[[], None]] = field(default_factory=dict)
     """Graph id -> called when this process sees the graph end; a hint for whoever waits here."""
+    on_news: Callable[[str], None] | None = None
+    """Called with the id of a graph after each commit about it here; a hint that somebody may have to be told."""
     in_flight: dict[str, int] = field(default_factory=dict)
     """Graph id -> about how many tasks this process has sent out and not heard of again; for the size of bundles."""
     on_stop: list[Callable[[str, Sequence[Stop]], None]] = field(default_factory=list)
@@ -682,6 +684,8 @@ class _Transition:
                     await self._after(conflict, decision.changes, left)
                     continue
                 handlers.counters.commits += 1
+                if handlers.on_news is not None:
+                    handlers.on_news(graph_id)
                 self._tidy(decision.changes)
             handlers.count(graph_id, decision)
             left = decision.left

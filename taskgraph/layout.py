@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from json.encoder import encode_basestring
 from typing import Final
 
-from taskgraph import grouping, limits
+from taskgraph import grouping, limits, notices
 from taskgraph.digraph import is_acyclic
 from taskgraph.documents import canonical_json, node_digest, substitute
 from taskgraph.grouping import DONE, Wiring, is_end, name_of, wire
@@ -645,6 +645,8 @@ def _task_rows(
         columns["pendingSince"] = now
     if routing := node.task.get("routing"):
         columns["routing"] = str(routing)
+    if node.notify:
+        columns[notices.COLUMN] = notices.task_column(node.notify)
     if deadline := node.task.get("deadline"):
         columns["deadline"] = moment(str(deadline))
     rows: list[Insert] = []

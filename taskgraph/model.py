@@ -229,7 +229,7 @@ class TaskNode:
 
     requires: labels, and names of groups; reruns: budget for failures of the task itself; task: the definition, as the
     worker gets it, with `$subs` not yet replaced. when: how the requirements must have ended; optional: those of them
-    whose failing or being skipped does not matter.
+    whose failing or being skipped does not matter. notify: who is told how the task fares; see `notices`.
     """
 
     label: str
@@ -238,6 +238,7 @@ class TaskNode:
     task: Mapping[str, Any] = field(default_factory=dict)
     when: str = When.ALL_COMPLETED.value
     optional: frozenset[str] = frozenset()
+    notify: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +264,7 @@ class GraphDocument:
     failure_policy: str = FailurePolicy.BLOCK.value
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     groups: Mapping[str, GroupNode] = field(default_factory=dict)
+    notify: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, Any]:

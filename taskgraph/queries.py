@@ -10,6 +10,7 @@ that leaves open is said to be open. Listings of large graphs end where their li
 
 import asyncio
 import difflib
+import fnmatch
 import json
 import re
 from collections import Counter
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from taskgraph import limits
+from taskgraph import limits, notices
 from taskgraph.clock import Clock
 from taskgraph.edges import Edges, references, worth_pages
 from taskgraph.errors import IntegrityError, InvalidInput, NotFound
@@ -28,6 +29,7 @@ from taskgraph.jsontext import show
 from taskgraph.layout import gathered, moment
 from taskgraph.model import (
     GRAPH,
+    GRAPH_ENDED,
     GraphState,
     TaskState,
     is_graph_id,
@@ -56,6 +58,8 @@ WHY_CAUSES_MAX: Final = 1_000
 """Tasks that `why` tells one by one: those that only wait, and first causes; the rest is counted."""
 
 _GRAPHS_AT_ONCE: Final = 16
+_FOLLOW_SECONDS: Final = 0.25
+_FOLLOW_SECONDS_MAX: Final = 2.0
 _PLAIN_KEY: Final = r"[A-Za-z0-9:_-]{1,200}"
 _ENDS_KEPT_MAX: Final = 1_000
 
@@ -184,12 +188,103 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One fact of a graph's journal."""
+    """One fact of a graph's journal.
+
+    sequence: number of its row of the journal. part: its place among the facts of that row, from 0. changed: the
+    columns that it speaks of, those of the task if it names one, else those of the graph.
+    """
 
     sequence: int
     time: datetime | None
     kind: str
     fields: Mapping[str, Any]
+    part: int = 0
+
+    @property
+    def cursor(self) -> str:
+        """Where to go on after this fact: for `since`."""
+        return f"{self.sequence}.{self.part}"
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Names of columns."""
+        own = self.fields.get("changed")
+        return tuple(map(str, own)) if isinstance(own, list | tuple) else CHANGED.get(self.kind, ())
+
+
+CHANGED: Final[Mapping[str, tuple[str, ...]]] = {
+    "graph-running": ("state", "started"),
+    "graph-finished": ("state", "finished", "requiresLeft"),
+    "task-skipped": ("state", "resolved", "resolution"),
+    "graph-blocked": ("state", "blocked", "blockedBy", "failedTasks"),
+    "graph-unblocked": ("state", "blockedBy", "failedTasks"),
+    "graph-cancelled": ("state", "reason"),
+    "graph-extended": ("tasks", "edges", "requires", "requiresLeft", "revision"),
+    "task-completed": ("state", "ended", "resolved", "resolution"),
+    "task-failed": ("state", "ended", "resolved", "resolution"),
+    "task-exception": ("state", "ended", "resolved", "resolution"),
+    "task-rerun": ("state", "run", "runs", "claim", "pendingSince"),
+}
+"""Kind of a fact -> the columns that the commit which states it sets, with what else it sets left out."""
+
+
+def read_cursor(since: "int | str") -> tuple[int, int]:
+    """A cursor as (number of the row that was read last, facts of the next row that were read too).
+
+    since: the number of a row, all of which was read, or `Event.cursor`. Raises InvalidInput.
+    """
+    if isinstance(since, int):
+        return since, 0
+    row, dot, part = since.partition(".")
+    if not (row.isascii() and row.isdigit() and len(row) < 11) or (dot and not (part.isascii() and part.isdigit())):
+        raise InvalidInput(
+            f"{show(since)} is no cursor: write the number of an event, or NUMBER.PART as events give it"
+        )
+    return (int(row) - 1, int(part) + 1) if dot else (int(row), 0)
+
+
+def agrees(event: Event, where: Mapping[str, Sequence[str]]) -> bool:
+    """Whether an event has, for each field that is named, one of the values; `*` and `?` stand for any text.
+
+    The fields are those of the event's JSON, and `event` (its kind), `sequence`, and `changed`, of which one column is
+    enough.
+    """
+    for name, patterns in where.items():
+        if name == "changed":
+            texts: Sequence[str] = event.changed
+        elif name == "event":
+            texts = (event.kind,)
+        elif name == "sequence":
+            texts = (str(event.sequence),)
+        else:
+            found = event.fields.get(name)
+            if found is None:
+                return False
+            texts = (found if isinstance(found, str) else json.dumps(found),)
+        if not any(fnmatch.fnmatchcase(text, pattern) for text in texts for pattern in patterns):
+            return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatus:
+    """One channel of a graph's notices.
+
+    state: open (there may be more to tell), done (the graph has ended, and all is told), given-up. on: which facts of
+    the graph it hears; tasks: whether it hears of tasks. cursor: the journal has been told up to this event. failures:
+    attempts in a row that it did not take.
+    """
+
+    key: str
+    channel: str
+    state: str
+    on: tuple[str, ...]
+    tasks: bool
+    cursor: int
+    delivered: int
+    failures: int
+    next_try: datetime | None
+    last_error: str
 
 
 class Queries:
@@ -570,26 +665,64 @@ class Queries:
                 text = f"is {status.state}"
         return Reason(status.label, status.task_id, status.state, depth, text, True, remedy)
 
-    async def events(self, graph_id: str, *, since: int = 0, limit: int = 1000) -> list[Event]:
-        """The journal after event row number `since`, in order; what stands on one row is never parted."""
+    async def events(
+        self,
+        graph_id: str,
+        *,
+        since: int | str = 0,
+        limit: int = 1000,
+        where: Mapping[str, Sequence[str]] | None = None,
+    ) -> list[Event]:
+        """The journal after `since`, in order; what stands on one row is never parted. where: see `agrees`."""
         found: list[Event] = []
         page_rows = min(limit, limits.PAGE_ROWS_MAX)
         async with aclosing(self.journal(graph_id, since=since, page_rows=page_rows)) as rows:
             async for facts in rows:
-                found += facts
+                found += [each for each in facts if agrees(each, where)] if where else facts
                 if len(found) >= limit:
                     break
         return found
 
     async def journal(
-        self, graph_id: str, *, since: int = 0, page_rows: int = limits.PAGE_ROWS_MAX
+        self, graph_id: str, *, since: int | str = 0, page_rows: int = limits.PAGE_ROWS_MAX
     ) -> AsyncGenerator[list[Event]]:
-        """The journal after event row number `since`, in order: the facts of one row after the other."""
+        """The journal after `since`, in order: the facts of one row after the other. since: see `read_cursor`."""
         check_graph_id(graph_id)
-        async for row in self._pages(graph_id, Range(event_key(since + 1), "event;"), page_rows):
+        last, read = read_cursor(since)
+        async for row in self._pages(graph_id, Range(event_key(last + 1), "event;"), page_rows):
             sequence, time = _integer(row.columns, "sequence"), _time(row.columns, "time")
             facts = json.loads(str(row.columns.get("events", "[]")))
-            yield [Event(sequence, time, str(fact.pop("event", "")), fact) for fact in facts]
+            events = [Event(sequence, time, str(fact.pop("event", "")), fact, part) for part, fact in enumerate(facts)]
+            yield events[read:] if sequence == last + 1 else events
+
+    async def follow(
+        self, graph_id: str, *, since: int | str = 0, where: Mapping[str, Sequence[str]] | None = None
+    ) -> AsyncGenerator[Event]:
+        """The journal after `since`, event by event, as it grows, until the graph can change no more.
+
+        Whoever stops goes on with the `cursor` of the last event it has dealt with. where: see `agrees`. Between two
+        looks are pauses that grow while nothing happens. Raises NotFound.
+        """
+        pause = _FOLLOW_SECONDS
+        while True:
+            ended = await self.state(graph_id) in GRAPH_ENDED  # first, so that its last events are read after it
+            moved = False
+            async with aclosing(self.journal(graph_id, since=since)) as rows:
+                async for facts in rows:
+                    for each in facts:
+                        moved, since = True, each.cursor
+                        if where is None or agrees(each, where):
+                            yield each
+            if ended:
+                return
+            pause = _FOLLOW_SECONDS if moved else min(pause * 1.5, _FOLLOW_SECONDS_MAX)
+            await self._clock.sleep(pause)
+
+    async def channels(self, graph_id: str) -> list[ChannelStatus]:
+        """Who is told of a graph, and how far; none of a graph without notices. By what a person calls them."""
+        check_graph_id(graph_id)
+        found = [_channel_status(row) async for row in self._pages(graph_id, notices.all_rows())]
+        return sorted(found, key=lambda each: each.channel)
 
     async def request(self, graph_id: str, request: str) -> Mapping[str, Value]:
         """The head row of an extension: state (staged, accepted, done, refused), reason. Raises NotFound."""
@@ -789,6 +922,34 @@ def _records(columns: Mapping[str, Value], name: str) -> list[Mapping[str, Any]]
     except ValueError:
         return []
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _channel_status(row: Row) -> ChannelStatus:
+    columns = row.columns
+    try:
+        name = notices.channel_of(_object(columns, "channel")).display
+    except IntegrityError:
+        name = f"{row.key} (its channel cannot be read)"
+    return ChannelStatus(
+        key=row.key.removeprefix(notices.PREFIX),
+        channel=name,
+        state=str(columns.get("state", "")),
+        on=tuple(_strings(columns, "on")),
+        tasks=bool(columns.get("tasks")),
+        cursor=_integer(columns, "sequence"),
+        delivered=_integer(columns, "delivered"),
+        failures=_integer(columns, "failures"),
+        next_try=_time(columns, "nextTry"),
+        last_error=str(columns.get("lastError", "")),
+    )
+
+
+def _strings(columns: Mapping[str, Value], name: str) -> list[str]:
+    try:
+        found = json.loads(str(columns.get(name, "") or "[]"))
+    except ValueError:
+        return []
+    return [str(each) for each in found] if isinstance(found, list) else []
 
 
 def _task_status(row: Row) -> TaskStatus:

@@ -9,6 +9,7 @@ import contextlib
 import gc
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any, Final
 
@@ -18,8 +19,10 @@ from taskgraph.clock import Clock
 from taskgraph.consumer import Consumer
 from taskgraph.errors import StorageError
 from taskgraph.model import GRAPH_ENDED, GraphState, TaskState, reference_of
+from taskgraph.notifier import Notifier, Told
+from taskgraph.outlets import OutletSettings
 from taskgraph.retention import keep_house
-from taskgraph.storage.tables import Range, query_all
+from taskgraph.storage.tables import Range, Row, query_all
 from taskgraph.sweep import Swept, sweep, sweep_graph
 from taskgraph.transitions import Item, LeaseLost
 from taskgraph.wakeup import wait_any
@@ -36,6 +39,11 @@ _LOOK_SECONDS_MAX: Final = 1.0
 _REST_SECONDS: Final = 10.0
 _MORE_SECONDS: Final = 1.0
 _SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers
+_NOTICE_SECONDS_MIN: Final = 1.0
+_NOTICE_SECONDS_MAX: Final = 30.0
+_DELIVERIES_MAX: Final = 16  # graphs at a time
+_INDEX_SECONDS: Final = 3.0  # between two questions whether a graph that is being worked on has channels
+_HEARD_MAX: Final = 10_000  # graphs
 
 Watcher = Callable[[GraphState], Awaitable[None]]
 """Told the state of the graph now and then, while it runs."""
@@ -75,6 +83,110 @@ async def keep_house_forever(
         except StorageError as error:
             log.warning("the house could not be kept: %s", error)
         await wait_any((stop,), pause * (0.75 + app.clock.jitter() / 2))
+
+
+async def notify_forever(
+    app: App, stop: asyncio.Event, outlets: OutletSettings, *, period_seconds: float = limits.SWEEP_SECONDS
+) -> None:
+    """Tell the channels of graphs, of all at once, until told to stop.
+
+    A graph of which somebody has still to be told is looked at soon after a commit of this process about it, and else
+    after pauses that double while there is nothing new. Without any such graph the index is asked every few seconds
+    while this process commits anything, and otherwise as seldom as the sweep asks for live ones.
+    """
+    news = asyncio.Event()
+    heard: set[str] = set()
+
+    def hear(graph_id: str) -> None:
+        if not news.is_set() or len(heard) < _HEARD_MAX:
+            heard.add(graph_id)
+            news.set()
+
+    async with app.notifier(outlets) as notifier:
+        app.handlers.on_news = hear
+        looks = Looks(app.clock)
+        try:
+            while not stop.is_set():
+                pause = period_seconds * 2
+                asked = app.clock.monotonic()
+                try:
+                    if await _notify_once(notifier, looks, heard):
+                        pause = min(pause, looks.seconds_left())
+                except StorageError as error:
+                    log.warning("notices could not be delivered: %s", error)
+                if not heard:
+                    news.clear()
+                await wait_any((stop, news), pause)
+                if not looks.knows(heard):
+                    left = min(pause, asked + _INDEX_SECONDS - app.clock.monotonic())
+                    await wait_any((stop,), max(0.0, left))
+        finally:
+            app.handlers.on_news = None
+
+
+async def _notify_once(notifier: Notifier, looks: "Looks", heard: set[str]) -> bool:
+    """Deliver for every graph that is due; whether there is any graph to come back to."""
+    listed = await notifier.waiting()
+    fresh = set(heard)
+    heard.clear()
+    due = [row for row in listed if row.key in fresh or looks.due(row.key)]
+    looks.forget_all_but({row.key for row in listed})
+    at_once = asyncio.Semaphore(_DELIVERIES_MAX)
+
+    async def deliver(row: Row) -> None:
+        async with at_once:
+            told = await notifier.deliver(row.key, listed=row)
+        looks.after(row.key, moved=bool(told.delivered or told.failed))
+        for trouble in told.troubles:
+            log.warning("notices of graph %s", trouble)
+
+    await asyncio.gather(*[deliver(row) for row in due])
+    return bool(listed)
+
+
+class Looks:
+    """When to look at which graph again for notices: soon after some were delivered, and ever less without any."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next: dict[str, tuple[float, float]] = {}  # graph id -> the moment, and the pause before it
+
+    def due(self, graph_id: str) -> bool:
+        """Whether to look now. A graph that is new here is."""
+        return self._clock.monotonic() >= self._next.get(graph_id, (0.0, 0.0))[0]
+
+    def knows(self, graph_ids: AbstractSet[str]) -> bool:
+        """Whether any of these has been looked at."""
+        return not self._next.keys().isdisjoint(graph_ids)
+
+    def after(self, graph_id: str, *, moved: bool) -> None:
+        """It has been looked at."""
+        before = self._next.get(graph_id, (0.0, 0.0))[1]
+        pause = _NOTICE_SECONDS_MIN if moved or not before else min(before * 2, _NOTICE_SECONDS_MAX)
+        self._next[graph_id] = (self._clock.monotonic() + pause, pause)
+
+    def forget_all_but(self, graph_ids: AbstractSet[str]) -> None:
+        """Graphs that are over are not looked at any more."""
+        for graph_id in self._next.keys() - graph_ids:
+            del self._next[graph_id]
+
+    def seconds_left(self) -> float:
+        """Until the next look at any of them."""
+        soonest = min((moment for moment, _ in self._next.values()), default=self._clock.monotonic())
+        return max(0.0, soonest - self._clock.monotonic())
+
+
+async def deliver_rest(
+    app: App, graph_id: str, stop: asyncio.Event, outlets: OutletSettings, *, seconds: float = 30.0
+) -> Told:
+    """Tell the channels of one graph what is left, for so long at most. The answer says what still waits."""
+    until = app.clock.monotonic() + seconds
+    async with app.notifier(outlets) as notifier:
+        while True:
+            told = await notifier.deliver(graph_id)
+            if not told.waiting or stop.is_set() or app.clock.monotonic() >= until:
+                return told
+            await wait_any((stop,), _NOTICE_SECONDS_MIN / 2)
 
 
 @contextlib.asynccontextmanager
@@ -126,17 +238,25 @@ def _held(app: App, workers: Sequence[Worker]) -> Iterator[None]:
 
 
 async def serve(
-    app: App, stop: asyncio.Event, *, workers: Sequence[Worker] = (), keep_days: float | None = None
+    app: App,
+    stop: asyncio.Event,
+    *,
+    workers: Sequence[Worker] = (),
+    keep_days: float | None = None,
+    outlets: OutletSettings | None = None,
 ) -> None:
-    """Handle events, sweep, and keep house (and work, if workers are given) until told to stop.
+    """Handle events, sweep, keep house, tell what happened (and work, if workers are given) until told to stop.
 
-    keep_days: for how long graphs are kept after their end, None for ever.
+    keep_days: for how long graphs are kept after their end, None for ever. outlets: how notices leave; None for queues
+    and unsigned webhooks.
     """
     consumer = app.consumer()
     _attach(consumer, workers)
     with _held(app, workers):
         house = keep_house_forever(app, stop, keep_days=keep_days)
-        loops = [consumer.run(stop), sweep_forever(app, stop), house, *(_listed(app, each, stop) for each in workers)]
+        told = notify_forever(app, stop, outlets or OutletSettings())
+        listed = [_listed(app, worker, stop) for worker in workers]
+        loops = [consumer.run(stop), sweep_forever(app, stop), house, told, *listed]
         async with running(*loops, stop=stop):
             await stop.wait()
 
@@ -179,12 +299,14 @@ async def run_graph(
     workers: Sequence[Worker],
     watcher: Watcher | None = None,
     fresh: bool = False,
+    outlets: OutletSettings | None = None,
 ) -> GraphState:
     """Handle and work on this store until the graph has ended or nothing of it can move; gives its state.
 
     Ended means finished or cancelled, or blocked with nothing pending, running or still to be handled. Everything else
     that is in the queues is handled too: there is one set of queues for all graphs of a store. fresh: this process has
-    just submitted the graph, and so has just sent all that stands ready.
+    just submitted the graph, and so has just sent all that stands ready. outlets: how notices leave, meanwhile; None
+    where nobody is to be told.
     """
     consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
     consumer.own.add(graph_id)
@@ -195,6 +317,8 @@ async def run_graph(
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
         listed = [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
         loops = [consumer.run(stop), sweep_forever(app, stop), *listed]
+        if outlets is not None:
+            loops.append(notify_forever(app, stop, outlets))
         async with running(*loops, stop=stop):
             return await _until_ended(app, graph_id, consumer, stop, watcher)
 

@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from taskgraph import limits
+from taskgraph import limits, notices
 from taskgraph.documents import canonical_json, collector_paused, content_hash, document_object, node_digests
 from taskgraph.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.extending import request_rows, row_bytes
@@ -25,6 +25,7 @@ from taskgraph.handlers import Handlers
 from taskgraph.layout import GraphLayout, name_mapping_rows, schema_for, utf16_units
 from taskgraph.messages import AddTasks
 from taskgraph.model import GRAPH, FailurePolicy, GraphDocument, GraphState, ids_text, row_key, slugid_from
+from taskgraph.notifier import enter, register
 from taskgraph.records import ALL, listing_key
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Value
 from taskgraph.telemetry import TRACEPARENT_COLUMN
@@ -104,6 +105,9 @@ async def _submit(handlers: Handlers, graph_id: str, document: GraphDocument, pr
 
     await handlers.enter_live(graph_id)
     now = clock.now()
+    registered = notices.registrations(document.notify, document.tasks.values())
+    if registered:
+        await enter(records.tables, graph_id, now)
     (row,) = await records.tables.get(graph_id, [GRAPH])
     outcome = Submitted.RESUMED
     layout: GraphLayout | None = None
@@ -112,7 +116,9 @@ async def _submit(handlers: Handlers, graph_id: str, document: GraphDocument, pr
         marked = _BY_KEY + digest if layout.cut else digest
         try:
             trace = handlers.telemetry.trace_of_graph(graph_id)
-            await records.tables.commit(graph_id, [_graph_row(graph_id, document, layout, marked, now, trace)])
+            await records.tables.commit(
+                graph_id, [_graph_row(graph_id, document, layout, marked, now, trace, len(registered))]
+            )
             outcome = Submitted.CREATED
         except (Conflict, Unclear):
             outcome = Submitted.RESUMED  # somebody else, or this very call: the row tells
@@ -132,11 +138,12 @@ async def _submit(handlers: Handlers, graph_id: str, document: GraphDocument, pr
     by_key = row.columns["digest"] != digest
     if layout is None or created != now or (layout.cut and not by_key):
         layout = lay_out(created, by_key=by_key)
-    mapping_rows = [] if "nameMapping" in row.columns else name_mapping_rows(layout.mapping, "0")
-    writing = _Writing(handlers, graph_id, layout.count + len(mapping_rows), progress, _looked_for(layout))
+    further = [] if "nameMapping" in row.columns else name_mapping_rows(layout.mapping, "0")
+    further += notices.rows_of(registered, created)
+    writing = _Writing(handlers, graph_id, layout.count + len(further), progress, _looked_for(layout))
     if outcome is Submitted.RESUMED and writing.total > _TRIED_FIRST * limits.COMMIT_CHANGES_MAX:
         await writing.find()
-    await writing.write(itertools.chain(layout.rows(), mapping_rows))
+    await writing.write(itertools.chain(layout.rows(), further))
     await _unmark(handlers, graph_id, row, digest)
     (flipped,) = await handlers.transition(graph_id, [Start(digest)])
     if flipped.error is not None:
@@ -290,7 +297,13 @@ def _same_content(row: Row, graph_id: str, digest: str) -> None:
 
 
 def _graph_row(
-    graph_id: str, document: GraphDocument, layout: GraphLayout, digest: str, now: datetime, trace: str
+    graph_id: str,
+    document: GraphDocument,
+    layout: GraphLayout,
+    digest: str,
+    now: datetime,
+    trace: str,
+    channels: int,
 ) -> Insert:
     requires = ids_text(layout.leaves)
     columns: dict[str, Value] = {
@@ -316,6 +329,8 @@ def _graph_row(
         columns["groups"] = len(document.groups)
     if trace:
         columns[TRACEPARENT_COLUMN] = trace
+    if channels:
+        columns[notices.COLUMN] = channels
     for name, value in (("metadata", document.metadata), ("tags", document.tags), ("params", document.values)):
         if value:
             columns[name] = canonical_json(value)
@@ -427,6 +442,8 @@ async def _extend(handlers: Handlers, graph_id: str, document: GraphDocument, re
         raise Refused(
             f"graph {graph_id} is {graph.columns['state']}; only a running graph can be extended", "not-running"
         )
+    if registered := notices.registrations({}, document.tasks.values()):
+        await register(records.tables, graph_id, registered, clock.now())
     if head is None:
         text = canonical_json(document_object(document))
         parts, first = request_rows(request, text, digest, len(document.tasks), clock.now())

@@ -12,7 +12,18 @@ from typing import Annotated
 import typer
 
 from taskgraph import __version__
-from taskgraph.cli import doctor, documents, failures, functions, grant, inspecting, retaining, running, workers
+from taskgraph.cli import (
+    doctor,
+    documents,
+    failures,
+    functions,
+    grant,
+    inspecting,
+    notices,
+    retaining,
+    running,
+    workers,
+)
 from taskgraph.cli.common import Root, Session, StoreOption, VerboseOption, set_up_logging
 
 __all__ = ["app", "main"]
@@ -74,6 +85,7 @@ _add(app, "task", inspecting.task, inspecting.TASK_EXAMPLES, _LOOK)
 _add(app, "why", inspecting.why, inspecting.WHY_EXAMPLES, _LOOK)
 _add(app, "logs", inspecting.logs, inspecting.LOGS_EXAMPLES, _LOOK)
 _add(app, "events", inspecting.events, inspecting.EVENTS_EXAMPLES, _LOOK)
+_add(app, "notices", notices.notices, notices.NOTICES_EXAMPLES, _LOOK)
 _add(app, "rows", inspecting.rows, inspecting.ROWS_EXAMPLES, _LOOK)
 _add(app, "doctor", doctor.doctor, doctor.DOCTOR_EXAMPLES, _LOOK)
 _add(app, "grant", grant.grant, grant.GRANT_EXAMPLES, _LOOK)

@@ -31,7 +31,6 @@ from taskgraph.cli.common import (
     unless_stopped,
 )
 from taskgraph.cli.output import Column, LogText, camel_object, count, iso, moment, safe, seconds
-from taskgraph.cli.progress import has_ended
 from taskgraph.cli.running import command_words, wait_and_finish
 from taskgraph.errors import InvalidInput, NotFound
 from taskgraph.model import GraphState, TaskState
@@ -612,10 +611,22 @@ async def _follow(app: "App", session: Session, graph_id: str, task_id: str, run
 def events(
     ctx: typer.Context,
     graph_id: GraphArgument,
-    since: Annotated[int, typer.Option("--since", min=0, metavar="N", help="Only what comes after number N.")] = 0,
+    since: Annotated[
+        str, typer.Option("--since", metavar="N", help="Only what comes after number N, or after the cursor N.PART.")
+    ] = "0",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the graph can change no more.")] = False,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, metavar="N", help="At most so many.", show_default=False)
+    ] = None,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            metavar="FIELD=VALUE",
+            help="Only events with this value, such as event=task-failed, label=build, changed=run; * and ? stand "
+            "for any text. Of one field given twice either value will do.",
+            show_default=False,
+        ),
     ] = None,
     store: StoreOption = None,
     json: JsonOption = False,
@@ -623,9 +634,10 @@ def events(
 ) -> None:
     """Print the journal of a graph: what happened, in order.
 
-    With --follow and --json, every line is one event.
+    With --follow and --json, every line is one event. Its `cursor` is what --since goes on from.
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
+    where = _where(filters or ())
     if follow and limit is not None:
         raise InvalidInput("--follow goes on; it does not go with --limit")
 
@@ -635,29 +647,48 @@ def events(
         await app.queries.state(graph_id)
         if follow:
             async with minding_signals(lambda _: None) as stop:
-                await unless_stopped(stop, _follow_events(app, session, graph_id, since))
+                await unless_stopped(stop, _follow_events(app, session, graph_id, since, where))
         elif json:
-            events = (event_object(each) async for each in _journal(app, graph_id, since, limit))
+            events = (event_object(each) async for each in _journal(app, graph_id, since, where, limit))
             await session.output.document_of({"graphId": graph_id}, "events", events)
         else:
-            await _print_journal(session, _journal(app, graph_id, since, limit))
+            await _print_journal(session, _journal(app, graph_id, since, where, limit))
         return failures.DONE
 
     raise typer.Exit(session.open(journal))
 
 
 EVENTS_EXAMPLES = examples(
-    "taskgraph events nightly-2026-08-01 --since 120", "taskgraph events nightly --follow --json"
+    "taskgraph events nightly-2026-08-01 --since 120",
+    "taskgraph events nightly --follow --json",
+    "taskgraph events nightly --filter event=task-failed --filter label='test/*'",
 )
 
 
-async def _journal(app: "App", graph_id: str, since: int, limit: int | None = None) -> AsyncIterator["Event"]:
+def _where(filters: Sequence[str]) -> dict[str, list[str]]:
+    """What --filter says, by field."""
+    where: dict[str, list[str]] = {}
+    for each in filters:
+        name, equals, text = each.partition("=")
+        if not equals or not name:
+            raise InvalidInput(f"--filter {each!r}: write FIELD=VALUE, such as event=task-failed")
+        where.setdefault(name, []).append(text)
+    return where
+
+
+async def _journal(
+    app: "App", graph_id: str, since: str, where: Mapping[str, Sequence[str]], limit: int | None = None
+) -> AsyncIterator["Event"]:
     """Event by event, a page of rows at a time: a journal may be as long as the graph is large."""
-    page_rows = limits.PAGE_ROWS_MAX if limit is None else min(limit, limits.PAGE_ROWS_MAX)
+    from taskgraph.queries import agrees
+
+    page_rows = limits.PAGE_ROWS_MAX if limit is None or where else min(limit, limits.PAGE_ROWS_MAX)
     number = 0
     async with aclosing(app.queries.journal(graph_id, since=since, page_rows=page_rows)) as rows:
         async for facts in rows:
             for each in facts:
+                if not agrees(each, where):
+                    continue
                 if number == limit:
                     return
                 number += 1
@@ -676,26 +707,29 @@ async def _print_journal(session: Session, events: AsyncIterator["Event"]) -> No
     _print_events(session, some)
 
 
-async def _follow_events(app: "App", session: Session, graph_id: str, since: int) -> None:
-    pause = _LOOK_SECONDS
-    while not session.output.out.closed:
-        state = await app.queries.state(graph_id)  # first, so that its last events are read after it
-        before = since
-        async for each in _journal(app, graph_id, since):
-            since = each.sequence
+async def _follow_events(
+    app: "App", session: Session, graph_id: str, since: str, where: Mapping[str, Sequence[str]]
+) -> None:
+    async with aclosing(app.queries.follow(graph_id, since=since, where=where)) as events:
+        async for each in events:
             if session.output.json:
                 session.output.json_line(event_object(each))
             else:
                 _print_events(session, [each])
-        if has_ended(state):
-            return
-        pause = _LOOK_SECONDS if since > before else min(pause * 1.5, _LOOK_SECONDS_MAX)
-        await asyncio.sleep(pause)
+            if session.output.out.closed:
+                return
 
 
 def event_object(event: "Event") -> dict[str, Any]:
     """An event as JSON values."""
-    return {"sequence": event.sequence, "time": iso(event.time), "event": event.kind, **event.fields}
+    return {
+        "sequence": event.sequence,
+        "cursor": event.cursor,
+        "time": iso(event.time),
+        "event": event.kind,
+        **event.fields,
+        "changed": list(event.changed),
+    }
 
 
 def _print_events(session: Session, found: "Sequence[Event]") -> None:

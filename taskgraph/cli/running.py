@@ -62,6 +62,8 @@ from taskgraph.cli.progress import (
 )
 from taskgraph.errors import InvalidGraph, InvalidInput, InvalidSettings, Problem, Refused, StorageUnavailable
 from taskgraph.model import GraphState, TaskState, is_task_id
+from taskgraph.notices import has_notices
+from taskgraph.outlets import OutletSettings, read_outlets
 from taskgraph.settings import read_keep_days
 
 if TYPE_CHECKING:
@@ -240,9 +242,12 @@ def check_runnable(document: "GraphDocument", source: str, executors: "Executors
 
 
 async def _run(app: "App", session: Session, order: _Order) -> int:
-    from taskgraph.service import run_graph
+    from taskgraph.service import deliver_rest, run_graph
 
     output = session.output
+    outlets: OutletSettings | None = read_outlets(os.environ, commands=True)
+    if order.document is not None and not has_notices(order.document):
+        outlets = None
     began = app.clock.monotonic()
     graph_id = order.graph_id or app.clock.new_id()
     given = [word for each in order.params for word in ("--param", each)]
@@ -278,14 +283,22 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
                     await _warn_of_targets(app, output, graph_id, targets)
 
             try:
-                state = await run_graph(app, graph_id, stop.event, workers=[worker], watcher=watcher, fresh=fresh)
+                state = await run_graph(
+                    app, graph_id, stop.event, workers=[worker], watcher=watcher, fresh=fresh, outlets=outlets
+                )
             except StorageUnavailable:
                 output.hint(f"when the store is back, go on with: {resume}")
                 raise
     if stop.asked and not has_ended(state):
         summary = counts_line(output.err, follower.tally)
         raise failures.Interrupted(f"interrupted: {summary}; go on with: {resume}")
-    return await finish(app, session, follower.tally, seconds_taken=app.clock.monotonic() - began)
+    seconds_taken = app.clock.monotonic() - began
+    if outlets is not None:
+        rest = await deliver_rest(app, graph_id, stop.event, outlets)
+        if rest.waiting or rest.given_up:
+            output.warn("not everybody has been told of this graph: the rest goes out while taskgraph serve runs")
+            output.hint(f"         see: taskgraph notices {graph_id}{session.store_words}")
+    return await finish(app, session, follower.tally, seconds_taken=seconds_taken)
 
 
 async def _submit(app: "App", session: Session, graph_id: str, document: "GraphDocument", stop: Stop) -> "Submission":
@@ -705,6 +718,8 @@ def serve(
 
     executors = make_executors(SystemClock(), executor=executor, time_scale=time_scale, python=python)
     days = keep_days if keep_days is not None else read_keep_days(os.environ)
+    # Whoever runs the commands of tasks may run those of notices: both come from the same documents.
+    outlets = read_outlets(os.environ, commands=bool(worker_slots))
 
     async def serve_store(app: "App") -> int:
         from taskgraph.service import serve as serve_app
@@ -721,7 +736,7 @@ def serve(
             workers = [made]
         what = ", ".join(["handling events", *(_words_for(each, worker_slots) for each in workers)])
         async with _until_told(app, session, what) as stop:
-            await serve_app(app, stop.event, workers=workers, keep_days=days)
+            await serve_app(app, stop.event, workers=workers, keep_days=days, outlets=outlets)
         return failures.DONE
 
     raise typer.Exit(session.open(serve_store, measured=True))

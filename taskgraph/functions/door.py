@@ -33,6 +33,7 @@ from taskgraph.errors import (
 )
 from taskgraph.functions.bindings import Bindings, read_bindings
 from taskgraph.messages import Message, UnknownVersion, parse
+from taskgraph.outlets import read_outlets
 from taskgraph.retention import keep_house
 from taskgraph.rows import NewerSchema
 from taskgraph.settings import StoreSettings, read_connection
@@ -48,6 +49,7 @@ _BUSY_SECONDS: Final = 1.0  # others kept writing the same rows
 _TROUBLE_SECONDS: Final = 10.0  # storage did not answer
 _NEWER_SECONDS: Final = 30.0  # a newer version is about to take over
 _PAUSE_SECONDS_MAX: Final = 8.0
+_NOTICE_SECONDS_MAX: Final = 40.0  # of a round, after which no further graph is begun
 _GIVEN_UP: Final = "the host gave it up: calls for it ended without an answer, or its text could not be read"
 
 
@@ -129,7 +131,10 @@ class Door:
         log.warning("message %s of %s is set aside", message_id, delivery.queue)
 
     async def sweep(self) -> None:
-        """One round of the sweep. Raises StorageError if it could not be finished: the next one will."""
+        """One round of the sweep, and of the notices.
+
+        Raises StorageError if it could not be finished: the next one will.
+        """
         app, _ = await self._opened()
         swept = await sweep(app.handlers, period_seconds=self.bindings.sweep_seconds, logs=app.logs)
         if swept.did_something:
@@ -139,6 +144,14 @@ class Door:
             kept = await keep_house(app.handlers, app.logs, keep_days=self.bindings.keep_days)
             if kept.did_something:
                 log.info("kept house: %s", kept)
+        # Without commands: an app runs what its owner has deployed, and not what a document names.
+        async with app.notifier(read_outlets(self._environ, commands=False)) as notifier:
+            until = app.clock.monotonic() + _NOTICE_SECONDS_MAX
+            for row in await notifier.waiting():
+                for trouble in (await notifier.deliver(row.key, listed=row)).troubles:
+                    log.warning("notices of graph %s", trouble)
+                if app.clock.monotonic() >= until:
+                    return  # the next round goes on: a function must come to its end
 
     async def close(self) -> None:
         """Give the store back. The next call opens it again."""

@@ -24,7 +24,7 @@ LIBRARIES: Final = MappingProxyType(
     {
         "azure": ("taskgraph.storage.azure", "taskgraph.telemetry_setup"),  # there, the distribution of Azure Monitor
         "opentelemetry": ("taskgraph.telemetry_otel", "taskgraph.telemetry_setup"),
-        "aiohttp": ("taskgraph.storage.azure",),
+        "aiohttp": ("taskgraph.storage.azure", "taskgraph.outlets"),  # and webhooks
         "azure_functions_runtime": ("taskgraph.functions.worker_main",),  # in a process of its own
         "cronsim": ("taskgraph.functions.schedule",),
         "sqlite3": ("taskgraph.storage.embedded",),

@@ -392,7 +392,10 @@ MUTANTS: Final = (
         _reworded(
             transitions,
             "_hand_back",
-            ("if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, item.claim, context)", ""),
+            (
+                "if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, item.claim, context)",
+                "",
+            ),
         ),
         lives=("a zombie that hands back",),
     ),
@@ -408,7 +411,10 @@ MUTANTS: Final = (
         _reworded(
             transitions,
             "_lease_lost",
-            ("if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, item.claim, context)", ""),
+            (
+                "if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, item.claim, context)",
+                "",
+            ),
         ),
     ),
     Mutant(

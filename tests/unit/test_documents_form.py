@@ -113,6 +113,21 @@ TASKS = st.fixed_dictionaries(
         "other": WORDS,
     },
 )
+CHANNELS = st.fixed_dictionaries(
+    {},
+    optional={
+        "queue": st.sampled_from(["abc", "a-b", "ab", "a--b", "Abc", "abc\n", "a" * 63, "a" * 64]) | SCALARS,
+        "webhook": st.sampled_from(["https://a", "http://a/b?c=d", "ftp://a", "https://a b", "https://é"]) | SCALARS,
+        "secret": st.sampled_from(["ci", "C_1", "1c", "a-b", "ci\n", "c" * 41]) | SCALARS,
+        "command": st.lists(WORDS, max_size=2) | SCALARS | st.just(["x"] * 101),
+        "other": SCALARS,
+    },
+)
+NOTIFY = st.dictionaries(
+    st.sampled_from(["onSuccess", "onFailure", "onFinished", "onBlocked"]),
+    CHANNELS | st.lists(CHANNELS, max_size=2) | SCALARS | st.just([{"queue": "abc"}] * 11),
+    max_size=2,
+)
 NODES = (
     st.fixed_dictionaries(
         {},
@@ -120,6 +135,7 @@ NODES = (
             "requires": st.lists(SCALARS | st.sampled_from(["a", "b"]), max_size=4) | SCALARS | st.just({}),
             "reruns": SCALARS,
             "task": TASKS | SCALARS | st.just([]),
+            "notify": NOTIFY | SCALARS | st.just([]),
             "taks": st.just({}),
         },
     )
@@ -130,6 +146,13 @@ NODES = (
 
 GOOD: list[dict[str, Any]] = [
     {"task": {}},
+    {
+        "task": {},
+        "notify": {
+            "onSuccess": {"queue": "abc"},
+            "onFailure": [{"webhook": "https://a/b", "secret": "ci"}, {"command": ["x", ""]}],
+        },
+    },
     {"requires": ["a", "é"], "reruns": 999, "task": {"routing": "x" * 10, "deadline": "2030-01-31T12:00:00Z"}},
     {"task": {"executor": "sleep", "payload": {"seconds": 0, "command": 1}, "target": "a-b"}},
     {"task": {"host": "build-7.example.com", "workerLabels": ["gpu", "os=debian-12"]}},
@@ -168,7 +191,20 @@ GOOD: list[dict[str, Any]] = [
     {"task": {"executor": "sleep", "payload": {"seconds": {"$param": "n"}}}},
 ]
 VALUES = st.one_of(SCALARS, REFERENCES, PAYLOADS, TASKS, st.lists(WORDS, max_size=2))
-KEYS = ["requires", "reruns", "task", "routing", "deadline", "payload", "executor", "target", "metadata", "command"]
+KEYS = [
+    "requires",
+    "reruns",
+    "task",
+    "routing",
+    "deadline",
+    "payload",
+    "executor",
+    "target",
+    "metadata",
+    "command",
+    "notify",
+    "queue",
+]
 
 
 @st.composite

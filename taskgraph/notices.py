@@ -1,0 +1,218 @@
+"""Notices: who is told which facts of a graph, as values, as columns and as JSON.
+
+What this room is for: `notify` in a document names channels (a queue, a webhook, a command) for the ways in which a
+graph or a task may fare. Each distinct channel of a graph has one row, which says how far its journal has been told
+there; a task row names its channels by key. From a fact of the journal this room says which channels hear of it, and in
+which words. It never reads a store, a clock or an environment, and never sends anything.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from taskgraph.errors import IntegrityError
+from taskgraph.jsontext import canonical_json
+from taskgraph.model import GraphDocument, TaskNode, value
+from taskgraph.storage.tables import Columns, Insert, Range, prefix
+
+PREFIX: Final = "notice:"
+"""Row keys of channels begin with this."""
+
+COLUMN: Final = "notify"
+"""On a graph row: how many channels it has. On a task row: which of them hear of the task, as JSON."""
+
+OPEN: Final = "open"
+DONE: Final = "done"
+GIVEN_UP: Final = "given-up"
+
+GRAPH_KEYS: Final = ("onSuccess", "onFailure", "onBlocked", "onFinished")
+TASK_KEYS: Final = ("onSuccess", "onFailure", "onFinished")
+
+VERSION: Final = 1
+_SCHEMA: Final = 1
+_KEY_DIGITS: Final = 16
+_TASK_FACTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "task-completed": ("onSuccess", "onFinished"),
+    "task-failed": ("onFailure", "onFinished"),
+    "task-exception": ("onFailure", "onFinished"),
+    "task-cancelled": ("onFailure", "onFinished"),
+    "task-skipped": ("onFinished",),
+}
+
+
+@value
+class Channel:
+    """Where notices go. kind: queue, webhook or command. where: its name, its address, or program and arguments.
+
+    secret: name of the secret that a webhook is signed with, "" for the default one, if there is any.
+    """
+
+    kind: str
+    where: tuple[str, ...]
+    secret: str = ""
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """The channel as a document names it."""
+        made: dict[str, Any] = {self.kind: list(self.where) if self.kind == "command" else self.where[0]}
+        if self.secret:
+            made["secret"] = self.secret
+        return made
+
+    @property
+    def key(self) -> str:
+        """The same for the same channel, whoever names it."""
+        return hashlib.sha256(canonical_json(self.object).encode()).hexdigest()[:_KEY_DIGITS]
+
+    @property
+    def display(self) -> str:
+        """The channel for people: of an address neither the query nor what may be a password."""
+        if self.kind == "webhook":
+            scheme, _, rest = self.where[0].partition("://")
+            host, slash, path = rest.partition("/")
+            return f"webhook {scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+        return f"{self.kind} {' '.join(self.where)}"
+
+
+def channel_of(obj: Mapping[str, Any]) -> Channel:
+    """The channel that a validated document names. Raises IntegrityError for what no document can hold."""
+    for kind in ("queue", "webhook", "command"):
+        if kind in obj:
+            where = obj[kind]
+            parts = tuple(map(str, where)) if isinstance(where, list | tuple) else (str(where),)
+            return Channel(kind, parts, str(obj.get("secret", "")))
+    raise IntegrityError("a channel is neither a queue nor a webhook nor a command")
+
+
+def channels(notify: Mapping[str, Any]) -> dict[str, tuple[Channel, ...]]:
+    """What `notify` of a graph or task says: the channels by key (onSuccess …), each once."""
+    found: dict[str, tuple[Channel, ...]] = {}
+    for key, named in notify.items():
+        listed = named if isinstance(named, list | tuple) else [named]
+        found[key] = tuple(dict.fromkeys(channel_of(each) for each in listed))
+    return found
+
+
+@dataclass(slots=True)
+class Registration:
+    """A channel of a graph. on: which facts of the graph it hears; tasks: whether it hears of tasks."""
+
+    channel: Channel
+    on: list[str] = field(default_factory=list)
+    tasks: bool = False
+
+
+def registrations(notify: Mapping[str, Any], nodes: Iterable[TaskNode]) -> dict[str, Registration]:
+    """The distinct channels of a document, by key."""
+    found: dict[str, Registration] = {}
+    for key, named in channels(notify).items():
+        for each in named:
+            found.setdefault(each.key, Registration(each)).on.append(key)
+    for node in nodes:
+        if node.notify:
+            for named in channels(node.notify).values():
+                for each in named:
+                    found.setdefault(each.key, Registration(each)).tasks = True
+    return found
+
+
+def has_notices(document: GraphDocument) -> bool:
+    """Whether anybody is to be told of a graph, or of a task of it."""
+    return bool(document.notify) or any(node.notify for node in document.tasks.values())
+
+
+def rows_of(registered: Mapping[str, Registration], now: datetime) -> list[Insert]:
+    """A row for each channel, which has been told nothing yet."""
+    return [
+        Insert(
+            PREFIX + key,
+            {
+                "schema": _SCHEMA,
+                "state": OPEN,
+                "channel": canonical_json(each.channel.object),
+                "on": canonical_json(sorted(each.on)),
+                "tasks": each.tasks,
+                "sequence": 0,
+                "part": 0,
+                "delivered": 0,
+                "failures": 0,
+                "created": now,
+            },
+        )
+        for key, each in sorted(registered.items())
+    ]
+
+
+def task_column(notify: Mapping[str, Any]) -> str:
+    """What a task row says about its channels."""
+    return canonical_json({key: [each.key for each in named] for key, named in sorted(channels(notify).items())})
+
+
+def all_rows(select: Sequence[str] | None = None) -> Range:
+    """The rows of all channels of a graph."""
+    return prefix(PREFIX, select=select)
+
+
+def graph_keys(fact: Mapping[str, Any]) -> tuple[str, ...]:
+    """Which of GRAPH_KEYS a fact of the journal speaks to; none for most facts."""
+    match fact.get("event"):
+        case "graph-finished":
+            return ("onFailure" if fact.get("failed") else "onSuccess", "onFinished")
+        case "graph-cancelled":
+            return ("onFailure", "onFinished")
+        case "graph-blocked":
+            return ("onFailure", "onBlocked")
+        case _:
+            return ()
+
+
+def task_keys(fact: Mapping[str, Any]) -> tuple[str, ...]:
+    """Which of TASK_KEYS a fact of the journal speaks to; none for most facts."""
+    return _TASK_FACTS.get(str(fact.get("event")), ())
+
+
+def wants(fact: Mapping[str, Any], key: str, on: Sequence[str], task: Columns | None) -> bool:
+    """Whether a channel hears of a fact.
+
+    key, on: of the channel's row. task: columns of the fact's task, None for a fact of the graph. A column of a task
+    row that cannot be read names nobody: the doctor says so.
+    """
+    if any(each in on for each in graph_keys(fact)):
+        return True
+    keys = task_keys(fact)
+    if not keys or task is None:
+        return False
+    try:
+        named = json.loads(str(task.get(COLUMN, "") or "{}"))
+    except ValueError:
+        return False
+    if not isinstance(named, dict):
+        return False
+    return any(key in listed for each in keys if isinstance(listed := named.get(each), list))
+
+
+@value
+class Notice:
+    """One fact on its way to one channel. id: the same at every attempt, and of no other notice."""
+
+    id: str
+    body: str
+
+
+def notice(graph_id: str, sequence: int, part: int, time: datetime | None, fact: Mapping[str, Any]) -> Notice:
+    """What is sent about a fact. part: its place among the facts of its row, from 0."""
+    own = f"{graph_id}.{sequence}.{part}"
+    fields = {name: each for name, each in fact.items() if name != "event"}
+    body: dict[str, Any] = {
+        "version": VERSION,
+        "id": own,
+        "type": fact.get("event", ""),
+        "graph": graph_id,
+        "sequence": sequence,
+        "time": time.isoformat().replace("+00:00", "Z") if time is not None else None,
+        **{name: each for name, each in fields.items() if name not in ("version", "id", "type", "graph", "sequence")},
+    }
+    return Notice(own, canonical_json(body))

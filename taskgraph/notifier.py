@@ -1,0 +1,380 @@
+"""Tell the channels of a graph what its journal says: in order, at least once, each notice under one id for ever.
+
+What this room is for: each channel has a row, which says up to where of the journal it has been told. Whoever delivers
+leases the row, reads on from there, sends notice after notice, and writes down how far it came; a crash in between
+sends the last few again. A channel that does not take a notice is tried again after growing pauses, and holds up nobody
+but itself. A graph with channels stands in an index of its own until it has ended and all is told, so the state of the
+world is on rows, and any number of processes may deliver. It never decides anything about tasks, and never knows how a
+channel is reached: that is `outlets`.
+"""
+
+import contextlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, Protocol
+
+from taskgraph import limits, notices
+from taskgraph.clock import Clock
+from taskgraph.errors import Conflict, IntegrityError, Refused, StorageError, Unclear
+from taskgraph.model import GRAPH, GRAPH_ENDED, row_key
+from taskgraph.notices import Channel, Notice, Registration
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Tables, query_all
+from taskgraph.transitions import event_key
+
+log = logging.getLogger("taskgraph.notifier")
+
+INDEX: Final = "index:notices"
+"""Partition that names every graph of which somebody has still to be told."""
+
+_ORPHAN_SECONDS: Final = 3600.0  # a name in the index without a graph row is dropped after so long
+_LEASE_SECONDS: Final = 120.0
+_AT_ONCE: Final = 16  # notices between two looks at how far a channel has come: so many may come twice
+_PAGE_ROWS: Final = 200
+_PAUSE_SECONDS: Final = 1.0
+_TASK_COLUMNS: Final = (notices.COLUMN,)
+
+
+class NotDelivered(Exception):
+    """No error of ours: a channel did not take a notice. retry_after: seconds, where the receiver has said so.
+
+    final: it never will, and asks not to be told again.
+    """
+
+    def __init__(self, reason: str, retry_after: float = 0.0, *, final: bool = False) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+        self.final = final
+
+
+class Outlet(Protocol):
+    """What reaches channels."""
+
+    def serves(self, channel: Channel) -> str:
+        """Why this process cannot reach channels like this one, "" if it can."""
+        ...
+
+    async def send(self, channel: Channel, notice: Notice) -> None:
+        """Hand a notice over. Raises NotDelivered."""
+        ...
+
+
+@dataclass(slots=True)
+class Told:
+    """What one round did. waiting: channels that have not taken all there is; undone: graphs that are not over."""
+
+    graphs: int = 0
+    delivered: int = 0
+    failed: int = 0
+    waiting: int = 0
+    given_up: int = 0
+    undone: int = 0
+    troubles: list[str] = field(default_factory=list)
+
+    def add(self, other: "Told") -> None:
+        """Count a further one."""
+        self.graphs += other.graphs
+        self.delivered += other.delivered
+        self.failed += other.failed
+        self.waiting += other.waiting
+        self.given_up += other.given_up
+        self.undone += other.undone
+        self.troubles += other.troubles
+
+
+async def enter(tables: Tables, graph_id: str, now: datetime) -> None:
+    """Name a graph in the index. Repeatable."""
+    try:
+        await tables.commit(INDEX, [Insert(graph_id, {"since": now})])
+    except Conflict:
+        return  # it is there
+    except Unclear:
+        (row,) = await tables.get(INDEX, [graph_id])
+        if row is None:
+            raise
+
+
+async def register(tables: Tables, graph_id: str, registered: Mapping[str, Registration], now: datetime) -> None:
+    """Make the channels known that an extension's tasks name. Repeatable.
+
+    They are told from the beginning of the journal on, and hear of nothing but these tasks. A channel that was known,
+    and not for tasks, hears of tasks from now on. Raises Refused where the graph would have too many.
+    """
+    await enter(tables, graph_id, now)
+    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+        known = {row.key: row for row in await query_all(tables, graph_id, notices.all_rows())}
+        fresh = [row for row in notices.rows_of(registered, now) if row.key not in known]
+        if len(known) + len(fresh) > limits.CHANNELS_MAX:
+            raise Refused(
+                f"graph {graph_id} would send notices to {len(known) + len(fresh)} different channels; "
+                f"{limits.CHANNELS_MAX} are allowed",
+                "too-many-channels",
+            )
+        widened = [
+            Merge(row.key, row.etag, {"tasks": True, "state": notices.OPEN})
+            for key in registered
+            if (row := known.get(notices.PREFIX + key)) is not None
+            and (not row.columns.get("tasks") or row.columns.get("state") == notices.DONE)
+        ]
+        changes: list[Change] = [*fresh, *widened]
+        if not changes:
+            return
+        with contextlib.suppress(Conflict, Unclear):  # what is there now tells
+            await tables.commit(graph_id, changes)
+    raise Conflict(f"graph {graph_id}: its channels could not be written; try again")
+
+
+async def state_of(tables: Tables, graph_id: str) -> list[Row]:
+    """The rows of a graph's channels."""
+    return await query_all(tables, graph_id, notices.all_rows())
+
+
+async def retry(tables: Tables, graph_id: str, now: datetime) -> int:
+    """Let channels that were given up, or that wait for their next try, be tried at once. Gives how many."""
+    count = 0
+    for row in await state_of(tables, graph_id):
+        if row.columns.get("state") == notices.GIVEN_UP or row.columns.get("failures"):
+            columns: Columns = {"state": notices.OPEN, "failures": 0, "nextTry": now}
+            try:
+                await tables.commit(graph_id, [Merge(row.key, row.etag, columns)])
+            except (Conflict, Unclear):
+                continue  # somebody is at it
+            count += 1
+    if count:
+        await enter(tables, graph_id, now)
+    return count
+
+
+@dataclass(slots=True)
+class Notifier:
+    """Delivers notices of all graphs of a store. owner: this process, in leases."""
+
+    tables: Tables
+    clock: Clock
+    outlet: Outlet
+    owner: str
+
+    async def waiting(self) -> list[Row]:
+        """The index: graphs of which somebody has still to be told."""
+        return await query_all(self.tables, INDEX, Range())
+
+    async def deliver(self, graph_id: str, *, listed: Row | None = None) -> Told:
+        """Tell the channels of one graph what there is to tell. listed: its row of the index, if that was read."""
+        told = Told(graphs=1)
+        # The state is read first: whatever the journal of a graph that had ended by then says is all there will be.
+        (graph,) = await self.tables.get(graph_id, [GRAPH])
+        if graph is None:
+            await self._drop_orphan(graph_id, listed)
+            return told
+        ended = graph.columns.get("state") in GRAPH_ENDED
+        left = 0
+        for row in await state_of(self.tables, graph_id):
+            if row.columns.get("state") == notices.DONE:
+                continue
+            try:
+                own = await self._channel(graph_id, row, ended=ended)
+            except StorageError as error:
+                if not isinstance(error, Conflict | Unclear):
+                    raise
+                own = Told(waiting=1)  # somebody else delivers, or the next round sees
+            told.add(own)
+            left += own.waiting
+        if ended and not left:
+            await self._leave(graph_id, listed)
+        else:
+            told.undone += 1
+        return told
+
+    async def _channel(self, graph_id: str, row: Row, *, ended: bool) -> Told:
+        told = Told()
+        columns = row.columns
+        now = self.clock.now()
+        if columns.get("state") == notices.GIVEN_UP:
+            told.given_up = 1
+            return told
+        if _later(columns, "nextTry", now) or (
+            _later(columns, "leaseUntil", now) and columns.get("owner") != self.owner
+        ):
+            told.waiting = 1
+            return told
+        try:
+            channel = notices.channel_of(json.loads(str(columns.get("channel", "{}"))))
+        except (ValueError, IntegrityError) as error:
+            told.troubles.append(f"{graph_id}: row {row.key}: column channel cannot be read: {error}")
+            told.waiting = 1
+            return told
+        if reason := self.outlet.serves(channel):
+            told.troubles.append(f"{graph_id}: {channel.display}: {reason}")
+            told.waiting = 1
+            return told
+        progress = _Progress(self, graph_id, row, channel)
+        finished = await progress.go_on(told)
+        if not finished:
+            told.waiting = 1
+        elif ended:
+            await progress.done()
+        return told
+
+    async def _leave(self, graph_id: str, listed: Row | None) -> None:
+        if listed is None:
+            (listed,) = await self.tables.get(INDEX, [graph_id])
+        if listed is not None:
+            # A conflict: a channel was added, or another process was quicker. The next round looks again.
+            with contextlib.suppress(Conflict, Unclear):
+                await self.tables.commit(INDEX, [Delete(graph_id, listed.etag)])
+
+    async def _drop_orphan(self, graph_id: str, listed: Row | None) -> None:
+        """A name without a graph: its submission goes on, or never will, or the graph has been deleted."""
+        since = listed.columns.get("since") if listed is not None else None
+        if isinstance(since, datetime) and self.clock.now() - since > timedelta(seconds=_ORPHAN_SECONDS):
+            await self._leave(graph_id, listed)
+
+
+class _Progress:
+    """One channel of one graph, told what it has not been told."""
+
+    def __init__(self, notifier: Notifier, graph_id: str, row: Row, channel: Channel) -> None:
+        self._notifier = notifier
+        self._graph_id = graph_id
+        self._row = row
+        self._channel = channel
+        self._key = row.key.removeprefix(notices.PREFIX)
+        self._on = _texts(row.columns, "on")
+        self._sequence = _integer(row.columns, "sequence")
+        self._part = _integer(row.columns, "part")
+        self._delivered = 0
+        self._leased = False
+
+    async def go_on(self, told: Told) -> bool:
+        """Tell the rest of the journal; whether all that there is has been told. Raises Conflict, Unclear."""
+        tables = self._notifier.tables
+        continuation: str | None = None
+        while True:
+            rest = Range(event_key(self._sequence + 1), "event;", select=("sequence", "time", "events"))
+            page = await tables.query(self._graph_id, rest, limit=_PAGE_ROWS, continuation=continuation)
+            tasks = await self._tasks(page.rows)
+            for row in page.rows:
+                if not await self._tell(row, tasks, told):
+                    return False
+            continuation = page.continuation if not page.rows else None
+            if page.continuation is None:
+                break
+        if self._leased or self._sequence - _integer(self._row.columns, "sequence") >= _PAGE_ROWS:
+            await self._write({"failures": 0, "owner": "", "leaseUntil": self._notifier.clock.now()})
+        return True
+
+    async def done(self) -> None:
+        """The graph has ended, and the channel has been told all of it."""
+        await self._write({"state": notices.DONE, "failures": 0})
+
+    async def _tasks(self, rows: Sequence[Row]) -> Mapping[str, Columns]:
+        """Who hears of the tasks that these rows of the journal speak of; nothing where the channel hears of none."""
+        if not self._row.columns.get("tasks"):
+            return {}
+        spoken = {
+            str(fact["task"]) for row in rows for fact in _facts(row) if notices.task_keys(fact) and "task" in fact
+        }
+        keys = sorted(map(row_key, spoken))
+        found = await self._notifier.tables.get(self._graph_id, keys) if keys else []
+        return {row.key: row.columns for row in found if row is not None}
+
+    async def _tell(self, row: Row, tasks: Mapping[str, Columns], told: Told) -> bool:
+        """Tell what one row of the journal says; whether the channel took it."""
+        sequence = _integer(row.columns, "sequence")
+        facts = _facts(row)
+        first = self._part if sequence == self._sequence + 1 else 0
+        for part in range(first, len(facts)):
+            fact = facts[part]
+            task = tasks.get(row_key(str(fact["task"]))) if "task" in fact else None
+            if not notices.wants(fact, self._key, self._on, task):
+                continue
+            self._sequence, self._part = sequence - 1, part
+            if not self._leased:
+                await self._lease()
+            time = row.columns.get("time")
+            made = notices.notice(self._graph_id, sequence, part, time if isinstance(time, datetime) else None, fact)
+            try:
+                await self._notifier.outlet.send(self._channel, made)
+            except NotDelivered as failure:
+                await self._failed(failure, made, told)
+                return False
+            self._part = part + 1
+            self._delivered += 1
+            told.delivered += 1
+            if self._delivered % _AT_ONCE == 0:
+                await self._lease()
+        self._sequence, self._part = sequence, 0
+        return True
+
+    async def _lease(self) -> None:
+        until = self._notifier.clock.now() + timedelta(seconds=_LEASE_SECONDS)
+        await self._write({"owner": self._notifier.owner, "leaseUntil": until})
+        self._leased = True
+
+    async def _failed(self, failure: NotDelivered, notice: Notice, told: Told) -> None:
+        clock = self._notifier.clock
+        now = clock.now()
+        failures = _integer(self._row.columns, "failures") + 1
+        pause = min(limits.NOTICE_PAUSE_SECONDS_MAX, _PAUSE_SECONDS * 2.0 ** min(failures - 1, 20))
+        pause = max(pause * (0.75 + clock.jitter() / 2), min(failure.retry_after, limits.NOTICE_PAUSE_SECONDS_MAX))
+        since = self._row.columns.get("failingSince")
+        since = since if isinstance(since, datetime) and failures > 1 else now
+        over = failure.final or (now - since).total_seconds() > limits.NOTICE_GIVE_UP_SECONDS
+        reason = f"notice {notice.id}: {failure}"[: limits.REASON_CHARS_MAX]
+        await self._write(
+            {
+                "failures": failures,
+                "failingSince": since,
+                "nextTry": now + timedelta(seconds=pause),
+                "lastError": reason,
+                "owner": "",
+                "leaseUntil": now,
+                "state": notices.GIVEN_UP if over else notices.OPEN,
+            }
+        )
+        told.failed += 1
+        told.given_up += over
+        told.troubles.append(f"{self._graph_id}: {self._channel.display}: {reason}{'; given up' if over else ''}")
+
+    async def _write(self, columns: Columns) -> None:
+        """Write down how far the channel has come. Raises Conflict, Unclear: then somebody else may be at it."""
+        delivered = _integer(self._row.columns, "delivered") + self._delivered
+        new: dict[str, Any] = {"sequence": self._sequence, "part": self._part, "delivered": delivered, **columns}
+        (etag,) = await self._notifier.tables.commit(self._graph_id, [Merge(self._row.key, self._row.etag, new)])
+        self._delivered = 0
+        if etag is None:
+            (found,) = await self._notifier.tables.get(self._graph_id, [self._row.key])
+            if found is None:
+                raise Conflict(f"graph {self._graph_id}: row {self._row.key} is gone")
+            self._row = found
+        else:
+            self._row = Row(self._row.key, etag, {**self._row.columns, **new})
+
+
+def _facts(row: Row) -> list[dict[str, Any]]:
+    """The facts of a row of the journal; none of one that cannot be read, which `doctor` names."""
+    try:
+        found = json.loads(str(row.columns.get("events", "[]")))
+    except ValueError:
+        return []
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _texts(columns: Columns, name: str) -> list[str]:
+    try:
+        found = json.loads(str(columns.get(name, "[]")))
+    except ValueError:
+        return []
+    return [str(each) for each in found] if isinstance(found, list) else []
+
+
+def _integer(columns: Columns, name: str) -> int:
+    value = columns.get(name, 0)
+    return value if isinstance(value, int) else 0
+
+
+def _later(columns: Columns, name: str, now: datetime) -> bool:
+    value = columns.get(name)
+    return isinstance(value, datetime) and value > now
