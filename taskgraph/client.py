@@ -25,7 +25,16 @@ from taskgraph.documents import NOTHING_GIVEN, Given, Kind, document_from_object
 from taskgraph.errors import InvalidGraph, InvalidInput, NotFound, Refused
 from taskgraph.executors import built_in
 from taskgraph.messages import Rerun
-from taskgraph.model import GRAPH_ENDED, GraphDocument, GraphState, TaskState, is_graph_id, row_key
+from taskgraph.model import (
+    GRAPH_ENDED,
+    FailurePolicy,
+    GraphDocument,
+    GraphState,
+    TaskState,
+    When,
+    is_graph_id,
+    row_key,
+)
 from taskgraph.notices import has_notices
 from taskgraph.outlets import read_outlets
 from taskgraph.params import names_in
@@ -66,7 +75,10 @@ R = TypeVar("R")
 class Task:
     """One task of a graph in the making.
 
-    requires: tasks, or labels of tasks, that must complete before this one. reruns: how often it may run again because
+    requires: tasks, or labels of tasks, that must complete before this one. optional: further ones, that are waited for
+    too and may fail. when: how those it requires must have ended for it to run: "all-completed"
+    (the default), "all-resolved", "any-failed", "always"; like optional, for graphs with failure_policy="continue".
+    reruns: how often it may run again because
     it failed itself. command, env, cwd, timeout (seconds): of the executor `command`. call, arguments: of the executor
     `python`. payload: anything else that the executor reads; executor: its name, where the payload does not tell it
     ("sleep", "noop", one of your own). target: the queue of workers that it goes to. host: the one host that may run
@@ -78,13 +90,15 @@ class Task:
     `Graph.validate`, with all other problems.
     """
 
-    __slots__ = ("_definition", "_requires", "label", "notify", "reruns")
+    __slots__ = ("_definition", "_requires", "label", "notify", "reruns", "when")
 
     def __init__(
         self,
         label: str,
         *,
         requires: "Task | str | Iterable[Task | str]" = (),
+        optional: "Task | str | Iterable[Task | str]" = (),
+        when: str = When.ALL_COMPLETED.value,
         reruns: int = 0,
         command: Sequence[str | Mapping[str, str]] | None = None,
         env: Mapping[str, str | Mapping[str, str]] | None = None,
@@ -106,8 +120,10 @@ class Task:
         self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
         self.label = label
         self.reruns = reruns
-        self._requires: dict[str, None] = {}
+        self.when = when
+        self._requires: dict[str, bool] = {}  # label -> whether it is optional
         self.after(requires)
+        self.after(optional, optional=True)
         if isinstance(command, str):
             raise InvalidInput(f'task “{label}”: command is a list of texts, such as ["sh", "-c", "make"]')
         if isinstance(deadline, datetime):
@@ -142,6 +158,11 @@ class Task:
         return tuple(self._requires)
 
     @property
+    def optional(self) -> frozenset[str]:
+        """Those of them whose failing, or being skipped, does not matter."""
+        return frozenset(label for label, optional in self._requires.items() if optional)
+
+    @property
     def definition(self) -> Mapping[str, Any]:
         """The definition, as a document holds it under `task`."""
         return MappingProxyType(self._definition)
@@ -151,19 +172,24 @@ class Task:
         """What stands for this task's id inside the payload of any task of the graph."""
         return {"$subs": f"taskId:{self.label}"}
 
-    def after(self, *required: "Task | str | Iterable[Task | str]") -> None:
-        """Require further tasks. One that is required already changes nothing."""
+    def after(self, *required: "Task | str | Iterable[Task | str]", optional: bool = False) -> None:
+        """Require further tasks. One that is required already changes nothing.
+
+        optional: they are waited for, and how they end does not matter.
+        """
         for each in required:
-            if isinstance(each, Task | str):
-                self._requires[_label(each)] = None
-            else:
-                self._requires.update(dict.fromkeys(map(_label, each)))
+            for label in (_label(each),) if isinstance(each, Task | str) else map(_label, each):
+                self._requires.setdefault(label, optional)
 
     def to_dict(self) -> dict[str, Any]:
         """The task as a document holds it; what has its default value is left out."""
         made: dict[str, Any] = {}
         if self._requires:
-            made["requires"] = list(self._requires)
+            made["requires"] = [
+                {"label": label, "optional": True} if optional else label for label, optional in self._requires.items()
+            ]
+        if self.when != When.ALL_COMPLETED:
+            made["when"] = str(self.when)
         if self.reruns:
             made["reruns"] = self.reruns
         if self.notify:
@@ -211,6 +237,7 @@ class Graph:
     test = graph.task("test", requires=[build], command=["make", "test"])
 
     name, description, owner, source: about the graph, for people. routing: at most 10 characters. tags: free words.
+    failure_policy: what a task that failed for good does to the graph: "block" (the default), "fail-fast", "continue".
     params: declarations by name, such as {"goal": {"type": "string", "default": "all"}}; {"$param": "goal"} anywhere in
     a task becomes the value that is given when the graph is submitted. notify: who is told how it fares, such as
     {"onFinished": {"queue": "builds"}}. As an extension of a graph that runs it has only tasks and parameters; the
@@ -228,6 +255,7 @@ class Graph:
         tags: Mapping[str, str] | None = None,
         params: Mapping[str, Mapping[str, Any]] | None = None,
         notify: Mapping[str, Any] | None = None,
+        failure_policy: str = FailurePolicy.BLOCK.value,
     ) -> None:
         metadata = {"name": name, "description": description, "owner": owner, "source": source}
         self.metadata: dict[str, str] = {key: text for key, text in metadata.items() if text}
@@ -235,6 +263,7 @@ class Graph:
         self.tags: dict[str, str] = dict(tags or {})
         self.params: dict[str, dict[str, Any]] = {name: dict(each) for name, each in (params or {}).items()}
         self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
+        self.failure_policy = failure_policy
         self._tasks: dict[str, Task] = {}
 
     @property
@@ -247,6 +276,8 @@ class Graph:
         label: str,
         *,
         requires: Task | str | Iterable[Task | str] = (),
+        optional: Task | str | Iterable[Task | str] = (),
+        when: str = When.ALL_COMPLETED.value,
         reruns: int = 0,
         command: Sequence[str | Mapping[str, str]] | None = None,
         env: Mapping[str, str | Mapping[str, str]] | None = None,
@@ -269,6 +300,8 @@ class Graph:
         made = Task(
             label,
             requires=requires,
+            optional=optional,
+            when=when,
             reruns=reruns,
             command=command,
             env=env,
@@ -300,10 +333,18 @@ class Graph:
     def from_document(cls, document: GraphDocument | Mapping[str, Any]) -> "Graph":
         """A graph from a validated document, or from the value of its JSON. Raises InvalidGraph with all problems."""
         document = _document(document, given=_OPEN)
-        graph = cls(routing=document.routing, tags=document.tags, params=document.params, notify=document.notify)
+        graph = cls(
+            routing=document.routing,
+            tags=document.tags,
+            params=document.params,
+            notify=document.notify,
+            failure_policy=document.failure_policy,
+        )
         graph.metadata = dict(document.metadata)
         for label, node in document.tasks.items():
-            graph.task(label, requires=node.requires, reruns=node.reruns, notify=node.notify, definition=node.task)
+            task = graph.task(label, when=node.when, reruns=node.reruns, notify=node.notify, definition=node.task)
+            for required in node.requires:
+                task.after(required, optional=required in node.optional)
         return graph
 
     @classmethod
@@ -325,6 +366,8 @@ class Graph:
             made["params"] = copy.deepcopy(self.params)
         if self.notify:
             made["notify"] = copy.deepcopy(self.notify)
+        if self.failure_policy != FailurePolicy.BLOCK:
+            made["failurePolicy"] = str(self.failure_policy)
         made["tasks"] = {label: task.to_dict() for label, task in self._tasks.items()}
         return made
 
@@ -595,6 +638,12 @@ class Client:
                 raise Refused(
                     f"task “{each.label}” is {each.state}; only a task that failed for good can be rerun", "not-failed"
                 )
+        graph = await app.queries.graph_row(graph_id)
+        if wanted and graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE:
+            raise Refused(
+                f"graph {graph_id} goes on after failures, and the dependents of “{wanted[0].label}” have been told",
+                "dependents-told",
+            )
         messages = [Rerun(graph_id, each.task_id, each.run, reason) for each in wanted]
         with app.handlers.telemetry.asking("rerun", graph_id):
             await app.handlers.tell(messages)

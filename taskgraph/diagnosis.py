@@ -19,12 +19,15 @@ from enum import StrEnum
 from typing import Any, Final
 
 from taskgraph import limits
+from taskgraph.conditions import SKIP, meets
+from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, gathered
 from taskgraph.model import (
     GRAPH,
     GRAPH_ENDED,
     GRAPH_GONE,
     TASK_UNRESOLVED,
+    FailurePolicy,
     GraphState,
     TaskState,
     group_key,
@@ -43,7 +46,7 @@ from taskgraph.model import (
 from taskgraph.notices import DONE, GIVEN_UP, OPEN
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.tables import Change, Insert, Merge, Row, Value
-from taskgraph.transitions import Completed, Fire, Item, LeaseLost, event_key
+from taskgraph.transitions import Completed, Failed, Fire, Item, LeaseLost, Skip, event_key
 
 GAP_ROWS_MAX: Final = 90
 """Event rows missing in one place that are put back as empty ones, in one commit."""
@@ -164,9 +167,8 @@ class _Node:
     left: list[str] | None
     dependents: list[str] | None
 
-    @property
-    def completed(self) -> bool:
-        return self.state == TaskState.COMPLETED
+    resolved: bool
+    """Whether its dependents count it off: it completed, or ended otherwise where failures are told to them."""
 
 
 # --- columns ---------------------------------------------------------------------------------------------------
@@ -191,8 +193,18 @@ _TASK: Final = {
     "resolution": "object?",
     "runs": "list?",
     "task": "object?",
+    "when": "text?",
+    "optional": "references?",
+    "failedBy": "object?",
+    "skippedBy": "object?",
+    "due": "text?",
 }
-_RELAY: Final = {"state": "task state", **dict.fromkeys(_LISTS, "references")}
+_RELAY: Final = {
+    "state": "task state",
+    **dict.fromkeys(_LISTS, "references"),
+    "failedBy": "object?",
+    "skippedBy": "object?",
+}
 _GRAPH: Final = {
     "state": "graph state",
     "tasks": "number",
@@ -210,6 +222,8 @@ _GRAPH: Final = {
     "params": "object?",
     "digest": "text",
     "extending": "text?",
+    "failurePolicy": "text?",
+    "skippedTasks": "number?",
 }
 _EVENT: Final = {"sequence": "number", "time": "time", "events": "list"}
 _REQUEST: Final = {"state": "request state", "digest": "text", "staged": "time?", "cursor": "number?"}
@@ -361,11 +375,16 @@ class _Examination:
         """Who is told -> under which name -> the rows that tell it."""
         texts: dict[str, str] = {}
         self.forks: dict[str, list[str]] = {}
+        graph_row = rows.get(GRAPH)
+        self.goes_on = graph_row is not None and graph_row.columns.get("failurePolicy") == FailurePolicy.CONTINUE
+        """Whether failures are told to dependents."""
+        self.ended = "ended" if self.goes_on else "completed"
+        self._heard: dict[str, tuple[bool, bool] | None] = {}
         self.unreadable: set[str] = set()
         """Tasks and joins of which not everything can be read that they tell."""
         for key, row in rows.items():
             if key == GRAPH or key.startswith(("task:", "join:", "fork:")):
-                node = _node(row, texts)
+                node = _node(row, texts, goes_on=self.goes_on)
                 self.nodes[node.reference] = node
                 if key.startswith("fork:"):
                     self.forks.setdefault(told_as(key), []).append(key)
@@ -497,7 +516,7 @@ class _Examination:
     def done(self, told: str, name: str) -> bool | None:
         """Whether a requirement of `told` is fulfilled: somebody who tells it has. None if nobody tells it."""
         tellers = self.tellers(told, name)
-        return any(each.completed for each in tellers) if tellers else None
+        return any(each.resolved for each in tellers) if tellers else None
 
     def tellers(self, told: str, name: str) -> tuple[_Node, ...]:
         """The rows that tell `told` of this requirement."""
@@ -544,12 +563,14 @@ class _Examination:
                 yield from self._progress(node)
         for node in self.tasks:
             yield from self._task(node)
+            if self.goes_on and not self.is_open(node.reference):
+                yield from self._condition(node)
         for reference, node in self.nodes.items():
             if is_relay(reference) and node.state == TaskState.PENDING and node.left == []:
                 yield self.find(
                     "relay-ready",
                     node.row.key,
-                    f"the {self.label(reference)} stands ready to pass a completion on",
+                    f"the {self.label(reference)} stands ready to pass on what it has been told",
                     "what waits behind it is told once somebody fires it",
                     severity=Severity.DUE,
                     repair=Retell((Fire(reference),)),
@@ -634,7 +655,7 @@ class _Examination:
             name = told_as(own)
             if dependent is None or dependent.requires is None or name in dependent.requires:
                 continue
-            if self.is_open(own) or self.is_open(told) or (told == GRAPH and node.completed):
+            if self.is_open(own) or self.is_open(told) or (told == GRAPH and node.resolved):
                 continue  # the graph row need not name what is fulfilled
             yield self._unrequired(node, dependent)
         if node.dependents == [] and own != GRAPH and not self.is_open(own):
@@ -675,13 +696,13 @@ class _Examination:
         refusal = ""
         if left is None or len(requires) >= bound:
             refusal = f"row {dependent.row.key} cannot take another requirement"
-        elif not waits and not node.completed:
+        elif not waits and not node.resolved:
             refusal = f"{self.label(dependent.reference)} has gone on without it, and is {dependent.state}"
         elif not self._certain(dependent.reference, name):
             refusal = "the edges that the rows name are not those that the graph counts"
         else:
             columns: dict[str, Value] = {"requires": ids_text([*requires, name])}
-            if not node.completed and name not in left:
+            if not node.resolved and name not in left:
                 columns["requiresLeft"] = ids_text([*left, name])
             repair = self.patch({dependent.row.key: columns}, (node.row.key,))
         return self.find(
@@ -708,7 +729,7 @@ class _Examination:
         if room and len(graph.requires or ()) < limits.GRAPH_REQUIRES_MAX and self.certain_edges:
             refusal = f"the graph is {graph.state}"
             columns: dict[str, dict[str, Value]] = {node.row.key: {"dependents": ids_text([GRAPH])}}
-            if node.completed:
+            if node.resolved:
                 repair = self.patch(columns)
             elif graph.state in (GraphState.RUNNING, GraphState.BLOCKED):
                 columns[GRAPH] = {
@@ -764,7 +785,7 @@ class _Examination:
             yield self.find(
                 "left-over",
                 node.row.key,
-                f"it still waits for {self.labels(over)}, which completed",
+                f"it still waits for {self.labels(over)}, which {self.ended}",
                 "it waits for ever: nobody tells it again",
                 keys=self.teller_keys(own, over),
                 repair=Retell(items),
@@ -785,24 +806,30 @@ class _Examination:
             if forgotten and node.state in (GraphState.RUNNING, GraphState.BLOCKED):
                 yield self._forgotten(node, forgotten)
             return
-        if unfulfilled and node.state not in (TaskState.UNSCHEDULED, TaskState.SKIPPED):
+        if unfulfilled and node.state != TaskState.UNSCHEDULED and (node.state != TaskState.SKIPPED or self.goes_on):
             yield self._early(node, unfulfilled)
         elif forgotten:
             yield self._forgotten(node, forgotten)
         elif not left and node.state == TaskState.UNSCHEDULED and not unsure:
             yield self._asleep(node)
+        if self.goes_on and node.state == TaskState.UNSCHEDULED:
+            yield from self._unheard_news(node)
 
     def _tell_again(self, told: str, name: str) -> Iterator[Item]:
         for teller in self.tellers(told, name):
-            if not teller.completed:
+            if not teller.resolved:
                 continue
             if is_relay(teller.reference):
                 yield Fire(teller.reference)
             else:
                 columns = teller.row.columns
                 run = columns.get("run", 0)
-                if isinstance(run, int):
-                    yield Completed(teller.reference, run, str(columns.get("claim", "")), "", {})
+                claim = str(columns.get("claim", ""))
+                if teller.state == TaskState.SKIPPED:
+                    yield Skip(teller.reference)
+                elif isinstance(run, int):
+                    kind = Completed if teller.state == TaskState.COMPLETED else Failed
+                    yield kind(teller.reference, run, claim, "", {})
 
     def _forgotten(self, node: _Node, forgotten: Sequence[str]) -> Finding:
         left = ids_text([*(node.left or ()), *forgotten])
@@ -811,7 +838,7 @@ class _Examination:
             "requirement-forgotten",
             node.row.key,
             f"it does not wait for {self.labels(forgotten)}, which it requires, and which {_have(forgotten)} "
-            "not completed",
+            f"not {self.ended}",
             "it would go on too early",
             keys=self.teller_keys(node.reference, forgotten),
             repair=repair,
@@ -830,7 +857,7 @@ class _Examination:
         return self.find(
             "too-early",
             node.row.key,
-            f"it is {node.state}, and {self.labels(unfulfilled)} {_have(unfulfilled)} not completed",
+            f"it is {node.state}, and {self.labels(unfulfilled)} {_have(unfulfilled)} not {self.ended}",
             "it runs on what is not there yet",
             keys=self.teller_keys(own, unfulfilled),
             repair=repair,
@@ -838,6 +865,25 @@ class _Examination:
         )
 
     def _asleep(self, node: _Node) -> Finding:
+        if node.row.columns.get("due") == SKIP:
+            return self.find(
+                "skip-due",
+                node.row.key,
+                "it is to be skipped, and nobody has done so yet",
+                "what waits for it is told once somebody skips it",
+                severity=Severity.DUE,
+                repair=Retell((Skip(node.reference),)),
+                remedy="run `taskgraph serve`, which sweeps",
+            )
+        if self.goes_on and not is_relay(node.reference) and not self._met_by_its_row(node):
+            return self.find(
+                "asleep",
+                node.row.key,
+                "it waits for nothing, its condition is not met, and it is not about to be skipped",
+                "nobody ever resolves it",
+                keys=self.teller_keys(node.reference, node.requires or ()),
+                repair=self.patch({node.row.key: {"due": SKIP}}),
+            )
         columns: dict[str, Value] = {"state": str(TaskState.PENDING)}
         dispatch: tuple[tuple[str, int, str], ...] = ()
         if not is_relay(node.reference):
@@ -852,6 +898,104 @@ class _Examination:
             "it never runs: nobody tells it again",
             keys=self.teller_keys(node.reference, node.requires or ()),
             repair=self.patch({node.row.key: columns}, dispatch=dispatch),
+        )
+
+    # how requirements ended: S10
+
+    def heard(self, name: str) -> tuple[bool, bool] | None:
+        """Whether something failed, and was skipped, among what a requirement stands for; None while it is open."""
+        if name not in self._heard:
+            node = self.nodes.get(name)
+            found: tuple[bool, bool] | None = None
+            if node is not None and is_relay(name):
+                inside = [self.heard(each) for each in node.requires or ()] if node.resolved else [None]
+                known = [each for each in inside if each is not None]
+                if len(known) == len(inside):
+                    found = any(failed for failed, _ in known), any(skipped for _, skipped in known)
+            elif node is not None and node.resolved:
+                found = node.state in _FAILED, node.state == TaskState.SKIPPED
+            self._heard[name] = found
+        return self._heard[name]
+
+    def _optional(self, node: _Node) -> list[str]:
+        found = _json(node.row.columns.get("optional", "[]"))
+        return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+
+    def _met_by_its_row(self, node: _Node) -> bool:
+        columns = node.row.columns
+        failed, skipped = bool(columns.get("failedBy")), bool(columns.get("skippedBy"))
+        return meets(str(columns.get("when", "")), failed=failed, skipped=skipped)
+
+    def _condition(self, node: _Node) -> Iterator[Finding]:
+        """A task ran if, and only if, its requirements had ended as it asks."""
+        columns, key = node.row.columns, node.row.key
+        if node.state == TaskState.SKIPPED and (columns.get("run") or columns.get("claim")):
+            yield self.find(
+                "skipped-ran",
+                key,
+                f"it is skipped, and was in run {columns.get('run')}",
+                "what was told of it is not true",
+                refusal="a task that ran is never skipped, and what a run has done cannot be taken back",
+            )
+        optional = self._optional(node)
+        requires = [each for each in node.requires or () if each not in optional]
+        heard = [self.heard(each) for each in requires]
+        known = [each for each in heard if each is not None]
+        if node.state == TaskState.UNSCHEDULED or len(known) != len(heard) or not node.requires:
+            return
+        met = meets(
+            str(columns.get("when", "")), failed=any(each for each, _ in known), skipped=any(each for _, each in known)
+        )
+        keys = [row_key(each) for each in requires]
+        if node.state == TaskState.SKIPPED and met:
+            yield self.find(
+                "skipped-wrong",
+                key,
+                "it is skipped, though its requirements ended as it asks",
+                "it never runs",
+                keys=keys,
+                refusal="skipped is final, and its dependents have been told",
+            )
+        elif node.state != TaskState.SKIPPED and not met:
+            begun = node.state != TaskState.PENDING or columns.get("run") != 0
+            again: dict[str, Value] = {"state": str(TaskState.UNSCHEDULED), "due": SKIP}
+            yield self.find(
+                "condition",
+                key,
+                f"it is {node.state}, though its requirements did not end as it asks",
+                "it runs where it should have been skipped",
+                keys=keys,
+                repair=None if begun else self.patch({key: again}, [each for each in keys if each in self.rows]),
+                refusal="it has begun already, and what a run has done cannot be taken back",
+            )
+
+    def _unheard_news(self, node: _Node) -> Iterator[Finding]:
+        """What a requirement that was counted off has told must stand on the row."""
+        optional = self._optional(node)
+        gone = [each for each in node.requires or () if each not in (node.left or ()) and each not in optional]
+        for name, place in (("failedBy", 0), ("skippedBy", 1)):
+            told = [each for each in gone if (heard := self.heard(each)) is not None and heard[place]]
+            if told and not node.row.columns.get(name):
+                cause = self._cause(self.nodes[told[0]], name)
+                yield self.find(
+                    "unheard",
+                    node.row.key,
+                    f"it has counted {self.labels(told)} off, and column {name} does not say how {_have(told)} ended",
+                    "it may run where it should be skipped, or the other way round",
+                    keys=[row_key(each) for each in told],
+                    detail=name,
+                    repair=self.patch({node.row.key: {name: cause}}, [row_key(told[0])]) if cause else None,
+                    refusal="nothing tells what the cause was",
+                )
+
+    def _cause(self, node: _Node, name: str) -> str:
+        columns = node.row.columns
+        if is_relay(node.reference) or node.state == TaskState.SKIPPED:
+            known = columns.get(name) or columns.get("failedBy") or columns.get("skippedBy")
+            if known or is_relay(node.reference):
+                return str(known or "")
+        return compact_json(
+            {"label": str(columns.get("label", "")), "taskId": node.reference, "state": node.state},
         )
 
     # one task
@@ -942,13 +1086,13 @@ class _Examination:
 
     def _finished(self) -> Iterator[Finding]:
         graph = self.nodes[GRAPH]
-        open_tasks = [node for node in self.tasks if not node.completed]
+        open_tasks = [node for node in self.tasks if not node.resolved]
         if graph.state == GraphState.FINISHED and open_tasks:
             yield self.find(
                 "finished-early",
                 GRAPH,
                 f"it is finished, and {self.labels(node.reference for node in open_tasks)} {_have(open_tasks)} "
-                "not completed",
+                f"not {self.ended}",
                 "what was told to the outside is not true",
                 keys=[node.row.key for node in open_tasks],
                 refusal="finished is final, and has been told",
@@ -966,7 +1110,7 @@ class _Examination:
             "it never finishes",
             keys=[*self.teller_keys(GRAPH, graph.requires), *(node.row.key for node in unresolved)],
             repair=repair,
-            refusal=f"{self.labels(node.reference for node in unresolved)} {_have(unresolved)} not completed",
+            refusal=f"{self.labels(node.reference for node in unresolved)} {_have(unresolved)} not {self.ended}",
         )
 
     def _failed_again(self) -> Patch | None:
@@ -977,7 +1121,9 @@ class _Examination:
         failed = [node for node in self.tasks if node.state in _FAILED]
         columns: dict[str, Value] = {"failedTasks": len(failed)}
         facts: tuple[Mapping[str, Any], ...] = ()
-        if failed and graph.state == GraphState.RUNNING:
+        if self.goes_on:
+            pass  # it is no matter of the graph's state
+        elif failed and graph.state == GraphState.RUNNING:
             label = str(failed[0].row.columns.get("label", ""))
             columns |= {"state": str(GraphState.BLOCKED), "blockedBy": label, "blocked": self.now}
             facts = ({"event": "graph-blocked", "task": failed[0].reference, "label": label},)
@@ -1003,7 +1149,9 @@ class _Examination:
                     whole=True,
                     refusal=f"it is {graph.state}, which is final",
                 )
-            elif (graph.state == GraphState.BLOCKED and not failed) or (graph.state == GraphState.RUNNING and failed):
+            elif not self.goes_on and (
+                (graph.state == GraphState.BLOCKED and not failed) or (graph.state == GraphState.RUNNING and failed)
+            ):
                 yield self.find(
                     "graph-state",
                     GRAPH,
@@ -1012,6 +1160,16 @@ class _Examination:
                     repair=repair,
                     whole=True,
                 )
+        skipped = sum(node.state == TaskState.SKIPPED for node in self.tasks)
+        if graph.state == GraphState.FINISHED and columns.get("skippedTasks", 0) != skipped:
+            yield self.find(
+                "skipped-count",
+                GRAPH,
+                f"it counts {columns.get('skippedTasks', 0)} tasks that were skipped; there are {skipped}",
+                "what is shown of its end is wrong",
+                whole=True,
+                repair=self.patch({GRAPH: {"skippedTasks": skipped}}),
+            )
         tasks, edges = columns.get("tasks"), columns.get("edges")
         if isinstance(tasks, int) and tasks != len(self.tasks):
             named = self._named()
@@ -1170,7 +1328,7 @@ class _Examination:
         return Insert(event_key(number), {**columns, "kinds": "journal-gap", "events": '[{"event":"journal-gap"}]'})
 
 
-def _node(row: Row, texts: dict[str, str]) -> _Node:
+def _node(row: Row, texts: dict[str, str], *, goes_on: bool) -> _Node:
     def references(name: str) -> list[str] | None:
         value = row.columns.get(name)
         if value is None and name == "dependents" and row.key == GRAPH:
@@ -1180,13 +1338,16 @@ def _node(row: Row, texts: dict[str, str]) -> _Node:
             return None
         return [texts.setdefault(each, each) for each in found]
 
+    state = str(row.columns.get("state", ""))
+    resolved = state == TaskState.COMPLETED or (goes_on and (state in _FAILED or state == TaskState.SKIPPED))
     return _Node(
         reference_of(row.key),
         row,
-        str(row.columns.get("state", "")),
+        state,
         references("requires"),
         references("requiresLeft"),
         references("dependents"),
+        resolved,
     )
 
 
@@ -1257,7 +1418,11 @@ def causes(
         else:
             made.append(Cause(f"{text}; its queue is empty", "run `taskgraph serve`: its sweep sends them again"))
     due = Counter(each.code for each in findings if each.severity is Severity.DUE)
-    for code, text in (("relay-ready", "joins and forks stand ready"), ("extension-open", "extensions are open")):
+    for code, text in (
+        ("relay-ready", "joins and forks stand ready"),
+        ("skip-due", "tasks are to be skipped"),
+        ("extension-open", "extensions are open"),
+    ):
         if due[code]:
             made.append(Cause(f"{due[code]:,} {text}", "run `taskgraph serve`, which handles and sweeps"))
     failed = sorted(
@@ -1265,7 +1430,7 @@ def causes(
         for key, row in rows.items()
         if key.startswith("task:") and row.columns.get("state") in _FAILED
     )
-    if failed:
+    if failed and state == GraphState.BLOCKED:
         shown = ", ".join(f"“{label}”" for label, _ in failed[:NAMED_MAX])
         more = f" and {len(failed) - NAMED_MAX:,} more" if len(failed) > NAMED_MAX else ""
         remedy = f"mend the cause, then: {typed('rerun', graph_id, *failed[0])}"

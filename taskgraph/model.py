@@ -75,6 +75,19 @@ class When(StrEnum):
     ALWAYS = "always"
 
 
+def condition_words(when: str) -> str:
+    """A condition for people, "" for the usual one."""
+    match when:
+        case When.ALL_RESOLVED:
+            return "runs once all have ended, well or not, unless one was skipped"
+        case When.ANY_FAILED:
+            return "runs if any of them failed"
+        case When.ALWAYS:
+            return "runs whatever becomes of them"
+        case _:
+            return ""
+
+
 TASK_UNRESOLVED: Final = frozenset({TaskState.UNSCHEDULED, TaskState.PENDING, TaskState.RUNNING})
 GRAPH_GONE: Final = frozenset({GraphState.DELETING, GraphState.DELETED})
 """States in which nothing is decided about a graph any more: what is heard of it comes late, and is let go."""

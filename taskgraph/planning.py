@@ -16,14 +16,15 @@ from typing import Any
 
 from taskgraph import digraph, grouping, limits
 from taskgraph.errors import InvalidGraph, Problem
-from taskgraph.model import GraphDocument, TaskNode
+from taskgraph.model import GraphDocument, TaskNode, When
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
     """A line of the table. ndeps: number of tasks that it requires; waiters: labels of the tasks that require it.
 
-    level: longest distance in edges from a root. seconds: None where nobody knows.
+    level: longest distance in edges from a root. seconds: None where nobody knows. when: its condition; optional: how
+    many of its requirements are.
     """
 
     label: str
@@ -31,6 +32,15 @@ class PlanRow:
     waiters: tuple[str, ...]
     level: int
     seconds: float | None = None
+    when: str = When.ALL_COMPLETED.value
+    optional: int = 0
+
+    @property
+    def condition(self) -> str:
+        """What is not usual about how it waits, "" if nothing is."""
+        parts = [str(self.when)] if self.when != When.ALL_COMPLETED else []
+        parts += [f"{self.optional} optional"] if self.optional else []
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,15 @@ def plan(document: GraphDocument, *, seconds: Callable[[TaskNode], float] | None
         critical_seconds=math.fsum(weights[label] for label in path) if weighted else None,
         total_seconds=math.fsum(known) if weighted else None,
         rows=tuple(
-            PlanRow(label, len(requires), tuple(waiters[label]), level[label], times[label])
+            PlanRow(
+                label,
+                len(requires),
+                tuple(waiters[label]),
+                level[label],
+                times[label],
+                document.tasks[label].when,
+                len(document.tasks[label].optional),
+            )
             for label, requires in inner.items()
         ),
         levels=tuple(map(tuple, by_level)),
@@ -186,6 +204,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
                 "waiters": list(row.waiters),
                 "level": row.level,
                 "seconds": row.seconds,
+                **({"when": str(row.when), "optional": row.optional} if row.condition else {}),
             }
             for row in plan.rows
         ],
@@ -216,12 +235,20 @@ def _mermaid_label(label: str) -> str:
 
 
 def to_mermaid(document: GraphDocument) -> str:
-    """The graph as a Mermaid flowchart; an arrow goes from a requirement to the task that waits for it."""
+    """The graph as a Mermaid flowchart; an arrow goes from a requirement to the task that waits for it.
+
+    A dashed one is optional; words on it are the condition of the task that waits.
+    """
     inner = _inner(document)
     number = {label: index for index, label in enumerate(inner)}
     lines = ["flowchart TD"]
     lines += [f'    n{index}["{_mermaid_label(label)}"]' for label, index in number.items()]
-    lines += [f"    n{number[other]} --> n{number[label]}" for label, requires in inner.items() for other in requires]
+    for label, requires in inner.items():
+        node = document.tasks[label]
+        words = f"|{node.when}|" if node.when != When.ALL_COMPLETED else ""
+        for other in requires:
+            arrow = "-.->" if other in node.optional else "-->"
+            lines.append(f"    n{number[other]} {arrow}{words} n{number[label]}")
     return "\n".join(lines) + "\n"
 
 
@@ -232,10 +259,16 @@ def _dot_label(label: str) -> str:
 
 
 def to_dot(document: GraphDocument) -> str:
-    """The graph in the DOT language of Graphviz; an arrow goes from a requirement to the task that waits for it."""
+    """The graph in the DOT language of Graphviz; arrows as in the flowchart."""
     inner = _inner(document)
     number = {label: index for index, label in enumerate(inner)}
     lines = ["digraph taskgraph {", "    rankdir=LR;", "    node [shape=box];"]
     lines += [f'    n{index} [label="{_dot_label(label)}"];' for label, index in number.items()]
-    lines += [f"    n{number[other]} -> n{number[label]};" for label, requires in inner.items() for other in requires]
+    for label, requires in inner.items():
+        node = document.tasks[label]
+        for other in requires:
+            looks = ["style=dashed"] if other in node.optional else []
+            looks += [f'label="{node.when}"'] if node.when != When.ALL_COMPLETED else []
+            more = f" [{', '.join(looks)}]" if looks else ""
+            lines.append(f"    n{number[other]} -> n{number[label]}{more};")
     return "\n".join([*lines, "}"]) + "\n"

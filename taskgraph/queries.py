@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from taskgraph import limits, notices
 from taskgraph.clock import Clock
+from taskgraph.conditions import in_words, meets
 from taskgraph.edges import Edges, references, worth_pages
 from taskgraph.errors import IntegrityError, InvalidInput, NotFound
 from taskgraph.handlers import QueueNames
@@ -30,8 +31,11 @@ from taskgraph.layout import gathered, moment
 from taskgraph.model import (
     GRAPH,
     GRAPH_ENDED,
+    FailurePolicy,
     GraphState,
     TaskState,
+    When,
+    condition_words,
     is_graph_id,
     is_task_id,
     row_key,
@@ -89,6 +93,7 @@ class GraphStatus:
     unresolved: int = 0
     exact: bool = True
     at_least: Mapping[str, int] = field(default_factory=dict)
+    failure_policy: str = FailurePolicy.BLOCK.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,7 @@ class TaskStatus:
     resolution: Mapping[str, Any] | None
     runs: Sequence[Mapping[str, Any]]
     refusal: str
+    when: str = When.ALL_COMPLETED.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +150,7 @@ class TaskDetail:
     """A task with its logical edges, by label, and its definition.
 
     The edges may be the first ones only; requires_count, requires_left_count, dependents_count: how many there are.
+    optional: those requirements whose failing does not matter, all of them.
     """
 
     status: TaskStatus
@@ -154,6 +161,7 @@ class TaskDetail:
     requires_count: int
     requires_left_count: int
     dependents_count: int
+    optional: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +391,7 @@ class Queries:
             unresolved=max(0, tasks - ended),
             exact=exact,
             at_least=at_least,
+            failure_policy=str(columns.get("failurePolicy", FailurePolicy.BLOCK)),
         )
 
     async def _totals(self, graph_id: str) -> tuple[int, int]:
@@ -547,7 +556,8 @@ class Queries:
         requires = await looked.required(references(row, "requires"))
         left = await looked.required(references(row, "requiresLeft"), left=True)
         dependents = await looked.dependents(references(row, "dependents"))
-        named = [each[:edges] for each in (requires, left, dependents)]
+        optional = await looked.required(references(row, "optional"))
+        named = [*(each[:edges] for each in (requires, left, dependents)), optional]
         labels = await looked.labels([each for some in named for each in some], _integer(graph.columns, "tasks"))
         text = str(row.columns.get("task", ""))
         if not text:
@@ -563,6 +573,7 @@ class Queries:
             requires_count=len(requires),
             requires_left_count=len(left),
             dependents_count=len(dependents),
+            optional=shown[3],
         )
 
     async def why(self, graph_id: str, label_or_id: str) -> list[Reason]:
@@ -593,7 +604,13 @@ class Queries:
             for row in level:
                 number += 1
                 if row.columns.get("state") != TaskState.UNSCHEDULED or not _known(row):
-                    stuck.append((depth, number, row))
+                    if (told := _skipped(row, depth)) is None:
+                        stuck.append((depth, number, row))
+                    else:
+                        reason, cause = told
+                        below[row_key(cause)] = None
+                        waits += 1
+                        waiting.append((depth, number, reason))
                     continue
                 left = await rows.left(row)
                 below.update(dict.fromkeys(row_key(each) for each in left))
@@ -611,17 +628,29 @@ class Queries:
         waiting_for_workers = any(row.columns.get("state") == TaskState.PENDING for _, _, row in stuck)
         crew = Crew(await workers(self._tables, self._clock.now()) if waiting_for_workers else ())
         state = str(graph.columns.get("state", ""))
+        final = graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE
         made = [
-            (depth, number, await self._cause(row, depth, state, graph_id, held, crew))
+            (depth, number, await self._cause(row, depth, state, graph_id, held, crew, final=final))
             for depth, number, row in stuck[:WHY_CAUSES_MAX]
         ]
         ordered = sorted([*waiting, *made], key=lambda one: one[:2])
         return Explanation([reason for _, _, reason in ordered], causes, waits)
 
     async def _cause(
-        self, row: Row, depth: int, graph_state: str, graph_id: str, queued: dict[str, int], crew: Crew
+        self,
+        row: Row,
+        depth: int,
+        graph_state: str,
+        graph_id: str,
+        queued: dict[str, int],
+        crew: Crew,
+        *,
+        final: bool,
     ) -> Reason:
-        """A first cause in words. queued: queue -> about how many messages it holds, where that has been asked."""
+        """A first cause in words. queued: queue -> about how many messages it holds, where that has been asked.
+
+        final: a failure cannot be taken back by a rerun.
+        """
         status = _task_status(row)
         remedy = ""
         if not _known(row):
@@ -659,6 +688,10 @@ class Queries:
                 text = f"{verb} in run {status.run}"
                 text += f": {reason}" if reason else ""
                 remedy = f"mend it, then: {typed('rerun', graph_id, status.label, status.task_id)}"
+                if final:
+                    remedy = "mend it, and submit the graph again under another id: its dependents have been told"
+            case TaskState.SKIPPED:
+                text = f"was skipped because {(status.resolution or {}).get('reason', '')}"
             case TaskState.COMPLETED:
                 text = f"completed at {_clock_text(status.resolved)}"
             case _:
@@ -820,6 +853,7 @@ _SHOWN: Final = (
     "resolution",
     "runs",
     "refusal",
+    "when",
 )
 """Columns that `TaskStatus` is made of."""
 _WHY: Final = (
@@ -835,6 +869,9 @@ _WHY: Final = (
     "resolution",
     "refusal",
     "requiresLeft",
+    "when",
+    "failedBy",
+    "skippedBy",
 )
 """Columns that an explanation is made of."""
 _RELAYS: Final = ("join", "fork")
@@ -879,7 +916,27 @@ def nearest(wanted: str, names: Sequence[str]) -> list[str]:
 def _waiting(row: Row, depth: int, left: int) -> Reason:
     status = _task_status(row)
     text = f"waits for {left} task{'s' if left != 1 else ''}"
+    if words := condition_words(status.when):
+        text += f"; {words}"
+    failed, skipped = (_object(row.columns, name) for name in ("failedBy", "skippedBy"))
+    if not meets(status.when, failed=bool(failed), skipped=bool(skipped)) and status.when != When.ANY_FAILED:
+        cause = skipped if status.when == When.ALL_RESOLVED else failed or skipped
+        text += f"; then it will be skipped: {in_words(cause)}"
     return Reason(status.label, status.task_id, status.state, depth, text, False)
+
+
+def _skipped(row: Row, depth: int) -> tuple[Reason, str] | None:
+    """Why a task was skipped, and the taskId of the first cause; None where that is no other task."""
+    status = _task_status(row)
+    if status.state != TaskState.SKIPPED or not _known(row):
+        return None
+    resolution = status.resolution or {}
+    cause = resolution.get("cause")
+    task_id = cause.get("taskId") if isinstance(cause, dict) else None
+    if not isinstance(task_id, str) or not is_task_id(task_id):
+        return None
+    text = f"was skipped because {resolution.get('reason', '')}"
+    return Reason(status.label, status.task_id, status.state, depth, text, False), task_id
 
 
 def _clock_text(moment: datetime | None) -> str:
@@ -973,4 +1030,5 @@ def _task_status(row: Row) -> TaskStatus:
         resolution=_object(columns, "resolution") or None,
         runs=_records(columns, "runs"),
         refusal=str(columns.get("refusal", "")),
+        when=str(columns.get("when", When.ALL_COMPLETED)),
     )

@@ -187,6 +187,7 @@ def _print_plan(session: Session, made: "Plan", full: bool) -> None:
     grouped = made.kept < made.edges
     shown = list(made.groups.items())[: None if full else _GROUPS_SHOWN]
     more = f", … {len(made.groups) - len(shown):,} more" if len(shown) < len(made.groups) else ""
+    conditional = any(row.condition for row in made.rows)
     output.pairs(
         [
             ("tasks", f"{made.tasks:,}"),
@@ -214,10 +215,11 @@ def _print_plan(session: Session, made: "Plan", full: bool) -> None:
         Column("LEVEL", number=True),
         Column("REQUIRES", number=True),
         *([Column("SECONDS", number=True)] if known else []),
+        *([Column("WHEN")] if conditional else []),
         Column("WAITERS", number=True),
         Column("", flexible=True),
     ]
-    output.table(columns, [_plan_cells(row, known, full) for row in made.rows])
+    output.table(columns, [_plan_cells(row, known, conditional, full) for row in made.rows])
 
 
 def _path_lines(labels: tuple[str, ...], full: bool) -> list[str]:
@@ -228,10 +230,12 @@ def _path_lines(labels: tuple[str, ...], full: bool) -> list[str]:
     return [*lines[:_PATH_ENDS_SHOWN], f"… {left:,} more (--full shows them) …", *lines[-_PATH_ENDS_SHOWN:]]
 
 
-def _plan_cells(row: "PlanRow", known: bool, full: bool) -> list[str]:
+def _plan_cells(row: "PlanRow", known: bool, conditional: bool, full: bool) -> list[str]:
     cells = [row.label, str(row.level), f"{row.ndeps:,}"]
     if known:
         cells.append("" if row.seconds is None else f"{row.seconds:g}")
+    if conditional:
+        cells.append(row.condition)
     return [*cells, f"{len(row.waiters):,}", waiters_text(row.waiters, full)]
 
 

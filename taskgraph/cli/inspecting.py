@@ -33,7 +33,7 @@ from taskgraph.cli.common import (
 from taskgraph.cli.output import Column, LogText, camel_object, count, iso, moment, safe, seconds
 from taskgraph.cli.running import command_words, wait_and_finish
 from taskgraph.errors import InvalidInput, NotFound
-from taskgraph.model import GraphState, TaskState
+from taskgraph.model import FailurePolicy, GraphState, TaskState, When, condition_words
 
 if TYPE_CHECKING:
     from taskgraph.app import App
@@ -137,7 +137,8 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
     output.pairs(
         [
             ("graph", out.paint(safe(found.graph_id), "bold")),
-            ("state", out.state(found.state)),
+            ("state", out.state(found.state) + (" with failures" if _with_failures(found) else "")),
+            ("after failures", found.failure_policy if found.failure_policy != FailurePolicy.BLOCK else ""),
             *metadata,
             ("tags", tags),
             *_param_pairs(found.params),
@@ -165,6 +166,10 @@ def _param_pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(f"param {safe(name)}", safe(jsonlib.dumps(value, ensure_ascii=False))) for name, value in params.items()]
 
 
+def _with_failures(found: "GraphStatus") -> bool:
+    return found.state == GraphState.FINISHED and found.failed_tasks > 0
+
+
 def _at_least(found: "GraphStatus", *states: TaskState) -> str:
     seen = ", ".join(f"{found.at_least[each]:,} {each}" for each in states if found.at_least.get(each))
     return f", of these at least {seen}" if seen else ""
@@ -182,10 +187,10 @@ def watch(
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
-    """Watch a graph until it has ended, and end with what became of it: 0 finished, 1 blocked or cancelled.
+    """Watch a graph until it has ended, and end with what became of it.
 
-    Ctrl-C stops watching, and nothing else. With --json, every line is a JSON value with a `type`: progress,
-    task-failed, task-exception, and end.
+    Exit code 0: finished; 1: finished with failures, blocked or cancelled. Ctrl-C stops watching, and nothing else.
+    With --json, every line is a JSON value with a `type`: progress, task-failed, task-exception, and end.
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
 
@@ -284,8 +289,10 @@ def task_object(task: "TaskStatus") -> dict[str, Any]:
 def task_words(task: "TaskStatus", now: datetime) -> str:
     """What is worth saying of a task in a line of a table."""
     match task.state:
-        case TaskState.FAILED | TaskState.EXCEPTION:
+        case TaskState.FAILED | TaskState.EXCEPTION | TaskState.SKIPPED:
             return str((task.resolution or {}).get("reason", ""))
+        case TaskState.UNSCHEDULED if task.when != When.ALL_COMPLETED:
+            return condition_words(task.when)
         case TaskState.RUNNING:
             since = seconds(max(0.0, (now - task.started).total_seconds())) if task.started else "?"
             return f"for {since} on {task.worker}"
@@ -330,6 +337,7 @@ def task(
                 "graphId": graph_id,
                 **task_object(found.status),
                 "requires": list(found.requires),
+                "optional": list(found.optional),
                 "requiresLeft": list(found.requires_left),
                 "dependents": list(found.dependents),
                 "requiresCount": found.requires_count,
@@ -379,7 +387,9 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
             ("deadline", moment(one.deadline)),
             ("log", safe(str(resolution.get("logsUrl", "")))),
             ("result", safe(str(resolution.get("resultUrl", "")))),
+            ("condition", condition_words(one.when)),
             ("requires", labels(found.requires, found.requires_count)),
+            ("optional", safe(", ".join(found.optional))),
             (
                 "waits for",
                 labels(found.requires_left, found.requires_left_count) if one.state == TaskState.UNSCHEDULED else "",

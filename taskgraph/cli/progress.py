@@ -53,6 +53,7 @@ class Tally:
     state: str = ""
     tasks: int = 0
     completed: int = 0
+    skipped: int = 0
     reruns: int = 0
     retries: int = 0
     failures: dict[str, Failure] = field(default_factory=dict)
@@ -65,6 +66,8 @@ class Tally:
             match event.kind:
                 case "task-completed":
                     self.completed += 1
+                case "task-skipped":
+                    self.skipped += 1
                 case "task-failed" | "task-exception":
                     self.failures[task_id] = failure_of(event)
                 case "task-rerun":
@@ -87,6 +90,8 @@ class Tally:
             "failed": self.failed(TaskState.FAILED),
             "exception": self.failed(TaskState.EXCEPTION),
         }
+        if self.skipped:
+            made["skipped"] = self.skipped
         if running is not None:
             made["running"] = running
         made["waiting"] = max(0, self.tasks - sum(made.values()))
@@ -213,7 +218,7 @@ def counts_line(stream: Stream, tally: Tally, here: Here | None = None) -> str:
     parts = [f"{tally.completed:,}/{tally.tasks:,} completed"]
     parts += [
         f"{stream.symbol(state)} {counts[state]:,} {state}"
-        for state in (TaskState.RUNNING, TaskState.FAILED, TaskState.EXCEPTION)
+        for state in (TaskState.RUNNING, TaskState.FAILED, TaskState.EXCEPTION, TaskState.SKIPPED)
         if counts.get(state)
     ]
     if counts["waiting"]:
@@ -361,7 +366,7 @@ class LiveDisplay:
     def _bar(self, tally: Tally, width: int) -> str:
         room = min(60, width - 10)
         total = max(1, tally.tasks)
-        share = min(1.0, tally.completed / total)
+        share = min(1.0, (tally.completed + tally.skipped) / total)
         failed = len(tally.failures)
         done = int(room * share)
         bad = min(room - done, max(1, room * failed // total)) if failed else 0
@@ -534,9 +539,9 @@ def counting(
     yield tell
 
 
-def is_success(state: GraphState | str) -> bool:
-    """Whether a graph that ended like this did what it should."""
-    return state == GraphState.FINISHED
+def is_success(tally: Tally) -> bool:
+    """Whether a graph that ended like this did what it should. One that goes on after failures may finish with some."""
+    return tally.state == GraphState.FINISHED and not tally.failures
 
 
 def has_ended(state: GraphState | str) -> bool:

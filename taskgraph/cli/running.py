@@ -61,7 +61,7 @@ from taskgraph.cli.progress import (
     submitting,
 )
 from taskgraph.errors import InvalidGraph, InvalidInput, InvalidSettings, Problem, Refused, StorageUnavailable
-from taskgraph.model import GraphState, TaskState, is_task_id
+from taskgraph.model import FailurePolicy, GraphState, TaskState, is_task_id
 from taskgraph.notices import has_notices
 from taskgraph.outlets import OutletSettings, read_outlets
 from taskgraph.settings import read_keep_days
@@ -371,7 +371,8 @@ async def finish(
             output.document(made)
     else:
         out = output.out
-        parts = [out.state(tally.state), out.paint(tally.graph_id, "bold"), counts_line(out, tally)]
+        how = " with failures" if tally.state == GraphState.FINISHED and tally.failures else ""
+        parts = [out.state(tally.state) + how, out.paint(tally.graph_id, "bold"), counts_line(out, tally)]
         if tally.reruns:
             parts.append(count(tally.reruns, "rerun"))
         if tally.retries:
@@ -384,12 +385,12 @@ async def finish(
         if left > 0:
             state = command_words("show", tally.graph_id)
             output.hint(f"… and {left:,} more: {state} --state failed{session.store_words}")
-        if tally.failures:
+        if tally.failures and not has_ended(tally.state):
             where = session.store_words
             rerun = command_words("rerun", tally.graph_id, _typed(next(iter(tally.failures.values()))))
             resume = f"taskgraph run --id {tally.graph_id}"
             output.hint(f"when the cause is mended: {rerun}{where}, then {resume}{where}")
-    return failures.DONE if is_success(tally.state) else failures.UNSUCCESSFUL
+    return failures.DONE if is_success(tally) else failures.UNSUCCESSFUL
 
 
 def _print_failures(session: Session, graph_id: str, shown: Sequence[Failure], logs: Sequence[Sequence[str]]) -> None:
@@ -663,7 +664,14 @@ async def _rerun(app: "App", session: Session, graph_id: str, label: str, reason
     state, run, label = str(columns.get("state")), columns.get("run"), str(columns.get("label", label))
     if state not in (TaskState.FAILED, TaskState.EXCEPTION) or not isinstance(run, int):
         raise Refused(f"“{label}” is {state}; only a task that failed for good can be rerun", "not-failed")
-    graph_state = await app.queries.state(graph_id)
+    graph = await app.queries.graph_row(graph_id)
+    graph_state = str(graph.columns.get("state"))
+    if graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE:
+        raise Refused(
+            f"graph {graph_id} goes on after failures (failurePolicy: continue), and the dependents of “{label}” have "
+            "been told; submit the graph again under another id",
+            "dependents-told",
+        )
     if graph_state not in (GraphState.RUNNING, GraphState.BLOCKED):
         raise Refused(f"graph {graph_id} is {graph_state}", "not-running")
     task_id = row.key.removeprefix("task:")
