@@ -3,12 +3,13 @@
 The rates differ from seed to seed, and many are zero: a fault that is everywhere hides those that it cuts short.
 """
 
+import dataclasses
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from taskgraph.model import GraphDocument, TaskNode
-from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT
+from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, When
+from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING
 from tests.simulation.world import Faults, World
 
 PROFILES: Final = {
@@ -23,6 +24,9 @@ FORGETFUL: Final = {"READ_ALONE_MAX": 1, "READ_PAGE_WORTH": 1, "KEPT_ROWS_MAX": 
 
 OFTEN: Final = {"REDISPATCH_SECONDS": 30.0}
 """What went unheard is said again in the first sweep after it, so that fewer are needed."""
+
+SHARE_GOING_ON: Final = 0.25
+"""Of the graphs of several tasks: so many go on after failures."""
 
 RATES: Final = (0.0, 0.0, 0.01, 0.05, 0.1)
 
@@ -45,6 +49,36 @@ def random_document(
     return GraphDocument(tasks)
 
 
+def with_conditions(document: GraphDocument, rng: random.Random) -> GraphDocument:
+    """The same tasks, with conditions and optional requirements."""
+    tasks = {}
+    for label, node in document.tasks.items():
+        optional = frozenset(each for each in node.requires if rng.random() < 0.2)
+        when = str(rng.choice(list(When))) if node.requires and rng.random() < 0.6 else node.when
+        if when == When.ANY_FAILED and len(optional) == len(node.requires):
+            optional = frozenset()
+        tasks[label] = dataclasses.replace(node, when=when, optional=optional)
+    return dataclasses.replace(document, tasks=tasks)
+
+
+def going_on(world: World) -> World:
+    """The history, sometimes with conditions; drawn apart, so that the others stay what they were."""
+    rng = random.Random(world.seed * 11 + 5)
+    if rng.random() >= SHARE_GOING_ON or len(world.tasks) < 2:
+        return world
+    policy = FailurePolicy.CONTINUE.value
+    document = dataclasses.replace(with_conditions(world.document, rng), failure_policy=policy)
+    extensions = [with_conditions(each, rng) for each in world.extensions]
+    labels = [*document.tasks, *(label for each in extensions for label in each.tasks)]
+    fails = {label: rng.randrange(4) for label in labels if rng.random() < 0.4}
+    bounds = dict(world.bounds)
+    if bounds.get("COMMIT_CHANGES_MAX") == TIGHT["COMMIT_CHANGES_MAX"]:
+        bounds |= TIGHT_FAILING
+    return dataclasses.replace(
+        world, document=document, extensions=extensions, fails=fails, bounds=bounds, reruns=False
+    )
+
+
 def wide_document(width: int) -> GraphDocument:
     """One task before many before one: fan-out and fan-in past what one row takes."""
     middle = [f"m{number}" for number in range(width)]
@@ -55,7 +89,7 @@ def wide_document(width: int) -> GraphDocument:
 def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World:
     """The history of a seed. profile: see PROFILES; small: the profile of that name."""
     profile = "small" if small else profile
-    return tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small")
+    return going_on(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small"))
 
 
 def tiny_world(seed: int) -> World:

@@ -16,8 +16,10 @@ from typing import Any
 from taskgraph import limits
 from taskgraph.model import GRAPH, TaskNode, TaskState, reference_of, task_id_of
 from taskgraph.storage.tables import Change, Row
+from tests.outcomes import expected, runs
 
 FAILED_FOR_GOOD = frozenset({"failed", "exception"})
+RESOLVED = frozenset({"completed", "failed", "exception", "skipped"})
 GRAPH_MOVES = frozenset(
     {
         ("", "submitting"),
@@ -34,6 +36,8 @@ TASK_MOVES = frozenset(
         ("", "pending"),
         ("unscheduled", "pending"),
         ("unscheduled", "running"),  # claimed in the commit that makes it ready
+        ("unscheduled", "skipped"),  # where failures are told to dependents
+        ("", "skipped"),  # added below what has been resolved
         ("pending", "running"),
         ("running", "completed"),
         ("running", "pending"),
@@ -72,11 +76,13 @@ def hold(condition: object, what: object) -> None:
 class Invariants:
     """The mirror of one graph's partition.
 
-    tasks: label -> node, of all that may ever be in the graph.
+    tasks: label -> node, of all that may ever be in the graph. goes_on: whether failures are told to dependents.
     """
 
-    def __init__(self, graph_id: str, tasks: Mapping[str, TaskNode]) -> None:
+    def __init__(self, graph_id: str, tasks: Mapping[str, TaskNode], *, goes_on: bool = False) -> None:
         self.graph_id = graph_id
+        self.goes_on = goes_on
+        self.tasks = tasks
         self.requires = {label: [_id_of(graph_id, each) for each in node.requires] for label, node in tasks.items()}
         self.states: dict[str, str] = {}  # reference -> state, of tasks and relays
         self.runs: dict[str, int] = {}
@@ -85,6 +91,7 @@ class Invariants:
         self.lost_leases = 0
         self.failed_for_good = 0
         self.completed = 0
+        self.skipped = 0
         self.sequence = 0
         self.graph_state = ""
         self.history: list[str] = []
@@ -93,7 +100,7 @@ class Invariants:
         """Look at what a commit has left. Raises Violation."""
         graph: Row | None = None
         tasks: list[Row] = []
-        told = -1
+        told, told_skipped = -1, 0
         for change in changes:
             key = change.key
             row = rows[key]
@@ -107,12 +114,15 @@ class Invariants:
                     raise Violation(f"{key} follows event {self.sequence}")
                 self.sequence += 1
                 told = int(str(row.columns["completed"]))
+                told_skipped = int(str(row.columns.get("skipped", 0)))
             elif key.startswith(("join:", "fork:")):
                 self._relay(row)
         for row in tasks:  # once all of the commit is known
             self._ready(row)
         if told not in (-1, self.completed):
             raise Violation(f"the journal counts {told} completed tasks, and {self.completed} are")
+        if told >= 0 and told_skipped != self.skipped:
+            raise Violation(f"the journal counts {told_skipped} skipped tasks, and {self.skipped} are")
         if graph is not None:
             self._graph(graph)
         elif tasks and self.graph_state == "finished":
@@ -128,6 +138,7 @@ class Invariants:
             self.states[reference] = after
             self.failed_for_good += (after in FAILED_FOR_GOOD) - (before in FAILED_FOR_GOOD)
             self.completed += after == "completed" and ":" not in reference
+            self.skipped += after == "skipped"
         return before, after
 
     def _task(self, row: Row) -> None:
@@ -160,16 +171,33 @@ class Invariants:
             raise Violation(f"{label} is in run {run}: {spent}, {lost}, {manual}, {handed}")
         self.failed_runs[label] = spent + manual
         left = columns["requiresLeft"]
-        if (after == "unscheduled") != (left != "[]"):
+        if (after == "unscheduled") != (left != "[]" or columns.get("due") == "skip"):
             raise Violation(f"{label} is {after} and waits for {left}")
         self._bounded(row, limits.REQUIRES_MAX)
 
     def _ready(self, row: Row) -> None:
-        if row.columns["state"] in ("pending", "running", "completed"):
+        if self.goes_on:
+            self._decided(row)
+        elif row.columns["state"] in ("pending", "running", "completed"):
             label = row.columns["label"]
             for required in self.requires[label]:
                 if self.states.get(required) != TaskState.COMPLETED:
                     raise Violation(f"{label} is ready before what it requires")
+
+    def _decided(self, row: Row) -> None:
+        """A task runs or is skipped when all that it requires is over, as its condition says."""
+        state, label = str(row.columns["state"]), str(row.columns["label"])
+        if state == "unscheduled":
+            return
+        node = self.tasks[label]
+        ends = {each: self.states.get(_id_of(self.graph_id, each), "") for each in node.requires}
+        open_ones = [each for each, end in ends.items() if end not in RESOLVED]
+        if open_ones:
+            raise Violation(f"{label} is {state} before {open_ones} are over")
+        if runs(node, ends) == (state == "skipped"):
+            raise Violation(f"{label} is {state}, after {ends}")
+        if state == "skipped" and (row.columns["run"] or row.columns.get("claim")):
+            raise Violation(f"{label} is skipped, and was run")
 
     def _relay(self, row: Row) -> None:
         before, after = self._move(reference_of(row.key), row.columns)
@@ -191,26 +219,38 @@ class Invariants:
             self.graph_state = state
             self.history.append(state)
         if state == "finished":
-            late = [r for r, s in self.states.items() if s != "completed" and ":" not in r]
+            over = RESOLVED if self.goes_on else frozenset({"completed"})
+            late = [r for r, s in self.states.items() if s not in over and ":" not in r]
             hold(not late, f"the graph finished before {late}")
+            hold(int(row.columns.get("skippedTasks", 0)) == self.skipped, f"{self.skipped} were skipped")
         if state == "blocked":
             hold(int(row.columns["failedTasks"]) > 0, "the graph is blocked, and nothing failed")
+            hold(not self.goes_on, "the graph is blocked, though it goes on after failures")
 
 
-def settled(rows: Mapping[str, Row], graph_id: str, tasks: Mapping[str, TaskNode]) -> None:
-    """At rest: the edges of every row, both ways and through relays, are those of the documents. Raises Violation."""
+def settled(rows: Mapping[str, Row], graph_id: str, tasks: Mapping[str, TaskNode], *, goes_on: bool = False) -> None:
+    """At rest: the edges of every row, both ways and through relays, are those of the documents. Raises Violation.
+
+    goes_on: every task must have ended as the document, and who failed, say.
+    """
     labels = {_id_of(graph_id, label): label for label in tasks}
     found = {str(row.columns["label"]): row for key, row in rows.items() if key.startswith("task:")}
     if found.keys() != tasks.keys():
         raise Violation(f"the graph holds {sorted(found)} instead of {sorted(tasks)}")
-    done = {label for label, row in found.items() if row.columns["state"] == "completed"}
+    over = RESOLVED if goes_on else frozenset({"completed"})
+    done = {label for label, row in found.items() if row.columns["state"] in over}
+    if goes_on:
+        ends = {label: str(row.columns["state"]).replace("exception", "failed") for label, row in found.items()}
+        wanted = expected(tasks, {label for label, end in ends.items() if end == "failed"})
+        hold(ends == wanted, f"ended as {ends}, and should have as {wanted}")
+        hold(not any(row.columns.get("due") for row in found.values()), "somebody is due to be skipped")
     edges: set[tuple[str, str]] = set()
     for label, row in found.items():
         needs = {labels[each] for each in _behind(rows, row, "requires", "join:")}
         if needs != set(tasks[label].requires):
             raise Violation(f"{label} requires {needs}")
         left = {labels[each] for each in _behind(rows, row, "requiresLeft", "join:")}
-        if left != needs - done:
+        if left != needs - done and not (goes_on and label in done and not left):
             raise Violation(f"{label} waits for {left}")
         for told in _behind(rows, row, "dependents", "fork:"):
             owner = told.split(":")[1] if told.startswith("join:") else told
@@ -244,10 +284,13 @@ def _journal(rows: Mapping[str, Row], found: Mapping[str, Row]) -> None:
     completed = sorted(label for kind, label in facts if kind == "task-completed")
     if completed != sorted(label for label, row in found.items() if row.columns["state"] == "completed"):
         raise Violation(f"told to be completed: {completed}")
-    runs = Counter(label for kind, label in facts if kind == "task-rerun")
+    skipped = sorted(label for kind, label in facts if kind == "task-skipped")
+    if skipped != sorted(label for label, row in found.items() if row.columns["state"] == "skipped"):
+        raise Violation(f"told to be skipped: {skipped}")
+    reruns = Counter(label for kind, label in facts if kind == "task-rerun")
     for label, row in found.items():
-        if runs[label] != row.columns["run"]:
-            raise Violation(f"{label} is in run {row.columns['run']}, and {runs[label]} were told")
+        if reruns[label] != row.columns["run"]:
+            raise Violation(f"{label} is in run {row.columns['run']}, and {reruns[label]} were told")
 
 
 def _behind(rows: Mapping[str, Row], row: Row, column: str, relays: str) -> set[str]:

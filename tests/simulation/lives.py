@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from taskgraph.messages import RunTasks, TaskCompleted, TaskResult, to_text
 from taskgraph.model import GraphDocument, TaskNode, task_id_of
-from tests.simulation.bounds import CHUNKED, NARROW, NARROWER, TIGHT
+from tests.simulation.bounds import CHUNKED, NARROW, NARROWER, TIGHT, TIGHT_FAILING
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 GRAPH_ID: Final = "g"
@@ -51,7 +51,7 @@ class Life:
     -> workers that give it back. held: labels whose runs end only when all acts are over; late: labels that nobody
     claims before. sleeps: labels whose first worker is paused with them in hand, and wakes up as a zombie. bounds:
     limits made small, so that a small graph crosses them. batch: messages taken at once. (Of a label that sleeps and is
-    handed back, it is the zombie that hands back.)
+    handed back, it is the zombie that hands back.) policy, when, optional: as in a document, by label.
     """
 
     name: str
@@ -68,6 +68,9 @@ class Life:
     acts: Sequence[Act] = ()
     bounds: Mapping[str, int] = field(default_factory=dict)
     batch: int = 32
+    policy: str = "block"
+    when: Mapping[str, str] = field(default_factory=dict)
+    optional: Mapping[str, Sequence[str]] = field(default_factory=dict)
     sweeps: bool = False  # the sweep comes by all the time
 
     @property
@@ -86,9 +89,12 @@ class Life:
                     tuple(wanted),
                     self.reruns.get(label, 0),
                     {"payload": {"n": label}, **({"target": "late"} if label in self.late else {})},
+                    self.when.get(label, "all-completed"),
+                    frozenset(self.optional.get(label, ())),
                 )
                 for label, wanted in requires.items()
-            }
+            },
+            failure_policy=self.policy if requires is self.requires else "block",  # an extension has none
         )
 
 
@@ -184,6 +190,78 @@ LIVES: Final = (
         chain(1),
         fails={"c0": 2},
         acts=[Act("rerun", REST, label="c0"), Act("rerun", REST, label="c0")],
+    ),
+    # failures that are told to dependents
+    Life("one is skipped", chain(2), policy="continue", fails={"c0": ALWAYS}),
+    Life("a chain is skipped", chain(6), policy="continue", fails={"c0": ALWAYS}),
+    Life(
+        "a chain is skipped over several commits",
+        chain(6),
+        policy="continue",
+        fails={"c0": ALWAYS},
+        bounds=TIGHT_FAILING,
+    ),
+    Life(
+        "a fan is skipped over several commits", both_ways(5), policy="continue", fails={"a": 1}, bounds=TIGHT_FAILING
+    ),
+    Life(
+        "some run on failure, some do not",
+        {"a": [], "b": ["a"], "c": ["a"], "d": ["a"], "e": ["b", "c", "d"]},
+        policy="continue",
+        fails={"a": ALWAYS},
+        when={"b": "all-resolved", "c": "any-failed", "e": "always"},
+    ),
+    Life("nothing fails", DIAMOND, policy="continue", when={"c": "any-failed", "d": "always"}),
+    Life("an optional one fails", DIAMOND, policy="continue", fails={"b": ALWAYS}, optional={"d": ["b"]}),
+    Life(
+        "a failure that is rerun is told to nobody",
+        chain(2),
+        policy="continue",
+        reruns={"c0": 1},
+        fails={"c0": 1},
+        when={"c1": "any-failed"},
+    ),
+    Life(
+        "a join of mixed ends",
+        {**fan_in(4), "y": ["z"]},
+        policy="continue",
+        fails={"m1": 1},
+        when={"z": "any-failed"},
+        bounds=NARROWER,
+    ),
+    Life(
+        "a wide task with optional ones",
+        fan_in(5),
+        policy="continue",
+        fails={"m1": 1, "m4": 1},
+        optional={"z": ["m1", "m4"]},
+        bounds=NARROWER,
+    ),
+    Life(
+        "retries are spent, and dependents told",
+        chain(3),
+        policy="continue",
+        vanish={"c0": ALWAYS},
+        when={"c1": "any-failed"},
+        bounds={"RETRIES_DEFAULT": 1},
+    ),
+    Life(
+        "extended below a failed task",
+        {"a": [], "b": []},
+        policy="continue",
+        fails={"a": ALWAYS},
+        held=["b"],
+        when={"y": "any-failed"},
+        acts=[_added({"x": ["a"], "y": ["a"], "z": ["x", "b"]}, "a", "failed")],
+    ),
+    Life(
+        "extended in chunks below what is resolved",
+        {"a": [], "b": ["a"], "c": []},
+        policy="continue",
+        fails={"a": ALWAYS},
+        held=["c"],
+        bounds=CHUNKED,
+        acts=[_added({"x": ["b"], "y": ["x", "c"], "z": ["a"]}, "b", "skipped")],
     ),
     # workers
     Life("worker vanishes", chain(2), vanish={"c0": 1}),

@@ -247,17 +247,17 @@ def block_uncounted(task: Draft, context: Context, reason: str) -> None:
     graph.set("failedTasks", graph.integer("failedTasks") - 1)
 
 
-def count_by_number(reference: str, fulfilled: str, context: Context) -> None:
+def count_by_number(reference: str, fulfilled: str, context: Context, *news: Any) -> None:
     row = context.view.named(reference)
     left = row.ids("requiresLeft")
-    _count_down(reference, left[0] if left else fulfilled, context)
+    _count_down(reference, left[0] if left else fulfilled, context, *news)
 
 
-def count_once(reference: str, fulfilled: str, context: Context) -> None:
+def count_once(reference: str, fulfilled: str, context: Context, *news: Any) -> None:
     row = context.view.named(reference)
     if reference != GRAPH:
         row.set_ids("requiresLeft", [])
-    _count_down(reference, fulfilled, context)
+    _count_down(reference, fulfilled, context, *news)
 
 
 def spend_nothing(task: Draft, *rest: Any) -> None:

@@ -25,7 +25,7 @@ from taskgraph.handlers import Handled, Handlers
 from taskgraph.kept import Known
 from taskgraph.layout import gathered
 from taskgraph.messages import Message, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
-from taskgraph.model import row_key, slugid_from, task_id_of
+from taskgraph.model import FailurePolicy, row_key, slugid_from, task_id_of
 from taskgraph.poison import Poison
 from taskgraph.records import LIVE, POISON, Records
 from taskgraph.storage.queues import Delivery
@@ -227,7 +227,7 @@ def _copied(value: Any) -> Any:
     return found
 
 
-FACTS: Final = frozenset({"task-completed", "task-failed", "task-exception"}) | {
+FACTS: Final = frozenset({"task-completed", "task-failed", "task-exception", "task-skipped"}) | {
     f"graph-{what}" for what in ("running", "extended", "blocked", "unblocked", "finished", "cancelled")
 }
 
@@ -292,7 +292,8 @@ class Play:
                 tasks |= life.document(act.requires).tasks
         self.all_tasks = tasks
         self.labels = {task_id_of(GRAPH_ID, label): label for label in tasks}
-        self.invariants = Invariants(GRAPH_ID, tasks)
+        self.goes_on = life.policy == FailurePolicy.CONTINUE
+        self.invariants = Invariants(GRAPH_ID, tasks, goes_on=self.goes_on)
         self.consumers = [self._consumer(), self._consumer()]
         self.client, self.worker, self.sweeper = self._handlers(), self._handlers(), self._handlers()
         self.held: list[Held] = []
@@ -675,7 +676,8 @@ class Play:
         """What each process remembers from one thing it does to the next, but for the rows that it keeps."""
         found: list[dict[str, int]] = []
         for handlers in self._actors():
-            found += [handlers.records._next_sequence, handlers.records._completed, handlers.in_flight]
+            records = handlers.records
+            found += [records._next_sequence, records._completed, records._skipped, handlers.in_flight]
             assert not handlers.workers, "no message of a life names its worker"
         return found
 
@@ -727,7 +729,7 @@ class Play:
         """The end, if it is what it must be. Raises Violation."""
         state = self.invariants.graph_state
         hold(state == self.life.end, f"the graph is {state}")
-        settled(self.rows, GRAPH_ID, self.all_tasks)
+        settled(self.rows, GRAPH_ID, self.all_tasks, goes_on=self.goes_on)
         facts: Counter[tuple[str, str]] = Counter()
         for key, row in self.rows.items():
             if key.startswith("event:"):

@@ -22,7 +22,7 @@ def _node_digest(wanted: Callable[[TaskNode], str]) -> Callable[[TaskNode], str]
     def node_digest(node: TaskNode) -> str:
         if node.task:
             return wanted(node)
-        key = (node.label, node.requires, node.reruns)
+        key = (node.label, node.requires, node.reruns, node.when, node.optional)
         digest = known.get(key)
         if digest is None:
             if len(known) >= _KEPT_MAX:
@@ -40,7 +40,10 @@ def _content_hash(wanted: Callable[..., str]) -> Callable[..., str]:
         nodes = document.tasks.values()
         if document.routing or document.metadata or document.tags or any(node.task for node in nodes):
             return wanted(document, digests)
-        key = tuple([(node.label, node.requires, node.reruns) for node in nodes])
+        key = (
+            document.failure_policy,
+            *[(node.label, node.requires, node.reruns, node.when, node.optional) for node in nodes],
+        )
         digest = known.get(key)
         if digest is None:
             if len(known) >= _KEPT_MAX:

@@ -141,6 +141,7 @@ class States:
                     inner.lost_leases,
                     inner.failed_for_good,
                     inner.completed,
+                    inner.skipped,
                     inner.sequence,
                     inner.graph_state,
                     tuple(

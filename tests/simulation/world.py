@@ -30,7 +30,7 @@ from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.messages import Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, TaskResult, parse, to_text
-from taskgraph.model import GraphDocument, TaskNode, TaskState, reference_of, row_key, task_id_of
+from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, TaskState, reference_of, row_key, task_id_of
 from taskgraph.propagation import Started, Take
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
@@ -60,6 +60,9 @@ _TOLD: Final = (
     "claim",
     "requiresLeft",
     "failedTasks",
+    "failedBy",
+    "skippedBy",
+    "due",
     "rerunsLeft",
     "retriesLeft",
     "cursor",
@@ -351,7 +354,7 @@ _BEGUN: Final = (
     ("tables", ()),
     ("queues", ("_clock",)),
     ("clock", ("_draw",)),
-    ("invariants", ("graph_id", "requires")),
+    ("invariants", ("graph_id", "goes_on", "tasks", "requires")),
     ("watch", ("_world", "_outside")),
 )
 """Part of a world -> what of it does not come from its submission."""
@@ -420,7 +423,8 @@ class World:
         self.tasks = dict(self.document.tasks)
         for extension in self.extensions:
             self.tasks |= extension.tasks
-        self.invariants = Invariants(self.graph_id, self.tasks)
+        self.goes_on = self.document.failure_policy == FailurePolicy.CONTINUE
+        self.invariants = Invariants(self.graph_id, self.tasks, goes_on=self.goes_on)
         self.watch = Watch(self)
         self.labels = {_task_id_of(self.graph_id, label): label for label in self.tasks}
 
@@ -715,7 +719,9 @@ class World:
         try:
             with bounded(self.bounds):
                 end = self._run(steps_max)
-                settled(self.rows, self.graph_id, self._tasks_taken())
+                settled(self.rows, self.graph_id, self._tasks_taken(), goes_on=self.goes_on)
+                if self.goes_on:
+                    self._failures()
                 return end
         except Violation as violation:
             raise AssertionError(f"seed {self.seed}: {violation}") from violation
@@ -723,11 +729,22 @@ class World:
             for actor in self.actors:
                 actor.coroutine.close()
 
+    def _failures(self) -> None:
+        """Who failed for good is who fails more often than it may, and ran."""
+        for key, row in self.rows.items():
+            if key.startswith("task:"):
+                label, state = str(row.columns["label"]), str(row.columns["state"])
+                fails = self.fails.get(label, 0) > self.tasks[label].reruns
+                hold(state != "completed" or not fails, f"{label} completed, and fails for good")
+                hold(state != "failed" or fails, f"{label} failed for good, and may fail more often")
+                ran = any(task_id == key[5:] for task_id, _ in self.executions)
+                hold(state != "skipped" or not ran, f"{label} is skipped, and was executed")
+
     def _begin(self) -> None:
         """Submit the graph in peace, or take over what the same submission has left behind in another history."""
         document, known = self.document, begun_before
-        nodes = [(node.label, node.requires, node.reruns) for node in document.tasks.values()]
-        key = (*nodes, *sorted(self.bounds.items()))
+        nodes = [(node.label, node.requires, node.reruns, node.when, node.optional) for node in document.tasks.values()]
+        key = (document.failure_policy, *nodes, *sorted(self.bounds.items()))
         if known is not None and self.trace is None and key in known:
             known[key].put_into(self)
         else:
@@ -860,6 +877,8 @@ class World:
 
     def oracle(self) -> str:
         """From graph and outcomes alone: how must it end? (Leases lost too often block a graph that nobody reruns.)"""
+        if self.goes_on:
+            return "finished"
         if not self.reruns and any(row.columns.get("state") == TaskState.EXCEPTION for row in self.rows.values()):
             return "blocked"
         present = {row.columns["label"] for key, row in self.rows.items() if key.startswith("task:")}
