@@ -26,6 +26,7 @@ from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import Records
 from taskgraph.registry import Card, Membership
+from taskgraph.schedules import Schedules
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Queues
@@ -59,6 +60,10 @@ class App:
     def grants(self) -> Grants:
         """Signatures for whoever shall look at a graph."""
         return Grants(self.queries, self.clock, self.settings, self.table_endpoint, self.sign)
+
+    def schedules(self) -> Schedules:
+        """Graphs that are submitted by the clock."""
+        return Schedules(self.handlers, self.queries)
 
     def consumer(self, *, lease_seconds: float = limits.HANDLER_LEASE_SECONDS) -> Consumer:
         """A receiver of the events queue."""

@@ -50,7 +50,10 @@ from taskgraph.queries import (
     TaskStatus,
     check_graph_id,
 )
+from taskgraph.recurrence import Recurrence
 from taskgraph.retention import Deleted
+from taskgraph.schedules import ScheduleDetail, Schedules, Written
+from taskgraph.scheduling import CatchUp, Overlap, Schedule
 from taskgraph.service import Watcher
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.storage.tables import Value
@@ -546,9 +549,14 @@ class Client:
         """What became of an extension: `state` (staged, accepted, done, refused), and `reason` if it was refused."""
         return await self.app.queries.request(graph_id, request)
 
-    async def graphs(self, *, limit: int = 50, state: str = "") -> list[GraphListed]:
-        """The newest graphs first."""
-        return await self.app.queries.graphs(limit=limit, state=state)
+    @property
+    def schedules(self) -> "ScheduleCalls":
+        """Graphs that are submitted by the clock: `await client.schedules.create("nightly", graph, cron=…)`."""
+        return ScheduleCalls(self)
+
+    async def graphs(self, *, limit: int = 50, state: str = "", schedule: str = "") -> list[GraphListed]:
+        """The newest graphs first; of one schedule, where its name is given."""
+        return await self.app.queries.graphs(limit=limit, state=state, schedule=schedule)
 
     async def status(self, graph_id: str) -> GraphStatus:
         """A graph, with its tasks counted by state.
@@ -773,6 +781,130 @@ class Client:
         return await self.status(submitted.graph_id)
 
 
+class ScheduleCalls:
+    """The schedules of one store: `client.schedules`.
+
+    cron: five fields, with a time zone such as Europe/Berlin (UTC if None). every: an interval of whole seconds (or a
+    timedelta), counted from anchor, or from now. at: one time, aware. catch_up: none, last or all; overlap: skip, queue
+    or allow; keep: how many fires may wait. Calls that name a schedule raise NotFound, with the nearest names, and
+    InvalidInput for a name that cannot be one.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @property
+    def _schedules(self) -> Schedules:
+        return self._client.app.schedules()
+
+    async def create(
+        self,
+        name: str,
+        graph: GraphLike,
+        *,
+        cron: str | None = None,
+        timezone: str | None = None,
+        every: float | timedelta | None = None,
+        anchor: datetime | None = None,
+        at: datetime | None = None,
+        catch_up: str = CatchUp.LAST,
+        overlap: str = Overlap.SKIP,
+        keep: int = limits.SCHEDULE_FIRES_MAX,
+        active: bool = True,
+    ) -> tuple[Schedule, Written]:
+        """Create a schedule; the same one again changes nothing. Somebody must serve the store for it to fire.
+
+        Raises InvalidInput, InvalidGraph, TooLarge, and Refused if there is another schedule of this name.
+        """
+        recurrence = _recurrence(cron, timezone, every, anchor, at)
+        if recurrence is None:
+            raise InvalidInput("say when: one of cron, every and at")
+        return await self._schedules.create(
+            name,
+            _document(graph),
+            recurrence,
+            catch_up=_one_of(CatchUp, catch_up),
+            overlap=_one_of(Overlap, overlap),
+            keep=keep,
+            active=active,
+        )
+
+    async def update(
+        self,
+        name: str,
+        graph: GraphLike | None = None,
+        *,
+        cron: str | None = None,
+        timezone: str | None = None,
+        every: float | timedelta | None = None,
+        anchor: datetime | None = None,
+        at: datetime | None = None,
+        catch_up: str | None = None,
+        overlap: str | None = None,
+        keep: int | None = None,
+    ) -> Schedule:
+        """Change what is given, and nothing else; new times are counted from now. Raises as `create` does."""
+        return await self._schedules.update(
+            name,
+            document=None if graph is None else _document(graph),
+            recurrence=_recurrence(cron, timezone, every, anchor, at),
+            catch_up=None if catch_up is None else _one_of(CatchUp, catch_up),
+            overlap=None if overlap is None else _one_of(Overlap, overlap),
+            keep=keep,
+        )
+
+    async def list(self) -> Sequence[Schedule]:
+        """All schedules by name."""
+        return await self._schedules.listed()
+
+    async def show(self, name: str) -> ScheduleDetail:
+        """A schedule with its next and last fires, and what keeps it from firing."""
+        return await self._schedules.show(name)
+
+    async def activate(self, name: str) -> Schedule:
+        """Let it fire again; what came meanwhile fires only as its catch-up says."""
+        return await self._schedules.activate(name)
+
+    async def deactivate(self, name: str) -> Schedule:
+        """Let it fire no more, until it is activated."""
+        return await self._schedules.deactivate(name)
+
+    async def delete(self, name: str) -> Schedule:
+        """Delete it; graphs that it has fired stay."""
+        return await self._schedules.delete(name)
+
+    async def run_now(self, name: str) -> Submission:
+        """Submit its graph now, whatever its times."""
+        return await self._schedules.run_now(name)
+
+
+def _recurrence(
+    cron: str | None,
+    timezone: str | None,
+    every: float | timedelta | None,
+    anchor: datetime | None,
+    at: datetime | None,
+) -> Recurrence | None:
+    if cron is None and every is None and at is None:
+        if timezone is not None or anchor is not None:
+            raise InvalidInput("timezone goes with cron, and anchor with every")
+        return None
+    length = every.total_seconds() if isinstance(every, timedelta) else every or 0
+    if length != int(length):
+        raise InvalidInput(f"every {length:g} s: an interval is of whole seconds")
+    zone = timezone or ("UTC" if cron is not None else "")
+    return Recurrence(cron=cron or "", timezone=zone, every=int(length), anchor=anchor, at=at)
+
+
+E = TypeVar("E", CatchUp, Overlap)
+
+
+def _one_of(kind: type[E], word: str) -> E:
+    if word not in list(kind):
+        raise InvalidInput(f"{word!r}: one of {', '.join(kind)}")
+    return kind(word)
+
+
 # --- the synchronous face --------------------------------------------------------------------------------------
 
 
@@ -828,6 +960,11 @@ class SyncClient:
             raise RuntimeError("this client is not open: use `with Client.sync(…) as client`")
         return self._runner.run(call)
 
+    @property
+    def schedules(self) -> "SyncScheduleCalls":
+        """Graphs that are submitted by the clock."""
+        return SyncScheduleCalls(self._run, ScheduleCalls(self._client))
+
     submit = _sync(Client.submit)
     extend = _sync(Client.extend)
     request = _sync(Client.request)
@@ -844,3 +981,33 @@ class SyncClient:
     logs = _sync(Client.logs)
     result = _sync(Client.result)
     run = _sync(Client.run)
+
+
+def _sync_schedule(
+    method: Callable[Concatenate[ScheduleCalls, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate["SyncScheduleCalls", P], R]:
+    """The method of ScheduleCalls, run to its end on the loop of a SyncClient."""
+
+    @functools.wraps(method)
+    def call(self: "SyncScheduleCalls", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        found: R = self._run(method(self._calls, *args, **kwargs))
+        return found
+
+    return call
+
+
+class SyncScheduleCalls:
+    """`ScheduleCalls` for programs without an event loop: `client.schedules` of a SyncClient."""
+
+    def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], calls: ScheduleCalls) -> None:
+        self._run = run
+        self._calls = calls
+
+    create = _sync_schedule(ScheduleCalls.create)
+    update = _sync_schedule(ScheduleCalls.update)
+    list = _sync_schedule(ScheduleCalls.list)
+    show = _sync_schedule(ScheduleCalls.show)
+    activate = _sync_schedule(ScheduleCalls.activate)
+    deactivate = _sync_schedule(ScheduleCalls.deactivate)
+    delete = _sync_schedule(ScheduleCalls.delete)
+    run_now = _sync_schedule(ScheduleCalls.run_now)

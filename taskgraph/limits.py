@@ -75,3 +75,16 @@ COUNTED_PAGES_MAX: Final = 8  # pages of tasks under way that a look at such a g
 TOMBSTONE_SECONDS: Final = 30 * 24 * 3600.0  # an id is not given again for so long after its graph was deleted
 KEEP_SECONDS: Final = 600.0  # between two looks for graphs, and for tombstones, whose time is over
 KEEP_GRAPHS_MAX: Final = 100  # that are looked at, and deleted, in one such look
+
+# --- schedules -------------------------------------------------------------------------------------------------
+SCHEDULE_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$"  # with a time behind it, it is a graph id
+SCHEDULE_CRON_CHARS_MAX: Final = 100
+SCHEDULE_EVERY_SECONDS_MIN: Final = 1
+SCHEDULE_EVERY_SECONDS_MAX: Final = 366 * 24 * 3600
+SCHEDULE_DOCUMENT_CHARS_MAX: Final = 1_000_000  # UTF-16 units: it is replaced in one commit, whole
+SCHEDULE_LOOK_SECONDS: Final = 60.0  # between two looks at the schedules, while none is due sooner
+SCHEDULE_LATE_SECONDS: Final = 300.0  # a fire that comes up later than this was missed: catch-up decides
+SCHEDULE_FIRES_MAX: Final = 10  # fires of one schedule in one look
+SCHEDULE_WAITING_MAX: Final = 100  # fires that may wait for the one before; they stand on one row
+SCHEDULE_RUNS_KEPT_MAX: Final = 10  # earlier fires that the row lists
+SCHEDULE_RETRY_SECONDS_MAX: Final = 3600.0  # between two tries of a fire that cannot be submitted

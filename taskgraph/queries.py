@@ -94,6 +94,8 @@ class GraphStatus:
     exact: bool = True
     at_least: Mapping[str, int] = field(default_factory=dict)
     failure_policy: str = FailurePolicy.BLOCK.value
+    schedule: str = ""
+    fired_for: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class GraphListed:
     created: datetime | None
     name: str
     tasks: int
+    schedule: str = ""
+    fired_for: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,12 +310,13 @@ class Queries:
         self._records = Records(tables, clock)  # for the end of a journal
         self._last_events: dict[str, int] = {}
 
-    async def graphs(self, *, limit: int = 50, state: str = "") -> list[GraphListed]:
-        """The newest graphs first, with the state that each has now."""
+    async def graphs(self, *, limit: int = 50, state: str = "", schedule: str = "") -> list[GraphListed]:
+        """The newest graphs first, with the state that each has now; of one schedule, where that is given."""
         found: list[GraphListed] = []
         continuation: str | None = None
+        wanted = Range(where={"schedule": (schedule,)}) if schedule else Range()
         while True:
-            page = await self._tables.query(ALL, Range(), limit=min(1000, max(limit, 1)), continuation=continuation)
+            page = await self._tables.query(ALL, wanted, limit=min(1000, max(limit, 1)), continuation=continuation)
             for start in range(0, len(page.rows), _GRAPHS_AT_ONCE):
                 some = page.rows[start : start + _GRAPHS_AT_ONCE]
                 listed = await asyncio.gather(*(self._listed(row) for row in some))
@@ -332,6 +337,8 @@ class Queries:
             created=_time(row.columns, "created"),
             name=str(row.columns.get("name", "")),
             tasks=_integer(columns, "tasks"),
+            schedule=str(row.columns.get("schedule", "")),
+            fired_for=_time(row.columns, "firedFor"),
         )
 
     async def graph_row(self, graph_id: str) -> Row:
@@ -392,6 +399,8 @@ class Queries:
             exact=exact,
             at_least=at_least,
             failure_policy=str(columns.get("failurePolicy", FailurePolicy.BLOCK)),
+            schedule=str(columns.get("schedule", "")),
+            fired_for=_time(columns, "firedFor"),
         )
 
     async def _totals(self, graph_id: str) -> tuple[int, int]:

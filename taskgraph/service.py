@@ -44,6 +44,8 @@ _NOTICE_SECONDS_MAX: Final = 30.0
 _DELIVERIES_MAX: Final = 16  # graphs at a time
 _INDEX_SECONDS: Final = 3.0  # between two questions whether a graph that is being worked on has channels
 _HEARD_MAX: Final = 10_000  # graphs
+_WAITING_SECONDS: Final = 10.0  # between two looks at the schedules while a fire waits for a graph
+_SPREAD_SECONDS: Final = 0.1  # so that copies do not look at the very same moment, nor one without a pause
 
 Watcher = Callable[[GraphState], Awaitable[None]]
 """Told the state of the graph now and then, while it runs."""
@@ -189,6 +191,33 @@ async def deliver_rest(
             await wait_any((stop,), _NOTICE_SECONDS_MIN / 2)
 
 
+async def keep_schedules(
+    app: App, stop: asyncio.Event, *, period_seconds: float = limits.SCHEDULE_LOOK_SECONDS
+) -> None:
+    """Look at the schedules now, and then as soon as one is due, or every so often (with jitter, as the sweep does).
+
+    Between two looks nothing is asked, so a schedule that comes meanwhile is found by the next one. While a fire waits
+    for something else than time, for a graph that is not over, it looks more often.
+    """
+    schedules = app.schedules()
+    while not stop.is_set():
+        pause = period_seconds * (0.75 + app.clock.jitter() / 2)
+        try:
+            looked = await schedules.look()
+            if looked.waiting:
+                pause = min(pause, _WAITING_SECONDS)
+            if looked.soonest is not None:
+                until = (looked.soonest - app.clock.now()).total_seconds()
+                pause = min(pause, max(until, 0.0) + _SPREAD_SECONDS * app.clock.jitter())
+            if looked.did_something:
+                log.info("schedules: %s", looked)
+            for failure in looked.failed:
+                log.warning("%s", failure)
+        except StorageError as error:
+            log.warning("the schedules could not be looked at: %s", error)
+        await wait_any((stop,), max(pause, _SPREAD_SECONDS))
+
+
 @contextlib.asynccontextmanager
 async def running(*loops: Coroutine[Any, Any, None], stop: asyncio.Event) -> AsyncIterator[None]:
     """Run loops beside the body; on leaving, tell them to stop and wait for them. The first error of one is raised."""
@@ -245,7 +274,7 @@ async def serve(
     keep_days: float | None = None,
     outlets: OutletSettings | None = None,
 ) -> None:
-    """Handle events, sweep, keep house, tell what happened (and work, if workers are given) until told to stop.
+    """Handle events, sweep, fire schedules, keep house, tell what happened (and work), until told to stop.
 
     keep_days: for how long graphs are kept after their end, None for ever. outlets: how notices leave; None for queues
     and unsigned webhooks.
@@ -257,6 +286,7 @@ async def serve(
         told = notify_forever(app, stop, outlets or OutletSettings())
         listed = [_listed(app, worker, stop) for worker in workers]
         loops = [consumer.run(stop), sweep_forever(app, stop), house, told, *listed]
+        loops.append(keep_schedules(app, stop))
         async with running(*loops, stop=stop):
             await stop.wait()
 

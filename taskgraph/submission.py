@@ -76,17 +76,26 @@ class Extension:
 
 
 async def submit(
-    handlers: Handlers, graph_id: str, document: GraphDocument, *, progress: Progress = no_progress
+    handlers: Handlers,
+    graph_id: str,
+    document: GraphDocument,
+    *,
+    progress: Progress = no_progress,
+    origin: Mapping[str, Value] | None = None,
 ) -> Submission:
     """Write a validated graph and start it. The same content again gives the same answer.
+
+    origin: columns that say where the graph comes from, for its row and its place in the list.
 
     Raises Refused if another graph was submitted under this id.
     """
     with handlers.telemetry.asking("submit", graph_id):
-        return await _submit(handlers, graph_id, document, progress)
+        return await _submit(handlers, graph_id, document, progress, origin or {})
 
 
-async def _submit(handlers: Handlers, graph_id: str, document: GraphDocument, progress: Progress) -> Submission:
+async def _submit(
+    handlers: Handlers, graph_id: str, document: GraphDocument, progress: Progress, origin: Mapping[str, Value]
+) -> Submission:
     digests = node_digests(document)
     digest = content_hash(document, digests)
     records, clock = handlers.records, handlers.clock
@@ -116,9 +125,8 @@ async def _submit(handlers: Handlers, graph_id: str, document: GraphDocument, pr
         marked = _BY_KEY + digest if layout.cut else digest
         try:
             trace = handlers.telemetry.trace_of_graph(graph_id)
-            await records.tables.commit(
-                graph_id, [_graph_row(graph_id, document, layout, marked, now, trace, len(registered))]
-            )
+            first = _graph_row(graph_id, document, layout, marked, now, trace, len(registered), origin)
+            await records.tables.commit(graph_id, [first])
             outcome = Submitted.CREATED
         except (Conflict, Unclear):
             outcome = Submitted.RESUMED  # somebody else, or this very call: the row tells
@@ -131,7 +139,7 @@ async def _submit(handlers: Handlers, graph_id: str, document: GraphDocument, pr
     created = row.columns["created"]
     if not isinstance(created, datetime):
         raise Refused(f"row {GRAPH} of graph {graph_id} holds no time of creation", "damaged")
-    await _list_graph(handlers, graph_id, created, document)
+    await _list_graph(handlers, graph_id, created, document, origin)
     answer = Submission(graph_id, outcome, len(document.tasks), document.edges)
     if row.columns["state"] != GraphState.SUBMITTING:
         return Submission(graph_id, Submitted.EXISTING, len(document.tasks), document.edges)
@@ -304,6 +312,7 @@ def _graph_row(
     now: datetime,
     trace: str,
     channels: int,
+    origin: Mapping[str, Value],
 ) -> Insert:
     requires = ids_text(layout.leaves)
     columns: dict[str, Value] = {
@@ -334,16 +343,20 @@ def _graph_row(
     for name, value in (("metadata", document.metadata), ("tags", document.tags), ("params", document.values)):
         if value:
             columns[name] = canonical_json(value)
+    columns.update(origin)
     return Insert(GRAPH, columns)
 
 
-async def _list_graph(handlers: Handlers, graph_id: str, created: datetime, document: GraphDocument) -> None:
+async def _list_graph(
+    handlers: Handlers, graph_id: str, created: datetime, document: GraphDocument, origin: Mapping[str, Value]
+) -> None:
     key = listing_key(graph_id, created)
     columns: dict[str, Value] = {
         "graph": graph_id,
         "created": created,
         "name": str(document.metadata.get("name", "")),
         "tasks": len(document.tasks),
+        **origin,
     }
     try:
         await handlers.records.tables.commit(ALL, [Insert(key, columns)])

@@ -22,6 +22,7 @@ from taskgraph.cli import (
     notices,
     retaining,
     running,
+    schedules,
     workers,
 )
 from taskgraph.cli.common import Root, Session, StoreOption, VerboseOption, set_up_logging
@@ -76,6 +77,17 @@ _add(app, "run", running.run, running.RUN_EXAMPLES, _RUN)
 _add(app, "submit", running.submit, running.SUBMIT_EXAMPLES, _RUN)
 _add(app, "extend", running.extend, running.EXTEND_EXAMPLES, _RUN)
 _add(app, "rerun", running.rerun, running.RERUN_EXAMPLES, _RUN)
+
+_schedule = typer.Typer(no_args_is_help=True, help="Graphs that are submitted by the clock: cron, interval, once.")
+_add(_schedule, "create", schedules.create, schedules.CREATE_EXAMPLES)
+_add(_schedule, "update", schedules.update, schedules.UPDATE_EXAMPLES)
+_add(_schedule, "list", schedules.list_, schedules.LIST_EXAMPLES)
+_add(_schedule, "show", schedules.show, schedules.SHOW_EXAMPLES)
+_add(_schedule, "activate", schedules.activate, schedules.ACTIVATE_EXAMPLES)
+_add(_schedule, "deactivate", schedules.deactivate, schedules.DEACTIVATE_EXAMPLES)
+_add(_schedule, "run-now", schedules.run_now, schedules.RUN_NOW_EXAMPLES)
+_add(_schedule, "delete", schedules.delete, schedules.DELETE_EXAMPLES)
+app.add_typer(_schedule, name="schedule", rich_help_panel=_RUN)
 
 _add(app, "list", inspecting.list_, inspecting.LIST_EXAMPLES, _LOOK)
 _add(app, "status", inspecting.status, inspecting.STATUS_EXAMPLES, _LOOK)

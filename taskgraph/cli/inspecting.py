@@ -68,6 +68,9 @@ def list_(
     state: Annotated[
         GraphState | None, typer.Option("--state", help="Only graphs in this state.", show_default=False)
     ] = None,
+    schedule: Annotated[
+        str, typer.Option("--schedule", metavar="NAME", help="Only graphs of this schedule.", show_default=False)
+    ] = "",
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="The newest so many.")] = 50,
     store: StoreOption = None,
     json: JsonOption = False,
@@ -75,7 +78,7 @@ def list_(
 ) -> None:
     """List graphs, the newest first."""
     session = begin(ctx, store=store, json=json, verbose=verbose)
-    found = session.open(lambda app: app.queries.graphs(limit=limit, state=str(state or "")))
+    found = session.open(lambda app: app.queries.graphs(limit=limit, state=str(state or ""), schedule=schedule))
     output = session.output
     if json:
         output.document({"graphs": [camel_object(each) for each in found]})
@@ -92,10 +95,11 @@ def list_(
         if len(found) == limit:
             output.hint(f"there may be more: --limit {limit * 10}")
     else:
-        output.say("there are no graphs" + (f" that are {state}" if state else "") + f" in {session.settings.display}")
+        which = (f" of schedule {schedule}" if schedule else "") + (f" that are {state}" if state else "")
+        output.say(f"there are no graphs{which} in {session.settings.display}")
 
 
-LIST_EXAMPLES = examples("taskgraph list --state blocked", "taskgraph list --json")
+LIST_EXAMPLES = examples("taskgraph list --state blocked", "taskgraph list --schedule nightly", "taskgraph list --json")
 
 
 def status(
@@ -143,6 +147,8 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
             ("tags", tags),
             *_param_pairs(found.params),
             ("routing", safe(found.routing)),
+            ("schedule", safe(found.schedule)),
+            ("fired for", moment(found.fired_for)),
             ("created", moment(found.created)),
             ("finished", moment(found.finished)),
             ("edges", f"{found.edges:,}"),

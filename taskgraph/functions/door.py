@@ -131,11 +131,16 @@ class Door:
         log.warning("message %s of %s is set aside", message_id, delivery.queue)
 
     async def sweep(self) -> None:
-        """One round of the sweep, and of the notices.
+        """One look at the schedules, one round of the sweep, and of the notices.
 
         Raises StorageError if it could not be finished: the next one will.
         """
         app, _ = await self._opened()
+        looked = await app.schedules().look()
+        if looked.did_something:
+            log.info("schedules: %s", looked)
+        for failure in looked.failed:
+            log.warning("%s", failure)
         swept = await sweep(app.handlers, period_seconds=self.bindings.sweep_seconds, logs=app.logs)
         if swept.did_something:
             log.info("sweep: %s", swept)

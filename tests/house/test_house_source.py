@@ -26,7 +26,7 @@ LIBRARIES: Final = MappingProxyType(
         "opentelemetry": ("taskgraph.telemetry_otel", "taskgraph.telemetry_setup"),
         "aiohttp": ("taskgraph.storage.azure", "taskgraph.outlets"),  # and webhooks
         "azure_functions_runtime": ("taskgraph.functions.worker_main",),  # in a process of its own
-        "cronsim": ("taskgraph.functions.schedule",),
+        "cronsim": ("taskgraph.functions.schedule", "taskgraph.recurrence"),
         "sqlite3": ("taskgraph.storage.embedded",),
         "typer": ("taskgraph.cli",),
         "click": ("taskgraph.cli",),

@@ -1,0 +1,150 @@
+"""When a schedule is due: cron in a time zone, an interval, or a single time.
+
+What this room is for: from words to moments. All moments that leave it are aware, in UTC, and whole seconds, and each
+is later than the one before, whatever a zone's clocks do. It never reads a clock and knows nothing of graphs or rows.
+
+Cron is that of Debian, as the library `cronsim` reads it, with five fields. Where neither the minute nor the hour field
+begins with `*`, a time that a change to summer time leaves out comes at the first minute that there is, and a time that
+a change to winter time brings twice comes once, the first time. Otherwise it goes by the clock on the wall: what is
+left out does not come, and what is there twice comes twice.
+"""
+
+import difflib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo, available_timezones
+
+from cronsim import CronSim, CronSimError
+
+from taskgraph import limits
+from taskgraph.errors import InvalidInput
+
+_UTC_NAMES: Final = ("UTC", "Etc/UTC")
+_FIELDS: Final = 5
+_WINDOW: Final = timedelta(hours=1)
+_SOME_DAY: Final = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """One of three: cron and timezone; every (seconds) and anchor; at."""
+
+    cron: str = ""
+    timezone: str = ""
+    every: int = 0
+    anchor: datetime | None = None
+    at: datetime | None = None
+
+    def check(self) -> None:
+        """Raises InvalidInput for what makes no sense, with the remedy."""
+        given = [bool(self.cron), bool(self.every), self.at is not None]
+        if sum(given) != 1:
+            raise InvalidInput("say when: one of cron, every and at, such as cron 30 2 * * * (at half past two)")
+        if self.every:
+            _check_every(self.every)
+            if self.anchor is None:
+                raise InvalidInput("an interval needs an anchor: a time from which it is counted")
+        elif self.anchor is not None:
+            raise InvalidInput("an anchor goes with every")
+        if self.cron:
+            _check_timezone(self.timezone)
+            _check_cron(self.cron, self._zone())
+        elif self.timezone:
+            raise InvalidInput("a time zone goes with cron; an interval counts seconds, and a time has its own offset")
+
+    def after(self, moment: datetime) -> datetime | None:
+        """The first time that is later than this one; None when there is none any more.
+
+        Raises InvalidInput for a time zone that this machine does not know, and what else `check` finds.
+        """
+        return next(self.times(moment), None)
+
+    def times(self, moment: datetime) -> Iterator[datetime]:
+        """All times that are later than this one, in order. Raises InvalidInput as `after` does."""
+        if self.at is not None:
+            return iter([self.at] if self.at > moment else [])
+        if self.every and self.anchor is not None:
+            return _multiples(self.anchor, timedelta(seconds=self.every), moment)
+        return _cron_times(self.cron, self._zone(), moment)
+
+    def latest(self, since: datetime, until: datetime) -> datetime | None:
+        """The last time that is later than `since` and not later than `until`; None if there is none between."""
+        window = _WINDOW
+        while True:
+            start = max(since, until - window)
+            found = None
+            for moment in itertools.takewhile(lambda each: each <= until, self.times(start)):
+                found = moment
+            if found is not None or start == since:
+                return found
+            window *= 2
+
+    def words(self) -> str:
+        """For people."""
+        if self.at is not None:
+            return f"at {_written(self.at)}"
+        if self.every and self.anchor is not None:
+            return f"every {self.every:,} s, counted from {_written(self.anchor)}"
+        return f"{self.cron} ({self.timezone})"
+
+    def _zone(self) -> tzinfo:
+        if self.timezone in _UTC_NAMES:
+            return UTC
+        try:
+            return ZoneInfo(self.timezone)
+        except (KeyError, ValueError, OSError) as error:  # KeyError: not found; ValueError: no name; OSError: a folder
+            raise InvalidInput(
+                f"this machine does not know the time zone {self.timezone!r}; update its package tzdata"
+            ) from error
+
+
+def _written(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _check_every(every: int) -> None:
+    low, high = limits.SCHEDULE_EVERY_SECONDS_MIN, limits.SCHEDULE_EVERY_SECONDS_MAX
+    if not low <= every <= high:
+        raise InvalidInput(f"every {every:,} s: an interval has {low:,} to {high:,} whole seconds")
+
+
+def _check_timezone(name: str) -> None:
+    known = available_timezones() | set(_UTC_NAMES)
+    if name not in known:
+        near = difflib.get_close_matches(name, sorted(known), 3, 0.6)
+        remedy = f"did you mean {' or '.join(near)}?" if near else "write a name such as Europe/Berlin, or UTC"
+        raise InvalidInput(f"there is no time zone {name!r}; {remedy}")
+
+
+def _check_cron(text: str, zone: tzinfo) -> None:
+    if len(text) > limits.SCHEDULE_CRON_CHARS_MAX:
+        raise InvalidInput(f"cron has {len(text):,} characters; {limits.SCHEDULE_CRON_CHARS_MAX} are allowed")
+    if len(text.split()) != _FIELDS:
+        raise InvalidInput(
+            f"cron {text!r}: five fields, minute hour day month weekday, such as 30 2 * * 1-5; there are no seconds"
+        )
+    if next(_cron_times(text, zone, _SOME_DAY), None) is None:
+        raise InvalidInput(f"cron {text!r}: that day never comes")
+
+
+def _multiples(anchor: datetime, length: timedelta, moment: datetime) -> Iterator[datetime]:
+    number = 0 if moment < anchor else (moment - anchor) // length + 1
+    while True:
+        yield anchor + number * length
+        number += 1
+
+
+def _cron_times(text: str, zone: tzinfo, moment: datetime) -> Iterator[datetime]:
+    last = moment
+    try:
+        for found in CronSim(text, moment.astimezone(zone)):
+            # Begun in the second of two equal hours, the library gives a time of the first one, which has passed.
+            instant = found.astimezone(UTC)
+            if instant > last:
+                last = instant
+                yield instant
+    except CronSimError as error:
+        raise InvalidInput(f"cron {text!r}: {error}") from error
