@@ -24,6 +24,7 @@ from taskgraph.errors import InvalidInput
 
 _UTC_NAMES: Final = ("UTC", "Etc/UTC")
 _FIELDS: Final = 5
+_YEARS: Final = (1970, 8999)  # what stores hold, with room for what is counted from it
 _WINDOW: Final = timedelta(hours=1)
 _SOME_DAY: Final = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -43,6 +44,9 @@ class Recurrence:
         given = [bool(self.cron), bool(self.every), self.at is not None]
         if sum(given) != 1:
             raise InvalidInput("say when: one of cron, every and at, such as cron 30 2 * * * (at half past two)")
+        for moment in (self.anchor, self.at):
+            if moment is not None and not _YEARS[0] <= moment.year <= _YEARS[1]:
+                raise InvalidInput(f"the year {moment.year}: write one of {_YEARS[0]} to {_YEARS[1]}")
         if self.every:
             _check_every(self.every)
             if self.anchor is None:

@@ -172,7 +172,7 @@ class Schedules:
             active=active,
             next=_first(recurrence, now),
         )
-        columns = {**scheduling.columns_of(schedule), "operation": self._clock.new_id()}
+        columns = {**scheduling.new_columns(schedule), "operation": self._clock.new_id()}
         try:
             await self._tables.commit(SCHEDULES, [Insert(head_key(name), columns), *parts.rows])
         except (Conflict, Unclear) as error:
@@ -443,7 +443,8 @@ class Schedules:
             raise
         except TaskgraphError as error:
             after = await self._refused(schedule, graph_id, error, now)
-            looked.failed.append(f"{row.key}: {after.error}")
+            if after.error:
+                looked.failed.append(f"{row.key}: {after.error}")
         else:
             after = scheduling.done(schedule, now)
         unused = schedule.firing_document not in (after.document, after.firing_document)

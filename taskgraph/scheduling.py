@@ -310,7 +310,7 @@ def overdue(schedule: Schedule, now: datetime) -> timedelta:
 
 
 def columns_of(schedule: Schedule) -> dict[str, Value]:
-    """The row of a schedule. A column that does not apply is empty, or missing in a new row."""
+    """The row of a schedule. A column that has nothing to say is ""."""
     recurrence = schedule.recurrence
     columns: dict[str, Value] = {
         "schema": SCHEMA,
@@ -319,8 +319,8 @@ def columns_of(schedule: Schedule) -> dict[str, Value]:
         "cron": recurrence.cron,
         "timezone": recurrence.timezone,
         "every": recurrence.every,
-        "anchor": _text(recurrence.anchor),
-        "at": _text(recurrence.at),
+        "anchor": recurrence.anchor or "",
+        "at": recurrence.at or "",
         "catchUp": str(schedule.catch_up),
         "overlap": str(schedule.overlap),
         "keep": schedule.keep,
@@ -329,19 +329,24 @@ def columns_of(schedule: Schedule) -> dict[str, Value]:
         "tasks": schedule.tasks,
         "created": schedule.created,
         "updated": schedule.updated,
-        "next": _text(schedule.next),
+        "next": schedule.next or "",
         "waiting": _json([_text(moment) for moment in schedule.waiting]),
-        "firing": _text(schedule.firing),
+        "firing": schedule.firing or "",
         "firingDocument": schedule.firing_document,
         "runs": _json([_run_object(run) for run in schedule.runs]),
-        "lastFired": _text(schedule.last_fired),
+        "lastFired": schedule.last_fired or "",
         "fired": schedule.fired,
         "skipped": schedule.skipped,
         "error": schedule.error,
         "errors": schedule.errors,
-        "tryAfter": _text(schedule.try_after),
+        "tryAfter": schedule.try_after or "",
     }
     return columns
+
+
+def new_columns(schedule: Schedule) -> dict[str, Value]:
+    """The row of a new schedule, without columns that have nothing to say yet."""
+    return {name: value for name, value in columns_of(schedule).items() if value != ""}
 
 
 def changed_columns(before: Schedule, after: Schedule) -> dict[str, Value]:
@@ -392,8 +397,8 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _text(moment: datetime | None) -> str:
-    return "" if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _sure(text: str) -> datetime:

@@ -1,6 +1,7 @@
 """When schedules are due: every change of the clocks, in both directions, and what may be written at all."""
 
 import itertools
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -23,6 +24,10 @@ def cron(text: str, zone: str = "UTC") -> Recurrence:
     made = Recurrence(cron=text, timezone=zone)
     made.check()
     return made
+
+
+def before(times: Iterator[datetime], end: datetime) -> list[datetime]:
+    return list(itertools.takewhile(lambda each: each < end, times))
 
 
 def walls(text: str, zone: str, start: str, number: int) -> list[str]:
@@ -78,10 +83,8 @@ def test_when_the_clocks_change(text: str, zone: str, start: str, expected: list
 def test_a_nightly_schedule_fires_once_every_day(zone: str, text: str, year: int) -> None:
     """366 days with both changes in them: never twice a day, and no day without."""
     first = datetime(year, 1, 1, 12, tzinfo=UTC)
-    days = [
-        moment.astimezone(ZoneInfo(zone)).date()
-        for moment in itertools.takewhile(lambda each: each < first + timedelta(days=366), cron(text, zone).times(first))
-    ]
+    times = before(cron(text, zone).times(first), first + timedelta(days=366))
+    days = [moment.astimezone(ZoneInfo(zone)).date() for moment in times]
     assert len(set(days)) == len(days)
     assert {later - day for day, later in itertools.pairwise(days)} == {timedelta(days=1)}
 
@@ -92,7 +95,7 @@ def test_it_does_not_matter_from_where_one_looks(zone: str, text: str) -> None:
     """The next fire after any moment of the day of a change is the first of all fires that is later."""
     every = cron(text, zone)
     for start in (utc("2022-03-20T12:00"), utc("2022-09-20T12:00"), *_changes(zone, 2026)):
-        known = list(itertools.takewhile(lambda each: each < start + timedelta(days=3), every.times(start)))
+        known = before(every.times(start), start + timedelta(days=3))
         for minutes in range(0, 30 * 60, 7):
             moment = start + timedelta(minutes=minutes)
             assert every.after(moment) == next(each for each in known if each > moment), (moment, zone, text)
@@ -159,6 +162,7 @@ def test_the_last_one_before_is_found_across_years() -> None:
         (Recurrence(every=60), "anchor"),
         (Recurrence(every=60, anchor=utc("2026-01-01T00:00"), timezone="UTC"), "goes with cron"),
         (Recurrence(at=utc("2026-01-01T00:00"), anchor=utc("2026-01-01T00:00")), "anchor goes with every"),
+        (Recurrence(at=utc("9500-01-01T00:00")), "the year 9500"),
         (Recurrence(every=limits.SCHEDULE_EVERY_SECONDS_MAX + 1, anchor=utc("2026-01-01T00:00")), "whole seconds"),
     ],
 )

@@ -31,6 +31,7 @@ from taskgraph.scheduling import (
     graph_id_of,
     held_up,
     may_begin,
+    new_columns,
     overdue,
     schedule_of,
     with_run,
@@ -111,7 +112,9 @@ def test_a_very_long_time_is_stepped_over(catch_up: CatchUp, waiting: tuple[int,
 
 
 def test_a_dense_schedule_keeps_what_is_on_time_of_a_long_pause() -> None:
-    each = hourly(recurrence=Recurrence(every=1, anchor=START), next=START + timedelta(seconds=1), catch_up=CatchUp.NONE)
+    each = hourly(
+        recurrence=Recurrence(every=1, anchor=START), next=START + timedelta(seconds=1), catch_up=CatchUp.NONE
+    )
     now = START + timedelta(seconds=SCANNED_MAX + 150)
     moved = collect(each, now)
     first = now - timedelta(seconds=limits.SCHEDULE_LATE_SECONDS)
@@ -268,6 +271,7 @@ def test_a_row_holds_the_whole_schedule(
         active=over,
     )
     assert schedule_of(columns_of(schedule)) == schedule
+    assert schedule_of(new_columns(schedule)) == schedule
     merged = {**columns_of(hourly()), **changed_columns(hourly(), schedule)}
     assert schedule_of(merged) == schedule
     assert changed_columns(schedule, schedule) == {}
