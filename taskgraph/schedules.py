@@ -425,7 +425,7 @@ class Schedules:
         state = await self._state(graph_id)
         if state == GraphState.BLOCKED:
             return not await self._queries.busy(graph_id)
-        return state == _GONE or state in GRAPH_ENDED
+        return state in _GONE_STATES or state in GRAPH_ENDED
 
     async def _state(self, graph_id: str) -> str:
         (graph,) = await self._tables.get(graph_id, [GRAPH])
@@ -456,6 +456,8 @@ class Schedules:
 
     async def _refused(self, schedule: Schedule, graph_id: str, error: TaskgraphError, now: datetime) -> Schedule:
         """What follows when a graph could not be submitted."""
+        if isinstance(error, Refused) and error.code == "deleted":
+            return scheduling.done(schedule, now)  # it was fired, and has had its time since
         if isinstance(error, Refused) and error.code == "different-content":
             (graph,) = await self._tables.get(graph_id, [GRAPH])
             if graph is not None and graph.columns.get("schedule") == schedule.name:
@@ -534,6 +536,7 @@ class Schedules:
 
 
 _GONE: Final = "gone"
+_GONE_STATES: Final = frozenset({_GONE, GraphState.DELETING, GraphState.DELETED})
 
 
 @dataclass(frozen=True, slots=True)
