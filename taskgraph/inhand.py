@@ -41,7 +41,8 @@ class Claimed:
     """One run that this worker holds.
 
     etag: of its row, over: of the row before the claim; "" if somebody else may have written in between. next: see
-    messages.Seen. cause: the trace that it belongs to. watched: while it runs and is measured.
+    messages.Seen. cancelled: why it is being stopped, "" if it is not. cause: the trace that it belongs to. watched:
+    while it runs and is measured.
     """
 
     work: Work
@@ -56,6 +57,7 @@ class Claimed:
     outcome: Outcome | None = None
     error: BaseException | None = None
     lost: bool = False
+    cancelled: str = ""
     cause: str = ""
     watched: Run | None = None
 
@@ -145,3 +147,11 @@ def only_dependent(row: Row) -> str:
     if isinstance(told, list) and len(told) == 1 and isinstance(told[0], str) and is_task_id(told[0]):
         return told[0]
     return ""
+
+
+def was_terminated(row: Row | None) -> bool:
+    """Whether a task was cancelled without waiting for its run, which may go on for nobody."""
+    if row is None or row.columns.get("state") != TaskState.EXCEPTION:
+        return False
+    resolution = _json_or_none(str(row.columns.get("resolution", "")))
+    return isinstance(resolution, dict) and resolution.get("terminated") is True

@@ -50,6 +50,7 @@ GRAPH_REQUIRES_MAX: Final = 64  # on the graph row: leaves room for folding them
 
 # --- behaviour -------------------------------------------------------------------------------------------------
 LEASE_SECONDS: Final = 60.0  # a worker's claim, renewed at a third
+GRACE_SECONDS: Final = 10.0  # between SIGTERM and SIGKILL, when a command is cancelled, handed back or out of time
 HANDLER_LEASE_SECONDS: Final = 60.0  # visibility of a message while a handler has it
 RETRIES_DEFAULT: Final = 5  # runs that may be lost to infrastructure
 COMMIT_ATTEMPTS_MAX: Final = 50  # conflicts in a row before the message is released

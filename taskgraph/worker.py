@@ -2,8 +2,8 @@
 
 What this room is for: everything between a work message and a result. A run begins only after its claim is committed
 (P5), and its result counts only with that claim (P6); the lease on the row and the message are renewed together while
-it runs. On SIGTERM unfinished runs go back at once. It never moves a task by its own rules: claims, results, renewals
-and hand-backs go through the same decisions as everything else.
+it runs, and a run that is cancelled is stopped. On SIGTERM unfinished runs go back at once. It never moves a task by
+its own rules: claims, results, renewals and hand-backs go through the same decisions as everything else.
 
 Results go to the events queue, as many in one message as there are when it can be sent. Where a desk of the same
 process handles events (`run`, `serve --worker`), they go straight into its next commit, which may claim for this worker
@@ -34,6 +34,7 @@ from taskgraph.errors import (
     trail,
 )
 from taskgraph.executors import Executors, Outcome, Work
+from taskgraph.executors.contract import AT_ONCE
 from taskgraph.handlers import Handlers
 from taskgraph.inhand import (
     Claimed,
@@ -45,6 +46,7 @@ from taskgraph.inhand import (
     label_in,
     only_dependent,
     read_definition,
+    was_terminated,
 )
 from taskgraph.layout import gathered
 from taskgraph.messages import (
@@ -60,7 +62,7 @@ from taskgraph.messages import (
 from taskgraph.model import TaskState, ids_text, row_key
 from taskgraph.placement import Offer, target_of
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
-from taskgraph.propagation import Started, Take
+from taskgraph.propagation import Started, Stop, Take
 from taskgraph.registry import RUNNING_SHOWN_MAX, Presence
 from taskgraph.rows import NewerSchema
 from taskgraph.runlog import LogWriter
@@ -107,6 +109,7 @@ class WorkerCounters:
     completed: int = 0
     failed: int = 0
     handed_back: int = 0
+    cancelled: int = 0
     given_back: int = 0  # for lack of an executor
     lost: int = 0
 
@@ -183,6 +186,7 @@ class Worker:
         queues = [self.handlers.names.work(target) for target in self.targets]
         stopped = asyncio.ensure_future(stop.wait())
         beat = asyncio.create_task(self._beat())
+        self.handlers.on_stop.append(self._stop)
         try:
             while not stop.is_set():
                 if self._room() <= 0:
@@ -209,6 +213,7 @@ class Worker:
         finally:
             stopped.cancel()
             await self._hand_everything_back()
+            self.handlers.on_stop.remove(self._stop)
             beat.cancel()
             await asyncio.wait((beat,))
 
@@ -690,7 +695,7 @@ class Worker:
             error: Exception | None = None
             try:
                 outcome = await self._execute(one)
-            except asyncio.CancelledError:  # its lease was lost, or this worker stops
+            except asyncio.CancelledError:  # its lease was lost, it is cancelled, or this worker stops
                 del self._running[task]
                 self._ended(one, None, None)
                 break
@@ -808,6 +813,7 @@ class Worker:
         completed: list[TaskResult] = []
         failed: list[TaskResult] = []
         hand_back: list[Item] = []
+        stopped: list[Item] = []
         for one in ended:
             work, error = one.work, one.error
             if one.lost:
@@ -825,6 +831,11 @@ class Worker:
                 log.error("graph %s: task %s: the executor broke: %s", graph_id, work.task_id, trail(error))
                 reason = f"the executor broke: {type(error).__name__}: {error}"
                 one.outcome = Outcome(failed=True, exception=True, reason=reason[: limits.REASON_CHARS_MAX])
+            if one.outcome is None and one.cancelled:
+                self.counters.cancelled += 1
+                reason = f"stopped by worker {self.name}"  # the row says why, and what becomes of it
+                stopped.append(HandBack(work.task_id, work.run, work.claim, reason))
+                continue
             if one.outcome is None:
                 reason = f"worker {self.name} was {'stopped' if self._stopping else 'drained'}"
                 hand_back.append(HandBack(work.task_id, work.run, work.claim, reason))
@@ -835,9 +846,9 @@ class Worker:
         self.counters.failed += len(failed)
         if not (len(ended) == len(completed) == 1 and await self._go_on(ended[0], completed[0])):
             await self._send_results(graph_id, completed, failed)
-        if hand_back:
-            self.counters.handed_back += len(hand_back)
-            await self.handlers.transition(graph_id, hand_back)
+        self.counters.handed_back += len(hand_back)
+        if hand_back or stopped:
+            await self.handlers.transition(graph_id, [*hand_back, *stopped])
         for one in ended:
             await self._let_go(one)
 
@@ -1153,21 +1164,48 @@ class Worker:
             if answer.outcome is Decided.APPLIED:
                 one.since = self._clock.monotonic()
                 one.etag = one.over = one.next = ""  # somebody else may have written in between
+                if answer.reason:
+                    self._cancel(one, answer.reason)
             elif answer.outcome is Decided.STALE:
-                self._lose(one, answer.reason)
+                self._lose(one, answer.reason, at_once=was_terminated(rows.get(row_key(answer.item.task_id))))
 
-    def _lose(self, one: Claimed, reason: str) -> None:
-        """Stop a run that somebody else has by now, if it has not ended by itself meanwhile."""
+    def _lose(self, one: Claimed, reason: str, *, at_once: bool = False) -> None:
+        """Stop a run that somebody else has by now, if it has not ended by itself meanwhile. at_once: without grace."""
+        if self._give_up(one, at_once=at_once, lost=True):
+            log.warning("graph %s: task %s is lost: %s", one.work.graph_id, one.work.task_id, reason)
+
+    def _cancel(self, one: Claimed, reason: str) -> None:
+        """Stop a run whose task is to be cancelled; its end is reported then."""
+        if one.cancelled:
+            return  # it has been told, and takes its time
+        one.cancelled = reason
+        if self._give_up(one):
+            log.info("graph %s: task %s is cancelled", one.work.graph_id, one.work.task_id)
+
+    def _give_up(self, one: Claimed, *, at_once: bool = False, lost: bool = False) -> bool:
+        """End a run before its time; gives whether there was anything to end."""
         if one in self._waiting:
             self._waiting.remove(one)
-            one.lost = True
+            one.lost = lost
             self._ended(one, None, None)
         elif one.handle is not None and self._running.get(one.handle) is one:
-            one.lost = True
-            one.handle.cancel()
+            one.lost = lost
+            one.handle.cancel(AT_ONCE if at_once else None)
         else:
-            return
-        log.warning("graph %s: task %s is lost: %s", one.work.graph_id, one.work.task_id, reason)
+            return False
+        return True
+
+    def _stop(self, graph_id: str, stops: Sequence[Stop]) -> None:
+        """Runs were cancelled by this very process, and some may be ours: see Handlers.on_stop."""
+        wanted = {stop.claim: stop for stop in stops}
+        for one in (*self._running.values(), *self._waiting):
+            stop = wanted.get(one.work.claim)
+            if stop is None or one.work.graph_id != graph_id:
+                continue
+            if stop.at_once:
+                self._lose(one, stop.reason, at_once=True)
+            else:
+                self._cancel(one, stop.reason)
 
     async def _hand_everything_back(self) -> None:
         self._stopping = True
@@ -1243,7 +1281,7 @@ def _how(one: Claimed) -> str:
     if one.error is not None:
         return "broken"
     if one.outcome is None:
-        return "lost" if one.lost else "handed-back"
+        return "lost" if one.lost else "cancelled" if one.cancelled else "handed-back"
     if one.outcome.exception:
         return "exception"
     return "failed" if one.outcome.failed else "completed"

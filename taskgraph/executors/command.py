@@ -29,14 +29,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from taskgraph import limits
 from taskgraph.errors import InvalidInput
 from taskgraph.executors import children
 from taskgraph.executors.children import Child
-from taskgraph.executors.contract import Outcome, Work, WriteLog, failed, malformed, payload_of
+from taskgraph.executors.contract import AT_ONCE, Outcome, Work, WriteLog, failed, malformed, payload_of
 from taskgraph.executors.orphans import MARK, guard
 from taskgraph.executors.results import ResultFiles
 
-GRACE_SECONDS: Final = 10.0  # between SIGTERM and SIGKILL
 DRAIN_SECONDS: Final = 1.0  # for processes that outlive the command and hold its output open
 TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600
 CHUNK_BYTES_MAX: Final = 64 * 1024
@@ -97,7 +97,7 @@ class CommandExecutor:
     name = "command"
     instant = False
 
-    def __init__(self, *, grace_seconds: float = GRACE_SECONDS, drain_seconds: float = DRAIN_SECONDS) -> None:
+    def __init__(self, *, grace_seconds: float = limits.GRACE_SECONDS, drain_seconds: float = DRAIN_SECONDS) -> None:
         self._grace_seconds = grace_seconds
         self._drain_seconds = drain_seconds
         self._results = ResultFiles()
@@ -196,18 +196,21 @@ class CommandExecutor:
             output.stop()
             if copying is not None:
                 await copying
-        except BaseException:  # a cancellation, or a log that failed
-            await self._give_up(child, output, copying or copy(b""))
+        except BaseException as error:  # a cancellation, or a log that failed
+            at_once = isinstance(error, asyncio.CancelledError) and AT_ONCE in error.args
+            await self._give_up(child, output, copying or copy(b""), at_once=at_once)
             raise
         finally:
             if timer is not None:
                 timer.cancel()
         return not over
 
-    async def _give_up(self, child: Child, output: "_Output", copying: "asyncio.Task[None]") -> None:
+    async def _give_up(
+        self, child: Child, output: "_Output", copying: "asyncio.Task[None]", *, at_once: bool = False
+    ) -> None:
         """End a run whose outcome nobody waits for, and still write down what it says."""
         try:
-            if not child.has_ended:
+            if not child.has_ended and not at_once:
                 await self._end(child)
         finally:
             child.signal_group(signal.SIGKILL)

@@ -15,6 +15,9 @@ from taskgraph.errors import InvalidInput
 RESULT_BYTES_MAX: Final = 1 << 20
 """Length of a result's JSON text; a larger one belongs into a store of the task's own, and its address here."""
 
+AT_ONCE: Final = "at once"
+"""Message of a cancellation (`asyncio.Task.cancel`) after which nobody waits: what was started is killed, not asked."""
+
 WriteLog = Callable[[bytes], Awaitable[None]]
 """Adds bytes to the log of a run. It settles its own failures, as a lost log fails no task: what it raises all the
 same ends the run and goes on to the caller of `run`."""
@@ -80,8 +83,9 @@ class Executor(Protocol):
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
         """Run it to its end. Whatever the task does wrong is an outcome.
 
-        Cancelled when the worker loses its lease or shuts down: then it ends what it started, and the cancellation
-        goes on. Raises OSError when this machine is out of processes, memory or disk: no answer of the task's.
+        Cancelled when the worker loses its lease or shuts down, or the task is cancelled: then it ends what it started,
+        without a grace if the cancellation says AT_ONCE, and the cancellation goes on. Raises OSError when this machine
+        is out of processes, memory or disk: no answer of the task's.
         """
         ...
 

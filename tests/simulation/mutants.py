@@ -314,6 +314,10 @@ def rivals(seed: int) -> World:
 
 NO_SWEEP: Final = _all(_set(world_module, "sweep", no_sweep), _set(playing, "sweep", no_sweep))
 
+_UNLESS_HELD: Final = (
+    "if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, item.claim, context)"
+)
+
 MUTANTS: Final = (
     # one transition, one commit
     Mutant(
@@ -392,10 +396,7 @@ MUTANTS: Final = (
         _reworded(
             transitions,
             "_hand_back",
-            (
-                "if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, item.claim, context)",
-                "",
-            ),
+            (_UNLESS_HELD, ""),
         ),
         lives=("a zombie that hands back",),
     ),
@@ -411,10 +412,7 @@ MUTANTS: Final = (
         _reworded(
             transitions,
             "_lease_lost",
-            (
-                "if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, item.claim, context)",
-                "",
-            ),
+            (_UNLESS_HELD, ""),
         ),
     ),
     Mutant(
