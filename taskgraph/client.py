@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from taskgraph import limits, notifier, retention, service, submission
+from taskgraph import asking, limits, notifier, retention, service, submission
 from taskgraph.app import App, open_app
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.documents import NOTHING_GIVEN, Given, Kind, document_from_object, read_document
@@ -479,6 +479,7 @@ class Client:
         self._app: App | None = None
         self._stack = contextlib.AsyncExitStack()
         self._rerun: dict[str, dict[str, int]] = {}  # graph id -> taskId -> the run that is to be replaced
+        self._cancel: dict[str, asking.Asked] = {}  # graph id -> what was asked for last
 
     @classmethod
     def sync(cls, store: str | StoreSettings | None = None) -> "SyncClient":
@@ -667,6 +668,21 @@ class Client:
         check_graph_id(graph_id)
         return await retention.delete(self.app.handlers, self.app.logs, graph_id, force=force, because=reason)
 
+    async def cancel(
+        self, graph_id: str, *labels: str, group: str = "", reason: str = "", terminate: bool = False
+    ) -> list[str]:
+        """Ask for a graph to be cancelled; or for these of its tasks alone, or those of a group. Gives their labels.
+
+        What has not begun never will; what runs is stopped by its worker, and `wait` waits for that. terminate: running
+        tasks count as ended at once. A task that is cancelled alone has failed for good, and can be rerun. Empty for
+        the whole graph, and where everything is cancelled already. Raises InvalidInput for a reason that is too long,
+        and Refused where the graph, or a task that is named, came to another end before.
+        """
+        asked = await asking.cancel(self.app, graph_id, labels, group=group, reason=reason, terminate=terminate)
+        if not asked.nothing:
+            self._cancel[graph_id] = asked
+        return sorted(asked.tasks.values())
+
     async def wait(
         self, graph_id: str, *, timeout_seconds: float | None = None, watcher: Watcher | None = None
     ) -> GraphState:
@@ -677,6 +693,10 @@ class Client:
         app = self.app
         until = None if timeout_seconds is None else app.clock.now() + timedelta(seconds=timeout_seconds)
         heard = await self._reruns_heard(graph_id, until)
+        if heard and (asked := self._cancel.get(graph_id)) is not None:
+            heard = await asking.heard(app, asked, until=until)
+            if heard:
+                del self._cancel[graph_id]
         state = await service.wait_for_end(app, graph_id, until=until, watcher=watcher) if heard else None
         if state is None:
             raise TimeoutError(f"graph {graph_id} has not ended within {timeout_seconds:g} s")
@@ -977,6 +997,7 @@ class SyncClient:
     notices = _sync(Client.notices)
     rerun = _sync(Client.rerun)
     delete = _sync(Client.delete)
+    cancel = _sync(Client.cancel)
     wait = _sync(Client.wait)
     logs = _sync(Client.logs)
     result = _sync(Client.result)

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from taskgraph import limits
+from taskgraph.cancellation import CancelTask, PublishCancelled
 from taskgraph.conditions import SKIP, meets
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, gathered
@@ -44,6 +45,7 @@ from taskgraph.model import (
     typed,
 )
 from taskgraph.notices import DONE, GIVEN_UP, OPEN
+from taskgraph.propagation import CANCELLED
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.tables import Change, Insert, Merge, Row, Value
 from taskgraph.transitions import Completed, Failed, Fire, Item, LeaseLost, Skip, event_key
@@ -170,6 +172,14 @@ class _Node:
     resolved: bool
     """Whether its dependents count it off: it completed, or ended otherwise where failures are told to them."""
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was resolved by being cancelled, perhaps before its time."""
+        if self.state != TaskState.EXCEPTION:
+            return False
+        resolution = _json(self.row.columns.get("resolution", ""))
+        return isinstance(resolution, dict) and resolution.get("cancelled") is True
+
 
 # --- columns ---------------------------------------------------------------------------------------------------
 
@@ -190,6 +200,8 @@ _TASK: Final = {
     "resolved": "time?",
     "deadline": "time?",
     **dict.fromkeys(_LISTS, "references"),
+    "cancel": "text?",
+    "cancelCode": "text?",
     "resolution": "object?",
     "runs": "list?",
     "task": "object?",
@@ -224,6 +236,10 @@ _GRAPH: Final = {
     "extending": "text?",
     "failurePolicy": "text?",
     "skippedTasks": "number?",
+    "reason": "text?",
+    "code": "text?",
+    "cutOff": "text?",
+    "cancelled": "time?",
 }
 _EVENT: Final = {"sequence": "number", "time": "time", "events": "list"}
 _REQUEST: Final = {"state": "request state", "digest": "text", "staged": "time?", "cursor": "number?"}
@@ -553,8 +569,13 @@ class _Examination:
         if state == GraphState.RESTORING:
             return  # half of it is not back yet
         yield from self._journal()
-        if state in (GraphState.SUBMITTING, GraphState.CANCELLING, GraphState.CANCELLED):
+        if state == GraphState.SUBMITTING or (
+            state == GraphState.CANCELLED and "started" not in self.graph.row.columns
+        ):
             return  # half of it may never have been written
+        if state in (GraphState.CANCELLING, GraphState.CANCELLED):
+            yield from self._cancelled()
+            return
         yield from self._requests()
         for node in self.nodes.values():
             yield from self._edges(node)
@@ -578,6 +599,52 @@ class _Examination:
         yield from self._finished()
         if self.steady:
             yield from self._counts()
+
+    def _cancelled(self) -> Iterator[Finding]:
+        """A graph that is being cancelled, or is: nobody is told of anything any more, and every task is resolved.
+
+        Of its edges only those are complete that no extension was cut off from.
+        """
+        graph = self.nodes[GRAPH]
+        for node in self.tasks:
+            yield from self._task(node)
+        if self.steady and not graph.row.columns.get("cutOff"):
+            yield from self._counts()
+        left = [node for node in self.tasks if node.state in TASK_UNRESOLVED]
+        reason, code = str(graph.row.columns.get("reason", "")), str(graph.row.columns.get("code", CANCELLED))
+        at_once = graph.row.columns.get("terminate") is True
+        if graph.state == GraphState.CANCELLED:
+            if left:
+                yield self.find(
+                    "cancelled-early",
+                    GRAPH,
+                    f"it is cancelled, and {self.labels(node.reference for node in left)} {_have(left)} not ended",
+                    "what was told to the outside is not true",
+                    keys=[node.row.key for node in left],
+                    refusal="cancelled is final, and has been told",
+                )
+            return
+        untold = [
+            node for node in left if at_once or node.state != TaskState.RUNNING or not node.row.columns.get("cancel")
+        ]
+        if not untold and left:
+            return  # their workers stop them
+        items: list[Item] = [CancelTask(each.reference, reason, code, at_once=at_once, whole=True) for each in untold]
+        count = len(self.tasks) if graph.row.columns.get("cutOff") else None
+        yield self.find(
+            "cancel-due",
+            GRAPH,
+            f"it is being cancelled, and {_tasks(len(untold))} still to be told"
+            if untold
+            else "it is being cancelled, and nothing of it is left",
+            "it is not cancelled until somebody goes on",
+            severity=Severity.DUE,
+            keys=[node.row.key for node in untold],
+            remedy="run `taskgraph serve`, which sweeps",
+            repair=Retell(tuple(items) if untold else (PublishCancelled(count),)) if self.steady or untold else None,
+            refusal="the graph changed while it was looked at",
+            whole=not untold,
+        )
 
     def _columns(self, row: Row) -> Iterator[Finding]:
         read = self.nodes.get(reference_of(row.key))
@@ -806,7 +873,8 @@ class _Examination:
             if forgotten and node.state in (GraphState.RUNNING, GraphState.BLOCKED):
                 yield self._forgotten(node, forgotten)
             return
-        if unfulfilled and node.state != TaskState.UNSCHEDULED and (node.state != TaskState.SKIPPED or self.goes_on):
+        began = node.state != TaskState.UNSCHEDULED and (node.state != TaskState.SKIPPED or self.goes_on)
+        if unfulfilled and began and not node.cancelled:
             yield self._early(node, unfulfilled)
         elif forgotten:
             yield self._forgotten(node, forgotten)
@@ -1399,7 +1467,9 @@ def causes(
         return [*made, Cause("it is still being submitted", "submit the same file under the same id again")]
     running = [row for key, row in rows.items() if key.startswith("task:") and row.columns.get("state") == "running"]
     ended = sum(isinstance(end := row.columns.get("leaseUntil"), datetime) and end < now for row in running)
-    if len(running) > ended:
+    if state == GraphState.CANCELLING:
+        made += _stopping(graph_id, running)
+    elif len(running) > ended:
         made.append(Cause(f"it moves: {_tasks(len(running) - ended)} running"))
     if ended:
         lost = f"{_tasks(ended)} running on workers whose leases have ended"
@@ -1436,6 +1506,17 @@ def causes(
         remedy = f"mend the cause, then: {typed('rerun', graph_id, *failed[0])}"
         made.append(Cause(f"it is blocked by {shown}{more}", remedy))
     return made or [Cause("nothing of it is ready, running or failed")]
+
+
+def _stopping(graph_id: str, running: Sequence[Row]) -> list[Cause]:
+    """What a graph that is being cancelled still waits for."""
+    marked = [row for row in running if row.columns.get("cancel")]
+    if not marked:
+        return []
+    oldest = min(marked, key=lambda row: str(row.columns.get("started", "")))
+    runs = f"{len(marked):,} run{' is' if len(marked) == 1 else 's are'}"
+    text = f"{runs} being stopped, the oldest on worker {oldest.columns.get('worker', '')}"
+    return [Cause(f"it is being cancelled: {text}", f"not to wait: taskgraph cancel --terminate {graph_id}")]
 
 
 def _have(things: Sequence[object]) -> str:

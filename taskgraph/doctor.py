@@ -221,7 +221,13 @@ async def _indexes(
     state, created = graph.columns.get("state"), graph.columns.get("created")
     found: list[Finding] = []
     repair = f"taskgraph doctor {graph_id} --repair"
-    live_ones = (GraphState.SUBMITTING, GraphState.RUNNING, GraphState.BLOCKED, GraphState.DELETING)
+    live_ones = (
+        GraphState.SUBMITTING,
+        GraphState.RUNNING,
+        GraphState.BLOCKED,
+        GraphState.CANCELLING,
+        GraphState.DELETING,
+    )
     if live is None and state in (*live_ones, GraphState.RESTORING):
         found.append(
             Finding(

@@ -74,7 +74,7 @@ class GraphStatus:
 
     counts: tasks by state, each exact. unresolved: tasks that have not come to an end. exact: whether counts
     names every state that a task is in; of a large graph it may lack some, and at_least then tells how many were seen
-    in these, in the part of the graph that was looked at.
+    in these, in the part of the graph that was looked at. reason: why it is cancelled.
     """
 
     graph_id: str
@@ -96,6 +96,7 @@ class GraphStatus:
     failure_policy: str = FailurePolicy.BLOCK.value
     schedule: str = ""
     fired_for: datetime | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,6 +402,7 @@ class Queries:
             failure_policy=str(columns.get("failurePolicy", FailurePolicy.BLOCK)),
             schedule=str(columns.get("schedule", "")),
             fired_for=_time(columns, "firedFor"),
+            reason=str(columns.get("reason", "")),
         )
 
     async def _totals(self, graph_id: str) -> tuple[int, int]:
@@ -686,6 +688,9 @@ class Queries:
                         remedy = "a worker that has what it takes will get it with the next offer, within a minute"
             case TaskState.RUNNING:
                 text = f"runs on {status.worker} since {_clock_text(status.started)}"
+                if cancel := row.columns.get("cancel"):
+                    text += f", and is being stopped, as it is cancelled: {cancel}"
+                    remedy = f"not to wait: {typed('cancel --terminate', graph_id, status.label, status.task_id)}"
                 if status.lease_until is not None and status.lease_until < self._clock.now():
                     text += (
                         f"; the worker's lease ended {_clock_text(status.lease_until)}, so the next sweep gives it back"
@@ -694,11 +699,15 @@ class Queries:
             case TaskState.FAILED | TaskState.EXCEPTION:
                 reason = (status.resolution or {}).get("reason", "")
                 verb = "failed for good" if status.state == TaskState.FAILED else "could not be run"
+                if (status.resolution or {}).get("cancelled"):
+                    verb = "was cancelled"
                 text = f"{verb} in run {status.run}"
                 text += f": {reason}" if reason else ""
                 remedy = f"mend it, then: {typed('rerun', graph_id, status.label, status.task_id)}"
                 if final:
                     remedy = "mend it, and submit the graph again under another id: its dependents have been told"
+                if graph_state in (GraphState.CANCELLING, GraphState.CANCELLED):
+                    remedy = "its graph is over: submit it again under another id"
             case TaskState.SKIPPED:
                 text = f"was skipped because {(status.resolution or {}).get('reason', '')}"
             case TaskState.COMPLETED:
@@ -877,6 +886,7 @@ _WHY: Final = (
     "leaseUntil",
     "resolution",
     "refusal",
+    "cancel",
     "requiresLeft",
     "when",
     "failedBy",

@@ -58,6 +58,7 @@ SPANS: Final = (
     "taskgraph.submit",
     "taskgraph.extend",
     "taskgraph.rerun",
+    "taskgraph.cancel",
     "taskgraph.handle",
     "taskgraph.commit",
     "taskgraph.run",

@@ -13,6 +13,7 @@ import typer
 
 from taskgraph import __version__
 from taskgraph.cli import (
+    cancelling,
     doctor,
     documents,
     failures,
@@ -77,6 +78,7 @@ _add(app, "run", running.run, running.RUN_EXAMPLES, _RUN)
 _add(app, "submit", running.submit, running.SUBMIT_EXAMPLES, _RUN)
 _add(app, "extend", running.extend, running.EXTEND_EXAMPLES, _RUN)
 _add(app, "rerun", running.rerun, running.RERUN_EXAMPLES, _RUN)
+_add(app, "cancel", cancelling.cancel, cancelling.CANCEL_EXAMPLES, _RUN)
 
 _schedule = typer.Typer(no_args_is_help=True, help="Graphs that are submitted by the clock: cron, interval, once.")
 _add(_schedule, "create", schedules.create, schedules.CREATE_EXAMPLES)

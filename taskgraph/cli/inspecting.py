@@ -162,6 +162,8 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
             some = _at_least(found, TaskState.FAILED, TaskState.EXCEPTION)
             out.line(f"  {'failed for good':15} {found.failed_tasks:>7,}{some}")
         out.line(f"  {'unresolved':14} {found.unresolved:>8,}{_at_least(found, TaskState.RUNNING, TaskState.PENDING)}")
+    if found.reason:
+        output.say(f"{found.state}: {safe(found.reason)}")
     if found.state == GraphState.BLOCKED:
         output.say(f"blocked by “{found.blocked_by}”" + _others(found.failed_tasks - 1))
         output.hint(f"{command_words('why', found.graph_id, found.blocked_by)}{session.store_words}")

@@ -57,6 +57,7 @@ class Tally:
     reruns: int = 0
     retries: int = 0
     failures: dict[str, Failure] = field(default_factory=dict)
+    cancelled: set[str] = field(default_factory=set)
 
     def take(self, events: "Iterable[Event]") -> None:
         """Add events, which come in order and never twice."""
@@ -70,8 +71,11 @@ class Tally:
                     self.skipped += 1
                 case "task-failed" | "task-exception":
                     self.failures[task_id] = failure_of(event)
+                case "task-cancelled":
+                    self.cancelled.add(task_id)
                 case "task-rerun":
                     self.failures.pop(task_id, None)
+                    self.cancelled.discard(task_id)
                     if event.fields.get("because") in ("lost", "handed-back"):
                         self.retries += 1
                     else:
@@ -92,6 +96,8 @@ class Tally:
         }
         if self.skipped:
             made["skipped"] = self.skipped
+        if self.cancelled:
+            made["cancelled"] = len(self.cancelled)
         if running is not None:
             made["running"] = running
         made["waiting"] = max(0, self.tasks - sum(made.values()))
@@ -221,6 +227,8 @@ def counts_line(stream: Stream, tally: Tally, here: Here | None = None) -> str:
         for state in (TaskState.RUNNING, TaskState.FAILED, TaskState.EXCEPTION, TaskState.SKIPPED)
         if counts.get(state)
     ]
+    if counts.get("cancelled"):
+        parts.append(f"{counts['cancelled']:,} cancelled")
     if counts["waiting"]:
         parts.append(f"{counts['waiting']:,} waiting")
     if here is not None and here.others:

@@ -102,6 +102,16 @@ LeaseOption = Annotated[
         help="How long a task is this worker's without a sign of life.",
     ),
 ]
+GraceOption = Annotated[
+    float,
+    typer.Option(
+        "--grace-seconds",
+        min=0,
+        max=3600,
+        metavar="SECONDS",
+        help="How long a command may take to end after SIGTERM, when it is stopped; then SIGKILL.",
+    ),
+]
 
 
 def command_words(command: str, graph_id: str, *more: str) -> str:
@@ -117,7 +127,13 @@ def default_slots() -> int:
 
 
 def make_executors(
-    clock: "Clock", *, executor: str | None, time_scale: float, python: Sequence[str] | None, board: Board | None = None
+    clock: "Clock",
+    *,
+    executor: str | None,
+    time_scale: float,
+    python: Sequence[str] | None,
+    board: Board | None = None,
+    grace_seconds: float = limits.GRACE_SECONDS,
 ) -> "Executors":
     """The executors of a worker in this process. Raises InvalidSettings."""
     from taskgraph.executors import Executors, built_in, load_callables
@@ -129,7 +145,7 @@ def make_executors(
         if twice:
             raise InvalidSettings(f"--python {place}: two callables are named {twice[0]}")
         callables = {**(callables or {}), **found}
-    made = built_in(clock, callables=callables, override=executor, time_scale=time_scale)
+    made = built_in(clock, callables=callables, override=executor, time_scale=time_scale, grace_seconds=grace_seconds)
     return made if board is None else Executors([board.watched(each) for each in made.values()], executor)
 
 
@@ -712,6 +728,7 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    grace_seconds: GraceOption = limits.GRACE_SECONDS,
     store: StoreOption = None,
     verbose: VerboseOption = 0,
     log_format: LogFormatOption = None,
@@ -724,7 +741,9 @@ def serve(
     served = serves(target, label, host)
     from taskgraph.clock import SystemClock
 
-    executors = make_executors(SystemClock(), executor=executor, time_scale=time_scale, python=python)
+    executors = make_executors(
+        SystemClock(), executor=executor, time_scale=time_scale, python=python, grace_seconds=grace_seconds
+    )
     days = keep_days if keep_days is not None else read_keep_days(os.environ)
     # Whoever runs the commands of tasks may run those of notices: both come from the same documents.
     outlets = read_outlets(os.environ, commands=bool(worker_slots))
@@ -765,6 +784,7 @@ def worker(
     time_scale: TimeScaleOption = 1.0,
     python: PythonOption = None,
     lease_seconds: LeaseOption = limits.LEASE_SECONDS,
+    grace_seconds: GraceOption = limits.GRACE_SECONDS,
     store: StoreOption = None,
     verbose: VerboseOption = 0,
     log_format: LogFormatOption = None,
@@ -778,7 +798,9 @@ def worker(
     served = serves(target, label, host)
     from taskgraph.clock import SystemClock
 
-    executors = make_executors(SystemClock(), executor=executor, time_scale=time_scale, python=python)
+    executors = make_executors(
+        SystemClock(), executor=executor, time_scale=time_scale, python=python, grace_seconds=grace_seconds
+    )
 
     async def work_for_store(app: "App") -> int:
         from taskgraph.service import work
