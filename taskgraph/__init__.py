@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taskgraph.client import Client, Graph, SyncClient, Task
+    from taskgraph.client import Client, Graph, Group, SyncClient, Task
     from taskgraph.errors import (
         InvalidGraph,
         InvalidInput,
@@ -27,6 +27,7 @@ __all__ = [
     "Client",
     "Graph",
     "GraphState",
+    "Group",
     "InvalidGraph",
     "InvalidInput",
     "NotFound",
@@ -45,6 +46,7 @@ _MODULES = {
     "Client": "client",
     "Graph": "client",
     "GraphState": "model",
+    "Group": "client",
     "InvalidGraph": "errors",
     "InvalidInput": "errors",
     "NotFound": "errors",

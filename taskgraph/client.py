@@ -1,22 +1,23 @@
 """The Python API: build a graph, submit it, look at it, run it in this process.
 
-What this room is for: what other Python programs import. `Graph` and `Task` make the same documents that files hold and
-are judged by the same checks; `Client` is an asynchronous face over one store, `SyncClient` the same face for programs
-without an event loop. It never moves a task by rules of its own: it submits, puts messages on queues and asks questions
-(D16), and `Client.run` starts the loops that `taskgraph run` starts.
+What this room is for: what other Python programs import. `Graph`, `Task` and `Group` make the same documents that files
+hold and are judged by the same checks; `Client` is an asynchronous face over one store, `SyncClient` the same face for
+programs without an event loop. It never moves a task by rules of its own: it submits, puts messages on queues and asks
+questions (D16), and `Client.run` starts the loops that `taskgraph run` starts.
 """
 
 import asyncio
 import contextlib
 import copy
 import functools
+import hashlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
 from taskgraph import asking, limits, notifier, retention, service, submission
 from taskgraph.app import App, open_app
@@ -45,6 +46,7 @@ from taskgraph.queries import (
     Event,
     GraphListed,
     GraphStatus,
+    GroupStatus,
     Reason,
     TaskDetail,
     TaskStatus,
@@ -59,12 +61,13 @@ from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.storage.tables import Value
 from taskgraph.submission import Extension, Submission
 
-__all__ = ["Client", "Graph", "SyncClient", "Task"]
+__all__ = ["Client", "Graph", "Group", "SyncClient", "Task"]
 
 SLOTS_DEFAULT: Final = 4
 """Tasks that `Client.run` runs side by side."""
 
 _FAILED_FOR_GOOD: Final = (TaskState.FAILED, TaskState.EXCEPTION)
+_DERIVED_NAME_CHARS_MAX: Final = 60
 _LOOK_SECONDS: Final = 0.1
 _LOG_PIECE_BYTES: Final = 1 << 20
 
@@ -75,17 +78,35 @@ R = TypeVar("R")
 # --- building --------------------------------------------------------------------------------------------------
 
 
+class Requires(tuple[str, ...]):
+    """The names that a task or group requires.
+
+    Called, it gives pairs for `Graph.add`, by which more is required: graph.add(unlock.requires(bulk)).
+    """
+
+    _dependent: "Task | Group"
+
+    def __new__(cls, dependent: "Task | Group", names: Iterable[str]) -> "Requires":
+        made = super().__new__(cls, names)
+        made._dependent = dependent
+        return made
+
+    def __call__(self, *required: "Task | Group | str") -> "list[Pair]":
+        """A pair (dependent, required) for each; nothing is required before these are added to a graph."""
+        return [(self._dependent, each) for each in required]
+
+
 class Task:
     """One task of a graph in the making.
 
-    requires: tasks, or labels of tasks, that must complete before this one. optional: further ones, that are waited for
-    too and may fail. when: how those it requires must have ended for it to run: "all-completed"
+    requires: tasks, groups, or names of such, that must complete before this one. optional: further ones, that are
+    waited for too and may fail. when: how those it requires must have ended for it to run: "all-completed"
     (the default), "all-resolved", "any-failed", "always"; like optional, for graphs with failure_policy="continue".
-    reruns: how often it may run again because
-    it failed itself. command, env, cwd, timeout (seconds): of the executor `command`. call, arguments: of the executor
-    `python`. payload: anything else that the executor reads; executor: its name, where the payload does not tell it
-    ("sleep", "noop", one of your own). target: the queue of workers that it goes to. host: the one host that may run
-    it, instead. worker_labels: what a worker must have (`--label`). deadline: aware, or RFC 3339 text;
+    reruns: how often it may run again because it failed itself. command, env, cwd, timeout (seconds): of the executor
+    `command`. call, arguments: of the executor `python`. payload: anything else that the executor reads; executor: its
+    name, where the payload does not tell it ("sleep", "noop", one of your own). target: the queue of workers that it
+    goes to. host: the one host that may run it, instead. worker_labels: what a worker must have (`--label`). deadline:
+    aware, or RFC 3339 text;
     it is kept and shown, and nothing acts on it yet. notify: who is told how it fares, as in a document. definition: a
     task definition as it stands in a document; the other arguments are added to it.
 
@@ -93,14 +114,14 @@ class Task:
     `Graph.validate`, with all other problems.
     """
 
-    __slots__ = ("_definition", "_requires", "label", "notify", "reruns", "when")
+    __slots__ = ("_definition", "_groups", "_requires", "label", "notify", "reruns", "when")
 
     def __init__(
         self,
         label: str,
         *,
-        requires: "Task | str | Iterable[Task | str]" = (),
-        optional: "Task | str | Iterable[Task | str]" = (),
+        requires: "Task | Group | str | Iterable[Task | Group | str]" = (),
+        optional: "Task | Group | str | Iterable[Task | Group | str]" = (),
         when: str = When.ALL_COMPLETED.value,
         reruns: int = 0,
         command: Sequence[str | Mapping[str, str]] | None = None,
@@ -124,7 +145,8 @@ class Task:
         self.label = label
         self.reruns = reruns
         self.when = when
-        self._requires: dict[str, bool] = {}  # label -> whether it is optional
+        self._requires: dict[str, bool] = {}  # name -> whether it is optional
+        self._groups: dict[str, Group] = {}
         self.after(requires)
         self.after(optional, optional=True)
         if isinstance(command, str):
@@ -156,9 +178,17 @@ class Task:
         self._definition = copy.deepcopy(_merged(label, "definition", definition or {}, beside))
 
     @property
-    def requires(self) -> tuple[str, ...]:
-        """Labels that it requires, in the order in which they were named."""
-        return tuple(self._requires)
+    def requires(self) -> Requires:
+        """Labels and names of groups that it requires, in the order in which they were named.
+
+        Called with tasks and groups: pairs for `Graph.add`, by which it requires these.
+        """
+        return Requires(self, self._requires)
+
+    @property
+    def groups(self) -> "Mapping[str, Group]":
+        """The groups among what it requires, by name, as far as they were not named by a text."""
+        return MappingProxyType(self._groups)
 
     @property
     def optional(self) -> frozenset[str]:
@@ -175,14 +205,12 @@ class Task:
         """What stands for this task's id inside the payload of any task of the graph."""
         return {"$subs": f"taskId:{self.label}"}
 
-    def after(self, *required: "Task | str | Iterable[Task | str]", optional: bool = False) -> None:
-        """Require further tasks. One that is required already changes nothing.
+    def after(self, *required: "Task | Group | str | Iterable[Task | Group | str]", optional: bool = False) -> None:
+        """Require further tasks and groups. One that is required already changes nothing.
 
         optional: they are waited for, and how they end does not matter.
         """
-        for each in required:
-            for label in (_label(each),) if isinstance(each, Task | str) else map(_label, each):
-                self._requires.setdefault(label, optional)
+        _add_requires(self._requires, self._groups, required, optional=optional)
 
     def to_dict(self) -> dict[str, Any]:
         """The task as a document holds it; what has its default value is left out."""
@@ -200,17 +228,11 @@ class Task:
         made["task"] = copy.deepcopy(self._definition)
         return made
 
-    def __rshift__(self, other: "Task | Iterable[Task]") -> "Task | Iterable[Task]":
+    def __rshift__(self, other: "_Right") -> "_Right":
         """`a >> b` and `a >> [b, c]`: b (and c) require a. Gives the right side, so that chains can be written."""
-        if isinstance(other, Task):
-            other.after(self)
-            return other
-        others = list(other)
-        for each in others:
-            each.after(self)
-        return others
+        return _before(self, other)
 
-    def __rrshift__(self, other: "str | Iterable[Task | str]") -> "Task":
+    def __rrshift__(self, other: "str | Iterable[Task | Group | str]") -> "Task":
         """`[a, b] >> c`: c requires a and b."""
         self.after(other)
         return self
@@ -219,8 +241,126 @@ class Task:
         return f"Task({self.label!r}, requires={list(self._requires)!r})"
 
 
-def _label(task: Task | str) -> str:
+class Group:
+    """A name for tasks of a graph in the making. It may stand wherever a task may be required.
+
+    Requiring it means requiring all of its tasks, and what it requires each of its tasks requires.
+
+    bulk = Group("bulk", rename1, rename2, mail)
+    graph.add(bulk.requires(lock), unlock.requires(bulk))
+
+    members: tasks, groups, and names of such; a text that comes first is the name of the group, unless name says it.
+    Without a name it is called by its members: "(a, b)". requires: what has to complete before any of its tasks.
+
+    Raises InvalidInput for a group without members.
+    """
+
+    __slots__ = ("_groups", "_members", "_requires", "name")
+
+    def __init__(
+        self,
+        *members: "Task | Group | str",
+        name: str | None = None,
+        requires: "Task | Group | str | Iterable[Task | Group | str]" = (),
+    ) -> None:
+        if name is None and members and isinstance(members[0], str):
+            name, members = members[0], members[1:]
+        if not members:
+            raise InvalidInput(f"group “{name}” has no members" if name else "a group has no members")
+        self._members = members
+        self._requires: dict[str, bool] = {}  # name -> whether it is optional, which it never is for all of a group
+        self._groups: dict[str, Group] = {each.name: each for each in members if isinstance(each, Group)}
+        self.name: str = _called_by(self.tasks) if name is None else name
+        self.after(requires)
+
+    @property
+    def members(self) -> "tuple[Task | Group | str, ...]":
+        """What it was made of."""
+        return self._members
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Labels of the tasks in it, and names of the groups in it."""
+        return tuple(dict.fromkeys(map(_label, self._members)))
+
+    @property
+    def requires(self) -> Requires:
+        """Labels and names of groups that it requires; called, pairs for `Graph.add`, by which it requires more."""
+        return Requires(self, self._requires)
+
+    @property
+    def groups(self) -> "Mapping[str, Group]":
+        """The groups in it and among what it requires, by name, as far as they were not named by a text."""
+        return MappingProxyType(self._groups)
+
+    def after(self, *required: "Task | Group | str | Iterable[Task | Group | str]") -> None:
+        """Require further tasks and groups, for all tasks in it."""
+        _add_requires(self._requires, self._groups, required)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The group as a document holds it; what has its default value is left out."""
+        made: dict[str, Any] = {"tasks": list(self.tasks)}
+        if self._requires:
+            made["requires"] = list(self._requires)
+        return made
+
+    def __rshift__(self, other: "_Right") -> "_Right":
+        """`group >> b`: b requires all tasks of the group."""
+        return _before(self, other)
+
+    def __rrshift__(self, other: "str | Iterable[Task | Group | str]") -> "Group":
+        """`[a, b] >> group`: all tasks of the group require a and b."""
+        self.after(other)
+        return self
+
+    def __repr__(self) -> str:
+        return f"Group({self.name!r}, tasks={list(self.tasks)!r}, requires={list(self._requires)!r})"
+
+
+Pair = tuple[Task | Group, Task | Group | str]
+"""(dependent, required): what `requires` gives when it is called."""
+
+_Right = Task | Group | Iterable[Task | Group]
+
+
+def _label(task: Task | Group | str) -> str:
+    if isinstance(task, Group):
+        return task.name
     return task.label if isinstance(task, Task) else task
+
+
+def _called_by(names: Sequence[str]) -> str:
+    """A name for a group that nobody gave one: the same for the same members."""
+    name = f"({', '.join(names)})"
+    if len(name) <= _DERIVED_NAME_CHARS_MAX:
+        return name
+    digest = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    first = names[0] if len(names[0]) <= _DERIVED_NAME_CHARS_MAX else f"{names[0][:_DERIVED_NAME_CHARS_MAX]}…"
+    return f"({first} and {len(names) - 1:,} more, {digest})"
+
+
+def _add_requires(
+    requires: dict[str, bool],
+    groups: dict[str, Group],
+    required: Iterable[Task | Group | str | Iterable[Task | Group | str]],
+    *,
+    optional: bool = False,
+) -> None:
+    for each in required:
+        for one in (each,) if isinstance(each, Task | Group | str) else each:
+            requires.setdefault(_label(one), optional)
+            if isinstance(one, Group):
+                groups[one.name] = one
+
+
+def _before(first: Task | Group, other: _Right) -> _Right:
+    if isinstance(other, Task | Group):
+        other.after(first)
+        return other
+    others = list(other)
+    for each in others:
+        each.after(first)
+    return others
 
 
 def _merged(label: str, name: str, given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,8 +383,8 @@ class Graph:
     failure_policy: what a task that failed for good does to the graph: "block" (the default), "fail-fast", "continue".
     params: declarations by name, such as {"goal": {"type": "string", "default": "all"}}; {"$param": "goal"} anywhere in
     a task becomes the value that is given when the graph is submitted. notify: who is told how it fares, such as
-    {"onFinished": {"queue": "builds"}}. As an extension of a graph that runs it has only tasks and parameters; the
-    tasks may require labels of that graph.
+    {"onFinished": {"queue": "builds"}}. As an extension of a graph that runs it has only tasks, groups of these, and
+    parameters; the tasks may require labels and groups of that graph.
     """
 
     def __init__(
@@ -268,6 +408,24 @@ class Graph:
         self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
         self.failure_policy = failure_policy
         self._tasks: dict[str, Task] = {}
+        self._groups: dict[str, Group] = {}
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """The groups by name: those that were added, and all that are required by a task, or by a group, or in one.
+
+        Raises InvalidInput where two have one name.
+        """
+        found: dict[str, Group] = {}
+        todo = [*self._groups.values(), *(each for task in self._tasks.values() for each in task.groups.values())]
+        for group in todo:  # it grows meanwhile
+            known = found.get(group.name)
+            if known is None:
+                found[group.name] = group
+                todo += group.groups.values()
+            elif known is not group:
+                raise InvalidInput(f"two groups are called “{group.name}”")
+        return MappingProxyType(found)
 
     @property
     def tasks(self) -> Mapping[str, Task]:
@@ -278,8 +436,8 @@ class Graph:
         self,
         label: str,
         *,
-        requires: Task | str | Iterable[Task | str] = (),
-        optional: Task | str | Iterable[Task | str] = (),
+        requires: Task | Group | str | Iterable[Task | Group | str] = (),
+        optional: Task | Group | str | Iterable[Task | Group | str] = (),
         when: str = When.ALL_COMPLETED.value,
         reruns: int = 0,
         command: Sequence[str | Mapping[str, str]] | None = None,
@@ -323,14 +481,66 @@ class Graph:
             notify=notify,
             definition=definition,
         )
-        self.add(made)
+        self._add(made)
         return made
 
-    def add(self, *tasks: Task) -> None:
-        """Add tasks that were made before. Raises InvalidInput for a label that another task has."""
-        for task in tasks:
-            if self._tasks.setdefault(task.label, task) is not task:
-                raise InvalidInput(f"the graph already has a task “{task.label}”")
+    def group(
+        self,
+        name: str,
+        *members: Task | Group | str,
+        requires: Task | Group | str | Iterable[Task | Group | str] = (),
+    ) -> Group:
+        """Make a group and add it, with the tasks in it. The arguments are those of `Group`."""
+        made = Group(*members, name=name, requires=requires)
+        self._add_group(made)
+        return made
+
+    def add(self, *things: "Task | Group | Pair | Iterable[Pair]") -> None:
+        """Add tasks that were made before; groups, with the tasks in them; and pairs, such as `a.requires(b)` gives.
+
+        Both ends of a pair must be in the graph, or be added by the same call; a group is, if all of its tasks are.
+        Raises InvalidInput for one that is not, and for a label or name that another task or group has.
+        """
+        pairs: list[Pair] = []
+        for thing in things:
+            if isinstance(thing, Task):
+                self._add(thing)
+            elif isinstance(thing, Group):
+                self._add_group(thing)
+            elif isinstance(thing, tuple):
+                pairs.append(thing)
+            else:
+                pairs += thing
+        for pair in pairs:
+            for end in pair:
+                self._check_member(end)
+        for dependent, required in pairs:
+            dependent.after(required)
+
+    def _add(self, task: Task) -> None:
+        if self._tasks.setdefault(task.label, task) is not task:
+            raise InvalidInput(f"the graph already has a task “{task.label}”")
+
+    def _add_group(self, group: Group) -> None:
+        if self._groups.setdefault(group.name, group) is not group:
+            raise InvalidInput(f"the graph already has a group “{group.name}”")
+        for member in group.members:
+            if isinstance(member, Task):
+                self._add(member)
+            elif isinstance(member, Group):
+                self._add_group(member)
+
+    def _check_member(self, end: Task | Group | str) -> None:
+        if isinstance(end, Group):
+            for member in end.members:
+                self._check_member(member)
+            if self._groups.setdefault(end.name, end) is not end:
+                raise InvalidInput(f"the graph already has another group “{end.name}”")
+        elif isinstance(end, Task):
+            if self._tasks.get(end.label) is not end:
+                raise InvalidInput(f"task “{end.label}” is not in the graph; add it first, or in the same call")
+        elif end not in self._tasks and end not in self._groups:
+            raise InvalidInput(f"the graph has no task or group “{end}”")
 
     @classmethod
     def from_document(cls, document: GraphDocument | Mapping[str, Any]) -> "Graph":
@@ -348,6 +558,8 @@ class Graph:
             task = graph.task(label, when=node.when, reruns=node.reruns, notify=node.notify, definition=node.task)
             for required in node.requires:
                 task.after(required, optional=required in node.optional)
+        for name, group in document.groups.items():
+            graph.group(name, *group.tasks, requires=group.requires)
         return graph
 
     @classmethod
@@ -372,6 +584,8 @@ class Graph:
         if self.failure_policy != FailurePolicy.BLOCK:
             made["failurePolicy"] = str(self.failure_policy)
         made["tasks"] = {label: task.to_dict() for label, task in self._tasks.items()}
+        if groups := self.groups:
+            made["groups"] = {name: group.to_dict() for name, group in groups.items()}
         return made
 
     def to_json(self, *, indent: int | None = 2) -> str:
@@ -559,12 +773,20 @@ class Client:
         """The newest graphs first; of one schedule, where its name is given."""
         return await self.app.queries.graphs(limit=limit, state=state, schedule=schedule)
 
-    async def status(self, graph_id: str) -> GraphStatus:
-        """A graph, with its tasks counted by state.
+    @overload
+    async def status(self, graph_id: str) -> GraphStatus: ...
+
+    @overload
+    async def status(self, graph_id: str, *, group: str) -> GroupStatus: ...
+
+    async def status(self, graph_id: str, *, group: str | None = None) -> GraphStatus | GroupStatus:
+        """A graph, with its tasks counted by state; or one group of it, with its tasks.
 
         Of a graph of more than limits.COUNTED_TASKS_MAX (2,000) tasks what has completed, failed and is left is exact,
         and the rest is told only as far as a bounded number of reads tells it: then `exact` is false.
         """
+        if group is not None:
+            return await self.app.queries.group(graph_id, group)
         return await self.app.queries.status(graph_id)
 
     async def tasks(self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000) -> list[TaskStatus]:
@@ -625,8 +847,8 @@ class Client:
             await notifier.retry(self.app.tables, graph_id, self._clock.now())
         return await self.app.queries.channels(graph_id)
 
-    async def rerun(self, graph_id: str, *labels: str, reason: str = "") -> list[str]:
-        """Ask for another run of tasks that failed for good: of these, or of all of them. Gives their labels.
+    async def rerun(self, graph_id: str, *labels: str, group: str | None = None, reason: str = "") -> list[str]:
+        """Ask for another run of tasks that failed for good: of these, all in a group, or all. Gives their labels.
 
         reason: kept with the run. Raises InvalidInput for one that is too long, and Refused when one of the tasks has
         not failed for good; then nothing has been asked for.
@@ -634,7 +856,12 @@ class Client:
         app = self.app
         if len(reason) > limits.REASON_CHARS_MAX:
             raise InvalidInput(f"the reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
-        if labels:
+        if labels and group is not None:
+            raise InvalidInput("name labels or a group, not both")
+        if group is not None:
+            listed = (await app.queries.group(graph_id, group)).listed
+            wanted = [each for each in listed if each.state in _FAILED_FOR_GOOD]
+        elif labels:
             wanted = [await app.queries.task_status(graph_id, label) for label in labels]
         else:
             wanted = [

@@ -18,6 +18,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final
 
 from taskgraph import limits, notices
@@ -28,6 +29,7 @@ from taskgraph.errors import IntegrityError, InvalidInput, NotFound
 from taskgraph.handlers import QueueNames
 from taskgraph.jsontext import show
 from taskgraph.layout import gathered, moment
+from taskgraph.membership import group_rows, members_of
 from taskgraph.model import (
     GRAPH,
     GRAPH_ENDED,
@@ -36,7 +38,11 @@ from taskgraph.model import (
     TaskState,
     When,
     condition_words,
+    group_key,
+    group_of,
     is_graph_id,
+    is_relay,
+    is_shared,
     is_task_id,
     row_key,
     task_id_of,
@@ -61,11 +67,24 @@ WHY_WAITING_MAX: Final = 1_000
 WHY_CAUSES_MAX: Final = 1_000
 """Tasks that `why` tells one by one: those that only wait, and first causes; the rest is counted."""
 
+WHY_GROUPS_MAX: Final = 5
+"""Groups by way of which a task waits that are named in one sentence."""
+
+_OF_GROUP: Final = '"join:group-'
 _GRAPHS_AT_ONCE: Final = 16
 _FOLLOW_SECONDS: Final = 0.25
 _FOLLOW_SECONDS_MAX: Final = 2.0
 _PLAIN_KEY: Final = r"[A-Za-z0-9:_-]{1,200}"
 _ENDS_KEPT_MAX: Final = 1_000
+
+
+class GroupState(StrEnum):
+    """How far the tasks of a group are, taken together. It is no state of a row: nothing moves a group."""
+
+    WAITING = "waiting"  # none of its tasks has begun, or could
+    RUNNING = "running"  # one has, or could
+    BLOCKED = "blocked"  # one failed for good
+    FINISHED = "finished"  # all have completed, or been skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +154,30 @@ class TaskStatus:
     runs: Sequence[Mapping[str, Any]]
     refusal: str
     when: str = When.ALL_COMPLETED.value
+    groups: Sequence[str] = ()
+    """Groups that it is in, nested ones among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A group at a glance: its tasks, those of groups in it among them.
+
+    state: `finished` (every task completed, or was skipped), `blocked` (one failed for good), `running` (one is ready,
+    runs or has completed), or `waiting`. tasks: how many. counts: tasks by state, all of them. unresolved: tasks that
+    are to come to an end yet. groups: groups in it; within: groups that it is in. listed: the tasks, by label.
+    """
+
+    graph_id: str
+    name: str
+    state: str
+    graph_state: str
+    tasks: int
+    counts: Mapping[str, int]
+    unresolved: int
+    failed_tasks: int
+    groups: Sequence[str]
+    within: Sequence[str]
+    listed: Sequence[TaskStatus]
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,19 +541,76 @@ class Queries:
         found = await self.listing(graph_id, state=state, match=match, limit=limit)
         return sorted(found.tasks, key=lambda each: each.label)[:limit]
 
+    async def group(self, graph_id: str, name: str) -> GroupStatus:
+        """A group with its tasks. Each of them is read, one by one, or a large graph's by pages of all tasks.
+
+        Raises NotFound for an unknown graph or group, with near names.
+        """
+        graph = await self.graph_row(graph_id)
+        rows = await group_rows(self._tables, graph_id, name)
+        members = members_of(rows)
+        found: list[Row] = []
+        if len(members) <= worth_pages(_integer(graph.columns, "tasks")):
+            found += [row for row in await self._tables.get(graph_id, list(map(row_key, members))) if row is not None]
+        else:
+            inside = frozenset(map(row_key, members))
+            async for row in self._pages(graph_id, Range("task:", "task;", select=_SHOWN)):
+                if row.key in inside:
+                    found.append(row)
+        listed = sorted(map(_task_status, found), key=lambda each: each.label)
+        counts = Counter(each.state for each in listed)
+        failed = sum(counts[each] for each in _FAILED)
+        done = counts[TaskState.COMPLETED] + counts[TaskState.SKIPPED]
+        begun = done + failed + sum(counts[each] for each in _UNDER_WAY)
+        nested = [
+            str(row.columns.get("label", ""))
+            async for row in self._pages(graph_id, Range("group:", "group;", select=("label", "groups")))
+            if name in _names(row.columns)
+        ]
+        state = (
+            GroupState.FINISHED
+            if done == len(members)
+            else GroupState.BLOCKED
+            if failed
+            else GroupState.RUNNING
+            if begun
+            else GroupState.WAITING
+        )
+        return GroupStatus(
+            graph_id=graph_id,
+            name=name,
+            state=str(state),
+            graph_state=str(graph.columns.get("state", "")),
+            tasks=len(members),
+            counts={str(each): counts[each] for each in TaskState if counts[each]},
+            unresolved=len(members) - done - failed,
+            failed_tasks=failed,
+            groups=sorted(nested),
+            within=_names(rows[0].columns),
+            listed=listed,
+        )
+
     async def targets(self, graph_id: str) -> set[str]:
         """Every target that a task of the graph goes to: one look at each task."""
         targets = Range("task:", "task;", select=("target",))
         return {str(row.columns.get("target", "default")) async for row in self._pages(graph_id, targets)}
 
-    async def listing(self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000) -> Listing:
-        """Tasks of a graph by state and by a part of the label, in no order.
+    async def listing(
+        self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000, group: str = ""
+    ) -> Listing:
+        """Tasks of a graph by state, by a part of the label and by group, in no order.
 
-        All of them; of a large graph up to `limit`, those that failed or are under way first, where no state is named.
+        All of them, and all of a group; of a large graph up to `limit`, those that failed or are under way first, where
+        no state is named.
         """
         graph = await self.graph_row(graph_id)
         total = _integer(graph.columns, "tasks")
         params = _object(graph.columns, "params")
+        if group:
+            wanted = match.casefold()
+            inside = (await self.group(graph_id, group)).listed
+            some = [each for each in inside if state in ("", each.state) and wanted in each.label.casefold()]
+            return Listing(some, len(some), params=params)
         found: list[TaskStatus] = []
         if total <= limits.COUNTED_TASKS_MAX:
             await self._list(graph_id, [state] if state else [], match, None, found)
@@ -607,6 +707,7 @@ class Queries:
         waiting: list[tuple[int, int, Reason]] = []  # depth and place among all, for the order
         stuck: list[tuple[int, int, Row]] = []
         number = waits = 0
+        passed: set[str] = set()  # what many tasks wait for in the same words, by way of a group
         seen = {first.key}
         level = [first]
         depth = 0
@@ -624,10 +725,14 @@ class Queries:
                         waiting.append((depth, number, reason))
                     continue
                 left = await rows.left(row)
-                below.update(dict.fromkeys(row_key(each) for each in left))
+                text = str(row.columns.get("requiresLeft", ""))
+                if text not in passed:
+                    below.update(dict.fromkeys(row_key(each) for each in left))
+                    if _OF_GROUP in text:
+                        passed.add(text)
                 waits += 1
                 if len(waiting) < WHY_WAITING_MAX:
-                    waiting.append((depth, number, _waiting(row, depth, len(left))))
+                    waiting.append((depth, number, _waiting(row, depth, await rows.wanted(row, len(left)))))
             keys = [key for key in below if key not in seen]
             seen.update(keys)
             level = await rows.get(keys)
@@ -808,12 +913,48 @@ class _Below:
         self._tasks: dict[str, Row] | None = None  # once they have been read by pages
         self._relays: dict[str, Row | None] = {}
         self._edges = Edges(tables, graph_id, self._relays)
+        self._left: dict[str, list[str]] = {}  # by the text of the column, where it names groups
+        self._groups: dict[str, tuple[str, int]] = {}  # groupId -> its name, and how many tasks are in it
 
     async def left(self, row: Row) -> list[str]:
         """TaskIds that a task still waits for."""
+        text = str(row.columns.get("requiresLeft", ""))
+        if text in self._left:
+            return self._left[text]
         if self._edges.reads >= self._alone:
             await self._read_pages()
-        return await self._edges.required(references(row, "requiresLeft"), left=True)
+        found = await self._edges.required(references(row, "requiresLeft"), left=True)
+        if _OF_GROUP in text:
+            self._left[text] = found
+        return found
+
+    async def wanted(self, row: Row, number: int) -> str:
+        """What a task waits for, in words: groups by their names. number: of all tasks that it waits for."""
+        listed = references(row, "requiresLeft")
+        shared = [each for each in listed if is_shared(each)]
+        if not shared:
+            return _tasks(number)
+        parts: list[str] = []
+        for reference in shared[:WHY_GROUPS_MAX]:
+            name, total = await self._group(group_of(reference))
+            left = len(await self._edges.required([reference], left=True))
+            if reference.endswith("done"):
+                parts.append(f"{left:,} of {_tasks(total)} of group “{name}”")
+            else:
+                parts.append(f"{_tasks(left)} that its group “{name}” requires")
+        if len(shared) > WHY_GROUPS_MAX:
+            more = len(shared) - WHY_GROUPS_MAX
+            parts.append(f"those of {more:,} more group{'s' if more != 1 else ''}")
+        if others := sum(not is_relay(each) for each in listed):
+            parts.append(f"{others:,} other task{'s' if others != 1 else ''}")
+        return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+    async def _group(self, group_id: str) -> tuple[str, int]:
+        if group_id not in self._groups:
+            (row,) = await self._tables.get(self._graph_id, [group_key(group_id)])
+            columns: Mapping[str, Value] = row.columns if row else {}
+            self._groups[group_id] = str(columns.get("label", group_id)), _integer(columns, "tasks")
+        return self._groups[group_id]
 
     async def get(self, keys: Sequence[str]) -> list[Row]:
         """The rows of tasks, those that exist."""
@@ -872,6 +1013,7 @@ _SHOWN: Final = (
     "runs",
     "refusal",
     "when",
+    "groups",
 )
 """Columns that `TaskStatus` is made of."""
 _WHY: Final = (
@@ -932,9 +1074,9 @@ def nearest(wanted: str, names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*exact, *close, *inside]))[:NEAR_LABELS_MAX]
 
 
-def _waiting(row: Row, depth: int, left: int) -> Reason:
+def _waiting(row: Row, depth: int, wanted: str) -> Reason:
     status = _task_status(row)
-    text = f"waits for {left} task{'s' if left != 1 else ''}"
+    text = f"waits for {wanted}"
     if words := condition_words(status.when):
         text += f"; {words}"
     failed, skipped = (_object(row.columns, name) for name in ("failedBy", "skippedBy"))
@@ -942,6 +1084,10 @@ def _waiting(row: Row, depth: int, left: int) -> Reason:
         cause = skipped if status.when == When.ALL_RESOLVED else failed or skipped
         text += f"; then it will be skipped: {in_words(cause)}"
     return Reason(status.label, status.task_id, status.state, depth, text, False)
+
+
+def _tasks(number: int) -> str:
+    return f"{number} task{'s' if number != 1 else ''}"
 
 
 def _skipped(row: Row, depth: int) -> tuple[Reason, str] | None:
@@ -1028,6 +1174,11 @@ def _strings(columns: Mapping[str, Value], name: str) -> list[str]:
     return [str(each) for each in found] if isinstance(found, list) else []
 
 
+def _names(columns: Mapping[str, Value]) -> list[str]:
+    """The groups that a task or group is in; the graph row has their number under the same name."""
+    return _strings(columns, "groups")
+
+
 def _task_status(row: Row) -> TaskStatus:
     columns = row.columns
     return TaskStatus(
@@ -1050,4 +1201,5 @@ def _task_status(row: Row) -> TaskStatus:
         runs=_records(columns, "runs"),
         refusal=str(columns.get("refusal", "")),
         when=str(columns.get("when", When.ALL_COMPLETED)),
+        groups=_names(columns),
     )

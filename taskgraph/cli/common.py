@@ -89,6 +89,10 @@ GraphArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the 
 LabelArgument = Annotated[
     str, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.", show_default=False)
 ]
+GroupOption = Annotated[
+    str | None,
+    typer.Option("--group", metavar="NAME", help="Only the tasks of this group.", show_default=False),
+]
 TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long, with exit code 124."),

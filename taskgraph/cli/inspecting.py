@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -19,6 +20,7 @@ from taskgraph import limits
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     GraphArgument,
+    GroupOption,
     JsonOption,
     LabelArgument,
     Session,
@@ -38,7 +40,7 @@ from taskgraph.model import FailurePolicy, GraphState, TaskState, When, conditio
 if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.poison import PoisonMessage
-    from taskgraph.queries import Event, Explanation, GraphStatus, Listing, TaskDetail, TaskStatus
+    from taskgraph.queries import Event, Explanation, GraphStatus, GroupStatus, Listing, TaskDetail, TaskStatus
     from taskgraph.storage.tables import Row
 
 _LOG_PIECE_BYTES: Final = 1 << 20
@@ -53,6 +55,7 @@ _STATE_ORDER: Final = (
     TaskState.SKIPPED,
     TaskState.COMPLETED,
 )
+_GROUP_TASKS_SHOWN_MAX: Final = 1_000
 _WAITING_SHOWN_MAX: Final = 20
 _CAUSES_SHOWN_MAX: Final = 50
 _WAITING_LINES_MAX: Final = 60  # over all depths: a long chain waits in thousands of steps
@@ -105,16 +108,25 @@ LIST_EXAMPLES = examples("taskgraph list --state blocked", "taskgraph list --sch
 def status(
     ctx: typer.Context,
     graph_id: GraphArgument,
+    group: GroupOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
-    """Show a graph at a glance: its state, and its tasks counted by state.
+    """Show a graph at a glance: its state, and its tasks counted by state; or one group of it, with its tasks.
 
     Of a graph of more than 2,000 tasks only part of those that are ready or running is looked at: "at least" says so.
-    With --json such a count is null, and atLeast has what was seen.
+    With --json such a count is null, and atLeast has what was seen. A group is always counted task by task. It is
+    waiting, running, blocked (a task failed for good) or finished, as its tasks are.
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
+    if group is not None:
+        grouped = session.open(lambda app: app.queries.group(graph_id, group))
+        if json:
+            session.output.document(group_object(grouped))
+        else:
+            _print_group(session, grouped)
+        return
     found = session.open(lambda app: app.queries.status(graph_id))
     if json:
         counts = {str(each): found.counts.get(each, 0 if _is_known(found, each) else None) for each in TaskState}
@@ -123,7 +135,73 @@ def status(
         _print_status(session, found)
 
 
-STATUS_EXAMPLES = examples("taskgraph status nightly-2026-08-01")
+STATUS_EXAMPLES = examples("taskgraph status nightly-2026-08-01", "taskgraph status nightly-2026-08-01 --group tests")
+
+
+def group_object(found: "GroupStatus") -> dict[str, Any]:
+    """A group as JSON values."""
+    made = camel_object(found)
+    tasks = made.pop("listed")
+    return {**made, "counts": {str(each): found.counts.get(each, 0) for each in TaskState}, "listed": tasks}
+
+
+def _print_group(session: Session, found: "GroupStatus") -> None:
+    output = session.output
+    out = output.out
+    done = found.tasks - found.unresolved - found.failed_tasks
+    output.pairs(
+        [
+            ("group", out.paint(safe(found.name), "bold")),
+            ("graph", f"{safe(found.graph_id)} ({out.state(found.graph_state)})"),
+            ("state", out.state(found.state)),
+            ("in", safe(", ".join(found.within))),
+            ("groups in it", safe(", ".join(found.groups))),
+            ("tasks", f"{found.tasks:,}"),
+            ("progress", f"{done:,} of {found.tasks:,} ({100 * done // max(1, found.tasks)} %)"),
+        ]
+    )
+    for state in (each for each in TaskState if found.counts.get(each)):
+        out.line(f"  {out.state(state, 14)} {found.counts[state]:>8,}")
+    out.line()
+    _print_tasks(session, _ordered(found.listed)[:_GROUP_TASKS_SHOWN_MAX])
+    if len(found.listed) > _GROUP_TASKS_SHOWN_MAX:
+        output.hint(f"… and {len(found.listed) - _GROUP_TASKS_SHOWN_MAX:,} more: --json has all of them")
+    if found.failed_tasks:
+        again = command_words(f"rerun --group={quote(found.name)}", found.graph_id)
+        output.hint(f"when the cause is mended: {again}{session.store_words}")
+
+
+def _ordered(tasks: Sequence["TaskStatus"]) -> list["TaskStatus"]:
+    order = {str(each): index for index, each in enumerate(_STATE_ORDER)}
+    return sorted(tasks, key=lambda each: (order.get(each.state, len(order)), each.label))
+
+
+def _print_tasks(session: Session, shown: Sequence["TaskStatus"]) -> None:
+    """A line for each task; with its groups, where there are any."""
+    grouped = any(each.groups for each in shown)
+    columns = [
+        Column("STATE", state=True),
+        Column("TASK", flexible=True),
+        Column("RUN", number=True),
+        Column("TARGET"),
+        *([Column("GROUPS", flexible=True)] if grouped else []),
+        Column("", flexible=True),
+    ]
+    now = datetime_now()
+    session.output.table(
+        columns,
+        [
+            [
+                each.state,
+                each.label,
+                str(each.run),
+                each.target,
+                *([", ".join(each.groups)] if grouped else []),
+                task_words(each, now),
+            ]
+            for each in shown
+        ],
+    )
 
 
 def _is_known(found: "GraphStatus", state: TaskState) -> bool:
@@ -225,6 +303,7 @@ def show(
         TaskState | None, typer.Option("--state", help="Only tasks in this state.", show_default=False)
     ] = None,
     match: Annotated[str, typer.Option("--match", metavar="TEXT", help="Only labels with this in them.")] = "",
+    group: GroupOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most so many tasks.")] = 1000,
     store: StoreOption = None,
     json: JsonOption = False,
@@ -235,10 +314,10 @@ def show(
     Of a graph of more than 2,000 tasks no more than --limit are read, so that these are not the first by label.
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
-    found = session.open(lambda app: app.queries.listing(graph_id, state=str(state or ""), match=match, limit=limit))
-    order = {str(each): index for index, each in enumerate(_STATE_ORDER)}
-    ordered = sorted(found.tasks, key=lambda each: (order.get(each.state, len(order)), each.label))
-    shown = ordered[:limit]
+    found = session.open(
+        lambda app: app.queries.listing(graph_id, state=str(state or ""), match=match, limit=limit, group=group or "")
+    )
+    shown = _ordered(found.tasks)[:limit]
     output = session.output
     if json:
         tasks = [task_object(each) for each in shown]
@@ -248,18 +327,7 @@ def show(
         output.pairs(_param_pairs(found.params))
         output.out.line()
     if shown:
-        columns = [
-            Column("STATE", state=True),
-            Column("TASK", flexible=True),
-            Column("RUN", number=True),
-            Column("TARGET"),
-            Column("", flexible=True),
-        ]
-        now = datetime_now()
-        output.table(
-            columns,
-            [[each.state, each.label, str(each.run), each.target, task_words(each, now)] for each in shown],
-        )
+        _print_tasks(session, shown)
     if found.total is None:
         output.hint(f"… and more: --limit {10 * limit}")
     elif len(shown) < found.total:
@@ -279,7 +347,11 @@ def _summary(found: "Listing") -> str:
     return f"{count(found.total, 'task')}{': ' if parts else ''}{', '.join(parts)}"
 
 
-SHOW_EXAMPLES = examples("taskgraph show nightly-2026-08-01 --state failed", "taskgraph show nightly --match test/")
+SHOW_EXAMPLES = examples(
+    "taskgraph show nightly-2026-08-01 --state failed",
+    "taskgraph show nightly --match test/",
+    "taskgraph show nightly --group tests",
+)
 
 
 def datetime_now() -> datetime:
@@ -384,6 +456,7 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
             ("took", seconds(length) if length is not None else ""),
             ("worker", safe(one.worker)),
             ("target", safe(one.target)),
+            ("groups", safe(", ".join(one.groups))),
             ("reruns left", f"{one.reruns_left} of {one.reruns_allowed}"),
             ("retries left", f"{one.retries_left}"),
             ("given back", safe(one.refusal)),

@@ -24,7 +24,6 @@ from taskgraph.cli.common import (
     GraphArgument,
     HostOption,
     JsonOption,
-    LabelArgument,
     LogFormatOption,
     ParamOption,
     PythonOption,
@@ -651,13 +650,21 @@ async def _extend(
 def rerun(
     ctx: typer.Context,
     graph_id: GraphArgument,
-    label: LabelArgument,
+    label: Annotated[
+        str | None, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.", show_default=False)
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", metavar="NAME", help="All tasks of this group that failed for good.", show_default=False
+        ),
+    ] = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the run.")] = "",
     store: StoreOption = None,
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
-    """Run a task again that failed for good.
+    """Run a task again that failed for good; or every such task of a group.
 
     With the last such task the graph goes on. Handlers must run for that: taskgraph serve, or taskgraph run --id ID.
     """
@@ -665,38 +672,51 @@ def rerun(
     check_graph_id(graph_id)
     if len(reason) > limits.REASON_CHARS_MAX:
         raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
-    raise typer.Exit(session.open(lambda app: _rerun(app, session, graph_id, label, reason), measured=True))
+    if (label is None) == (group is None):
+        raise InvalidInput("name the task, by its label, or a group of them: --group NAME; one of the two")
+    raise typer.Exit(session.open(lambda app: _rerun(app, session, graph_id, label, group, reason), measured=True))
 
 
-RERUN_EXAMPLES = examples('taskgraph rerun nightly-2026-08-01 "test/unit" --reason "the disk was full"')
+RERUN_EXAMPLES = examples(
+    'taskgraph rerun nightly-2026-08-01 "test/unit" --reason "the disk was full"',
+    "taskgraph rerun nightly-2026-08-01 --group tests",
+)
 
 
-async def _rerun(app: "App", session: Session, graph_id: str, label: str, reason: str) -> int:
+async def _rerun(app: "App", session: Session, graph_id: str, label: str | None, group: str | None, reason: str) -> int:
     from taskgraph.messages import Rerun
 
     output = session.output
-    row = await app.queries.find_task(graph_id, label)
-    columns = row.columns
-    state, run, label = str(columns.get("state")), columns.get("run"), str(columns.get("label", label))
-    if state not in (TaskState.FAILED, TaskState.EXCEPTION) or not isinstance(run, int):
-        raise Refused(f"“{label}” is {state}; only a task that failed for good can be rerun", "not-failed")
+    if group is not None:
+        found = (await app.queries.group(graph_id, group)).listed
+        wanted = [each for each in found if each.state in (TaskState.FAILED, TaskState.EXCEPTION)]
+        if not wanted:
+            raise Refused(f"no task of group “{group}” failed for good; only such can be rerun", "not-failed")
+    else:
+        one = await app.queries.task_status(graph_id, label or "")
+        if one.state not in (TaskState.FAILED, TaskState.EXCEPTION):
+            raise Refused(f"“{one.label}” is {one.state}; only a task that failed for good can be rerun", "not-failed")
+        wanted = [one]
     graph = await app.queries.graph_row(graph_id)
     graph_state = str(graph.columns.get("state"))
     if graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE:
         raise Refused(
-            f"graph {graph_id} goes on after failures (failurePolicy: continue), and the dependents of “{label}” have "
-            "been told; submit the graph again under another id",
+            f"graph {graph_id} goes on after failures (failurePolicy: continue), and the dependents of "
+            f"“{wanted[0].label}” have been told; submit the graph again under another id",
             "dependents-told",
         )
     if graph_state not in (GraphState.RUNNING, GraphState.BLOCKED):
         raise Refused(f"graph {graph_id} is {graph_state}", "not-running")
-    task_id = row.key.removeprefix("task:")
     with app.handlers.telemetry.asking("rerun", graph_id):
-        await app.handlers.tell([Rerun(graph_id, task_id, run, reason)])
+        await app.handlers.tell([Rerun(graph_id, each.task_id, each.run, reason) for each in wanted])
+    asked = [
+        {"label": each.label, "taskId": each.task_id, "replacesRun": each.run, "run": each.run + 1} for each in wanted
+    ]
     if output.json:
-        output.document({"graphId": graph_id, "label": label, "taskId": task_id, "replacesRun": run, "run": run + 1})
+        output.document({"graphId": graph_id, **({"group": group, "tasks": asked} if group is not None else asked[0])})
     else:
-        output.data(f"run {run + 1} of “{label}” is asked for")
+        for each in wanted:
+            output.data(f"run {each.run + 1} of “{each.label}” is asked for")
     where = session.store_words
     output.hint(f"handlers must run for it: taskgraph serve{where}, or taskgraph run --id {graph_id}{where}")
     return failures.DONE
