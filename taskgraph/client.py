@@ -19,8 +19,9 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
-from taskgraph import asking, limits, notifier, retention, service, submission
+from taskgraph import archives, asking, limits, notifier, retention, service, submission
 from taskgraph.app import App, open_app
+from taskgraph.archives import Archived, Restored
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.documents import NOTHING_GIVEN, Given, Kind, document_from_object, read_document
 from taskgraph.errors import InvalidGraph, InvalidInput, NotFound, Refused
@@ -895,6 +896,28 @@ class Client:
         check_graph_id(graph_id)
         return await retention.delete(self.app.handlers, self.app.logs, graph_id, force=force, because=reason)
 
+    async def archive(
+        self, graph_id: str, path: str | Path, *, logs: bool = False, overwrite: bool = False
+    ) -> Archived:
+        """Write a graph into a file (lines of JSON under gzip), from which it can be put back; logs: with its logs.
+
+        The answer is `complete` unless the graph moved meanwhile, or could. Raises NotFound, Refused if the file
+        exists and may not be overwritten, InvalidInput for a place that cannot be written to.
+        """
+        check_graph_id(graph_id)
+        await self.app.queries.graph_row(graph_id)  # names the nearest ids
+        return await archives.archive_to(
+            self.app.handlers, self.app.logs, graph_id, Path(path), with_logs=logs, overwrite=overwrite
+        )
+
+    async def restore(self, path: str | Path) -> Restored:
+        """Put a graph back that was archived, under its own id, as it was. The same call goes on with what was cut off.
+
+        Raises InvalidInput for what is no archive, Refused for one of a graph that moved, or if the id is taken.
+        """
+        with archives.open_archive(Path(path)) as file:
+            return await archives.restore(self.app.handlers, self.app.logs, file, str(path))
+
     async def cancel(
         self, graph_id: str, *labels: str, group: str = "", reason: str = "", terminate: bool = False
     ) -> list[str]:
@@ -1225,6 +1248,8 @@ class SyncClient:
     rerun = _sync(Client.rerun)
     delete = _sync(Client.delete)
     cancel = _sync(Client.cancel)
+    archive = _sync(Client.archive)
+    restore = _sync(Client.restore)
     wait = _sync(Client.wait)
     logs = _sync(Client.logs)
     result = _sync(Client.result)

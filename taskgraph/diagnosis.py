@@ -554,6 +554,8 @@ class _Examination:
         if self.graph is not None and self.graph.state in GRAPH_GONE:
             yield from self._deletion(self.graph)
             return
+        if self.graph is not None and self.graph.state == GraphState.RESTORING:
+            return  # half of it is not back yet
         for row in self.rows.values():
             yield from self._columns(row)
         if self.graph is None:
@@ -566,8 +568,6 @@ class _Examination:
             )
             return
         state = self.graph.state
-        if state == GraphState.RESTORING:
-            return  # half of it is not back yet
         yield from self._journal()
         if state == GraphState.SUBMITTING or (
             state == GraphState.CANCELLED and "started" not in self.graph.row.columns

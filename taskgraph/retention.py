@@ -41,7 +41,7 @@ Progress = Callable[[int, int], None]
 
 _KEY_OF_PLACE: Final = "place"
 _ORDER: Final = (Range("task:", "task;", select=("state",)), Range(select=("state",)))
-_ENDS: Final = ("finished", "cancelled", "ended")
+_ENDS: Final = ("finished", "cancelled", "restored")  # who puts an old graph back wants to look at it
 
 
 def no_progress(gone: int, total: int) -> None:

@@ -1,24 +1,40 @@
-"""The command `delete`: graphs are taken away for good, one by one or by age.
+"""The commands `delete`, `archive` and `restore`: graphs are taken away, written into files, and put back.
 
-What this room is for: saying which graphs, showing how far it has come, and what became of each. What is taken away,
-and in which order, is the room `retention`'s.
+What this room is for: saying which graphs and files, showing how far it has come, and what became of each. What is
+taken away, and in which order, is the room `retention`'s; what a file holds, `archives`'.
 """
 
+import contextlib
+import shutil
+import sys
+import tempfile
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, cast
 
 import typer
 
 from taskgraph.cli import failures
-from taskgraph.cli.common import JsonOption, Session, StoreOption, VerboseOption, begin, check_graph_id, examples
+from taskgraph.cli.common import (
+    STDIN,
+    GraphArgument,
+    JsonOption,
+    Session,
+    StoreOption,
+    VerboseOption,
+    begin,
+    check_graph_id,
+    examples,
+)
 from taskgraph.cli.output import Column, count, iso, moment
 from taskgraph.cli.progress import counting
 from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, TaskgraphError
-from taskgraph.model import GRAPH_ENDED, GraphState
+from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
 
 if TYPE_CHECKING:
     from taskgraph.app import App
+    from taskgraph.archives import Archived
     from taskgraph.retention import Deleted
 
 _STATES: Final = (*sorted(map(str, GRAPH_ENDED)), str(GraphState.BLOCKED))
@@ -28,6 +44,15 @@ def delete(
     ctx: typer.Context,
     graph_ids: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="The ids of graphs.", show_default=False)
+    ] = None,
+    archive_file: Annotated[
+        str | None,
+        typer.Option(
+            "--archive",
+            metavar="FILE",
+            help="First write the graph with its logs into this file, as taskgraph archive does.",
+            show_default=False,
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Blocked graphs too, which could go on after a rerun.")
@@ -71,8 +96,11 @@ def delete(
         raise InvalidInput("--state and --dry-run go with --older-than")
     if state and state not in _STATES:
         raise InvalidInput(f"--state {state}: {', '.join(_STATES)}")
+    if archive_file is not None and len(ids) != 1:
+        raise InvalidInput("--archive takes one graph")
     if older_than is None:
-        raise typer.Exit(session.open(lambda app: _delete(app, session, ids, force=force)))
+        path = Path(archive_file) if archive_file is not None else None
+        raise typer.Exit(session.open(lambda app: _delete(app, session, ids, force=force, file=path)))
     states = (state,) if state else tuple(map(str, GRAPH_ENDED))
     days = older_than
     raise typer.Exit(session.open(lambda app: _by_age(app, session, days, states, dry_run=dry_run)))
@@ -80,12 +108,13 @@ def delete(
 
 DELETE_EXAMPLES = examples(
     "taskgraph delete nightly-2026-08-01",
+    "taskgraph delete nightly-2026-08-01 --archive nightly-2026-08-01.json.gz",
     "taskgraph delete --older-than 30 --dry-run",
     "taskgraph delete --older-than 90 --state blocked",
 )
 
 
-async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bool) -> int:
+async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bool, file: Path | None = None) -> int:
     from taskgraph.retention import delete as delete_graph
 
     done: list[Deleted] = []
@@ -96,6 +125,8 @@ async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bo
 
     for graph_id in ids:
         try:
+            if file is not None:
+                await _archive_first(app, session, graph_id, file, force=force)
             with counting(session.output, app.clock, f"deleting {graph_id}", told) as tell:
                 done.append(
                     await delete_graph(
@@ -113,6 +144,21 @@ async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bo
             raise failed[0][1]
     _tell(session, done, failed)
     return failures.exit_code(failed[0][1]) if failed else failures.DONE
+
+
+async def _archive_first(app: "App", session: Session, graph_id: str, file: Path, *, force: bool) -> None:
+    """Write the graph into a file, unless it has gone so far already that it was written before."""
+    from taskgraph.transitions import undeletable
+
+    (row,) = await app.tables.get(graph_id, [GRAPH])
+    state = str(row.columns.get("state", "")) if row is not None else ""
+    if not state or state in GRAPH_GONE:
+        return  # by this very command, which was cut off: then the file is there
+    if refusal := undeletable(state, forced=force):
+        raise Refused(f"graph {graph_id}: {refusal}", "not-ended")
+    done = await _write(app, session, graph_id, file, with_logs=True, overwrite=False)
+    if not done.complete:
+        raise Refused(f"graph {graph_id} moved while it was written to {file}; nothing is deleted", "not-ended")
 
 
 def _tell(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[str, TaskgraphError]]) -> None:
@@ -165,4 +211,156 @@ async def _by_age(app: "App", session: Session, days: float, states: Sequence[st
         output.table(columns, [[one, state, moment(ended)] for one, state, ended in found])
     if not output.json:
         output.say(f"{count(len(found), 'graph')} would be deleted")
+    return failures.DONE
+
+
+# --- archive, restore --------------------------------------------------------------------------------------------
+
+
+def archive(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    output_file: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to; - for stdout. Otherwise ID.json.gz here.",
+            show_default=False,
+        ),
+    ] = None,
+    with_logs: Annotated[bool, typer.Option("--logs", help="With the output of every run, and its results.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Write a graph into a file, with all its rows and its journal, from which it can be put back.
+
+    The file is lines of JSON, compressed by gzip; the same graph gives the same bytes. Of a graph that moves meanwhile
+    the file says so: it can be looked at, and not put back.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    one = check_graph_id(graph_id)
+    if output_file == STDIN:
+        if json:
+            raise InvalidInput("--json describes a file; the archive itself goes to stdout here")
+        if sys.stdout.isatty():
+            raise InvalidInput("an archive is nothing for a terminal: write it into a file (-o FILE), or a pipe")
+        session.open(lambda app: _to_stdout(app, session, one, with_logs=with_logs))
+        return
+    path = Path(output_file or f"{one}.json.gz")
+    done = session.open(lambda app: _write(app, session, one, path, with_logs=with_logs, overwrite=force))
+    size = path.stat().st_size
+    if json:
+        session.output.document({**archived_object(done), "file": str(path), "bytes": size})
+    else:
+        files = f", {count(done.logs, 'log file')}" if with_logs else ""
+        session.output.data(f"{path}: graph {one}, {done.state}, {count(done.rows, 'row')}{files}, {size:,} bytes")
+    _warn(session, done)
+
+
+ARCHIVE_EXAMPLES = examples(
+    "taskgraph archive nightly-2026-08-01",
+    "taskgraph archive nightly-2026-08-01 --logs -o nightly.json.gz",
+    "taskgraph archive nightly-2026-08-01 -o - | gunzip | head",
+)
+
+
+def archived_object(done: "Archived") -> dict[str, Any]:
+    """What a file holds, as JSON values."""
+    return {
+        "graphId": done.graph_id,
+        "state": done.state,
+        "rows": done.rows,
+        "logs": done.logs,
+        "complete": done.complete,
+        "sha256": done.digest,
+    }
+
+
+def _warn(session: Session, done: "Archived") -> None:
+    if not done.complete:
+        session.output.warn(f"graph {done.graph_id} could move meanwhile: this is to be looked at, not to be put back")
+
+
+async def _write(
+    app: "App", session: Session, graph_id: str, path: Path, *, with_logs: bool, overwrite: bool
+) -> "Archived":
+    from taskgraph.archives import archive_to
+
+    await app.queries.graph_row(graph_id)  # names the nearest ids
+    with counting(session.output, app.clock, f"archiving {graph_id}", _rows_told) as tell:
+        return await archive_to(
+            app.handlers, app.logs, graph_id, path, with_logs=with_logs, overwrite=overwrite, progress=tell
+        )
+
+
+async def _to_stdout(app: "App", session: Session, graph_id: str, *, with_logs: bool) -> None:
+    from taskgraph.archives import archive as archive_graph
+
+    await app.queries.graph_row(graph_id)
+    with counting(session.output, app.clock, f"archiving {graph_id}", _rows_told) as tell:
+        done = await archive_graph(
+            app.handlers, app.logs, graph_id, sys.stdout.buffer, with_logs=with_logs, progress=tell
+        )
+    sys.stdout.buffer.flush()
+    _warn(session, done)
+
+
+def _rows_told(done: int, total: int | None) -> str:
+    return f"{done:,}{f' of {total:,}' if total else ''} rows"
+
+
+def restore(
+    ctx: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An archive; - for stdin.", show_default=False)],
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Put a graph back that was archived, under its own id, as it was: to be looked at, or rerun if it was blocked.
+
+    What is in the store is never overwritten. Interrupted, the same command goes on; what nobody goes on with for a
+    day is taken away by the sweep.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    raise typer.Exit(session.open(lambda app: _restore(app, session, file)))
+
+
+RESTORE_EXAMPLES = examples("taskgraph restore nightly-2026-08-01.json.gz")
+
+
+def _stdin() -> BinaryIO:
+    """What comes by stdin, in a file: it is read twice, the first time to its end, to be believed."""
+    kept: BinaryIO = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115  (closed by whoever asked)
+    shutil.copyfileobj(sys.stdin.buffer, kept)
+    return kept
+
+
+async def _restore(app: "App", session: Session, file: str) -> int:
+    from taskgraph.archives import open_archive
+    from taskgraph.archives import restore as restore_graph
+
+    with contextlib.ExitStack() as stack:
+        opened = stack.enter_context(_stdin() if file == STDIN else open_archive(Path(file)))
+        tell = stack.enter_context(counting(session.output, app.clock, "restoring", _rows_told))
+        done = await restore_graph(app.handlers, app.logs, opened, file, progress=tell)
+    output = session.output
+    if output.json:
+        output.document(
+            {
+                "graphId": done.graph_id,
+                "state": done.state,
+                "rows": done.rows,
+                "logs": done.logs,
+                "already": done.again,
+            }
+        )
+    elif done.again:
+        output.data(f"{done.graph_id} is there already, {done.state}")
+    else:
+        files = f", {count(done.logs, 'log file')}" if done.logs else ""
+        output.data(f"{done.graph_id} is back, {done.state}: {count(done.rows, 'row')}{files}")
     return failures.DONE

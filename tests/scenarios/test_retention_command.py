@@ -1,0 +1,185 @@
+"""`taskgraph delete`, `archive` and `restore` as they are typed: words, JSON, exit codes."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from taskgraph.cli import app as commands
+from taskgraph.client import Client, Graph
+from taskgraph.errors import InvalidInput, NotFound, Refused
+
+TASKS = {"a": {"task": {"payload": {"command": ["echo", "hello"]}}}, "b": {"requires": ["a"], "task": {}}}
+
+
+class Desk:
+    """One store and one folder, and commands over them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = f"sqlite:///{folder}/store.db"
+        self.file = folder / "graph.json"
+        self.file.write_text(json.dumps({"tasks": TASKS}))
+
+    def __call__(self, *words: str, exit_code: int = 0, data: bytes | None = None) -> Any:
+        found = CliRunner().invoke(commands, [*words, "--store", self.store], input=data)
+        assert found.exit_code == exit_code, (found.stdout_bytes, found.stderr, found.exception)
+        return found
+
+    def json(self, *words: str, exit_code: int = 0) -> Any:
+        return json.loads(self(*words, "--json", exit_code=exit_code).stdout)
+
+    def finished(self, *graph_ids: str) -> None:
+        for graph_id in graph_ids:
+            self("run", str(self.file), "--id", graph_id)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.chdir(tmp_path)
+    return Desk(tmp_path)
+
+
+def test_graphs_go_and_are_gone(desk: Desk) -> None:
+    desk.finished("one", "two")
+    assert desk("delete", "one").stdout == "one deleted: 6 rows, 1 log file\n"
+    assert not (desk.folder / "logs" / "one").exists()
+    assert desk("delete", "one").stdout == "one had been deleted already\n"
+    (told,) = desk.json("delete", "two")["deleted"]
+    assert (told["graphId"], told["rows"], told["logs"], told["already"]) == ("two", 6, 1, False)
+    assert told["idFreeAfter"].endswith("Z")
+    for words in (("status", "one"), ("show", "one"), ("events", "one"), ("doctor", "one"), ("archive", "one")):
+        assert "graph one was deleted at" in desk(*words, exit_code=3).stderr
+    assert "choose another id" in desk("run", str(desk.file), "--id", "one", exit_code=4).stderr
+    assert desk.json("list")["graphs"] == []
+
+
+def test_what_is_not_there_or_has_not_ended(desk: Desk) -> None:
+    desk.finished("done")
+    desk("submit", str(desk.file), "--id", "running")
+    assert "did you mean “done”?" in desk("delete", "donne", exit_code=3).stderr
+    found = desk("delete", "running", exit_code=4)
+    assert "it is running, and only a graph that has ended is deleted; cancel it first" in found.stderr
+    told = desk.json("delete", "running", "done", "nowhere", exit_code=4)
+    assert [each["graphId"] for each in told["deleted"]] == ["done"], "the others are no reason to stop"
+    codes = [(each["graphId"], each["error"]["code"]) for each in told["failed"]]
+    assert codes == [("running", "not-ended"), ("nowhere", "not-found")]
+    assert "there is no graph nowhere" in desk("delete", "done", "nowhere", exit_code=3).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "say either which graphs (taskgraph delete ID), or how old"),
+        (("one", "--older-than", "1"), "say either which graphs"),
+        (("one", "--state", "blocked"), "--state and --dry-run go with --older-than"),
+        (("one", "--dry-run"), "go with --older-than"),
+        (("--older-than", "1", "--state", "running"), "--state running: cancelled, finished, blocked"),
+        (("one", "two", "--archive", "f"), "--archive takes one graph"),
+        (("o/e",), "cannot be the id of a graph"),
+    ],
+)
+def test_words_that_make_no_sense(desk: Desk, words: tuple[str, ...], said: str) -> None:
+    assert said in desk("delete", *words, exit_code=2).stderr
+
+
+def test_by_age(desk: Desk) -> None:
+    desk.finished("one", "two")
+    assert desk.json("delete", "--older-than", "1", "--dry-run")["graphs"] == []
+    told = desk.json("delete", "--older-than", "0", "--dry-run")["graphs"]
+    assert {(each["graphId"], each["state"]) for each in told} == {("one", "finished"), ("two", "finished")}
+    found = desk("delete", "--older-than", "0", "--dry-run")
+    assert "2 graphs would be deleted" in found.stderr
+    assert desk("delete", "--older-than", "0", "--state", "blocked").stdout == ""
+    assert desk("delete", "--older-than", "0").stdout.splitlines() == [
+        "one deleted: 6 rows, 1 log file",
+        "two deleted: 6 rows, 1 log file",
+    ], "the oldest first"
+    assert desk.json("list")["graphs"] == []
+
+
+def test_a_graph_goes_into_a_file_and_comes_back(desk: Desk) -> None:
+    desk.finished("one")
+    assert desk("archive", "one").stdout.startswith("one.json.gz: graph one, finished, 6 rows, ")
+    assert "one.json.gz exists; choose another file, or say --force" in desk("archive", "one", exit_code=4).stderr
+    told = desk.json("archive", "one", "--logs", "--force")
+    assert (told["file"], told["rows"], told["logs"], told["complete"]) == ("one.json.gz", 6, 1, True)
+    assert told["bytes"] == (desk.folder / "one.json.gz").stat().st_size
+    piped = desk("archive", "one", "--logs", "-o", "-").stdout_bytes
+    assert piped == (desk.folder / "one.json.gz").read_bytes()
+    assert [name for name in os.listdir(desk.folder) if name.endswith(".part")] == []
+    before = desk("rows", "one").stdout
+    desk("delete", "one")
+    assert desk("restore", "one.json.gz").stdout == "one is back, finished: 6 rows, 1 log file\n"
+    assert desk("restore", "one.json.gz").stdout == "one is there already, finished\n"
+    after = desk("rows", "one").stdout.splitlines()
+    left = [line for line in after if not line.startswith(("  restored ", "  archive "))]
+    assert sorted(left) == sorted(before.splitlines())
+    assert desk("logs", "one", "a").stdout == "hello\n"
+    assert "nothing wrong" in desk("doctor", "one").stderr
+    assert desk("archive", "one", "--logs", "-o", "-").stdout_bytes == piped, "the same content, the same bytes"
+    assert "exists, and is finished" in desk("restore", *kept(desk, "other"), exit_code=4).stderr
+    desk("delete", "one")
+    told = json.loads(desk("restore", "-", "--json", data=piped).stdout)
+    assert told == {"graphId": "one", "state": "finished", "rows": 6, "logs": 1, "already": False}
+
+
+def kept(desk: Desk, name: str) -> list[str]:
+    """Another archive of the same graph: without logs."""
+    desk("archive", "one", "-o", f"{name}.json.gz")
+    return [f"{name}.json.gz"]
+
+
+def test_what_cannot_be_archived_or_restored(desk: Desk) -> None:
+    desk("submit", str(desk.file), "--id", "running")
+    found = desk("archive", "running")
+    assert "graph running could move meanwhile: this is to be looked at, not to be put back" in found.stderr
+    assert "only a graph that stands still is put back" in desk("restore", "running.json.gz", exit_code=4).stderr
+    assert "--json describes a file" in desk("archive", "running", "-o", "-", "--json", exit_code=2).stderr
+    assert "did you mean" in desk("archive", "runnin", exit_code=3).stderr
+    assert "cannot be read: No such file" in desk("restore", "nowhere.gz", exit_code=2).stderr
+    (desk.folder / "text").write_text("no archive")
+    assert "text is no archive" in desk("restore", "text", exit_code=2).stderr
+    (desk.folder / "empty.gz").write_bytes(gzip.compress(b""))
+    assert "is cut off" in desk("restore", "empty.gz", exit_code=2).stderr
+
+
+def test_a_graph_is_archived_and_then_deleted(desk: Desk) -> None:
+    desk("submit", str(desk.file), "--id", "running")
+    assert "cancel it first" in desk("delete", "running", "--archive", "r.json.gz", exit_code=4).stderr
+    assert not (desk.folder / "r.json.gz").exists()
+    desk.finished("one")
+    assert "one deleted" in desk("delete", "one", "--archive", "kept.json.gz").stdout
+    assert "had been deleted" in desk("delete", "one", "--archive", "kept.json.gz").stdout, "the same command goes on"
+    assert "1 log file" in desk("restore", "kept.json.gz").stdout
+    assert "exists; choose another file" in desk("delete", "one", "--archive", "kept.json.gz", exit_code=4).stderr
+    assert desk.json("status", "one")["state"] == "finished"
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "1e3", "nan"])
+def test_days_that_are_none(desk: Desk, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TASKGRAPH_KEEP_DAYS", text)
+    assert "TASKGRAPH_KEEP_DAYS" in desk("serve", exit_code=2).stderr
+
+
+def test_from_python(desk: Desk) -> None:
+    with Client.sync(desk.store) as client:
+        graph = Graph()
+        graph.task("a", command=["echo", "x"])
+        client.run(graph, "g")
+        assert client.archive("g", desk.folder / "g.json.gz", logs=True).complete
+        with pytest.raises(Refused):
+            client.archive("g", desk.folder / "g.json.gz")
+        assert client.delete("g", reason="as its owner asked").rows == 4
+        with pytest.raises(NotFound, match="as its owner asked"):
+            client.status("g")
+        with pytest.raises(InvalidInput):
+            client.delete("../g")
+        with pytest.raises(InvalidInput, match="cannot be read"):
+            client.restore(desk.folder / "nowhere")
+        assert client.restore(desk.folder / "g.json.gz").rows == 4
+        assert client.logs("g", "a") == "x\n"
