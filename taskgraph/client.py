@@ -986,6 +986,13 @@ class Client:
         data = await self._file(graph_id, label, run, "result.json")
         return None if data is None else json.loads(data)
 
+    async def results(self, graph_id: str) -> dict[str, Any]:
+        """What the tasks of a graph have handed on, by label: results of at most limits.OUTPUT_CHARS_MAX as JSON.
+
+        One read for every page of completed tasks.
+        """
+        return await self.app.queries.results(graph_id)
+
     async def _file(self, graph_id: str, label: str, run: int | None, name: str) -> bytes | None:
         app = self.app
         status = await app.queries.task_status(graph_id, label)
@@ -1253,6 +1260,7 @@ class SyncClient:
     wait = _sync(Client.wait)
     logs = _sync(Client.logs)
     result = _sync(Client.result)
+    results = _sync(Client.results)
     run = _sync(Client.run)
 
 

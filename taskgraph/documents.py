@@ -22,12 +22,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from taskgraph import digraph, grouping, jsontext, limits, params, schemas
+from taskgraph import digraph, grouping, jsontext, limits, outputs, params, schemas
 from taskgraph.errors import InvalidGraph, InvalidInput, Problem
 from taskgraph.findings import PROBLEMS_MAX, Report, nearest
 from taskgraph.form import (
     CHANNEL_KINDS,
     COMMAND_KEYS,
+    RESULT,
     SUBS,
     SUBS_PREFIX,
     TASK_KEYS,
@@ -66,6 +67,9 @@ Kind = Literal["graph", "extension"]
 
 BUILT_IN_EXECUTORS: Final = frozenset({"command", "noop", "python", "sleep"})
 _OWN_QUEUES: Final = "taskgraph-"
+_SUBS_KEY: Final = f'"{SUBS}"'  # in JSON; a text that lacks them has nothing to be replaced
+_RESULT_KEY: Final = f'"{RESULT}"'
+_LABELS_AT_ONCE: Final = 2_048  # bits of the numbers that say which labels a task requires
 _STAND_IN: Final = "x" * 22  # as long as a taskId
 _CYCLE_LABELS_SHOWN: Final = 12
 _GROUP_CYCLES_MAX: Final = 8  # circles of groups that are looked for in one knot
@@ -286,6 +290,7 @@ def _document(
             handed = grouping.given(groups)
         requirements: dict[str, Sequence[str]] = {}
         policy = obj.get("failurePolicy", FailurePolicy.BLOCK) if kind == "graph" else FailurePolicy.CONTINUE
+        results: list[tuple[str, list[tuple[Path, str]]]] = []  # tasks that take outputs, with places and labels
         wrong = 0
         channels = _check_notify(obj.get("notify"), ("notify",), report) if kind == "graph" else set()
         for label, node in tasks.items():
@@ -305,7 +310,9 @@ def _document(
                 channels |= _check_notify(node["notify"], ("tasks", label, "notify"), report)
             task = node.get("task")
             if isinstance(task, dict) and label not in unread:
-                _check_definition(label, task, labels, kind, report)
+                taken = _check_definition(label, task, labels, kind, report)
+                if taken:
+                    results.append((label, taken))
                 if not report.count:
                     requires = tuple([once.get(required, required) for required in wanted])
                     when = str(node.get("when", When.ALL_COMPLETED))
@@ -330,6 +337,8 @@ def _document(
         if groups:
             requirements = grouping.circles(requirements, groups)
         _check_cycles(obj, nodes, requirements, report)
+        if results:
+            _check_results(results, requirements, labels, kind, report)
         if wrong and not report.count:  # what the schema refuses is never let in for want of words
             report.add(("tasks",), "schema", "A task is not of the form that the schema asks for.", "See the schema.")
     report.raise_if_any()
@@ -636,14 +645,20 @@ def _check_condition(
         )
 
 
-def _check_definition(label: str, task: dict[str, Any], labels: AbstractSet[str], kind: Kind, report: Report) -> None:
-    """References inside the payload, and the size that the definition will have."""
+def _check_definition(
+    label: str, task: dict[str, Any], labels: AbstractSet[str], kind: Kind, report: Report
+) -> list[tuple[Path, str]]:
+    """References inside the payload, and the size that the definition will have.
+
+    Gives the `$result` references of the right form: their places, and the labels that they name.
+    """
+    taken: list[tuple[Path, str]] = []
     try:
         text = canonical_json(task)
     except (ValueError, TypeError):
-        return  # a number that is none: reported already, and its size is of no interest
-    if '"$subs"' in text:
-        found = _check_references(label, task.get("payload"), labels, kind, report)
+        return taken  # a number that is none: reported already, and its size is of no interest
+    if _SUBS_KEY in text or _RESULT_KEY in text:
+        found = _check_references(label, task.get("payload"), labels, kind, report, taken)
         if found:
             text = canonical_json(_replace(task, lambda _: _STAND_IN, lenient=True))
     units = len(text) if len(text) <= limits.DEFINITION_CHARS_MAX // 2 else utf16_units(text)
@@ -654,38 +669,60 @@ def _check_definition(label: str, task: dict[str, Any], labels: AbstractSet[str]
             f"The definition of {show(label)} has {units:,} UTF-16 units as JSON; {limits.DEFINITION_CHARS_MAX:,} fit.",
             "Put the data into a file or blob, and its address into the payload.",
         )
+    return taken
 
 
-def _check_references(label: str, payload: Any, labels: AbstractSet[str], kind: Kind, report: Report) -> bool:
-    """Report every `$subs` object of a wrong form or with an unknown label; gives whether there is any `$subs`."""
+def _check_references(
+    label: str,
+    payload: Any,
+    labels: AbstractSet[str],
+    kind: Kind,
+    report: Report,
+    taken: list[tuple[Path, str]],
+) -> bool:
+    """Report every `$subs` and `$result` object of a wrong form or with an unknown label; gives whether there is any.
+
+    taken: gets the others of `$result`, with their places.
+    """
     found = False
-    for path, here in _subs_objects(payload):
+    for path, here in _reference_objects(payload):
         found = True
         place: Path = ("tasks", label, "task", "payload", *path)
-        name = here[SUBS]
-        if not path:
-            report.add(
-                place, "bad-subs", "The payload itself is a `$subs` object.", "Put the reference inside the payload."
-            )
-        elif len(here) != 1 or not isinstance(name, str) or not name.startswith(SUBS_PREFIX):
-            report.add(
-                place,
-                "bad-subs",
-                f"A `$subs` object of {show(label)} is not of the form "
-                '{"$subs": "taskId:<label>"}' + f" ({_what_is_wrong(here)}).",
-                'Write {"$subs": "taskId:<label>"}, with nothing beside it.',
-            )
-        elif (named := name.removeprefix(SUBS_PREFIX)) not in labels and not (kind == "extension" and is_label(named)):
-            if not report.takes("unknown-label"):
-                report.more(1)
+        if RESULT in here:
+            why = outputs.wrong_form(here) if path else "it is the payload itself"
+            if why:
+                message = f'A `$result` object of {show(label)} is not of the form {{"$result": "<label>"}} ({why}).'
+                remedy = "Only `path`, a JSON pointer into the output, and `default` may stand beside the label."
+                report.add(place, "bad-result", message, remedy if path else "Put the reference inside the payload.")
                 continue
-            near = report.near(named, labels)
-            report.add(
-                (*place, SUBS),
-                "unknown-label",
-                f"{show(label)} refers to {show(named)}, which is not a task of this document.{near}",
-                "Correct the label after `taskId:`, or add the task.",
-            )
+            key, named_label, remedy = RESULT, str(here[RESULT]), "Correct the label, or add the task."
+        else:
+            name = here[SUBS]
+            if not path:
+                message = "The payload itself is a `$subs` object."
+                report.add(place, "bad-subs", message, "Put the reference inside the payload.")
+                continue
+            if len(here) != 1 or not isinstance(name, str) or not name.startswith(SUBS_PREFIX):
+                report.add(
+                    place,
+                    "bad-subs",
+                    f"A `$subs` object of {show(label)} is not of the form "
+                    '{"$subs": "taskId:<label>"}' + f" ({_what_is_wrong(here)}).",
+                    'Write {"$subs": "taskId:<label>"}, with nothing beside it.',
+                )
+                continue
+            key, named_label = SUBS, name.removeprefix(SUBS_PREFIX)
+            remedy = "Correct the label after `taskId:`, or add the task."
+        if named_label in labels or (kind == "extension" and is_label(named_label)):
+            if key == RESULT:
+                taken.append(((*place, RESULT), named_label))
+            continue
+        if not report.takes("unknown-label"):
+            report.more(1)
+            continue
+        near = report.near(named_label, labels)
+        message = f"{show(label)} refers to {show(named_label)}, which is not a task of this document.{near}"
+        report.add((*place, key), "unknown-label", message, remedy)
     return found
 
 
@@ -695,13 +732,13 @@ def _what_is_wrong(here: Mapping[str, Any]) -> str:
     return f"the value is {show(here[SUBS])}"
 
 
-def _subs_objects(payload: Any) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Every object with a key `$subs` inside, with its place; nothing below one is looked at."""
+def _reference_objects(payload: Any) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Every object with a key `$subs` or `$result` inside, with its place; nothing below one is looked at."""
     stack: list[tuple[Path, Any]] = [((), payload)]
     while stack:
         path, here = stack.pop()
         if isinstance(here, Mapping):
-            if SUBS in here:
+            if SUBS in here or RESULT in here:
                 yield path, here
             else:
                 stack.extend(
@@ -715,6 +752,61 @@ def _subs_objects(payload: Any) -> Iterator[tuple[Path, Mapping[str, Any]]]:
                 for index in range(len(here) - 1, -1, -1)
                 if isinstance(here[index], Mapping | list | tuple)
             )
+
+
+def _check_results(
+    results: Sequence[tuple[str, Sequence[tuple[Path, str]]]],
+    requirements: Mapping[str, Sequence[str]],
+    labels: AbstractSet[str],
+    kind: Kind,
+    report: Report,
+) -> None:
+    """Report every task that takes an output of one which it does not require, directly or not.
+
+    In an extension the tasks of the graph may have completed long ago, or be required on ways that only the graph
+    knows: these are looked at when the extension is planned.
+    """
+    asked = {label: [used for _, used in taken] for label, taken in results}
+    missing = without_requirement(asked, requirements)
+    for label, taken in results:
+        for path, used in taken:
+            if used not in missing.get(label, ()) or (kind == "extension" and used not in labels):
+                continue
+            if not report.takes("not-required"):
+                report.more(1)
+                continue
+            message = f"{show(label)} uses the result of {show(used)}, which it does not require, directly or not."
+            report.add(path, "not-required", message, f"Add {show(used)} to `requires` of {show(label)}.")
+
+
+def without_requirement(
+    asked: Mapping[str, Sequence[str]], requirements: Mapping[str, Sequence[str]]
+) -> dict[str, set[str]]:
+    """Of the labels that each task asks for, those that it does not require, directly or through others.
+
+    requirements: of every task, and of every end of a group where there are groups (see `grouping.circles`). One look
+    at every edge answers for a great many labels at once: they are bits of one number.
+    """
+    left = {
+        label: {used for used in wanted if used not in requirements.get(label, ())} for label, wanted in asked.items()
+    }
+    open_labels = list(dict.fromkeys(used for wanted in left.values() for used in wanted))
+    if not open_labels:
+        return {}
+    order = list(digraph.levels(requirements))  # whoever is on a cycle, or behind one, is not there
+    for start in range(0, len(open_labels), _LABELS_AT_ONCE):
+        bits = {used: 1 << number for number, used in enumerate(open_labels[start : start + _LABELS_AT_ONCE])}
+        reached: dict[str, int] = {}
+        for label in order:
+            mask = 0
+            for required in requirements[label]:
+                mask |= reached.get(required, 0) | bits.get(required, 0)
+            if mask:
+                reached[label] = mask
+        for label, wanted in left.items():
+            mask = reached.get(label, 0)
+            wanted.difference_update([used for used in wanted if mask & bits.get(used, 0)])
+    return {label: wanted for label, wanted in left.items() if wanted}
 
 
 def _check_by_schema(node: Any, label: str, report: Report, kind: Kind) -> None:
@@ -778,12 +870,28 @@ def _cut(shown: list[str]) -> list[str]:
 
 
 def references(node: TaskNode) -> frozenset[str]:
-    """Labels that the payload of a task refers to by `$subs`."""
+    """Labels that the payload of a task refers to by `$subs` or `$result`."""
     return frozenset(
-        here[SUBS].removeprefix(SUBS_PREFIX)
-        for _, here in _subs_objects(node.task.get("payload"))
-        if isinstance(here[SUBS], str)
+        named_by.removeprefix(SUBS_PREFIX) if key == SUBS else named_by
+        for _, here in _reference_objects(node.task.get("payload"))
+        for key in (SUBS, RESULT)
+        if isinstance(named_by := here.get(key), str)
     )
+
+
+def results_without_requirement(document: GraphDocument) -> dict[str, set[str]]:
+    """Label -> labels whose outputs it takes, and which nothing in the document makes it wait for."""
+    asked: dict[str, list[str]] = {}
+    for label, node in document.tasks.items():
+        taken = [here[RESULT] for _, here in _reference_objects(node.task.get("payload")) if RESULT in here]
+        if taken:
+            asked[label] = [used for used in taken if isinstance(used, str)]
+    if not asked:
+        return {}
+    requirements: dict[str, Sequence[str]] = {label: node.requires for label, node in document.tasks.items()}
+    if document.groups:
+        requirements = grouping.circles(requirements, document.groups)
+    return without_requirement(asked, requirements)
 
 
 def external_labels(document: GraphDocument) -> frozenset[str]:
@@ -800,7 +908,8 @@ def external_labels(document: GraphDocument) -> frozenset[str]:
 def substitute(task: Mapping[str, Any], resolve: Callable[[str], str]) -> dict[str, Any]:
     """A task definition in which every `$subs` object of the payload is the taskId that resolve gives for its label.
 
-    What resolve raises passes through. Raises InvalidInput for a payload that no validated document can hold.
+    A `$result` object names that taskId besides the label. What resolve raises passes through. Raises InvalidInput for
+    a payload that no validated document can hold.
     """
     return _replace(task, resolve)
 
@@ -815,6 +924,8 @@ def _replaced(value: Any, resolve: Callable[[str], str], lenient: bool, depth_le
     if isinstance(value, Mapping):
         if depth_left <= 0:
             raise InvalidInput(f"A payload is nested more than {limits.DOCUMENT_DEPTH_MAX} deep.")
+        if RESULT in value and not outputs.wrong_form(value):
+            return outputs.stored(value, resolve(value[RESULT]))
         if SUBS in value:
             name = value[SUBS]
             if len(value) == 1 and isinstance(name, str) and name.startswith(SUBS_PREFIX):
@@ -953,8 +1064,8 @@ def warnings(document: GraphDocument) -> list[Problem]:
                 elif (close := near(key, TASK_KEYS)) and close not in task:
                     note("near-key", f"{key}\0{close}", (*path, key), label)
             if key != "payload" and isinstance(value, dict | list):
-                for inner, _ in itertools.islice(_subs_objects(value), 1):
-                    note("subs-outside-payload", "", (*path, key, *inner), label)
+                for inner, here in itertools.islice(_reference_objects(value), 1):
+                    note("subs-outside-payload", SUBS if SUBS in here else RESULT, (*path, key, *inner), label)
         if executor == "command" or (executor is None and "command" in payload):
             for key in payload:
                 if key not in COMMAND_KEYS and (close := near(key, COMMAND_KEYS)) and close not in payload:
@@ -989,7 +1100,7 @@ def _warning(code: str, subject: str, label: str, count: int) -> tuple[str, str]
             message = f"{who}: {show(key)} has no meaning here."
             remedy = f"If you mean {show(close)}, correct the key."
         case "subs-outside-payload":
-            message = f"{who}: a `$subs` object outside the payload stays as it is."
+            message = f"{who}: a `{subject}` object outside the payload stays as it is."
             remedy = "References are replaced inside the payload alone; move it there."
         case _:  # pragma: no cover
             raise AssertionError(code)

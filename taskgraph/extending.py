@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Final
 
 from taskgraph import limits
-from taskgraph.documents import external_labels, node_digest, read_document
+from taskgraph.documents import external_labels, node_digest, read_document, results_without_requirement
 from taskgraph.errors import IntegrityError
 from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension, request_key
 from taskgraph.layout import (
@@ -33,7 +33,7 @@ from taskgraph.layout import (
     utf16_units,
 )
 from taskgraph.membership import group_names, group_rows, members_of
-from taskgraph.model import FailurePolicy, GraphDocument, GraphState, TaskNode, When, row_key, task_id_of
+from taskgraph.model import FailurePolicy, GraphDocument, GraphState, TaskNode, TaskState, When, row_key, task_id_of
 from taskgraph.records import Records
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Range, Row, Value, query_all
@@ -208,7 +208,7 @@ def _refusal(
     graph: Row,
     head: Row,
     document: GraphDocument,
-    existing: Mapping[str, tuple[str, str]],
+    existing: Mapping[str, tuple[str, str, str]],
     have: Mapping[str, str],
     request: str,
 ) -> str:
@@ -242,6 +242,14 @@ def _refusal(
     if unknown:
         what = "task or group" if have or document.groups else "task"
         return f"neither the request nor the graph has a {what} {_quoted(unknown)}"
+    for label, used in results_without_requirement(document).items():
+        # What has completed stays so; of anything else only a requirement says that it comes before.
+        too_early = [each for each in used if existing.get(each, ("", "", ""))[2] != TaskState.COMPLETED]
+        if too_early:
+            return (
+                f"“{label}” uses the result of {_quoted(too_early)}, which has not completed, and which it does not "
+                "require; name it in requires"
+            )
     return ""
 
 
@@ -261,16 +269,20 @@ async def _known_groups(
     return known
 
 
-async def _digests(records: Records, graph_id: str, labels: list[str]) -> dict[str, tuple[str, str]]:
-    """Label -> (digest, request that added it), of those tasks that exist."""
+async def _digests(records: Records, graph_id: str, labels: list[str]) -> dict[str, tuple[str, str, str]]:
+    """Label -> (digest, request that added it, state), of those tasks that exist."""
     keys = {row_key(task_id_of(graph_id, label)): label for label in labels}
     found: list[Row]
     if len(keys) <= POINT_READS_MAX:
         found = [row for row in await records.tables.get(graph_id, list(keys)) if row is not None]
     else:
-        wanted = Range("task:", "task;", select=("digest", "request"))
+        wanted = Range("task:", "task;", select=("digest", "request", "state"))
         found = [row for row in await query_all(records.tables, graph_id, wanted) if row.key in keys]
-    return {keys[row.key]: (str(row.columns.get("digest", "")), str(row.columns.get("request", ""))) for row in found}
+    known: dict[str, tuple[str, str, str]] = {}
+    for row in found:
+        digest, added_by, state = (str(row.columns.get(name, "")) for name in ("digest", "request", "state"))
+        known[keys[row.key]] = digest, added_by, state
+    return known
 
 
 def _mapping(

@@ -27,6 +27,7 @@ CHANNEL_KINDS: Final = ("queue", "webhook", "command")
 SUBS: Final = "$subs"
 SUBS_PREFIX: Final = "taskId:"
 PARAM: Final = "$param"
+RESULT: Final = "$result"
 
 _NODE_KEYS: Final = frozenset({"requires", "when", "reruns", "task", "notify"})
 _REQUIREMENT_KEYS: Final = frozenset({"label", "optional"})
@@ -171,6 +172,17 @@ def _is_param(value: Any) -> bool:
     return is_param_name(value[PARAM]) and _is_pointer(value.get("path", ""))
 
 
+def _is_result(value: Any) -> bool:
+    """Whether a value is an object that stands for the output of another task."""
+    if type(value) is not dict or RESULT not in value or not value.keys() <= {RESULT, "path", "default"}:
+        return False
+    return is_label(value[RESULT]) and _is_pointer(value.get("path", ""))
+
+
+def _is_given(value: Any) -> bool:
+    return _is_param(value) or _is_result(value)
+
+
 def _is_pointer(value: Any) -> bool:
     return type(value) is str and _POINTER.fullmatch(value) is not None
 
@@ -210,7 +222,7 @@ def _task_is_plain(task: dict[str, Any]) -> bool:
         return payload is not None and _command_is_plain(payload)
     if executor == "sleep":
         seconds = payload.get("seconds") if payload is not None else None
-        return _is_param(seconds) if not _is_number(seconds) else bool(seconds >= 0)
+        return _is_given(seconds) if not _is_number(seconds) else bool(seconds >= 0)
     return True
 
 
@@ -238,19 +250,19 @@ def _command_is_plain(payload: dict[str, Any]) -> bool:
     if type(command) is list:
         if not command or not all(map(_is_text, command)):
             return False
-    elif not _is_param(command):
+    elif not _is_given(command):
         return False
     env = payload.get("env", {})
     if type(env) is not dict:
         return False
-    if not all(_ENV_NAME.fullmatch(name) and _is_text(env[name]) for name in env) and not _is_param(env):
+    if not all(_ENV_NAME.fullmatch(name) and _is_text(env[name]) for name in env) and not _is_given(env):
         return False
     if "cwd" in payload and not _is_text(payload["cwd"]):
         return False
     if "timeout" not in payload:
         return True
     timeout = payload["timeout"]
-    return timeout > 0 if _is_number(timeout) else _is_param(timeout)
+    return timeout > 0 if _is_number(timeout) else _is_given(timeout)
 
 
 def _is_text(value: Any) -> bool:
@@ -258,7 +270,7 @@ def _is_text(value: Any) -> bool:
     if type(value) is str:
         return "\0" not in value
     if type(value) is not dict or len(value) != 1 or SUBS not in value:
-        return _is_param(value)
+        return _is_given(value)
     return type(value[SUBS]) is str and value[SUBS].startswith(SUBS_PREFIX)
 
 
@@ -317,6 +329,7 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
     bound: Any = error.validator_value
     name = _name_of(path)
     named = SUBS in path[-1:] or (isinstance(value, dict) and SUBS in value and error.validator != "required")
+    named = named or (isinstance(value, dict) and RESULT in value and len(path) > 4)
     if named and path[2:4] == ("task", "payload"):
         return  # a reference of a wrong form: _check_references says it once, for every place in a payload
     if "propertyNames" in error.absolute_schema_path:

@@ -42,7 +42,8 @@ class Claimed:
 
     etag: of its row, over: of the row before the claim; "" if somebody else may have written in between. next: see
     messages.Seen. cancelled: why it is being stopped, "" if it is not. cause: the trace that it belongs to. watched:
-    while it runs and is measured.
+    while it runs and is measured. takes: whether its payload may take outputs of other tasks, which are looked up right
+    before the run.
     """
 
     work: Work
@@ -60,6 +61,12 @@ class Claimed:
     cancelled: str = ""
     cause: str = ""
     watched: Run | None = None
+    takes: bool = False
+
+    @property
+    def instant(self) -> bool:
+        """Whether the run takes no time at all."""
+        return self.executor.instant and not self.takes
 
 
 @dataclass(slots=True, eq=False)
@@ -139,6 +146,14 @@ def as_claimed(one: Claimed) -> Row:
         "dependents": ids_text([one.next]),
     }
     return Row(row_key(work.task_id), one.etag, columns)
+
+
+def as_resolved(row: Row | None) -> tuple[str, dict[str, Any] | None]:
+    """The state of a task, and its resolution; of a row that is not there, or holds none, nothing."""
+    if row is None:
+        return "", None
+    resolution = _json_or_none(str(row.columns.get("resolution", "")))
+    return str(row.columns.get("state", "")), resolution if isinstance(resolution, dict) else None
 
 
 def only_dependent(row: Row) -> str:

@@ -50,7 +50,8 @@ GRAPH_DIRECT_MAX: Final = 48
 
 _UNSCHEDULED: Final = str(TaskState.UNSCHEDULED)
 _PENDING: Final = str(TaskState.PENDING)
-_SUBS_KEY: Final = '"$subs"'  # in JSON; a text that lacks it has nothing to be replaced
+_SUBS_KEY: Final = '"$subs"'  # in JSON; a text that lacks these has nothing to be replaced
+_RESULT_KEY: Final = '"$result"'
 _THERE: Final = "\x03"  # begins a node that has a row already: its reference follows
 _NO_GROUPS: Final[Mapping[str, GroupNode]] = {}
 _MEMBERS_OF_ROW: Final = 12_000  # taskIds, of 25 characters each in JSON
@@ -615,7 +616,7 @@ def _task_rows(
     inside: Sequence[str],
 ) -> list[Insert]:
     definition = canonical_json(dict(node.task))
-    if _SUBS_KEY in definition:
+    if _SUBS_KEY in definition or _RESULT_KEY in definition:
         definition = canonical_json(substitute(node.task, resolve))
     requires_text = ids_text(requires)
     columns: dict[str, Value] = {

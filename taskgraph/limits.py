@@ -41,6 +41,7 @@ INLINE_DEFINITION_CHARS_MAX: Final = 4_000  # a longer task definition gets a ro
 DEFINITION_CHARS_MAX: Final = 450_000  # UTF-16 units of one task's JSON
 PARAMS_MAX: Final = 100  # parameters of one graph
 PARAMS_CHARS_MAX: Final = 8_000  # UTF-16 units of their values as JSON: every read of the graph row brings them along
+OUTPUT_CHARS_MAX: Final = 4_000  # UTF-16 units of an output as JSON: a message holds one, and a commit a hundred
 NAME_MAPPING_CHARS_MAX: Final = 16_000  # of the graph row's own nameMapping; the rest is spread over rows
 
 # --- degree (D5) -----------------------------------------------------------------------------------------------

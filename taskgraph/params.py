@@ -6,7 +6,7 @@ becomes the value, before anything is checked further, hashed or written. It nev
 store, and it takes time linear in the document and in what it becomes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 from taskgraph import limits
@@ -17,7 +17,6 @@ from taskgraph.jsontext import (
     NoSuchPlace,
     Path,
     canonical_json,
-    compact_json,
     faults,
     look_up,
     parse,
@@ -27,6 +26,7 @@ from taskgraph.jsontext import (
     utf16_units,
     what_is,
 )
+from taskgraph.replacing import as_text, objects_with, replaced
 
 TYPES: Final = ("string", "number", "integer", "boolean", "object", "array")
 """What a parameter may be declared to be, in the words of JSON Schema."""
@@ -40,8 +40,6 @@ _A_TYPE: Final = {
     "object": "an object",
     "array": "an array",
 }
-_AROUND_DEFINITION: Final = 4  # objects around each member of a definition: document, tasks, node, definition
-_TEXTS_OF_COMMANDS: Final = ("command", "env")  # each of whose members is a text; `cwd` is one itself
 
 
 class Words(str):
@@ -166,7 +164,7 @@ def bind(
                 ("params", name), "missing-param", message, f"Give it: --param {name}=VALUE; or add a `default`."
             )
     for name in values:
-        if name not in broken and any(True for _ in _param_objects(values[name])):
+        if name not in broken and any(True for _ in objects_with(PARAM, values[name])):
             place: Path = ("params", name) if name in given else ("params", name, "default")
             message = f"The value of the parameter {show(name)} holds a `$param` object."
             report.add(place, "bad-param", message, "Values are put in as they are; write out what it stands for.")
@@ -243,25 +241,12 @@ def _is_a(value: Any, kind: str) -> bool:
 def names_in(definitions: Iterable[Any]) -> frozenset[str]:
     """Names that `$param` objects inside these values mention."""
     return frozenset(
-        here[PARAM] for each in definitions for here in _param_objects(each) if isinstance(here[PARAM], str)
+        here[PARAM] for each in definitions for here in objects_with(PARAM, each) if isinstance(here[PARAM], str)
     )
 
 
-def _param_objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    stack = [value]
-    while stack:
-        here = stack.pop()
-        if isinstance(here, dict):
-            if PARAM in here:
-                yield here
-            else:
-                stack.extend(here.values())
-        elif isinstance(here, list):
-            stack.extend(here)
-
-
 class Replacing:
-    """Puts the values into the definition of one task, and reports what cannot be put in.
+    """Puts the values into definitions, and reports what cannot be put in.
 
     check: only look; nothing is replaced, and a parameter without a value is none of its business. broken: whether
     something was met that could not be replaced.
@@ -283,65 +268,8 @@ class Replacing:
             )
             return task
         self._chars = 0
-        made: dict[str, Any] | None = None
-        for key, value in task.items():
-            new = value
-            if isinstance(value, dict | list) and key != "payload":
-                new = self._value(value, (*path, key), _AROUND_DEFINITION)
-            if new is not value:
-                made = made if made is not None else dict(task)
-                made[key] = new
-        task = made if made is not None else task
-        payload = task.get("payload")
-        if not isinstance(payload, dict | list):
-            return task
-        executor = task.get("executor")
-        texts = executor == "command" or ("executor" not in task and isinstance(payload, dict) and "command" in payload)
-        place: Path = (*path, "payload")
-        new = self._payload(payload, place) if texts else self._value(payload, place, _AROUND_DEFINITION)
-        return task if new is payload else {**task, "payload": new}
-
-    def _payload(self, payload: Any, path: Path) -> Any:
-        """The payload of a command: where only text can stand, what is no text is written as JSON."""
-        made: dict[str, Any] | None = None
-        if not isinstance(payload, dict) or PARAM in payload:
-            return self._value(payload, path, _AROUND_DEFINITION)
-        for key, value in payload.items():
-            new = value
-            if isinstance(value, dict | list):
-                is_text, are_texts = key == "cwd", key in _TEXTS_OF_COMMANDS
-                new = self._value(value, (*path, key), _AROUND_DEFINITION + 1, text=is_text, texts=are_texts)
-            if new is not value:
-                made = made if made is not None else dict(payload)
-                made[key] = new
-        return payload if made is None else made
-
-    def _value(self, value: Any, path: Path, depth: int, *, text: bool = False, texts: bool = False) -> Any:
-        """A value with what stands for parameters replaced; the same object if there is nothing of the kind.
-
-        depth: of arrays and objects around it. text: only a text can stand here; texts: in each of its members.
-        """
-        if isinstance(value, dict):
-            if PARAM in value:
-                return self._found(value, path, depth, text)
-            made: dict[str, Any] | None = None
-            for key, member in value.items():
-                if isinstance(member, dict | list):
-                    new = self._value(member, (*path, key), depth + 1, text=texts)
-                    if new is not member:
-                        made = made if made is not None else dict(value)
-                        made[key] = new
-            return value if made is None else made
-        if isinstance(value, list):
-            listed: list[Any] | None = None
-            for index, member in enumerate(value):
-                if isinstance(member, dict | list):
-                    new = self._value(member, (*path, index), depth + 1, text=texts)
-                    if new is not member:
-                        listed = listed if listed is not None else list(value)
-                        listed[index] = new
-            return value if listed is None else listed
-        return value
+        made: dict[str, Any] = replaced(task, PARAM, self._found, path=path)
+        return made
 
     def _found(self, here: dict[str, Any], path: Path, depth: int, text: bool) -> Any:
         """What a `$param` object stands for; the object itself where that is not to be said."""
@@ -389,7 +317,7 @@ class Replacing:
             message = f"With the parameter {show(name)} values are nested more than {limits.DOCUMENT_DEPTH_MAX} deep."
             self._wrong(path, "depth", message, "Flatten the value, or pass it as a string.")
             return here
-        return value if not text or isinstance(value, str) else compact_json(value)
+        return as_text(value) if text else value
 
     def _wrong(self, path: Path, code: str, message: str, remedy: str) -> None:
         self.broken = True

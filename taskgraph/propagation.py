@@ -16,6 +16,7 @@ from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import moment, utf16_units
 from taskgraph.model import GRAPH, GraphState, TaskState, is_relay, told_as, value
+from taskgraph.outputs import NO_OUTPUT, OUTPUT
 from taskgraph.rows import Draft, View
 
 # As plain texts: comparing one with a member of an enumeration takes ten times as long.
@@ -23,7 +24,7 @@ _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
 _PENDING: Final = TaskState.PENDING.value
 _RUNNING: Final = TaskState.RUNNING.value
 
-_RESOLUTION_KEYS: Final = ("failed", "cancelled", "code", "exitCode", "resultUrl", "logsUrl")
+_RESOLUTION_KEYS: Final = ("failed", "cancelled", "code", "exitCode", "resultUrl", "logsUrl", OUTPUT, NO_OUTPUT)
 
 CANCELLED: Final = "cancelled"
 """Code of a resolution: somebody asked for it to be cancelled."""

@@ -48,6 +48,7 @@ from taskgraph.model import (
     task_id_of,
     typed,
 )
+from taskgraph.outputs import NO_OUTPUT, OUTPUT
 from taskgraph.placement import worker_options
 from taskgraph.records import ALL, Records
 from taskgraph.registry import Crew, workers
@@ -686,6 +687,31 @@ class Queries:
             dependents_count=len(dependents),
             optional=shown[3],
         )
+
+    async def results(self, graph_id: str) -> dict[str, Any]:
+        """Label -> what the task has handed on, of all tasks that have, sorted by label. Reads every completed task."""
+        await self.graph_row(graph_id)
+        wanted = Range("task:", "task;", where={"state": (str(TaskState.COMPLETED),)}, select=("label", "resolution"))
+        found: dict[str, Any] = {}
+        async for row in self._pages(graph_id, wanted):
+            resolution = _object(row.columns, "resolution")
+            if OUTPUT in resolution:
+                found[str(row.columns.get("label", ""))] = resolution[OUTPUT]
+        return dict(sorted(found.items()))
+
+    async def output(self, graph_id: str, label_or_id: str) -> Any:
+        """What a task has handed on. Raises NotFound if that is nothing, with the reason."""
+        status = await self.task_status(graph_id, label_or_id)
+        resolution = status.resolution or {}
+        if OUTPUT in resolution:
+            return resolution[OUTPUT]
+        if status.state != TaskState.COMPLETED:
+            raise NotFound(f"task “{status.label}” is {status.state}: it has handed nothing on")
+        if why := resolution.get(NO_OUTPUT):
+            raise NotFound(
+                f"task “{status.label}” has handed nothing on: {why}; `taskgraph logs --result` has it whole"
+            )
+        raise NotFound(f"task “{status.label}” has completed without a result")
 
     async def why(self, graph_id: str, label_or_id: str) -> list[Reason]:
         """What a task waits for, down to the first causes: the reasons of `explain`."""

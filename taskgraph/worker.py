@@ -34,13 +34,14 @@ from taskgraph.errors import (
     trail,
 )
 from taskgraph.executors import Executors, Outcome, Work
-from taskgraph.executors.contract import AT_ONCE
+from taskgraph.executors.contract import AT_ONCE, malformed
 from taskgraph.handlers import Handlers
 from taskgraph.inhand import (
     Claimed,
     Held,
     Ready,
     as_claimed,
+    as_resolved,
     as_seen,
     ids_of,
     label_in,
@@ -60,6 +61,7 @@ from taskgraph.messages import (
     to_text,
 )
 from taskgraph.model import TaskState, ids_text, row_key
+from taskgraph.outputs import NO_OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
 from taskgraph.placement import Offer, target_of
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
 from taskgraph.propagation import Started, Stop, Take
@@ -507,7 +509,8 @@ class Worker:
             await self._release(held)
 
     def _is_instant(self, one: Ready) -> bool:
-        return self.executors.choose(read_definition("", one.task_id, one.definition)).instant
+        executor = self.executors.choose(read_definition("", one.task_id, one.definition))
+        return executor.instant and not may_take(one.definition)
 
     def _claim_of(self, one: Ready) -> Claim:
         lease_until = self._clock.now() + timedelta(seconds=self.lease_seconds)
@@ -520,7 +523,7 @@ class Worker:
     def _begin(self, graph_id: str, ready: Ready, claim: Claim, rows: Mapping[str, Row | None], over: str = "") -> None:
         row = rows.get(row_key(claim.task_id))
         work = self._work(graph_id, claim.task_id, claim.run, claim.claim, ready.label, ready.definition)
-        one = Claimed(work, self.executors.choose(work.definition), ready.held)
+        one = Claimed(work, self.executors.choose(work.definition), ready.held, takes=may_take(ready.definition))
         if row is not None and over:
             one.etag, one.over = row.etag, over
             one.next = ready.seen.next if ready.seen is not None and ready.seen.etag == over else ""
@@ -652,7 +655,7 @@ class Worker:
         """Begin what has been claimed, as far as there are slots."""
         while self._waiting and not self._stopping:
             one = self._waiting[0]
-            if one.executor.instant:
+            if one.instant:
                 self._waiting.popleft()
                 self._run_at_once(one)
             elif len(self._running) < self.slots:
@@ -702,7 +705,7 @@ class Worker:
             except Exception as raised:
                 error = raised
             following = self._waiting[0] if self._waiting and not self._stopping else None
-            if following is not None and not following.executor.instant:
+            if following is not None and not following.instant:
                 self._waiting.popleft()
                 following.began, following.handle = self._clock.monotonic(), task
                 self._running[task] = following
@@ -722,13 +725,36 @@ class Worker:
         return await self._execute_now(one)
 
     async def _execute_now(self, one: Claimed) -> Outcome:
-        writer = LogWriter(self.logs, one.work)
+        work = one.work
+        if one.takes:
+            try:
+                work = await self._with_results(work)
+            except NoResult as error:
+                return malformed(str(error))  # a rerun would find nothing else
+        writer = LogWriter(self.logs, work)
         try:
-            outcome = await one.executor.run(one.work, writer.write)
+            outcome = await one.executor.run(work, writer.write)
         finally:
             if writer.used:
                 await asyncio.shield(writer.close())
         return outcome
+
+    async def _with_results(self, work: Work) -> Work:
+        """The work with the outputs of other tasks in its payload, as their rows have them. Raises NoResult.
+
+        All of these tasks have been resolved, and what has completed stays as it is: so whatever is read now counts.
+        """
+        wanted = taken_from(work.definition)
+        if not wanted:
+            return work
+        rows: dict[str, Row | None] = {}
+
+        async def read() -> None:
+            await self.handlers.records.load(work.graph_id, [row_key(each) for each in wanted], rows)
+
+        await self._insist(read, "results that a task needs cannot be read yet")
+        resolved = {each: as_resolved(rows.get(row_key(each))) for each in wanted}
+        return dataclasses.replace(work, definition=put_in(work.definition, resolved))
 
     def _watch(self, one: Claimed) -> None:
         """A run begins, for who measures."""
@@ -760,7 +786,7 @@ class Worker:
         plain = outcome is not None and not outcome.failed and outcome.result is None and not one.lost
         if self._desk is not None and self._desk.takes(graph_id) and plain and not self._stopping:
             self._results.setdefault(graph_id, []).append((self._completed(one), one))
-            if not self._waiting or one.executor.instant:
+            if not self._waiting or one.instant:
                 self._desk.look(graph_id)
             elif not self._lingering:  # there is enough to do: others will end in a moment, and go along
                 self._lingering = True
@@ -911,6 +937,10 @@ class Worker:
             await self._insist(
                 lambda: self.logs.append(work.graph_id, work.task_id, work.run, data, name="result.json")
             )
+            resolution |= handed_on(data)
+            if NO_OUTPUT in resolution:
+                why = resolution[NO_OUTPUT]
+                log.warning("graph %s: task %s hands nothing on: %s", work.graph_id, work.task_id, why)
             resolution["resultUrl"] = self.logs.url(work.graph_id, work.task_id, work.run, name="result.json")
         return TaskResult(
             task=work.task_id,
@@ -934,8 +964,13 @@ class Worker:
             resolution["logsUrl"] = self.logs.url(work.graph_id, work.task_id, work.run)
         return resolution
 
-    async def _insist(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Try for a long time to get a result out: the work is done, only the word of it is missing."""
+    async def _insist(
+        self, call: Callable[[], Awaitable[None]], trouble: str = "a result cannot be delivered yet"
+    ) -> None:
+        """Try for a long time to get a result out: the work is done, only the word of it is missing.
+
+        Or to get those in that a run needs.
+        """
         began = self._clock.monotonic()
         pause = 0.5
         while True:
@@ -944,7 +979,7 @@ class Worker:
             except StorageUnavailable as error:
                 if self._clock.monotonic() - began > _REPORT_SECONDS_MAX:
                     raise
-                log.warning("a result cannot be delivered yet: %s", error)
+                log.warning("%s: %s", trouble, error)
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, 15.0)
             else:
@@ -1094,7 +1129,7 @@ class Worker:
         for each in started:
             work = self._work(graph_id, each.task_id, each.run, each.claim, each.label, each.definition)
             row = rows.get(row_key(each.task_id))
-            one = Claimed(work, self.executors.choose(work.definition))
+            one = Claimed(work, self.executors.choose(work.definition), takes=may_take(each.definition))
             if row is not None and not self._direct(graph_id):
                 one.etag, one.next = row.etag, only_dependent(row)
             self._admit(one)

@@ -36,6 +36,7 @@ from taskgraph.cli.output import Column, LogText, camel_object, count, iso, mome
 from taskgraph.cli.running import command_words, wait_and_finish
 from taskgraph.errors import InvalidInput, NotFound
 from taskgraph.model import FailurePolicy, GraphState, TaskState, When, condition_words
+from taskgraph.outputs import NO_OUTPUT, OUTPUT
 
 if TYPE_CHECKING:
     from taskgraph.app import App
@@ -468,6 +469,7 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
             ("deadline", moment(one.deadline)),
             ("log", safe(str(resolution.get("logsUrl", "")))),
             ("result", safe(str(resolution.get("resultUrl", "")))),
+            ("hands on", safe(_handed_on(resolution))),
             ("condition", condition_words(one.when)),
             ("requires", labels(found.requires, found.requires_count)),
             ("optional", safe(", ".join(found.optional))),
@@ -486,6 +488,12 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
     out.line(out.paint("definition", "dim"))
     text = jsonlib.dumps(dict(found.definition), indent=2, ensure_ascii=False)
     out.line("\n".join(f"  {safe(line)}" for line in text.splitlines()))
+
+
+def _handed_on(resolution: Mapping[str, Any]) -> str:
+    if OUTPUT in resolution:
+        return jsonlib.dumps(resolution[OUTPUT], ensure_ascii=False)
+    return f"nothing: {resolution[NO_OUTPUT]}" if NO_OUTPUT in resolution else ""
 
 
 def why(
@@ -545,6 +553,35 @@ def _print_reasons(session: Session, found: "Explanation") -> None:
         output.say(f"{count(found.causes, 'first cause')}, marked {'◆' if output.err.unicode else '*'}")
     if found.causes > _CAUSES_SHOWN_MAX:
         output.hint(f"… of these, {causes:,} are shown; --json lists more")
+
+
+# --- results ---------------------------------------------------------------------------------------------------
+
+
+def results(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    label: Annotated[
+        str | None, typer.Argument(metavar="LABEL", help="Only the result of this task.", show_default=False)
+    ] = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Print what the tasks of a graph have handed on, by label, as JSON; or what one of them has.
+
+    These are results of up to 4,000 characters; what is longer is found by `taskgraph logs ID LABEL --result`.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if label is None:
+        session.output.document(session.open(lambda app: app.queries.results(graph_id)))
+    else:
+        session.output.document(session.open(lambda app: app.queries.output(graph_id, label)))
+
+
+RESULTS_EXAMPLES = examples(
+    "taskgraph results nightly-2026-08-01", 'taskgraph results nightly-2026-08-01 "count" | jq .total'
+)
 
 
 # --- logs ------------------------------------------------------------------------------------------------------
