@@ -776,7 +776,8 @@ def _check_results(
                 report.more(1)
                 continue
             message = f"{show(label)} uses the result of {show(used)}, which it does not require, directly or not."
-            report.add(path, "not-required", message, f"Add {show(used)} to `requires` of {show(label)}.")
+            remedy = f"Add {show(used)} to `requires` of {show(label)}."
+            report.add(path, "not-required", message, remedy if used != label else "Name a task that comes before it.")
 
 
 def without_requirement(

@@ -940,7 +940,7 @@ class Worker:
             resolution |= handed_on(data)
             if NO_OUTPUT in resolution:
                 why = resolution[NO_OUTPUT]
-                log.warning("graph %s: task %s hands nothing on: %s", work.graph_id, work.task_id, why)
+                log.info("graph %s: task %s hands nothing on: %s", work.graph_id, work.task_id, why)
             resolution["resultUrl"] = self.logs.url(work.graph_id, work.task_id, work.run, name="result.json")
         return TaskResult(
             task=work.task_id,

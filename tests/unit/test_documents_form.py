@@ -76,7 +76,8 @@ TEXTS = st.sampled_from(["", "a", "x" * 10, "x" * 11, "x" * 255, "x" * 256, "\0"
 SCALARS = st.none() | st.booleans() | st.sampled_from([0, 1, -1, 999, 1000, 0.0, 0.5, 1.0, 1e3, -0.5]) | TEXTS
 REFERENCES = st.sampled_from(
     [{"$subs": "taskId:a"}, {"$subs": "a"}, {"$subs": 1}, {"$subs": "taskId:a", "x": 1}, {}, {"x": "y"},
-     {"$param": "a"}, {"$param": "a b"}, {"$param": "a", "path": "/0"}, {"$param": "a", "path": "0"}]
+     {"$param": "a"}, {"$param": "a b"}, {"$param": "a", "path": "/0"}, {"$param": "a", "path": "0"},
+     {"$result": "a"}, {"$result": ""}, {"$result": "a b", "path": "/~1", "default": []}, {"$result": "a", "x": 1}]
 )  # fmt: skip
 WORDS = TEXTS | REFERENCES | SCALARS
 PAYLOADS = st.fixed_dictionaries(
@@ -189,6 +190,18 @@ GOOD: list[dict[str, Any]] = [
         }
     },
     {"task": {"executor": "sleep", "payload": {"seconds": {"$param": "n"}}}},
+    {"task": {"executor": "sleep", "payload": {"seconds": {"$result": "a", "path": "/n", "default": 1}}}},
+    {
+        "task": {
+            "payload": {
+                "command": {"$result": "a"},
+                "env": {"$result": "a", "default": {}},
+                "cwd": {"$result": "a", "path": ""},
+                "timeout": {"$result": "a", "default": None},
+            }
+        }
+    },
+    {"task": {"payload": {"command": [{"$result": "a"}], "env": {"A": {"$result": "a", "path": "/0"}}}}},
 ]
 VALUES = st.one_of(SCALARS, REFERENCES, PAYLOADS, TASKS, st.lists(WORDS, max_size=2))
 KEYS = [
@@ -246,6 +259,8 @@ VALUE_LIST: list[Any] = [
     "x" * 255, "x" * 256, "x" * 32_768, "x" * 32_769, "A", "a-b", "a\n", "command", "sleep", "own-1", [], {}, [[]],
     ["a"], ["a", "a"], [1], [True], ["x\0"], {"$subs": "taskId:a"}, {"$subs": "a"}, {"$subs": 1},
     {"$subs": "taskId:a", "x": 1}, {"$param": "a"}, {"$param": "1"}, {"$param": 1}, {"$param": "a", "x": ""},
+    {"$result": "a"}, {"$result": ""}, {"$result": 1}, {"$result": "a", "x": 1}, {"$result": "a", "path": "/a"},
+    {"$result": "a", "path": "a"}, {"$result": "a", "default": 1}, {"$result": "a", "$subs": "taskId:a"},
     {"$param": "a", "path": "/a"}, {"$param": "a", "path": "a"}, {"$param": "a", "path": "/~2"},
     {"A": "x"}, {"": "x"}, {"A=": "x"}, {"B\0": ""}, {"A": 1}, {"A": "\0"}, {"seconds": 1}, {"command": ["x"]},
     "2030-01-31T12:00:00Z", "2030-02-31T12:00:00Z",
