@@ -20,6 +20,7 @@ TESTED: Final = {
     "fan.json",
     "flaky.json",
     "blocked.json",
+    "params.json",
     "lock.json",
     "stages.json",
     "extend/start.json",
@@ -109,6 +110,15 @@ def test_flaky(call: Call) -> None:
     call("run", str(EXAMPLES / "flaky.json"), "--id", "f")
     assert states(call, "f") == {"download": ("completed", 2), "unpack": ("completed", 0)}
     assert "connection reset" in call("logs", "f", "download", "--run", "1")
+
+
+def test_params(call: Call) -> None:
+    call("run", str(EXAMPLES / "params.json"), "--id", "p")
+    assert call("logs", "p", "say") == "there are 3 of them among 8\n"
+    assert json.loads(call("results", "p"))["count"] == 3
+    call("run", str(EXAMPLES / "params.json"), "--id", "q", "--param", "word=is", "-p", 'greeting=["so many:", ""]')
+    assert call("logs", "q", "say") == "so many: 2  among 8\n"
+    assert json.loads(call("show", "q", "--json"))["params"]["word"] == "is"
 
 
 def test_blocked_and_healed_as_the_readme_says(call: Call, tmp_path: Path) -> None:
