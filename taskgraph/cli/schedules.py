@@ -14,6 +14,7 @@ import typer
 from taskgraph import limits
 from taskgraph.cli.common import (
     JsonOption,
+    ParamOption,
     Session,
     StoreOption,
     VerboseOption,
@@ -113,6 +114,7 @@ def create(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="The graph as JSON; - for standard input.", show_default=False)
     ],
+    param: ParamOption = None,
     cron: CronOption = None,
     timezone: TimezoneOption = None,
     every: EveryOption = None,
@@ -136,7 +138,7 @@ def create(
     recurrence = _recurrence(cron, timezone, every, anchor, at)
     if recurrence is None:
         raise InvalidInput("say when: --cron '30 2 * * *' --timezone Europe/Berlin, --every 1h, or --at TIME")
-    document = _graph(session, file)
+    document = _graph(session, file, param)
 
     async def created(app: "App") -> "tuple[Schedule, str]":
         made, outcome = await app.schedules().create(
@@ -168,6 +170,7 @@ def update(
     file: Annotated[
         str | None, typer.Argument(metavar="[FILE]", help="Another graph; - for standard input.", show_default=False)
     ] = None,
+    param: ParamOption = None,
     cron: CronOption = None,
     timezone: TimezoneOption = None,
     every: EveryOption = None,
@@ -187,7 +190,9 @@ def update(
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
     recurrence = _recurrence(cron, timezone, every, anchor, at)
-    document = None if file is None else _graph(session, file)
+    if file is None and param:
+        raise InvalidInput("--param goes with a FILE: the graph of the schedule has its values")
+    document = None if file is None else _graph(session, file, param)
 
     async def updated(app: "App") -> "Schedule":
         return await app.schedules().update(
@@ -400,10 +405,10 @@ def _either(words: Sequence[str]) -> str:
     return f"{', '.join(others)} or {last}"
 
 
-def _graph(session: Session, file: str) -> "GraphDocument":
+def _graph(session: Session, file: str, params: Sequence[str] | None) -> "GraphDocument":
     from taskgraph.documents import warnings
 
-    document, source = read_graph(file)
+    document, source = read_graph(file, params=params)
     print_warnings(session, InvalidGraph(warnings(document), source))
     return document
 

@@ -12,8 +12,8 @@ A task's payload:
 
 Every run finds in its environment TASKGRAPH_GRAPH_ID, TASKGRAPH_TASK_ID, TASKGRAPH_LABEL, TASKGRAPH_RUN_ID,
 TASKGRAPH_FENCING_TOKEN (the claim), TASKGRAPH_STORE (may be empty), TASKGRAPH_GUARDED_BY (see `orphans`) and
-TASKGRAPH_RESULT_FILE: if a command that
-succeeds has written JSON there, it is the task's result, which others can take if it is short (see `outputs`). With telemetry on, TRACEPARENT is the trace of the run.
+TASKGRAPH_RESULT_FILE: if a command that succeeds has written JSON there, it is the task's result, which others can take
+if it is short (see `outputs`). With telemetry on, TRACEPARENT is the trace of the run.
 
 Needs POSIX: process groups, signals, and pipes that can be polled.
 """

@@ -321,7 +321,7 @@ async def test_few_tasks_are_looked_up_by_key_and_many_in_one_reading(count: int
         assert readings == []
         assert sorted(desk.tables.gets[0]) == sorted(row_key(task_id_of("g", label)) for label in [*old, "x"])
     else:
-        assert readings == [Range("task:", "task;", select=("digest", "request"))]
+        assert readings == [Range("task:", "task;", select=("digest", "request", "state"))]
         assert desk.tables.gets == []
 
 
