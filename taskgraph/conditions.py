@@ -26,6 +26,9 @@ from taskgraph.rows import Draft
 SKIP: Final = "skip"
 """What stands in `due` of a task that is to be skipped."""
 
+CANCELLED: Final = "cancelled"
+"""The state that a cause names where it was an exception for want of anybody who wanted the task."""
+
 _CONTINUE: Final = FailurePolicy.CONTINUE.value
 
 
@@ -47,7 +50,7 @@ def goes_on(graph: Draft) -> bool:
 
 def failure_of(task: Draft) -> News:
     """What a task that failed for good has to tell."""
-    return News(failed=_cause(task))
+    return News(failed=_cause(task, CANCELLED if task.text("cancel") or _was_cancelled(task) else ""))
 
 
 def passed_on(node: Draft) -> News:
@@ -124,10 +127,22 @@ def in_words(cause: dict[str, Any]) -> str:
     match cause.get("state"):
         case TaskState.EXCEPTION:
             return f"{label} could not be run"
+        case _ if cause.get("state") == CANCELLED:
+            return f"{label} was cancelled"
         case TaskState.SKIPPED:
             return f"{label} was skipped, as nothing failed"
         case _:
             return f"{label} failed"
+
+
+def _was_cancelled(task: Draft) -> bool:
+    if task.text("state") != TaskState.EXCEPTION:
+        return False
+    try:
+        resolution = json.loads(task.text("resolution") or "{}")
+    except ValueError:
+        return False
+    return isinstance(resolution, dict) and resolution.get("cancelled") is True
 
 
 def _first_cause(task: Draft) -> str:

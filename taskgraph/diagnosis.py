@@ -392,7 +392,8 @@ class _Examination:
         texts: dict[str, str] = {}
         self.forks: dict[str, list[str]] = {}
         graph_row = rows.get(GRAPH)
-        self.goes_on = graph_row is not None and graph_row.columns.get("failurePolicy") == FailurePolicy.CONTINUE
+        self.policy = graph_row.columns.get("failurePolicy", FailurePolicy.BLOCK) if graph_row is not None else ""
+        self.goes_on = self.policy == FailurePolicy.CONTINUE
         """Whether failures are told to dependents."""
         self.ended = "ended" if self.goes_on else "completed"
         self._heard: dict[str, tuple[bool, bool] | None] = {}
@@ -1189,8 +1190,8 @@ class _Examination:
         failed = [node for node in self.tasks if node.state in _FAILED]
         columns: dict[str, Value] = {"failedTasks": len(failed)}
         facts: tuple[Mapping[str, Any], ...] = ()
-        if self.goes_on:
-            pass  # it is no matter of the graph's state
+        if self.policy != FailurePolicy.BLOCK:
+            pass  # the graph goes on, or was cancelled in the commit of the failure
         elif failed and graph.state == GraphState.RUNNING:
             label = str(failed[0].row.columns.get("label", ""))
             columns |= {"state": str(GraphState.BLOCKED), "blockedBy": label, "blocked": self.now}
@@ -1225,8 +1226,9 @@ class _Examination:
                     GRAPH,
                     f"it is {graph.state}, and {len(failed) or 'none'} of its tasks failed for good",
                     "it takes extensions when it must not, or does not when it could",
-                    repair=repair,
+                    repair=repair if self.policy == FailurePolicy.BLOCK else None,
                     whole=True,
+                    refusal=f"its failure policy is {self.policy}: cancel it, with `taskgraph cancel {self.graph_id}`",
                 )
         skipped = sum(node.state == TaskState.SKIPPED for node in self.tasks)
         if graph.state == GraphState.FINISHED and columns.get("skippedTasks", 0) != skipped:

@@ -624,8 +624,8 @@ def _check_condition(
         report.add(
             path,
             "needs-continue",
-            f"{show(label)} has {what}, which needs failurePolicy: continue; under {show(policy)} it would wait for "
-            "ever for a requirement that failed.",
+            f"{show(label)} has {what}, which needs failurePolicy: continue; under {show(policy)} nobody is told how a "
+            "requirement failed.",
             'Add "failurePolicy": "continue" to the document, or remove the condition.',
         )
     elif conditional and not requires and not handed:

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from taskgraph import limits
 from taskgraph.cancellation import BY_HAND, CancelGraph, CancelTask, PublishCancelled
 from taskgraph.clock import Clock
+from taskgraph.edges import references
 from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, StorageError, TaskgraphError, Unclear
 from taskgraph.extending import ExtensionPlan, plan_extension
 from taskgraph.extension import request_key
@@ -93,6 +94,8 @@ _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work me
 _COUNTED_MAX: Final = 10_000  # graphs
 _ITEMS_MAX: Final = 400  # decided at a time
 _SKIPPED: Final = TaskState.SKIPPED.value
+_UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
+_NEEDS_MAX: Final = 4  # times that a decision asks for rows, one after the other, before more are read than it asks for
 _FENCE_ROWS: Final = 3  # the graph, an extension that ends with it, the event
 _ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: others wait
 
@@ -645,7 +648,7 @@ class _Transition:
         theirs: set[int] = set()  # items of the taker, who is told their answers
         # A commit takes so many at most: what is for later is not looked at time and again.
         later: deque[Item] = deque()
-        rounds = 0
+        rounds = needs = 0
         while True:
             rounds += 1
             if self._taker is not None and self._known is not None and (left or later or rounds <= _ROUNDS_MAX):
@@ -668,7 +671,11 @@ class _Transition:
             operation, decision = await self._decide(left)
             if isinstance(decision, Need):
                 await self._load(decision.keys)
+                needs += 1
+                if needs > _NEEDS_MAX:
+                    await self._look_ahead(decision.keys, 2 ** min(needs - _NEEDS_MAX, 10))
                 continue
+            needs = 0
             if self._doubtful(decision):
                 await self._back_off_in_doubt()
                 continue
@@ -727,6 +734,26 @@ class _Transition:
             else:
                 await self._handlers.kept.load(self._graph_id, self._known, keys)
                 self._fresh.update(keys)
+
+    async def _look_ahead(self, keys: Collection[str], levels: int) -> None:
+        """Load what comes behind rows that wait, level by level.
+
+        One who is skipped skips the next: each level that a decision has to ask for lets it begin anew, so it is asked
+        for ever more of them at once.
+        """
+        level: Collection[str] = keys
+        seen = 0
+        for _ in range(levels):
+            behind: dict[str, None] = {}
+            for key in level:
+                row = self._rows.get(key)
+                if row is not None and row.columns.get("state") == _UNSCHEDULED:
+                    behind.update(dict.fromkeys(map(row_key, references(row, "dependents"))))
+            level = [key for key in behind if key not in self._rows]
+            seen += len(level)
+            if not level or seen > self._records.changes_max:
+                return
+            await self._load(level)
 
     async def _decide(self, items: Sequence[Item]) -> tuple[Operation, Decision | Need]:
         records, graph_id = self._records, self._graph_id

@@ -15,7 +15,7 @@ from taskgraph.conditions import COMPLETED, SKIP, News, failure_of, goes_on, hea
 from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import moment, utf16_units
-from taskgraph.model import GRAPH, GraphState, TaskState, is_relay, told_as, value
+from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskState, is_relay, told_as, value
 from taskgraph.outputs import NO_OUTPUT, OUTPUT
 from taskgraph.rows import Draft, View
 
@@ -28,6 +28,9 @@ _RESOLUTION_KEYS: Final = ("failed", "cancelled", "code", "exitCode", "resultUrl
 
 CANCELLED: Final = "cancelled"
 """Code of a resolution: somebody asked for it to be cancelled."""
+
+FAIL_FAST: Final = FailurePolicy.FAIL_FAST.value
+"""Code of a resolution: another task failed for good, and the rest was cancelled (failure policy)."""
 
 
 @value
@@ -268,7 +271,7 @@ def finish(graph: Draft, context: Context) -> None:
 def block(task: Draft, context: Context, reason: str) -> None:
     """Count a task that failed for good, and do what the graph's policy says.
 
-    A running graph is blocked, while other branches go on; or its dependents are told.
+    A running graph is blocked, while other branches go on; or it is cancelled; or the task's dependents are told.
     """
     graph = context.view.get(GRAPH)
     graph.set("failedTasks", graph.integer("failedTasks") + 1)
@@ -276,6 +279,10 @@ def block(task: Draft, context: Context, reason: str) -> None:
         return  # whoever would be told is cancelled too
     if goes_on(graph):
         tell_dependents(task, task.key.removeprefix("task:"), context, failure_of(task))
+        return
+    if graph.text("failurePolicy") == FailurePolicy.FAIL_FAST:
+        why = f"“{task.text('label')}” failed" + (f": {reason}" if reason else "")
+        fence(graph, context, why[: limits.REASON_CHARS_MAX], FAIL_FAST)
         return
     if graph.text("state") == GraphState.RUNNING:
         graph.set("state", str(GraphState.BLOCKED))

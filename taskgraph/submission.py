@@ -22,7 +22,7 @@ from taskgraph.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.extending import request_rows, row_bytes
 from taskgraph.extension import request_key
 from taskgraph.handlers import Handlers
-from taskgraph.layout import GraphLayout, name_mapping_rows, schema_for, utf16_units
+from taskgraph.layout import SCHEMA, SCHEMA_OF_CONDITIONS, GraphLayout, name_mapping_rows, schema_for, utf16_units
 from taskgraph.messages import AddTasks
 from taskgraph.model import GRAPH, FailurePolicy, GraphDocument, GraphState, ids_text, row_key, slugid_from
 from taskgraph.notifier import enter, register
@@ -316,7 +316,8 @@ def _graph_row(
 ) -> Insert:
     requires = ids_text(layout.leaves)
     columns: dict[str, Value] = {
-        "schema": schema_for(document.failure_policy),
+        # What a failure does is decided on this row: who does not know the policy leaves it alone.
+        "schema": SCHEMA if document.failure_policy == FailurePolicy.BLOCK else SCHEMA_OF_CONDITIONS,
         "state": str(GraphState.SUBMITTING),
         "digest": digest,
         "created": now,

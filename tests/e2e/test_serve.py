@@ -66,3 +66,40 @@ def test_a_running_graph_is_extended_once(place: tuple[str, dict[str, str]], tmp
     shown = json.loads(taskgraph("status", "g", "--json", store=store, cwd=tmp_path, **more).stdout)
     assert shown["tasks"] == 2
     assert shown["state"] == "finished"
+
+
+def test_a_graph_that_goes_on_after_failures_cleans_up_and_says_so(
+    place: tuple[str, dict[str, str]], tmp_path: Path
+) -> None:
+    """With handlers and workers in processes of their own: cleanup runs last, and every door tells of the failure."""
+    store, more = place
+    tasks: dict[str, Any] = {
+        "build": command("sh", "-c", "exit 3"),
+        "test": command("true", requires=("build",)),
+        "cleanup": {**command("sh", "-c", "echo cleaned", requires=("test",)), "when": "always"},
+    }
+    file = tmp_path / "graph.json"
+    file.write_text(json.dumps({"failurePolicy": "continue", "tasks": tasks}), "utf-8")
+    with (
+        started("serve", store=store, cwd=tmp_path, **more),
+        started("worker", "--slots", "2", store=store, cwd=tmp_path, name="w1", **more),
+    ):
+        done = taskgraph("submit", str(file), "--id", "g", "--wait", "--json", store=store, cwd=tmp_path, **more)
+        assert done.returncode == 1, done.stderr
+        assert json.loads(done.stdout)["counts"] == {
+            "completed": 1,
+            "failed": 1,
+            "exception": 0,
+            "skipped": 1,
+            "waiting": 0,
+        }
+        watched = taskgraph("watch", "g", store=store, cwd=tmp_path, **more)
+    assert watched.returncode == 1
+    assert "finished with failures" in watched.stdout
+    status = taskgraph("status", "g", store=store, cwd=tmp_path, **more)
+    assert "finished with failures" in status.stdout
+    assert taskgraph("logs", "g", "cleanup", store=store, cwd=tmp_path, **more).stdout == "cleaned\n"
+    refused = taskgraph("rerun", "g", "build", store=store, cwd=tmp_path, **more)
+    assert refused.returncode == 4
+    assert "have been told" in refused.stderr
+    assert "nothing wrong" in taskgraph("doctor", "g", store=store, cwd=tmp_path, **more).stderr

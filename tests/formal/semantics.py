@@ -245,6 +245,11 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             Failed(TASK, 1, "c", ENDED, BROKEN),
             scene=Scene(policy=CONTINUE, columns={"rerunsLeft": 0}),
         ),
+        Case(
+            "no rerun is left, policy `fail-fast`",
+            Failed(TASK, 1, "c", ENDED, BROKEN),
+            scene=Scene(policy=FailurePolicy.FAIL_FAST.value, columns={"rerunsLeft": 0}),
+        ),
         Case("it is an exception", Failed(TASK, 1, "c", ENDED, BROKEN, exception=True)),
         Case(
             "it is an exception, policy `continue`",
