@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         StorageUnavailable,
         TaskgraphError,
     )
-    from taskgraph.executors import Registry
+    from taskgraph.executors import Registry, TemporaryFailure
     from taskgraph.model import GraphState, TaskState
 
 __version__ = "0.3.0"
@@ -39,6 +39,7 @@ __all__ = [
     "Task",
     "TaskState",
     "TaskgraphError",
+    "TemporaryFailure",
     "__version__",
 ]
 
@@ -58,6 +59,7 @@ _MODULES = {
     "Task": "client",
     "TaskState": "model",
     "TaskgraphError": "errors",
+    "TemporaryFailure": "executors",
 }
 
 

@@ -107,15 +107,17 @@ class Task:
     `command`. call, arguments: of the executor `python`. payload: anything else that the executor reads; executor: its
     name, where the payload does not tell it ("sleep", "noop", one of your own). target: the queue of workers that it
     goes to. host: the one host that may run it, instead. worker_labels: what a worker must have (`--label`). deadline:
-    aware, or RFC 3339 text;
-    it is kept and shown, and nothing acts on it yet. notify: who is told how it fares, as in a document. definition: a
-    task definition as it stands in a document; the other arguments are added to it.
+    aware, or RFC 3339 text; past it the task ends as an exception, whether it runs or waits. not_before: aware, or RFC
+    3339 text; no worker claims it earlier. max_run_time: seconds that a run may take. pending_timeout: seconds that it
+    may wait for a worker. retry: how it is tried again after temporary failures, by the keys of a document (limit,
+    delay and max in seconds, exitCodes). notify: who is told how it fares, as in a document. definition: a task
+    definition as it stands in a document; the other arguments are added to it.
 
     Raises InvalidInput when two arguments set the same thing. What a document must not hold is found by
     `Graph.validate`, with all other problems.
     """
 
-    __slots__ = ("_definition", "_groups", "_requires", "label", "notify", "reruns", "when")
+    __slots__ = ("_definition", "_groups", "_requires", "_timing", "label", "notify", "reruns", "when")
 
     def __init__(
         self,
@@ -141,6 +143,10 @@ class Task:
         metadata: Mapping[str, str] | None = None,
         notify: Mapping[str, Any] | None = None,
         definition: Mapping[str, Any] | None = None,
+        not_before: datetime | str | None = None,
+        retry: Mapping[str, Any] | None = None,
+        max_run_time: float | None = None,
+        pending_timeout: float | None = None,
     ) -> None:
         self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
         self.label = label
@@ -152,10 +158,14 @@ class Task:
         self.after(optional, optional=True)
         if isinstance(command, str):
             raise InvalidInput(f'task “{label}”: command is a list of texts, such as ["sh", "-c", "make"]')
-        if isinstance(deadline, datetime):
-            if deadline.tzinfo is None:
-                raise InvalidInput(f"task “{label}”: the deadline has no time zone")
-            deadline = deadline.isoformat()
+        deadline = _moment_text(f"task “{label}”", "deadline", deadline)
+        timing = {
+            "notBefore": _moment_text(f"task “{label}”", "not_before", not_before),
+            "retry": None if retry is None else copy.deepcopy(dict(retry)),
+            "maxRunTime": max_run_time,
+            "pendingTimeout": pending_timeout,
+        }
+        self._timing = {key: value for key, value in timing.items() if value is not None}
         own: dict[str, Any] = {
             "command": None if command is None else list(command),
             "env": None if env is None else dict(env),
@@ -224,6 +234,7 @@ class Task:
             made["when"] = str(self.when)
         if self.reruns:
             made["reruns"] = self.reruns
+        made.update(copy.deepcopy(self._timing))
         if self.notify:
             made["notify"] = copy.deepcopy(self.notify)
         made["task"] = copy.deepcopy(self._definition)
@@ -364,6 +375,15 @@ def _before(first: Task | Group, other: _Right) -> _Right:
     return others
 
 
+def _moment_text(owner: str, name: str, moment: datetime | str | None) -> str | None:
+    """A time as a document has it. Raises InvalidInput for one without a zone."""
+    if not isinstance(moment, datetime):
+        return moment
+    if moment.tzinfo is None:
+        raise InvalidInput(f"{owner}: {name} has no time zone")
+    return moment.isoformat()
+
+
 def _merged(label: str, name: str, given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """given, and what of more is not None. Raises InvalidInput for a key in both."""
     added = {key: value for key, value in more.items() if value is not None}
@@ -382,6 +402,7 @@ class Graph:
 
     name, description, owner, source: about the graph, for people. routing: at most 10 characters. tags: free words.
     failure_policy: what a task that failed for good does to the graph: "block" (the default), "fail-fast", "continue".
+    deadline: aware, or RFC 3339 text; past it what is left of the graph is cancelled.
     params: declarations by name, such as {"goal": {"type": "string", "default": "all"}}; {"$param": "goal"} anywhere in
     a task becomes the value that is given when the graph is submitted. notify: who is told how it fares, such as
     {"onFinished": {"queue": "builds"}}. As an extension of a graph that runs it has only tasks, groups of these, and
@@ -400,7 +421,9 @@ class Graph:
         params: Mapping[str, Mapping[str, Any]] | None = None,
         notify: Mapping[str, Any] | None = None,
         failure_policy: str = FailurePolicy.BLOCK.value,
+        deadline: datetime | str | None = None,
     ) -> None:
+        self.deadline = _moment_text("the graph", "deadline", deadline) or ""
         metadata = {"name": name, "description": description, "owner": owner, "source": source}
         self.metadata: dict[str, str] = {key: text for key, text in metadata.items() if text}
         self.routing = routing
@@ -457,6 +480,10 @@ class Graph:
         metadata: Mapping[str, str] | None = None,
         notify: Mapping[str, Any] | None = None,
         definition: Mapping[str, Any] | None = None,
+        not_before: datetime | str | None = None,
+        retry: Mapping[str, Any] | None = None,
+        max_run_time: float | None = None,
+        pending_timeout: float | None = None,
     ) -> Task:
         """Make a task and add it. The arguments are those of `Task`. Raises InvalidInput for a label that is taken."""
         made = Task(
@@ -481,6 +508,10 @@ class Graph:
             metadata=metadata,
             notify=notify,
             definition=definition,
+            not_before=not_before,
+            retry=retry,
+            max_run_time=max_run_time,
+            pending_timeout=pending_timeout,
         )
         self._add(made)
         return made
@@ -553,10 +584,22 @@ class Graph:
             params=document.params,
             notify=document.notify,
             failure_policy=document.failure_policy,
+            deadline=document.deadline or None,
         )
         graph.metadata = dict(document.metadata)
         for label, node in document.tasks.items():
-            task = graph.task(label, when=node.when, reruns=node.reruns, notify=node.notify, definition=node.task)
+            said = node.timing
+            task = graph.task(
+                label,
+                when=node.when,
+                reruns=node.reruns,
+                notify=node.notify,
+                definition=node.task,
+                not_before=said.get("notBefore"),
+                retry=said.get("retry"),
+                max_run_time=said.get("maxRunTime"),
+                pending_timeout=said.get("pendingTimeout"),
+            )
             for required in node.requires:
                 task.after(required, optional=required in node.optional)
         for name, group in document.groups.items():
@@ -578,6 +621,8 @@ class Graph:
             made["metadata"] = dict(self.metadata)
         if self.tags:
             made["tags"] = dict(self.tags)
+        if self.deadline:
+            made["deadline"] = self.deadline
         if self.params:
             made["params"] = copy.deepcopy(self.params)
         if self.notify:

@@ -48,7 +48,8 @@ from taskgraph.notices import DONE, GIVEN_UP, OPEN
 from taskgraph.propagation import CANCELLED
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.tables import Change, Insert, Merge, Row, Value
-from taskgraph.transitions import Completed, Failed, Fire, Item, LeaseLost, Skip, event_key
+from taskgraph.timing import Retry, clock_text, not_yet_seconds, overdue, ready_since, retry_of, temporary_used
+from taskgraph.transitions import Completed, Failed, Fire, Item, LeaseLost, Overdue, Skip, event_key
 
 GAP_ROWS_MAX: Final = 90
 """Event rows missing in one place that are put back as empty ones, in one commit."""
@@ -199,6 +200,11 @@ _TASK: Final = {
     "leaseUntil": "time?",
     "resolved": "time?",
     "deadline": "time?",
+    "notBefore": "time?",
+    "pendingTimeout": "seconds?",
+    "retry": "retry policy?",
+    "temporaryFailures": "number?",
+    "temporaryForgiven": "number?",
     **dict.fromkeys(_LISTS, "references"),
     "cancel": "text?",
     "cancelCode": "text?",
@@ -240,6 +246,8 @@ _GRAPH: Final = {
     "code": "text?",
     "cutOff": "text?",
     "cancelled": "time?",
+    "deadline": "time?",
+    "nextDeadline": "time?",
 }
 _EVENT: Final = {"sequence": "number", "time": "time", "events": "list"}
 _REQUEST: Final = {"state": "request state", "digest": "text", "staged": "time?", "cursor": "number?"}
@@ -264,6 +272,8 @@ _ARTICLES: Final = {
     "text": "a text",
     "number": "a whole number",
     "time": "a time",
+    "seconds": "a number of seconds",
+    "retry policy": "a policy for temporary failures",
     "references": "a JSON list of references",
     "object": "a JSON object",
     "list": "a JSON list",
@@ -291,6 +301,10 @@ def _fits(value: Value, kind: str) -> bool:
             return isinstance(value, int) and not isinstance(value, bool)
         case "time":
             return isinstance(value, datetime)
+        case "seconds":
+            return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+        case "retry policy":
+            return _policy(value) is not None
         case "references":
             found = _json(value)
             return isinstance(found, list) and all(isinstance(each, str) for each in found)
@@ -300,6 +314,13 @@ def _fits(value: Value, kind: str) -> bool:
             return value == "" or isinstance(_json(value), list)
         case _:
             return value in _WORDS[kind]
+
+
+def _policy(text: Value) -> Retry | None:
+    try:
+        return retry_of(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
 
 
 def _kind_of(key: str) -> Mapping[str, str]:
@@ -875,7 +896,7 @@ class _Examination:
                 yield self._forgotten(node, forgotten)
             return
         began = node.state != TaskState.UNSCHEDULED and (node.state != TaskState.SKIPPED or self.goes_on)
-        if unfulfilled and began and not node.cancelled:
+        if unfulfilled and began and not node.cancelled and not _never_ran(node):
             yield self._early(node, unfulfilled)
         elif forgotten:
             yield self._forgotten(node, forgotten)
@@ -1069,6 +1090,21 @@ class _Examination:
 
     # one task
 
+    def _past(self, node: _Node) -> Iterator[Finding]:
+        """A task that may not go on any more, and that nobody has resolved yet."""
+        why = overdue(node.row.columns.get, self.now)
+        if why is not None:
+            code, reason = why
+            yield self.find(
+                code,
+                node.row.key,
+                f"it is {node.state}, and {reason}",
+                "it is to be resolved as an exception",
+                severity=Severity.DUE,
+                repair=Retell((Overdue(node.reference),)),
+                remedy="run `taskgraph serve`, which sweeps",
+            )
+
     def _task(self, node: _Node) -> Iterator[Finding]:
         columns, key = node.row.columns, node.row.key
         label = columns.get("label")
@@ -1091,6 +1127,7 @@ class _Examination:
                 refusal="the definition is written nowhere else",
             )
         yield from self._budget(node)
+        yield from self._past(node)
         if node.state == TaskState.RUNNING:
             lease = columns.get("leaseUntil")
             if lease is None:
@@ -1117,12 +1154,22 @@ class _Examination:
 
     def _budget(self, node: _Node) -> Iterator[Finding]:
         columns, key = node.row.columns, node.row.key
-        names = ("run", "rerunsAllowed", "rerunsLeft", "retriesLeft", "manualReruns", "handBacks")
+        names = ("run", "rerunsAllowed", "rerunsLeft", "retriesLeft", "manualReruns", "handBacks", "temporaryFailures")
         numbers = [columns.get(name, 0) for name in names]
         if not all(_fits(number, "number") for number in numbers):
             return
-        run, allowed, reruns, retries, by_hand, back = (int(str(number)) for number in numbers)
-        others = by_hand + back
+        run, allowed, reruns, retries, by_hand, back, later = (int(str(number)) for number in numbers)
+        others = by_hand + back + later
+        policy = _policy(columns.get("retry", ""))
+        if policy is not None and not 0 <= (used := temporary_used(columns.get)) <= policy.limit:
+            yield self.find(
+                "temporary-budget",
+                key,
+                f"it has used {used} of {policy.limit} temporary failures",
+                "it may be tried too often, or not often enough",
+                refusal="any of these numbers may be the wrong one",
+                remedy=f"taskgraph events {self.graph_id} shows its runs",
+            )
         wrong = {
             "rerunsLeft": not 0 <= reruns <= allowed,
             "retriesLeft": not 0 <= retries <= limits.RETRIES_DEFAULT,
@@ -1144,7 +1191,9 @@ class _Examination:
             "budget",
             key,
             f"it is in run {run}, with {reruns} of {allowed} reruns and {retries} of {limits.RETRIES_DEFAULT} retries "
-            f"left, {by_hand} reruns by hand and {back} hand-backs, which does not add up",
+            f"left, {by_hand} reruns by hand and {back} hand-backs"
+            + (f" and {later} temporary failures" if later else "")
+            + ", which does not add up",
             "it may run too often, or not often enough",
             repair=repair,
             refusal="any of these numbers may be the wrong one",
@@ -1398,6 +1447,12 @@ class _Examination:
         return Insert(event_key(number), {**columns, "kinds": "journal-gap", "events": '[{"event":"journal-gap"}]'})
 
 
+def _never_ran(node: _Node) -> bool:
+    """Whether a task was resolved while it waited: nothing of it ran, so what it requires need not have completed."""
+    columns = node.row.columns
+    return node.state == TaskState.EXCEPTION and not columns.get("run") and "started" not in columns
+
+
 def _node(row: Row, texts: dict[str, str], *, goes_on: bool) -> _Node:
     def references(name: str) -> list[str] | None:
         value = row.columns.get(name)
@@ -1433,14 +1488,16 @@ class Waiting:
     refusals: Counter[str] = field(default_factory=Counter)
 
 
-def waiting_by_target(rows: Mapping[str, Row]) -> dict[str, Waiting]:
-    """Target -> tasks that stand pending."""
+def waiting_by_target(rows: Mapping[str, Row], now: datetime) -> dict[str, Waiting]:
+    """Target -> tasks that stand pending, and may be claimed now."""
     found: dict[str, Waiting] = {}
     for key, row in rows.items():
         if not key.startswith("task:") or row.columns.get("state") != TaskState.PENDING:
             continue
+        if not_yet_seconds(row.columns.get, now):
+            continue
         one = found.setdefault(str(row.columns.get("target", "default")), Waiting())
-        run, since = row.columns.get("run", 0), row.columns.get("pendingSince")
+        run, since = row.columns.get("run", 0), ready_since(row.columns.get)
         one.tasks.append((reference_of(key), run if isinstance(run, int) else 0))
         if isinstance(since, datetime) and (one.since is None or since < one.since):
             one.since = since
@@ -1476,7 +1533,7 @@ def causes(
     if ended:
         lost = f"{_tasks(ended)} running on workers whose leases have ended"
         made.append(Cause(lost, "run `taskgraph serve`: its sweep gives them up"))
-    for target, one in sorted(waiting_by_target(rows).items()):
+    for target, one in sorted(waiting_by_target(rows, now).items()):
         held = queued.get(target, 0)
         since = f" since {one.since:%Y-%m-%d %H:%M:%SZ}" if one.since else ""
         text = f"{_tasks(len(one.tasks))} ready for workers of target {target}{since}"
@@ -1489,6 +1546,18 @@ def causes(
             made.append(Cause(text, f"start a worker: taskgraph worker --target {target}"))
         else:
             made.append(Cause(f"{text}; its queue is empty", "run `taskgraph serve`: its sweep sends them again"))
+    later = [
+        str(row.columns.get("label", ""))
+        for key, row in rows.items()
+        if key.startswith("task:") and row.columns.get("state") == "pending" and not_yet_seconds(row.columns.get, now)
+    ]
+    if later:
+        first = min(
+            moment
+            for key, row in rows.items()
+            if isinstance(moment := row.columns.get("notBefore"), datetime) and moment > now
+        )
+        made.append(Cause(f"{_tasks(len(later))} to run later, the first not before {clock_text(first)}"))
     due = Counter(each.code for each in findings if each.severity is Severity.DUE)
     for code, text in (
         ("relay-ready", "joins and forks stand ready"),

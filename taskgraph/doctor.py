@@ -280,7 +280,7 @@ async def _answer(
     findings = [*picture.findings, *await _poisoned(poison, graph_id)]
     queued = {
         target: await handlers.queues.count(handlers.names.work(target))
-        for target in waiting_by_target(picture.rows)
+        for target in waiting_by_target(picture.rows, handlers.clock.now())
         if _is_target(target)
     }
     why = causes(graph_id, picture.rows, findings, queued, handlers.clock.now())
@@ -413,7 +413,7 @@ async def _say_again(handlers: Handlers, graph_id: str, picture: _Picture) -> No
     if graph.columns.get("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
         return
     before = handlers.clock.now() - timedelta(seconds=limits.REDISPATCH_SECONDS)
-    for target, waiting in waiting_by_target(picture.rows).items():
+    for target, waiting in waiting_by_target(picture.rows, handlers.clock.now()).items():
         overdue = waiting.since is None or waiting.since <= before
         if overdue and _is_target(target) and not await handlers.queues.count(handlers.names.work(target)):
             await handlers.dispatch(graph_id, target, waiting.tasks)

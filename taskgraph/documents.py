@@ -22,7 +22,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from taskgraph import digraph, grouping, jsontext, limits, outputs, params, schemas
+from taskgraph import digraph, grouping, jsontext, limits, outputs, params, schemas, timing
 from taskgraph.errors import InvalidGraph, InvalidInput, Problem
 from taskgraph.findings import PROBLEMS_MAX, Report, nearest
 from taskgraph.form import (
@@ -324,6 +324,7 @@ def _document(
                         when,
                         optional,
                         notify=node.get("notify", {}),
+                        timing=timing.of_node(node),
                     )
                     requirements[label] = requires
                     tasks[label] = None  # the node takes its place: a large document is not kept twice
@@ -353,6 +354,7 @@ def _document(
         declared,
         groups,
         notify=obj.get("notify", {}),
+        deadline=obj.get("deadline", ""),
     )
 
 
@@ -952,6 +954,7 @@ def node_digest(node: TaskNode) -> str:
         normal["optional"] = sorted(node.optional)
     if node.notify:
         normal["notify"] = _channels_listed(node.notify)
+    normal |= node.timing
     return hashlib.sha256(canonical_json(normal).encode()).hexdigest()[:32]
 
 
@@ -979,6 +982,8 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
         envelope["params"] = document.values
     if document.notify:
         envelope["notify"] = _channels_listed(document.notify)
+    if document.deadline:
+        envelope["deadline"] = document.deadline
     digest.update(canonical_json(envelope).encode())
     for label in sorted(document.tasks):
         digest.update(digests[label].encode())
@@ -1009,6 +1014,8 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
         made["params"] = {name: dict(declared) for name, declared in document.params.items()}
     if document.notify:
         made["notify"] = dict(document.notify)
+    if document.deadline:
+        made["deadline"] = document.deadline
     made["tasks"] = {label: _node_object(node) for label, node in document.tasks.items()}
     if document.groups:
         made["groups"] = {
@@ -1020,7 +1027,7 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
 
 def _node_object(node: TaskNode) -> dict[str, Any]:
     requires = [{"label": each, "optional": True} if each in node.optional else each for each in node.requires]
-    made: dict[str, Any] = {"requires": requires, "reruns": node.reruns, "task": dict(node.task)}
+    made: dict[str, Any] = {"requires": requires, "reruns": node.reruns, **node.timing, "task": dict(node.task)}
     if node.when != When.ALL_COMPLETED:
         made["when"] = str(node.when)
     if node.notify:

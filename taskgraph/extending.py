@@ -24,6 +24,7 @@ from taskgraph.layout import (
     KnownGroup,
     Layout,
     Link,
+    first_deadline,
     gathered,
     lay_out,
     name_mapping_rows,
@@ -169,6 +170,9 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
     if document.groups:
         counted = graph.columns.get("groups", 0)
         columns["groups"] = (counted if isinstance(counted, int) else 0) + len(document.groups)
+    if (first := first_deadline(new.values())) is not None:
+        before = graph.columns.get("nextDeadline")
+        columns["nextDeadline"] = min(first, before) if isinstance(before, datetime) else first
 
     def plan(direct_leaves_max: int, *, whole: bool) -> ExtensionPlan:
         layout = lay_out(

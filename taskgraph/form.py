@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from taskgraph import limits, schemas
+from taskgraph import limits, schemas, timing
 from taskgraph.findings import Report
 from taskgraph.jsontext import Path, show
 from taskgraph.model import When
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 TASK_KEYS: Final = ("routing", "deadline", "payload", "executor", "target", "host", "workerLabels", "metadata")
-GRAPH_KEYS: Final = ("routing", "tasks", "groups", "metadata", "tags", "failurePolicy", "params", "notify")
+GRAPH_KEYS: Final = ("routing", "tasks", "groups", "metadata", "tags", "failurePolicy", "params", "notify", "deadline")
 COMMAND_KEYS: Final = ("command", "env", "cwd", "timeout")
 CHANNEL_KINDS: Final = ("queue", "webhook", "command")
 SUBS: Final = "$subs"
@@ -29,7 +29,7 @@ SUBS_PREFIX: Final = "taskId:"
 PARAM: Final = "$param"
 RESULT: Final = "$result"
 
-_NODE_KEYS: Final = frozenset({"requires", "when", "reruns", "task", "notify"})
+_NODE_KEYS: Final = frozenset({"requires", "when", "reruns", "task", "notify", *timing.NODE_KEYS})
 _REQUIREMENT_KEYS: Final = frozenset({"label", "optional"})
 _CONDITIONS: Final = frozenset(map(str, When))
 _GROUP_KEYS: Final = frozenset({"tasks", "requires"})
@@ -71,6 +71,8 @@ def node_is_plain(node: Any, labels: AbstractSet[str]) -> bool:
     if not 0 <= reruns <= limits.RERUNS_MAX:
         return False
     if "notify" in node and not _notify_is_plain(node["notify"]):
+        return False
+    if len(node) > 1 and not timing.is_plain(node):
         return False
     task = node.get("task")
     return type(task) is dict and _task_is_plain(task)

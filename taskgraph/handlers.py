@@ -8,6 +8,7 @@ tasks.
 
 import json
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,6 +64,7 @@ from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, query_all
 from taskgraph.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
 from taskgraph.transitions import (
+    LATER,
     Answer,
     Claim,
     Completed,
@@ -75,6 +77,7 @@ from taskgraph.transitions import (
     ManualRerun,
     Need,
     Outcome,
+    Overdue,
     Skip,
     decide,
 )
@@ -362,11 +365,15 @@ class Handlers:
         rows: as the commit left them. more: further commits of the same call will send more.
         """
         ready: dict[str, list[tuple[str, int]]] = {}
+        later: dict[tuple[str, int], list[tuple[str, int]]] = {}
         started: list[Started] = []
         stops: list[Stop] = []
         cancelling = False
         for effect in effects:
             match effect:
+                case Dispatch(task_id, run, target, delay) if delay:
+                    seconds = min(math.ceil(delay), limits.DELAY_SECONDS_MAX)  # those of one second go together
+                    later.setdefault((target, seconds), []).append((task_id, run))
                 case Dispatch(task_id, run, target):
                     ready.setdefault(target, []).append((task_id, run))
                 case Started():
@@ -392,6 +399,8 @@ class Handlers:
                 fresh = taker.keep(graph_id, target, fresh, rows or {})
             if fresh:
                 await self.dispatch(graph_id, target, fresh, rows=rows, more=more)
+        for (target, seconds), tasks in later.items():
+            await self.dispatch(graph_id, target, list(dict.fromkeys(tasks)), delay_seconds=seconds)
         if stops:
             for tell_worker in self.on_stop:
                 tell_worker(graph_id, stops)
@@ -418,11 +427,12 @@ class Handlers:
         rows: Mapping[str, Row | None] | None = None,
         more: bool = False,
         size: int = 0,
+        delay_seconds: float = 0,
     ) -> None:
         """Send work messages: one task each while there are few, more in one when there is plenty (D12).
 
         rows: rows of the tasks, as far as they are known: a message says what was seen. more: this is a part of
-        plenty. size: so many tasks in each message, 0 for as many as suit.
+        plenty. size: so many tasks in each message, 0 for as many as suit. delay_seconds: until they can be received.
         """
         flying = self.in_flight.get(graph_id, 0)
         if not size:
@@ -439,7 +449,9 @@ class Handlers:
             return RunTasks(graph_id, target, tuple([(task, run) for task, run, _ in part]), seen)
 
         messages = bundles(make, entries, size)
-        await self.queues.send(self.names.work(target), [to_text(message) for message in messages])
+        await self.queues.send(
+            self.names.work(target), [to_text(message) for message in messages], delay_seconds=delay_seconds
+        )
         self.counters.dispatched += len(tasks)
         if self.telemetry.enabled:
             self.telemetry.dispatched(target, len(tasks))
@@ -846,6 +858,8 @@ def _became(answer: Answer, again: Collection[str]) -> str:
     item = answer.item
     if answer.outcome is Outcome.STALE and isinstance(item, Completed | Failed):
         return "stale"
+    if answer.outcome is Outcome.ENDED:
+        return "exception"
     if answer.outcome is not Outcome.APPLIED:
         return ""
     if answer.reason == CANCELLED:  # a run that was to be stopped, however it ended
@@ -855,12 +869,16 @@ def _became(answer: Answer, again: Collection[str]) -> str:
             return "completed"
         case Failed(exception=True):
             return "exception"
+        case Failed() if answer.reason == LATER:
+            return "retried"
         case Failed():
             return "rerun" if item.task_id in again else "failed"
         case ManualRerun():
             return "rerun-asked"
         case LeaseLost():
             return "lease-lost"
+        case Overdue():
+            return "exception"
         case HandBack():
             return "handed-back"
         case CancelTask():
@@ -899,6 +917,8 @@ def _seen(task_id: str, run: int, rows: Mapping[str, Row | None] | None, *, alon
         return None
     if len(definition) > _SEEN_CHARS_MAX or columns.get("schema", 1) != SCHEMA:
         return None  # long ones would make for many messages
+    if "notBefore" in columns or "deadline" in columns or "pendingTimeout" in columns:
+        return None  # whether it may be claimed now is for the row to say
     after = _only_next(task_id, columns, rows) if alone else ""
     return Seen(row.etag, str(columns.get("label", "")), definition, after)
 
@@ -940,7 +960,10 @@ def _cancel(row: Row, reason: str, code: str, at_once: bool) -> CancelTask:
 def _items(message: TaskFailed | Rerun | Cancel) -> list[Item]:
     match message:
         case TaskFailed():
-            return [Failed(r.task, r.run, r.claim, r.ended, r.resolution, r.exception) for r in message.tasks]
+            return [
+                Failed(r.task, r.run, r.claim, r.ended, r.resolution, r.exception, r.temporary, r.retry_after)
+                for r in message.tasks
+            ]
         case Rerun():
             return [ManualRerun(message.task, message.run, message.reason)]
         case Cancel(tasks=tasks):

@@ -7,7 +7,7 @@ completion asks for it. It never touches a store, a clock or an executor.
 import asyncio
 import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,12 +15,13 @@ from typing import Any
 from taskgraph import limits
 from taskgraph.errors import IntegrityError
 from taskgraph.executors import Executor, Outcome, Work
-from taskgraph.layout import SCHEMA
+from taskgraph.layout import SCHEMA, moment
 from taskgraph.messages import Seen
 from taskgraph.model import TaskState, ids_text, is_task_id, row_key
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row, Value
 from taskgraph.telemetry import Origin, Run
+from taskgraph.timing import not_yet_seconds
 from taskgraph.transitions import Claim
 
 
@@ -32,7 +33,7 @@ class Held:
     open: int = 1  # runs, and one for taking it apart
     taken: bool = False
     forsaken: bool = False  # something went wrong with it: it is kept no longer, and comes back
-    busy_until: datetime | None = None  # it came back for a run that still has its lease
+    busy_until: datetime | None = None  # it came back for a run that still has its lease, or came before its time
     origin: Origin | None = None  # for who watches
 
 
@@ -83,6 +84,25 @@ class Ready:
     seen: Seen | None = None
     row: Row | None = None
     claim: Claim | None = None
+
+
+def hold_until_due(held: Held, row: Row | None, now: datetime) -> bool:
+    """Keep a message that came for a task which must not run yet until it may; gives whether it did."""
+    if row is None or row.columns.get("state") != TaskState.PENDING or not not_yet_seconds(row.columns.get, now):
+        return False
+    not_before = row.columns["notBefore"]
+    if isinstance(not_before, datetime) and (held.busy_until is None or held.busy_until < not_before):
+        held.busy_until = not_before
+    return True
+
+
+def deadline_in(definition: Mapping[str, Any]) -> datetime | None:
+    """The deadline that a definition names, None for none, or for what is none."""
+    text = definition.get("deadline")
+    try:
+        return moment(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
 
 
 def label_in(row: Row | None) -> str:

@@ -14,9 +14,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from json.encoder import encode_basestring
-from typing import Final
+from typing import Any, Final
 
-from taskgraph import grouping, limits, notices
+from taskgraph import grouping, limits, notices, timing
 from taskgraph.digraph import is_acyclic
 from taskgraph.documents import canonical_json, node_digest, substitute
 from taskgraph.grouping import DONE, Wiring, is_end, name_of, wire
@@ -395,9 +395,10 @@ class GraphLayout:
     """A whole graph as rows, each made when it is asked for: not all of them exist at once.
 
     leaves: references that the graph waits for. roots: taskIds that stand pending from the start, with their targets.
-    mapping: label -> taskId. count: rows, not counting those of long definitions. cut: whether there are relays that
-    share edges out among them. edges: requirements, as they are kept. `rows` is in the order of the table, for nobody
-    reads it before all of it is there.
+    not_before: taskId -> the time before which a root must not run, where it has one. mapping: label -> taskId.
+    count: rows, not counting those of long definitions. cut: whether there are relays that share edges out among them.
+    edges: requirements, as they are kept. `rows` is in the order of the table, for nobody reads it before all of it is
+    there.
     """
 
     def __init__(
@@ -446,6 +447,11 @@ class GraphLayout:
         self.roots = tuple(
             [(self.mapping[label], target_of(nodes[label].task)) for label in self._labels if not wired.requires[label]]
         )
+        self.not_before = {
+            self.mapping[label]: moment(node.timing["notBefore"])
+            for label, node in nodes.items()
+            if node.timing and "notBefore" in node.timing and not node.requires
+        }
 
     def told(self, task_id: str) -> Sequence[str]:
         """The references that a task tells of its completion."""
@@ -615,9 +621,10 @@ def _task_rows(
     optional: Sequence[str],
     inside: Sequence[str],
 ) -> list[Insert]:
-    definition = canonical_json(dict(node.task))
+    told = {**node.task, **timing.for_worker(node.timing)} if node.timing else dict(node.task)
+    definition = canonical_json(told)
     if _SUBS_KEY in definition or _RESULT_KEY in definition:
-        definition = canonical_json(substitute(node.task, resolve))
+        definition = canonical_json(substitute(told, resolve))
     requires_text = ids_text(requires)
     columns: dict[str, Value] = {
         "schema": schema,
@@ -650,6 +657,9 @@ def _task_rows(
         columns[notices.COLUMN] = notices.task_column(node.notify)
     if deadline := node.task.get("deadline"):
         columns["deadline"] = moment(str(deadline))
+    if node.timing:
+        columns.update(_timing_columns(node.timing))
+        columns["schema"] = max(schema, SCHEMA_OF_CONDITIONS)  # older versions would claim it too early
     rows: list[Insert] = []
     if utf16_units(definition) <= limits.INLINE_DEFINITION_CHARS_MAX:
         columns["task"] = definition
@@ -658,6 +668,23 @@ def _task_rows(
         rows.append(Insert(f"definition:{own}", {"schema": SCHEMA, "label": node.label, **spread("task", definition)}))
     rows.append(Insert(row_key(own), columns))
     return rows
+
+
+def _timing_columns(said: Mapping[str, Any]) -> dict[str, Value]:
+    """What a decision asks of what a node says of time; the rest is for the worker."""
+    columns: dict[str, Value] = {}
+    if "notBefore" in said:
+        columns["notBefore"] = moment(said["notBefore"])
+    if "pendingTimeout" in said:
+        columns["pendingTimeout"] = float(said["pendingTimeout"])
+    if text := timing.retry_text(said.get("retry", {})):
+        columns["retry"] = text
+    return columns
+
+
+def first_deadline(nodes: Iterable[TaskNode]) -> datetime | None:
+    """The earliest deadline of some tasks, None if none has one."""
+    return min((moment(str(text)) for node in nodes if (text := node.task.get("deadline"))), default=None)
 
 
 def _dependents_first(requirements: Mapping[str, Sequence[str]]) -> list[str]:

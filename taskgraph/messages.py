@@ -87,8 +87,9 @@ class TaskResult:
 
     claim: of the run, without which no result counts (D10). ended: RFC 3339. resolution: `failed` (bool), and where
     known `resultUrl`, `logsUrl`, `reason`, `exitCode`; other keys are kept. exception: the run never got to an answer,
-    so no rerun will help. etag: of the task's row as its worker last wrote it, over: of the row as it stood before the
-    claim, with nobody else's write between the two; "" if not known. Whoever has that row is spared a read.
+    so no rerun will help. temporary: it failed for the moment, and retry_after is how many seconds it asks to be left
+    alone, None if it does not say. etag: of the task's row as its worker last wrote it, over: of the row as it stood
+    before the claim, with nobody else's write between the two; "" if not known. Whoever has that row is spared a read.
     """
 
     task: str
@@ -99,6 +100,8 @@ class TaskResult:
     exception: bool = False
     etag: str = ""
     over: str = ""
+    temporary: bool = False
+    retry_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,10 @@ def _result_object(result: TaskResult) -> dict[str, Any]:
         made["exception"] = True
     if result.etag and result.over:
         made["etag"], made["over"] = result.etag, result.over
+    if result.temporary:
+        made["temporary"] = True
+        if result.retry_after is not None:
+            made["retryAfter"] = result.retry_after
     return made
 
 
@@ -436,7 +443,27 @@ def _result(entry: Any, *, failed: bool) -> TaskResult:
         over = _text(obj, "over", name, 0, ETAG_CHARS_MAX, "")
     if not etag or not over:
         etag = over = ""  # one says nothing without the other
-    return TaskResult(task, run, claim, ended, _resolution(get("resolution"), failed), exception, etag, over)
+    resolution = _resolution(get("resolution"), failed)
+    if failed and ("temporary" in obj or "retryAfter" in obj):
+        return TaskResult(task, run, claim, ended, resolution, exception, etag, over, *_temporary(obj, name))
+    return TaskResult(task, run, claim, ended, resolution, exception, etag, over)
+
+
+def _temporary(obj: Mapping[str, Any], name: str) -> tuple[bool, float | None]:
+    """Whether a run failed for the moment, and how many seconds it asks for."""
+    temporary, seconds = obj.get("temporary", False), obj.get("retryAfter")
+    if type(temporary) is not bool:
+        raise InvalidMessage(f"`temporary` of {_lower(name)} is {show(temporary)}, and must be true or false.")
+    if "retryAfter" not in obj:
+        return temporary, None
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0 <= seconds <= limits.DELAY_SECONDS_MAX
+    ):
+        most = f"{limits.DELAY_SECONDS_MAX:,}"
+        raise InvalidMessage(f"`retryAfter` of {_lower(name)} is {show(seconds)}, and no number from 0 to {most}.")
+    return temporary, float(seconds)
 
 
 def _resolution(value: Any, failed: bool) -> dict[str, Any]:

@@ -242,7 +242,8 @@ class TaskNode:
 
     requires: labels, and names of groups; reruns: budget for failures of the task itself; task: the definition, as the
     worker gets it, with `$subs` not yet replaced. when: how the requirements must have ended; optional: those of them
-    whose failing or being skipped does not matter. notify: who is told how the task fares; see `notices`.
+    whose failing or being skipped does not matter. notify: who is told how the task fares; see `notices`. timing: what
+    the node says of time, by the keys of the document (see `timing`).
     """
 
     label: str
@@ -252,6 +253,7 @@ class TaskNode:
     when: str = When.ALL_COMPLETED.value
     optional: frozenset[str] = frozenset()
     notify: Mapping[str, Any] = field(default_factory=dict)
+    timing: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +270,7 @@ class GraphDocument:
     """A validated submission, or extension (then `tasks` and `groups` count). Their order is that of the document.
 
     params: declarations by name, the default of each being the value that was used.
+    deadline: RFC 3339, "" for none.
     """
 
     tasks: Mapping[str, TaskNode]
@@ -278,6 +281,7 @@ class GraphDocument:
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     groups: Mapping[str, GroupNode] = field(default_factory=dict)
     notify: Mapping[str, Any] = field(default_factory=dict)
+    deadline: str = ""
 
     @property
     def values(self) -> dict[str, Any]:

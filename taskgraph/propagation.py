@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from taskgraph import limits
+from taskgraph import limits, timing
 from taskgraph.conditions import COMPLETED, SKIP, News, failure_of, goes_on, hear, is_met
 from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import compact_json
@@ -35,11 +35,15 @@ FAIL_FAST: Final = FailurePolicy.FAIL_FAST.value
 
 @value
 class Dispatch:
-    """Effect: tell the workers of a target that this run of a task is ready. A hint, repeated freely (D9)."""
+    """Effect: tell the workers of a target that this run of a task is ready. A hint, repeated freely (D9).
+
+    delay_seconds: they are to hear of it so much later, as it is not ready yet.
+    """
 
     task_id: str
     run: int
     target: str
+    delay_seconds: float = 0.0
 
 
 @value
@@ -175,8 +179,11 @@ class Context:
 
 
 def dispatch(task: Draft, context: Context) -> None:
-    """Send the message of a task that stands pending."""
-    context.effects.append(Dispatch(task.key.removeprefix("task:"), task.integer("run"), task.text("target")))
+    """Send the message of a task that stands pending, so late that the task may be claimed when it arrives."""
+    delay = timing.not_yet_seconds(task.value, context.now)
+    if delay > limits.DELAY_SECONDS_MAX:
+        return  # no queue keeps a message for so long: the sweep sends it
+    context.effects.append(Dispatch(task.key.removeprefix("task:"), task.integer("run"), task.text("target"), delay))
 
 
 def make_pending(task: Draft, context: Context) -> None:
@@ -200,7 +207,8 @@ def make_ready(task: Draft, context: Context) -> None:
     take = context.take
     if take is not None and context.taken < len(take.claims):
         definition = task.text("task")
-        if definition and task.text("target") in take.targets and take.fits(definition):
+        may_begin = not timing.not_yet_seconds(task.value, context.now) and not timing.overdue(task.value, context.now)
+        if may_begin and definition and task.text("target") in take.targets and take.fits(definition):
             claim_id = take.claims[context.taken]
             context.taken += 1
             task.set("pendingSince", context.now)

@@ -55,6 +55,7 @@ from taskgraph.registry import Crew, workers
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, Value, prefix
+from taskgraph.timing import not_yet_seconds, overdue, ready_since, retry_of, temporary_used
 from taskgraph.transitions import event_key
 
 NEAR_LABELS_MAX: Final = 5
@@ -117,6 +118,7 @@ class GraphStatus:
     schedule: str = ""
     fired_for: datetime | None = None
     reason: str = ""
+    deadline: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,11 @@ class GraphListed:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """A task as its row tells it; edges are not resolved here (see `TaskDetail`)."""
+    """A task as its row tells it; edges are not resolved here (see `TaskDetail`).
+
+    not_before: no worker may claim it before. temporary_failures: how often it failed for the moment; temporary_left:
+    how often it still may. pending_timeout: seconds that it may wait for a worker, None for as long as it takes.
+    """
 
     task_id: str
     label: str
@@ -157,6 +163,10 @@ class TaskStatus:
     when: str = When.ALL_COMPLETED.value
     groups: Sequence[str] = ()
     """Groups that it is in, nested ones among them."""
+    not_before: datetime | None = None
+    temporary_failures: int = 0
+    temporary_left: int = 0
+    pending_timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +457,7 @@ class Queries:
             schedule=str(columns.get("schedule", "")),
             fired_for=_time(columns, "firedFor"),
             reason=str(columns.get("reason", "")),
+            deadline=_time(columns, "deadline"),
         )
 
     async def _totals(self, graph_id: str) -> tuple[int, int]:
@@ -803,7 +814,8 @@ class Queries:
                 if queue not in queued:
                     queued[queue] = await self._queues.count(queue)
                 held = queued[queue]
-                text = f"is ready since {_clock_text(status.pending_since)}; no worker has claimed it"
+                since = ready_since(row.columns.get)
+                text = f"is ready since {_clock_text(since)}; no worker has claimed it"
                 text += f" (queue {queue} holds about {held} message{'s' if held != 1 else ''})"
                 definition = _object(row.columns, "task")
                 text += f"; {crew.about(status.target, definition)}"
@@ -817,6 +829,8 @@ class Queries:
                         remedy = f"start a worker that has what it takes, such as: {remedy.partition(': ')[2]}"
                     else:
                         remedy = "a worker that has what it takes will get it with the next offer, within a minute"
+                if graph_state != GraphState.SUBMITTING and not_yet_seconds(row.columns.get, self._clock.now()):
+                    text, remedy = _not_yet(status), ""
             case TaskState.RUNNING:
                 text = f"runs on {status.worker} since {_clock_text(status.started)}"
                 if cancel := row.columns.get("cancel"):
@@ -835,6 +849,8 @@ class Queries:
                 text = f"{verb} in run {status.run}"
                 text += f": {reason}" if reason else ""
                 remedy = f"mend it, then: {typed('rerun', graph_id, status.label, status.task_id)}"
+                if status.deadline is not None and status.deadline <= self._clock.now():
+                    remedy = "its deadline has passed, so no rerun helps; submit it again with a later one"
                 if final:
                     remedy = "mend it, and submit the graph again under another id: its dependents have been told"
                 if graph_state in (GraphState.CANCELLING, GraphState.CANCELLED):
@@ -845,6 +861,9 @@ class Queries:
                 text = f"completed at {_clock_text(status.resolved)}"
             case _:
                 text = f"is {status.state}"
+        if late := overdue(row.columns.get, self._clock.now()):
+            text += f"; {late[1]}, so the next sweep ends it"
+            remedy = "run `taskgraph serve`, which sweeps"
         return Reason(status.label, status.task_id, status.state, depth, text, True, remedy)
 
     async def events(
@@ -1040,6 +1059,11 @@ _SHOWN: Final = (
     "refusal",
     "when",
     "groups",
+    "notBefore",
+    "retry",
+    "temporaryFailures",
+    "temporaryForgiven",
+    "pendingTimeout",
 )
 """Columns that `TaskStatus` is made of."""
 _WHY: Final = (
@@ -1059,6 +1083,13 @@ _WHY: Final = (
     "when",
     "failedBy",
     "skippedBy",
+    "notBefore",
+    "deadline",
+    "pendingTimeout",
+    "retry",
+    "runs",
+    "temporaryFailures",
+    "temporaryForgiven",
 )
 """Columns that an explanation is made of."""
 _RELAYS: Final = ("join", "fork")
@@ -1128,6 +1159,17 @@ def _skipped(row: Row, depth: int) -> tuple[Reason, str] | None:
         return None
     text = f"was skipped because {resolution.get('reason', '')}"
     return Reason(status.label, status.task_id, status.state, depth, text, False), task_id
+
+
+def _not_yet(status: TaskStatus) -> str:
+    """Why a task that waits for nothing but its time does not run."""
+    text = f"is to run not before {_clock_text(status.not_before)}"
+    last = status.runs[-1] if status.runs else {}
+    if last.get("outcome") == "temporary":
+        reason = str(last.get("reason", ""))
+        text += f": run {last.get('run')} failed for the moment{': ' if reason else ''}{reason}"
+        text += f" ({status.temporary_left} more such failure{'s' if status.temporary_left != 1 else ''} allowed)"
+    return text
 
 
 def _clock_text(moment: datetime | None) -> str:
@@ -1228,4 +1270,16 @@ def _task_status(row: Row) -> TaskStatus:
         refusal=str(columns.get("refusal", "")),
         when=str(columns.get("when", When.ALL_COMPLETED)),
         groups=_names(columns),
+        not_before=_time(columns, "notBefore"),
+        temporary_failures=_integer(columns, "temporaryFailures"),
+        temporary_left=_temporary_left(columns),
+        pending_timeout=timeout if isinstance(timeout := columns.get("pendingTimeout"), int | float) else None,
     )
+
+
+def _temporary_left(columns: Mapping[str, Value]) -> int:
+    try:
+        limit = retry_of(str(columns.get("retry", ""))).limit
+    except ValueError:
+        return 0  # damaged: `doctor` names it
+    return max(0, limit - temporary_used(columns.get))

@@ -9,6 +9,7 @@ do) and never waits for a graph.
 import asyncio
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -22,7 +23,16 @@ from taskgraph.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.extending import request_rows, row_bytes
 from taskgraph.extension import request_key
 from taskgraph.handlers import Handlers
-from taskgraph.layout import SCHEMA, SCHEMA_OF_CONDITIONS, GraphLayout, name_mapping_rows, schema_for, utf16_units
+from taskgraph.layout import (
+    SCHEMA,
+    SCHEMA_OF_CONDITIONS,
+    GraphLayout,
+    first_deadline,
+    moment,
+    name_mapping_rows,
+    schema_for,
+    utf16_units,
+)
 from taskgraph.messages import AddTasks
 from taskgraph.model import GRAPH, FailurePolicy, GraphDocument, GraphState, ids_text, row_key, slugid_from
 from taskgraph.notifier import enter, register
@@ -159,12 +169,19 @@ async def _submit(
     if flipped.outcome is Outcome.REFUSED:
         await handlers.enter_live(graph_id)  # whatever this call put beside a tombstone is taken away by the sweep
         raise Refused(f"graph {graph_id}: {flipped.reason}", "different-content")
-    by_target: dict[str, list[tuple[str, int]]] = {}
+    by_target: dict[tuple[str, int], list[tuple[str, int]]] = {}
     for task_id, target in layout.roots:
-        by_target.setdefault(target, []).append((task_id, 0))
-    for target, tasks in by_target.items():
-        await handlers.dispatch(graph_id, target, tasks, rows=writing.seen)
+        delay = _delay_seconds(layout.not_before.get(task_id), handlers.clock.now()) if layout.not_before else 0
+        if delay <= limits.DELAY_SECONDS_MAX:  # no queue keeps a message for longer: the sweep sends it
+            by_target.setdefault((target, delay), []).append((task_id, 0))
+    for (target, delay), tasks in by_target.items():
+        await handlers.dispatch(graph_id, target, tasks, rows=writing.seen, delay_seconds=delay)
     return answer
+
+
+def _delay_seconds(not_before: datetime | None, now: datetime) -> int:
+    """Whole seconds until then, 0 if it is past."""
+    return max(0, math.ceil((not_before - now).total_seconds())) if not_before is not None else 0
 
 
 def _looked_for(layout: GraphLayout) -> frozenset[str]:
@@ -341,6 +358,10 @@ def _graph_row(
         columns[TRACEPARENT_COLUMN] = trace
     if channels:
         columns[notices.COLUMN] = channels
+    if (first := first_deadline(document.tasks.values())) is not None:
+        columns["nextDeadline"] = first
+    if document.deadline:
+        columns["deadline"] = moment(document.deadline)
     for name, value in (("metadata", document.metadata), ("tags", document.tags), ("params", document.values)):
         if value:
             columns[name] = canonical_json(value)

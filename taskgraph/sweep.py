@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from taskgraph import limits
+from taskgraph.cancellation import CancelGraph
 from taskgraph.conditions import SKIP
 from taskgraph.errors import Conflict, Unclear
 from taskgraph.handlers import Handlers
@@ -21,7 +22,8 @@ from taskgraph.retention import delete, finish_deletion, sweep_beside
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Delete, Range, Row, query_all
 from taskgraph.telemetry import TRACEPARENT_COLUMN
-from taskgraph.transitions import Abandon, Fire, Item, LeaseLost, Skip
+from taskgraph.timing import DEADLINE_EXCEEDED, NEVER, clock_text, not_yet_seconds, overdue, ready_since
+from taskgraph.transitions import Abandon, Fire, Item, LeaseLost, NextDeadline, Overdue, Skip
 
 ORPHAN_SECONDS: Final = 3600.0
 """A name in the live index without a graph row is dropped after so long."""
@@ -31,6 +33,17 @@ QUEUE_FULL: Final = 1000
 
 _CLEAN_SECONDS: Final = 600.0  # the registry is looked at about once in so long, by the time of day: nothing is kept
 _PATIENCE: Final = 10  # times limits.REDISPATCH_SECONDS, after which even a full queue is reminded
+_LOOKED_AT: Final = (
+    "state",
+    "run",
+    "claim",
+    "leaseUntil",
+    "pendingSince",
+    "target",
+    "notBefore",
+    "deadline",
+    "pendingTimeout",
+)
 _ITEMS_MAX: Final = 500  # items handed to one transition call; keeps its working set small
 
 
@@ -41,6 +54,7 @@ class Swept:
     graphs: int = 0
     reminded: int = 0
     leases_lost: int = 0
+    overdue: int = 0
     relays_fired: int = 0
     tasks_skipped: int = 0
     requests_resent: int = 0
@@ -54,16 +68,8 @@ class Swept:
     @property
     def did_something(self) -> bool:
         """Whether there was anything to be said again, given up or passed on, or something could not be."""
-        return bool(
-            self.reminded
-            or self.leases_lost
-            or self.relays_fired
-            or self.tasks_skipped
-            or self.requests_resent
-            or self.cancelled
-            or self.deleted
-            or self.failed
-        )
+        mended = (self.reminded, self.leases_lost, self.overdue, self.relays_fired, self.tasks_skipped)
+        return any(mended) or bool(self.requests_resent or self.cancelled or self.deleted or self.failed)
 
 
 async def sweep(
@@ -89,6 +95,7 @@ def _repairs(swept: Swept) -> dict[str, int]:
     return {
         "reminded": swept.reminded,
         "lease-lost": swept.leases_lost,
+        "overdue": swept.overdue,
         "relay-fired": swept.relays_fired,
         "task-skipped": swept.tasks_skipped,
         "request-resent": swept.requests_resent,
@@ -144,6 +151,12 @@ async def sweep_graph(
             await handlers.transition(graph_id, [Abandon(before)])
             swept.abandoned += 1
         return
+    deadline = graph.columns.get("deadline")
+    if state != GraphState.CANCELLING and isinstance(deadline, datetime) and deadline <= now:
+        reason = f"its deadline {clock_text(deadline)} has passed"
+        await handlers.transition(graph_id, [CancelGraph(reason, DEADLINE_EXCEEDED)])
+        swept.overdue += 1
+        return  # the fence stands, and whoever has set it goes on
     await _requests(handlers, graph_id, now, swept, period_seconds, at_once=at_once)
     items: list[Item] = []
     for prefix in ("join", "fork"):
@@ -160,7 +173,7 @@ async def sweep_graph(
         "task:",
         "task;",
         where={"state": (str(TaskState.PENDING), str(TaskState.RUNNING))},
-        select=("state", "run", "claim", "leaseUntil", "pendingSince", "target"),
+        select=_LOOKED_AT,
     )
     remind: dict[str, list[tuple[str, int, float]]] = {}
     for row in await query_all(tables, graph_id, unresolved):
@@ -168,19 +181,32 @@ async def sweep_graph(
         run = row.columns.get("run", 0)
         if not isinstance(run, int):
             continue  # damaged; doctor names it
+        if overdue(row.columns.get, now):
+            items.append(Overdue(task_id))
+            swept.overdue += 1
+            continue
         if row.columns.get("state") == TaskState.RUNNING:
             lease_until = row.columns.get("leaseUntil")
             if isinstance(lease_until, datetime) and lease_until < now:
                 items.append(LeaseLost(task_id, run, str(row.columns.get("claim", ""))))
                 swept.leases_lost += 1
             continue
-        since = row.columns.get("pendingSince")
-        age = (now - since).total_seconds() if isinstance(since, datetime) else limits.REDISPATCH_SECONDS
-        if state != GraphState.CANCELLING and (at_once or is_due(age, period_seconds)):
+        if not_yet_seconds(row.columns.get, now):
+            continue
+        since = ready_since(row.columns.get)
+        age = (now - since).total_seconds() if since is not None else limits.REDISPATCH_SECONDS
+        now_due = is_due(age, period_seconds) or _is_first(row, age, period_seconds)
+        if state != GraphState.CANCELLING and (at_once or now_due):
             remind.setdefault(str(row.columns.get("target", "default")), []).append((task_id, run, age))
+    expired, following = await _waiting_past_deadline(handlers, graph_id, graph, now)
+    items += expired
+    swept.overdue += len(expired)
+    failures = len(swept.failed)
     for start in range(0, len(items), _ITEMS_MAX):
         answers = await handlers.transition(graph_id, items[start : start + _ITEMS_MAX])
         swept.failed.extend(f"{graph_id}: {answer.error}" for answer in answers if answer.error is not None)
+    if following is not None and len(swept.failed) == failures:
+        await handlers.transition(graph_id, [following])
     for target, tasks in remind.items():
         full = not at_once and await handlers.queues.count(handlers.names.work(target)) >= QUEUE_FULL
         patience = _PATIENCE * limits.REDISPATCH_SECONDS
@@ -190,6 +216,40 @@ async def sweep_graph(
             swept.reminded += len(due)
     if state == GraphState.CANCELLING:
         swept.cancelled += await handlers.go_on_cancelling(graph_id)
+
+
+async def _waiting_past_deadline(
+    handlers: Handlers, graph_id: str, graph: Row, now: datetime
+) -> tuple[list[Item], NextDeadline | None]:
+    """What ends tasks that still wait for others when their deadline passes, and what is to be decided after that.
+
+    The graph row says when the next such deadline is: only then those that wait are looked at, and it is set anew.
+    """
+    due = graph.columns.get("nextDeadline")
+    if not isinstance(due, datetime) or due > now:
+        return [], None
+    waiting = Range("task:", "task;", where={"state": (str(TaskState.UNSCHEDULED),)}, select=("state", "deadline"))
+    items: list[Item] = []
+    following = NEVER
+    for row in await query_all(handlers.records.tables, graph_id, waiting):
+        deadline = row.columns.get("deadline")
+        if overdue(row.columns.get, now):
+            items.append(Overdue(reference_of(row.key)))
+        elif isinstance(deadline, datetime):
+            following = min(following, deadline)
+    revision = graph.columns.get("revision", 0)
+    if not isinstance(revision, int) or graph.columns.get("extending"):
+        return items, None  # not all rows of the extension may have been there
+    return items, NextDeadline(due, revision, following)
+
+
+def _is_first(row: Row, age_seconds: float, period_seconds: float) -> bool:
+    """Whether this round is the first to speak of a task that was to wait for longer than a queue keeps a message."""
+    since, not_before = row.columns.get("pendingSince"), row.columns.get("notBefore")
+    if not isinstance(since, datetime) or not isinstance(not_before, datetime):
+        return False
+    long = (not_before - since).total_seconds() > limits.DELAY_SECONDS_MAX
+    return long and age_seconds < max(period_seconds, 1.0) * 1.5
 
 
 async def _deleted(handlers: Handlers, graph_id: str, graph: Row, swept: Swept, logs: StoredLogs | None) -> None:

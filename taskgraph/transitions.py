@@ -11,8 +11,9 @@ Two properties hold for every item, and the tests check them:
 - an item that names a run which is not the task's present one changes nothing (a message may come late).
 
     task   unscheduled ── last requirement fulfilled ──▶ pending ── claim ──▶ running ── result ──▶ completed | failed
-           running ── failed, reruns left | lease lost | handed back ──▶ pending (run + 1)
+           running ── failed, reruns left | failed for the moment | lease lost | handed back ──▶ pending (run + 1)
            running ── leases lost too often, malformed ──▶ exception
+           unscheduled | pending | running ── deadline passed; pending for too long ──▶ exception
            failed | exception ── manual rerun ──▶ pending (run + 1)
            unscheduled ── all requirements resolved, and not as its condition asks (policy `continue`) ──▶ skipped
     graph  running ── a task failed for good (policy `block`) ──▶ blocked ── last such task rerun ──▶ running
@@ -26,11 +27,11 @@ Two properties hold for every item, and the tests check them:
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from taskgraph import limits
+from taskgraph import limits, timing
 from taskgraph.cancellation import (
     CancelGraph,
     CancelItem,
@@ -87,6 +88,9 @@ T = TypeVar("T", list[Any], dict[str, Any])
 EVENT_CHARS_MAX: Final = 30_000
 """JSON of one event row; more facts than that wait for the next commit."""
 
+LATER: Final = "later"
+"""The reason in the answer to a failure for the moment: it is tried again later."""
+
 # As plain texts: comparing one with a member of an enumeration takes ten times as long.
 _PENDING: Final = TaskState.PENDING.value
 _RUNNING: Final = TaskState.RUNNING.value
@@ -117,7 +121,11 @@ class Completed:
 
 @value
 class Failed:
-    """A run failed. exception: it never got to an answer, so it spends no rerun and is final."""
+    """A run failed. exception: it never got to an answer, so it spends no rerun and is final.
+
+    temporary: it failed for the moment, and is tried again later as long as the budget for that lasts; retry_after:
+    seconds that it asks for, None for a pause that grows.
+    """
 
     task_id: str
     run: int
@@ -125,6 +133,8 @@ class Failed:
     ended: str
     resolution: Mapping[str, Any]
     exception: bool = False
+    temporary: bool = False
+    retry_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +200,25 @@ class CannotRun:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A task may be past its deadline, or pending for longer than it may: if it is, by its row, it ends here."""
+
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NextDeadline:
+    """No task that waits has a deadline before `then`, as far as the graph's rows went at this revision (sweep).
+
+    seen: what the graph row said before. It holds for no other, and not while an extension brings rows in.
+    """
+
+    seen: datetime
+    revision: int
+    then: datetime
+
+
 @value
 class Fire:
     """A relay whose requirements are all fulfilled passes that on."""
@@ -246,6 +275,8 @@ Item = (
     | HandBack
     | LeaseLost
     | CannotRun
+    | Overdue
+    | NextDeadline
     | Fire
     | Skip
     | Remind
@@ -264,6 +295,7 @@ class Outcome(StrEnum):
     REPEATED = "repeated"  # it was applied before: nothing to write, effects are sent again
     STALE = "stale"  # it speaks of a run, claim or state that is over
     REFUSED = "refused"  # the state forbids it
+    ENDED = "ended"  # it met a task past its time, which was resolved instead
 
 
 @value
@@ -428,6 +460,10 @@ def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
             return _lease_lost(item, context)
         case CannotRun():
             return _cannot_run(item, context)
+        case Overdue():
+            return _overdue(item, context)
+        case NextDeadline():
+            return _next_deadline(item, context)
         case Fire():
             return _fire(item, context)
         case Skip():
@@ -518,6 +554,9 @@ def _failed(item: Failed, context: Context) -> tuple[Outcome, str]:
     if task.text("cancel"):
         return _cancelled(task, "exception" if item.exception else "failed", item.ended, item.resolution, context)
     reason = str(item.resolution.get("reason", ""))
+    if item.temporary and not item.exception and timing.temporary_used(task.value) < _retry(task).limit:
+        _try_later(task, item, context)
+        return Outcome.APPLIED, LATER
     if not item.exception and task.integer("rerunsLeft") > 0:  # never `!= 0`: a negative budget must not run for ever
         task.set("rerunsLeft", task.integer("rerunsLeft") - 1)
         _next_run(task, context, "failed", item.ended, reason, item.resolution)
@@ -533,6 +572,70 @@ def _failed(item: Failed, context: Context) -> tuple[Outcome, str]:
     return Outcome.APPLIED, ""
 
 
+def _retry(task: Draft) -> timing.Retry:
+    try:
+        return timing.retry_of(task.text("retry"))
+    except ValueError as error:
+        raise IntegrityError(f"row {task.key}: column retry is no policy: {error}") from error
+
+
+def _try_later(task: Draft, item: Failed, context: Context) -> None:
+    """Stand pending for the next run, not before a pause: of the length asked for, or one that grows each time."""
+    failures = task.integer("temporaryFailures") + 1
+    task.set("temporaryFailures", failures)
+    seconds = item.retry_after
+    if seconds is None:
+        used = timing.temporary_used(task.value)
+        seconds = timing.pause_seconds(item.task_id, item.run, used, _retry(task))
+    not_before = context.now + timedelta(seconds=seconds)
+    task.set("notBefore", not_before)
+    _next_run(
+        task,
+        context,
+        "temporary",
+        item.ended,
+        str(item.resolution.get("reason", "")),
+        item.resolution,
+        event="task-retry",
+        notBefore=not_before.isoformat(),
+        left=_retry(task).limit - timing.temporary_used(task.value),
+    )
+
+
+def _overdue(item: Overdue, context: Context) -> tuple[Outcome, str]:
+    task = _task(item.task_id, context)
+    reason = _end_if_overdue(task, context)
+    return (Outcome.APPLIED, reason) if reason else (Outcome.STALE, f"the task is {task.text('state')}")
+
+
+def _next_deadline(item: NextDeadline, context: Context) -> tuple[Outcome, str]:
+    graph = context.view.get(GRAPH)
+    same = graph.time("nextDeadline") == item.seen and graph.integer("revision") == item.revision
+    if not same or graph.text("extending"):
+        return Outcome.STALE, ""
+    graph.set("nextDeadline", item.then)
+    return Outcome.APPLIED, ""
+
+
+def _end_if_overdue(task: Draft, context: Context) -> str:
+    """Resolve a task that may not go on any more, whoever came by; gives why, "" if it may.
+
+    By the time of whoever decides. A claim on it is over with that: its worker hears so at its next renewal.
+    """
+    why = timing.overdue(task.value, context.now)
+    if why is None or task.text("cancel"):  # what is to be cancelled is brought to its end already
+        return ""
+    code, reason = why
+    state = task.text("state")
+    if state == TaskState.UNSCHEDULED and goes_on(context.view.get(GRAPH)):
+        return ""  # its dependents would go on before what it requires has ended: it ends when it stands ready
+    if state == _RUNNING:
+        task.set("claim", "")
+    resolution = {"failed": True, "code": code, "reason": reason}
+    _resolve_unsuccessfully(task, context, TaskState.EXCEPTION, context.now.isoformat(), reason, resolution)
+    return reason
+
+
 def _resolve_unsuccessfully(
     task: Draft, context: Context, state: TaskState, ended: str, reason: str, resolution: Mapping[str, Any]
 ) -> None:
@@ -546,14 +649,23 @@ def _resolve_unsuccessfully(
         label=task.text("label"),
         run=task.integer("run"),
         reason=reason or None,
+        code=resolution.get("code"),
     )
     block(task, context, reason)
 
 
 def _next_run(
-    task: Draft, context: Context, outcome: str, ended: str, reason: str, resolution: Mapping[str, Any] | None = None
+    task: Draft,
+    context: Context,
+    outcome: str,
+    ended: str,
+    reason: str,
+    resolution: Mapping[str, Any] | None = None,
+    *,
+    event: str = "task-rerun",
+    **more: Any,
 ) -> None:
-    """Close the present run and stand pending for the next one."""
+    """Close the present run and stand pending for the next one. more: what else the event says."""
     run = task.integer("run")
     started = task.time("started")
     record: dict[str, Any] = {
@@ -572,12 +684,13 @@ def _next_run(
     task.set("run", run + 1)
     task.set("claim", "")
     context.event(
-        "task-rerun",
+        event,
         task=task.key.removeprefix("task:"),
         label=task.text("label"),
         run=run + 1,
         because=outcome,
         reason=reason or None,
+        **more,
     )
     if task.text("cancel"):
         task.set("cancel", "")
@@ -627,9 +740,14 @@ def _manual_rerun(item: ManualRerun, context: Context) -> tuple[Outcome, str]:
         return Outcome.REFUSED, f"the graph is {graph.text('state')}"
     if goes_on(graph):
         return Outcome.REFUSED, "its dependents have been told of the failure, as the graph goes on after failures"
+    deadline = task.time("deadline")
+    if deadline is not None and deadline <= context.now:
+        return Outcome.REFUSED, f"its deadline {timing.clock_text(deadline)} has passed, and ends every further run"
     resolution = _read(task, "resolution", dict)
     reason = item.reason or "asked for by hand"
     task.set("manualReruns", task.integer("manualReruns") + 1)
+    if failures := task.integer("temporaryFailures"):
+        task.set("temporaryForgiven", failures)  # the budget is whole again
     ended = task.value("ended")  # a text on rows that a version before 0.3 wrote
     text = ended.isoformat() if isinstance(ended, datetime) else task.text("ended")
     _next_run(task, context, state, text, reason, resolution)
@@ -643,6 +761,10 @@ def _claim(item: Claim, context: Context) -> tuple[Outcome, str]:
         return Outcome.REPEATED, ""
     if task.text("state") != _PENDING or task.integer("run") != item.run:
         return Outcome.STALE, f"the task is {task.text('state')} in run {task.integer('run')}"
+    if reason := _end_if_overdue(task, context):
+        return Outcome.ENDED, reason
+    if timing.not_yet_seconds(task.value, context.now):
+        return Outcome.STALE, f"not before {timing.clock_text(task.time('notBefore') or context.now)}"
     claim(task, item.claim, item.worker, item.lease_until, context)
     return Outcome.APPLIED, ""
 
@@ -651,6 +773,8 @@ def _renew(item: Renew, context: Context) -> tuple[Outcome, str]:
     task = _task(item.task_id, context)
     if not _holds(task, item.run, item.claim):
         return Outcome.STALE, f"the task is {task.text('state')} in run {task.integer('run')}"
+    if reason := _end_if_overdue(task, context):
+        return Outcome.ENDED, reason
     task.set("leaseUntil", item.lease_until)
     return Outcome.APPLIED, task.text("cancel")
 

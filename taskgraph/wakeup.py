@@ -22,6 +22,8 @@ _POLLED_SECONDS_MIN: Final = 0.01
 _RUNG_SECONDS_MIN: Final = 0.5
 _RINGS_TRUSTED: Final = 3
 _TROUBLE_SECONDS_MAX: Final = 10.0
+_LATER_SECONDS_MAX: Final = 600.0  # a ring is kept for so long; what comes later is found by polling
+_LATER_MARGIN_SECONDS: Final = 0.02  # so that the message is there when the bell rings
 
 
 class Wakeup:
@@ -196,7 +198,10 @@ class _Announced:
 
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
         await self._queues.send(queue, bodies, delay_seconds=delay_seconds)
-        if len(bodies) > 1 and delay_seconds == 0:
+        if 0 < delay_seconds <= _LATER_SECONDS_MAX:  # whoever waits would find it by polling, and late
+            loop = asyncio.get_running_loop()
+            loop.call_later(delay_seconds + _LATER_MARGIN_SECONDS, self._wakeup.ring, queue, len(bodies))
+        elif len(bodies) > 1 and delay_seconds == 0:
             self._wakeup.ring(queue, len(bodies) - 1)
 
 

@@ -43,6 +43,8 @@ from taskgraph.inhand import (
     as_claimed,
     as_resolved,
     as_seen,
+    deadline_in,
+    hold_until_due,
     ids_of,
     label_in,
     only_dependent,
@@ -72,7 +74,8 @@ from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
 from taskgraph.telemetry import Here, being, watched
-from taskgraph.transitions import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Renew
+from taskgraph.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
+from taskgraph.transitions import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Overdue, Renew
 from taskgraph.transitions import Outcome as Decided
 from taskgraph.wakeup import Pacer, Wakeup
 
@@ -89,6 +92,7 @@ _STOCK_SECONDS_MAX: Final = 5.0
 _STOCK_MAX: Final = 512
 _LINGER_SECONDS: Final = 0.008  # a result waits for others as long as there is other work in hand
 _INSTANT_SECONDS: Final = 0.0005
+_DEADLINE_LOOK_SECONDS: Final = 3600.0  # clocks are set: no longer is slept towards a deadline
 _FORGET: Final = 0.8  # weight of what was, in a mean of late
 
 
@@ -387,7 +391,7 @@ class Worker:
         ]
 
     async def _sift(self, message: RunTasks, rows: Mapping[str, Row | None], held: Held) -> list[tuple[str, int]]:
-        """Which runs of a message can be claimed; also, until when to keep a message that came back for a live run.
+        """Which runs of a message can be claimed; also, until when to keep one that came early, or back for a live run.
 
         A message that comes back belongs to a worker that died, or is slow: once the lease of its run has ended, the
         run is given up here, without waiting for the sweep.
@@ -401,7 +405,8 @@ class Worker:
                 continue
             state = row.columns.get("state")
             if state == TaskState.PENDING:
-                ready.append((task_id, run))
+                if not hold_until_due(held, row, now):
+                    ready.append((task_id, run))
             elif state == TaskState.RUNNING and held.delivery.dequeue_count > 1:
                 lease_until = row.columns.get("leaseUntil")
                 if not isinstance(lease_until, datetime) or lease_until < now:
@@ -501,6 +506,7 @@ class Worker:
                 begun = True
                 self._begin(graph_id, one, item, rows, over.get(row_key(item.task_id), ""))
             elif one.held is not None:
+                hold_until_due(one.held, rows.get(row_key(item.task_id)), self._clock.now())
                 gone.append(one.held)
         self._fill()
         if newer is not None and not begun:
@@ -732,9 +738,14 @@ class Worker:
             except NoResult as error:
                 return malformed(str(error))  # a rerun would find nothing else
         writer = LogWriter(self.logs, work)
+        seconds = run_seconds_max(work.definition)
+        watching = asyncio.create_task(self._end_at_deadline(one)) if "deadline" in work.definition else None
         try:
-            outcome = await one.executor.run(work, writer.write)
+            run = one.executor.run(work, writer.write)
+            outcome = await (run if seconds is None else _at_most(seconds, run))
         finally:
+            if watching is not None:
+                watching.cancel()
             if writer.used:
                 await asyncio.shield(writer.close())
         return outcome
@@ -755,6 +766,23 @@ class Worker:
         await self._insist(read, "results that a task needs cannot be read yet")
         resolved = {each: as_resolved(rows.get(row_key(each))) for each in wanted}
         return dataclasses.replace(work, definition=put_in(work.definition, resolved))
+
+    async def _end_at_deadline(self, one: Claimed) -> None:
+        """Resolve the task when its deadline passes while it runs, and end the run then."""
+        deadline = deadline_in(one.work.definition)
+        while deadline is not None and not one.lost:
+            left = (deadline - self._clock.now()).total_seconds()
+            if left > 0:
+                await self._clock.sleep(min(left, _DEADLINE_LOOK_SECONDS))
+                continue
+            await self._mind(self._give_up_overdue(one))
+            return  # what did not come through comes with the next renewal
+
+    async def _give_up_overdue(self, one: Claimed) -> None:
+        work = one.work
+        for answer in await self.handlers.transition(work.graph_id, [Overdue(work.task_id)]):
+            if answer.outcome is Decided.APPLIED:
+                self._lose(one, answer.reason)
 
     def _watch(self, one: Claimed) -> None:
         """A run begins, for who measures."""
@@ -951,6 +979,8 @@ class Worker:
             exception=outcome.exception,
             etag=one.etag,
             over=one.over,
+            temporary=outcome.temporary,
+            retry_after=outcome.retry_after,
         )
 
     def _resolution(self, one: Claimed, outcome: Outcome) -> dict[str, Any]:
@@ -958,6 +988,8 @@ class Worker:
         resolution: dict[str, Any] = {"failed": outcome.failed}
         if outcome.reason:
             resolution["reason"] = outcome.reason[: limits.REASON_CHARS_MAX]
+        if outcome.code:
+            resolution["code"] = outcome.code
         if outcome.exit_code is not None:
             resolution["exitCode"] = outcome.exit_code
         if not one.executor.instant:
@@ -1012,7 +1044,7 @@ class Worker:
         delivery = held.delivery
         if held.busy_until is not None:
             seconds = (held.busy_until - self._clock.now()).total_seconds() + 1.0
-            await release(self.handlers.queues, delivery, max(1.0, seconds))
+            await release(self.handlers.queues, delivery, min(max(1.0, seconds), limits.DELAY_SECONDS_MAX))
             return
         try:
             await self.handlers.queues.delete(delivery)
@@ -1063,6 +1095,7 @@ class Worker:
                 if isinstance(item, Claim) and answer.outcome in (Decided.APPLIED, Decided.REPEATED):
                     self._begin(graph_id, one, item, rows)
                 elif one.held is not None:
+                    hold_until_due(one.held, rows.get(row_key(one.task_id)), self._clock.now())
                     self._background(self._release(one.held))
             elif one is not None:
                 if answer.error is not None:
@@ -1201,7 +1234,7 @@ class Worker:
                 one.etag = one.over = one.next = ""  # somebody else may have written in between
                 if answer.reason:
                     self._cancel(one, answer.reason)
-            elif answer.outcome is Decided.STALE:
+            elif answer.outcome in (Decided.STALE, Decided.ENDED):
                 self._lose(one, answer.reason, at_once=was_terminated(rows.get(row_key(answer.item.task_id))))
 
     def _lose(self, one: Claimed, reason: str, *, at_once: bool = False) -> None:
@@ -1300,6 +1333,18 @@ class Worker:
         """See Member."""
         in_hand = (self._running, self._waiting, self._stock, self._outbox, self._results, self._reporters, self._tasks)
         return not (self._reserved or any(in_hand) or any(self._in_commit.values()))
+
+
+async def _at_most(seconds: float, run: Awaitable[Outcome]) -> Outcome:
+    """What comes of a run that may take so long; when it takes longer, it is ended, and has failed."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await run
+    except TimeoutError:
+        if not limit.expired():
+            raise  # the executor's own
+    return Outcome(failed=True, reason=f"it ran for longer than {seconds:g} s (maxRunTime)", code=MAX_RUN_TIME_EXCEEDED)
 
 
 def _misplaced(message: Message) -> str:

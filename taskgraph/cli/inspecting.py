@@ -230,6 +230,7 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
             ("fired for", moment(found.fired_for)),
             ("created", moment(found.created)),
             ("finished", moment(found.finished)),
+            ("deadline", moment(found.deadline)),
             ("edges", f"{found.edges:,}"),
             ("tasks", f"{found.tasks:,}"),
         ]
@@ -377,6 +378,8 @@ def task_words(task: "TaskStatus", now: datetime) -> str:
         case TaskState.RUNNING:
             since = seconds(max(0.0, (now - task.started).total_seconds())) if task.started else "?"
             return f"for {since} on {task.worker}"
+        case TaskState.PENDING if task.not_before is not None and task.not_before > now:
+            return f"not before {moment(task.not_before)}" + _last_failure(task)
         case TaskState.PENDING:
             since = seconds(max(0.0, (now - task.pending_since).total_seconds())) if task.pending_since else "?"
             return f"ready for {since}" + (f"; {task.refusal}" if task.refusal else "")
@@ -385,6 +388,12 @@ def task_words(task: "TaskStatus", now: datetime) -> str:
             return f"in {seconds(length)}" if length is not None else ""
         case _:
             return ""
+
+
+def _last_failure(task: "TaskStatus") -> str:
+    """Why a task that is to be tried again later failed."""
+    last = task.runs[-1] if task.runs else {}
+    return f"; run {last.get('run')} failed for the moment" if last.get("outcome") == "temporary" else ""
 
 
 def run_seconds(task: "TaskStatus") -> float | None:
@@ -460,13 +469,16 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
             ("groups", safe(", ".join(one.groups))),
             ("reruns left", f"{one.reruns_left} of {one.reruns_allowed}"),
             ("retries left", f"{one.retries_left}"),
+            ("tried again", f"{one.temporary_failures}, {one.temporary_left} left" if one.temporary_failures else ""),
             ("given back", safe(one.refusal)),
+            ("not before", moment(one.not_before)),
             ("ready", moment(one.pending_since)),
             ("started", moment(one.started)),
             ("ended", moment(one.ended)),
             ("resolved", moment(one.resolved)),
             ("lease until", moment(one.lease_until) if one.state == TaskState.RUNNING else ""),
             ("deadline", moment(one.deadline)),
+            ("claimed within", seconds(one.pending_timeout) if one.pending_timeout is not None else ""),
             ("log", safe(str(resolution.get("logsUrl", "")))),
             ("result", safe(str(resolution.get("resultUrl", "")))),
             ("hands on", safe(_handed_on(resolution))),

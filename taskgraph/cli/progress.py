@@ -73,6 +73,8 @@ class Tally:
                     self.failures[task_id] = failure_of(event)
                 case "task-cancelled":
                     self.cancelled.add(task_id)
+                case "task-retry":
+                    self.retries += 1
                 case "task-rerun":
                     self.failures.pop(task_id, None)
                     self.cancelled.discard(task_id)

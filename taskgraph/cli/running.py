@@ -46,7 +46,7 @@ from taskgraph.cli.common import (
     unless_stopped,
 )
 from taskgraph.cli.documents import print_warnings
-from taskgraph.cli.output import LogText, Output, count, safe, seconds
+from taskgraph.cli.output import LogText, Output, count, moment, safe, seconds
 from taskgraph.cli.progress import (
     Board,
     Failure,
@@ -707,6 +707,11 @@ async def _rerun(app: "App", session: Session, graph_id: str, label: str | None,
         )
     if graph_state not in (GraphState.RUNNING, GraphState.BLOCKED):
         raise Refused(f"graph {graph_id} is {graph_state}", "not-running")
+    now = app.clock.now()
+    late = next((each for each in wanted if each.deadline is not None and each.deadline <= now), None)
+    if late is not None:
+        when = moment(late.deadline)
+        raise Refused(f"“{late.label}” cannot be rerun: its deadline {when} has passed", "deadline-exceeded")
     with app.handlers.telemetry.asking("rerun", graph_id):
         await app.handlers.tell([Rerun(graph_id, each.task_id, each.run, reason) for each in wanted])
     asked = [

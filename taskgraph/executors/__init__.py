@@ -14,7 +14,7 @@ from taskgraph.clock import Clock
 from taskgraph.errors import InvalidSettings
 from taskgraph.executors.callables import PythonExecutor, Registry, load_callables
 from taskgraph.executors.command import CommandExecutor
-from taskgraph.executors.contract import RESULT_BYTES_MAX, Executor, Outcome, Work, WriteLog
+from taskgraph.executors.contract import RESULT_BYTES_MAX, Executor, Outcome, TemporaryFailure, Work, WriteLog
 from taskgraph.executors.idle import NoopExecutor, SleepExecutor
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "PythonExecutor",
     "Registry",
     "SleepExecutor",
+    "TemporaryFailure",
     "Work",
     "WriteLog",
     "built_in",

@@ -27,10 +27,12 @@ from typing import Any, TypeVar
 from taskgraph.errors import InvalidInput, InvalidSettings
 from taskgraph.executors.contract import (
     Outcome,
+    TemporaryFailure,
     Work,
     WriteLog,
     checked_result,
     failed,
+    failed_for_now,
     malformed,
     payload_of,
     succeeded,
@@ -77,7 +79,8 @@ class PythonExecutor:
     """Calls `payload.call` with `payload.arguments`; what it returns, as JSON, is the result (None: no result).
 
     A callable that has a parameter `context` is given the Work there. What it raises is a failure, "Type: text", and
-    its traceback is in the log. Arguments that do not fit its signature are a malformed payload.
+    its traceback is in the log; a TemporaryFailure is one for the moment. Arguments that do not fit its signature are a
+    malformed payload.
     """
 
     name = "python"
@@ -108,6 +111,8 @@ class PythonExecutor:
         if raised is not None:
             text = "".join(traceback.format_exception(raised))
             await write_log(text.encode("utf-8", "backslashreplace"))
+            if isinstance(raised, TemporaryFailure):
+                return failed_for_now(_told(raised), retry_after=raised.retry_after)
             return failed(_told(raised))
         try:
             return succeeded(None if value is None else _json_of(value))

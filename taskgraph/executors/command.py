@@ -13,7 +13,9 @@ A task's payload:
 Every run finds in its environment TASKGRAPH_GRAPH_ID, TASKGRAPH_TASK_ID, TASKGRAPH_LABEL, TASKGRAPH_RUN_ID,
 TASKGRAPH_FENCING_TOKEN (the claim), TASKGRAPH_STORE (may be empty), TASKGRAPH_GUARDED_BY (see `orphans`) and
 TASKGRAPH_RESULT_FILE: if a command that succeeds has written JSON there, it is the task's result, which others can take
-if it is short (see `outputs`). With telemetry on, TRACEPARENT is the trace of the run.
+if it is short (see `outputs`). One that ends with an exit code that means a temporary failure (75 or 111, or those that
+the task names under `retry`) may write {"retryAfter": SECONDS} there instead. With telemetry on, TRACEPARENT is the
+trace of the run.
 
 Needs POSIX: process groups, signals, and pipes that can be polled.
 """
@@ -21,6 +23,7 @@ Needs POSIX: process groups, signals, and pipes that can be polled.
 import asyncio
 import errno
 import fcntl
+import json
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -33,9 +36,19 @@ from taskgraph import limits
 from taskgraph.errors import InvalidInput
 from taskgraph.executors import children
 from taskgraph.executors.children import Child
-from taskgraph.executors.contract import AT_ONCE, Outcome, Work, WriteLog, failed, malformed, payload_of
+from taskgraph.executors.contract import (
+    AT_ONCE,
+    Outcome,
+    Work,
+    WriteLog,
+    failed,
+    failed_for_now,
+    malformed,
+    payload_of,
+)
 from taskgraph.executors.orphans import MARK, guard
 from taskgraph.executors.results import ResultFiles
+from taskgraph.timing import temporary_exit_codes
 
 DRAIN_SECONDS: Final = 1.0  # for processes that outlive the command and hold its output open
 TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600
@@ -130,7 +143,7 @@ class CommandExecutor:
                 output.close()
             if timed_out:
                 return failed(f"timed out after {order.timeout_seconds:g} s")
-            return await self._outcome(child.reap(), result_file)
+            return await self._outcome(child.reap(), result_file, work.definition)
         finally:
             self._results.discard(result_file)
 
@@ -235,9 +248,12 @@ class CommandExecutor:
             child.signal_group(signal.SIGKILL)
         await child.wait()
 
-    async def _outcome(self, code: int, result_file: str) -> Outcome:
+    async def _outcome(self, code: int, result_file: str, definition: Mapping[str, Any]) -> Outcome:
         if code < 0:
             return failed(f"killed by {_signal_name(-code)}")
+        if code in temporary_exit_codes(definition):
+            retry_after = await self._retry_after(result_file)
+            return failed_for_now(f"exit code {code}", exit_code=code, retry_after=retry_after)
         if code > 0:
             return failed(f"exit code {code}", exit_code=code)
         try:
@@ -245,6 +261,15 @@ class CommandExecutor:
         except InvalidInput as error:
             return failed(str(error), exit_code=0)
         return Outcome(failed=False, exit_code=0, result=result)
+
+    async def _retry_after(self, result_file: str) -> object:
+        """How many seconds a command asks to be left alone that failed for the moment; None if it does not say."""
+        try:
+            result = await self._results.take(result_file)
+        except InvalidInput:
+            return None  # half a result is no reason to fail for good
+        found = json.loads(result) if result is not None else None
+        return found.get("retryAfter") if isinstance(found, dict) else None
 
 
 class _Output:

@@ -49,7 +49,9 @@ class Outcome:
 
     reason: one sentence, at most limits.REASON_CHARS_MAX characters, "" for a success. exit_code: of a command that
     ended by itself. exception: the run never got to an answer (a malformed payload): running it again would not help,
-    so no rerun is spent. result: JSON text in UTF-8 of a run that succeeded, at most RESULT_BYTES_MAX.
+    so no rerun is spent. result: JSON text in UTF-8 of a run that succeeded, at most RESULT_BYTES_MAX. temporary: it
+    failed for the moment: it is tried again later, after retry_after seconds if that is not None. code: a stable word
+    for the reason, where there is one.
     """
 
     failed: bool
@@ -57,6 +59,21 @@ class Outcome:
     exit_code: int | None = None
     exception: bool = False
     result: bytes | None = None
+    temporary: bool = False
+    retry_after: float | None = None
+    code: str = ""
+
+
+class TemporaryFailure(Exception):
+    """Raised by a task's callable: it cannot do its work now, and may be able to later.
+
+    The task is tried again after `retry_after` seconds (0 to 604,800), or after a pause that grows with each such
+    failure. That spends no rerun, as long as the task's budget of temporary failures lasts.
+    """
+
+    def __init__(self, reason: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
 
 
 class Executor(Protocol):
@@ -98,6 +115,17 @@ def succeeded(result: bytes | None = None) -> Outcome:
 def failed(reason: str, *, exit_code: int | None = None) -> Outcome:
     """The outcome of a run that failed; the reason is cut to one line of legal length."""
     return Outcome(failed=True, reason=one_line(reason), exit_code=exit_code)
+
+
+def failed_for_now(reason: str, *, exit_code: int | None = None, retry_after: object = None) -> Outcome:
+    """The outcome of a run that failed for the moment.
+
+    retry_after: seconds, as the task gives them; what is no number from 0 to limits.DELAY_SECONDS_MAX says nothing.
+    """
+    seconds: float | None = None
+    if isinstance(retry_after, int | float) and not isinstance(retry_after, bool):
+        seconds = float(retry_after) if 0 <= retry_after <= limits.DELAY_SECONDS_MAX else None
+    return Outcome(failed=True, reason=one_line(reason), exit_code=exit_code, temporary=True, retry_after=seconds)
 
 
 def malformed(reason: str) -> Outcome:

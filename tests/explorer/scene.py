@@ -22,16 +22,16 @@ from tests.e2e.processes import command, environment, taskgraph, until
 
 GRAPH: Final = "nightly"
 PARTS: Final = tuple(f"part {number:03}" for number in range(100))
-PAST: Final = "2026-08-01T06:00:00Z"
+DUE: Final = "2098-08-01T06:00:00Z"
 NEVER: Final = "2099-12-31T00:00:00Z"
 
 
 def tasks() -> dict[str, Any]:
     """The document's tasks."""
     return {
-        "build": command("echo", "built", deadline=PAST),
+        "build": command("echo", "built", deadline=DUE),
         "lint": command("sh", "-c", "exit 3", requires=("build",), reruns=1),
-        "test": command("sleep", "600", requires=("build",), deadline="2026-08-01T08:00:00+02:00"),
+        "test": command("sleep", "600", requires=("build",), deadline="2098-08-01T08:00:00+02:00"),
         "sign": command("true", requires=("build",), target="release"),
         "publish": command("true", requires=("lint", "test"), deadline=NEVER),
         **{part: {"requires": ["build"], "task": {}} for part in PARTS},

@@ -62,7 +62,7 @@ LABELS: Final[Mapping[str, set[str]]] = {
     "What failed for good, and why": {"lint"},
     "One task, by its label": {"part 007"},
     "What the workers of a target have still to do": {"sign"},
-    "What is past its deadline, and not done": {"test"},
+    "What must be done by a time, and is not done": {"test"},
     "What ended since, well or not": {"build", "lint", *PARTS},
 }
 OTHERS: Final = {

@@ -43,6 +43,8 @@ from taskgraph.transitions import (
     Item,
     LeaseLost,
     ManualRerun,
+    NextDeadline,
+    Overdue,
     Remind,
     Renew,
     Skip,
@@ -258,6 +260,13 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         ),
         Case("the task is to be cancelled", Failed(TASK, 1, "c", ENDED, BROKEN), scene=Scene(columns=MARKED)),
         Case("it names another run", Failed(TASK, 0, "c", ENDED, BROKEN), ("task",)),
+        Case("it failed for the moment, tries are left", Failed(TASK, 1, "c", ENDED, BROKEN, temporary=True)),
+        Case(
+            "it failed for the moment, no try is left",
+            Failed(TASK, 1, "c", ENDED, BROKEN, temporary=True),
+            ("task",),
+            Scene(columns={"temporaryFailures": 10}),
+        ),
     ),
     "ManualRerun": (
         Case("it names the present run", ManualRerun(TASK, 1, "y"), scene=Scene("failed")),
@@ -275,15 +284,19 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         ),
         Case("it names an earlier run", ManualRerun(TASK, 0, "y"), ("task",)),
         Case("policy `continue`", ManualRerun(TASK, 1, "y"), ("task",), Scene(policy=CONTINUE)),
+        Case("its deadline has passed", ManualRerun(TASK, 1, "y"), ("task",), Scene(columns={"deadline": PAST})),
     ),
     "Claim": (
         Case("it names the present run", Claim(TASK, 1, "d", "v", LATER), scene=Scene("pending")),
         Case("… and is the claim that was made", Claim(TASK, 1, "c", "w", LATER), ("task",)),
         Case("it names another run", Claim(TASK, 0, "d", "v", LATER), ("task",)),
+        Case("it must not run yet", Claim(TASK, 1, "d", "v", LATER), ("task",), Scene(columns={"notBefore": LATER})),
+        Case("its deadline has passed", Claim(TASK, 1, "d", "v", LATER), ("task",), Scene(columns={"deadline": PAST})),
     ),
     "Renew": (
         Case("it names the present run and claim", Renew(TASK, 1, "c", LATER + timedelta(seconds=20))),
         Case("it names another claim", Renew(TASK, 1, "z", LATER), ("task",)),
+        Case("its deadline has passed", Renew(TASK, 1, "c", LATER), ("task",), Scene(columns={"deadline": PAST})),
     ),
     "HandBack": (
         Case("it names the present run and claim", HandBack(TASK, 1, "c", "y")),
@@ -319,6 +332,31 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     "CannotRun": (
         Case("it names the present run", CannotRun(TASK, 1, "v", "no executor"), scene=Scene("pending")),
         Case("it names another run", CannotRun(TASK, 0, "v", "no executor"), ("task",)),
+    ),
+    "Overdue": (
+        Case("its deadline has passed", Overdue(TASK), scene=Scene(columns={"deadline": PAST})),
+        Case("… policy `continue`", Overdue(TASK), ("task",), Scene(policy=CONTINUE, columns={"deadline": PAST})),
+        Case("it has not", Overdue(TASK), ("task",), Scene(columns={"deadline": LATER})),
+        Case(
+            "it stands ready for longer than it may",
+            Overdue(TASK),
+            ("task",),
+            Scene(columns={"pendingSince": PAST, "pendingTimeout": 0.5}),
+        ),
+    ),
+    "NextDeadline": (
+        Case(
+            "the graph is the one that was looked at",
+            NextDeadline(PAST, 0, LATER),
+            ("graph",),
+            Scene(graph_columns={"nextDeadline": PAST}),
+        ),
+        Case(
+            "another task was added since",
+            NextDeadline(PAST, 0, LATER),
+            ("graph",),
+            Scene(graph_columns={"nextDeadline": PAST, "revision": 1}),
+        ),
     ),
     "Fire": (
         Case("all went well", Fire(RELAY), ("relay", "graph"), Scene("completed", relay="pending")),
@@ -513,6 +551,8 @@ def _sent(effects: Sequence[Effect]) -> str:
 
 def _effect(effect: Effect) -> str:
     match effect:
+        case Dispatch(task_id, run, _, delay) if delay:
+            return f"work message of {_name(task_id)}, run {run}, later"
         case Dispatch(task_id, run):
             return f"work message of {_name(task_id)}, run {run}"
         case GraphEnded():

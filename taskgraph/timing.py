@@ -1,0 +1,204 @@
+"""When a task may run, how often it is tried again, and how long it may take: the words for it, and the sums.
+
+What this room is for: the keys of a task node that speak of time (`notBefore`, `retry`, `maxRunTime`,
+`pendingTimeout`), their fast check, and what follows from the columns that they become. Plain functions over values:
+the time comes in, and whoever asks reads the columns. It never reads a clock, draws no chance (the jitter of a pause is
+made of the taskId and the number of the run, so that deciding twice gives the same) and knows no state machine.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from taskgraph import limits, schemas
+from taskgraph.model import TaskState, value
+
+NODE_KEYS: Final = ("notBefore", "retry", "maxRunTime", "pendingTimeout")
+"""Keys of a task node that speak of time."""
+
+RETRY_KEYS: Final = ("limit", "delay", "max", "exitCodes")
+TEMPORARY_EXIT_CODES: Final = frozenset({75, 111})
+"""Exit codes of a command that mean "try again later": EX_TEMPFAIL of sysexits.h, and that of qmail's programs."""
+
+DEADLINE_EXCEEDED: Final = "deadline-exceeded"
+PENDING_TIMEOUT: Final = "pending-timeout"
+MAX_RUN_TIME_EXCEEDED: Final = "max-run-time-exceeded"
+
+Columns = Callable[[str], object]
+"""Gives the value of a column of a task row, None where the row has none."""
+
+NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
+"""A time that never comes, for a column that cannot be taken away again."""
+
+_UNRESOLVED: Final = frozenset({str(TaskState.UNSCHEDULED), str(TaskState.PENDING), str(TaskState.RUNNING)})
+
+
+@value
+class Retry:
+    """How a task is tried again that failed for the moment.
+
+    limit: so often. delay_seconds: before the first time; doubled each time, up to max_seconds.
+    """
+
+    limit: int = limits.TEMPORARY_LIMIT_DEFAULT
+    delay_seconds: float = limits.TEMPORARY_DELAY_SECONDS_DEFAULT
+    max_seconds: float = limits.TEMPORARY_DELAY_SECONDS_MAX_DEFAULT
+
+
+RETRY_DEFAULT: Final = Retry()
+
+
+# --- documents -------------------------------------------------------------------------------------------------
+
+
+def is_plain(node: Mapping[str, Any]) -> bool:
+    """Whether what a node says of time obeys the schema; see form.node_is_plain."""
+    if "notBefore" in node and not (type(node["notBefore"]) is str and schemas.is_date_time(node["notBefore"])):
+        return False
+    for key in ("maxRunTime", "pendingTimeout"):
+        if key in node and not (_is_number(node[key]) and 0 < node[key] <= limits.TIME_LIMIT_SECONDS_MAX):
+            return False
+    return "retry" not in node or _retry_is_plain(node["retry"])
+
+
+def _retry_is_plain(retry: Any) -> bool:
+    if type(retry) is not dict or not set(RETRY_KEYS).issuperset(retry):
+        return False
+    if "limit" in retry and not _is_whole(retry["limit"], 0, limits.TEMPORARY_LIMIT_MAX):
+        return False
+    for key in ("delay", "max"):
+        if key in retry and not (_is_number(retry[key]) and 0 <= retry[key] <= limits.DELAY_SECONDS_MAX):
+            return False
+    codes = retry.get("exitCodes", [])
+    if type(codes) is not list or len(codes) > limits.EXIT_CODES_MAX:
+        return False
+    return all(_is_whole(code, 1, 255) for code in codes)
+
+
+def _is_number(number: Any) -> bool:
+    return type(number) is int or type(number) is float
+
+
+def _is_whole(number: Any, least: int, most: int) -> bool:
+    return (type(number) is int or (type(number) is float and number.is_integer())) and least <= number <= most
+
+
+def of_node(node: Mapping[str, Any]) -> dict[str, Any]:
+    """What a node says of time, in the order of NODE_KEYS; empty for most."""
+    return {key: node[key] for key in NODE_KEYS if key in node}
+
+
+def for_worker(timing: Mapping[str, Any]) -> dict[str, Any]:
+    """What of it a worker has to know: it goes into the definition, under the same keys."""
+    told: dict[str, Any] = {}
+    if "maxRunTime" in timing:
+        told["maxRunTime"] = timing["maxRunTime"]
+    if "exitCodes" in timing.get("retry", ()):
+        told["retry"] = {"exitCodes": timing["retry"]["exitCodes"]}
+    return told
+
+
+def retry_text(retry: Mapping[str, Any]) -> str:
+    """The column `retry` of a task row: what the document says, "" if that is nothing that a decision needs."""
+    kept = {key: retry[key] for key in ("limit", "delay", "max") if key in retry}
+    return json.dumps(kept, separators=(",", ":")) if kept else ""
+
+
+# --- what a definition tells a worker --------------------------------------------------------------------------
+
+
+def run_seconds_max(definition: Mapping[str, Any]) -> float | None:
+    """How long one run may take, None for as long as it likes."""
+    seconds = definition.get("maxRunTime")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
+        return None
+    return float(seconds)
+
+
+def temporary_exit_codes(definition: Mapping[str, Any]) -> frozenset[int]:
+    """Exit codes by which a command says that it failed for the moment."""
+    retry = definition.get("retry")
+    codes = retry.get("exitCodes") if isinstance(retry, Mapping) else None
+    if not isinstance(codes, list | tuple):
+        return TEMPORARY_EXIT_CODES
+    return frozenset(int(code) for code in codes if isinstance(code, int | float))
+
+
+# --- what follows from columns ---------------------------------------------------------------------------------
+
+
+def retry_of(text: str) -> Retry:
+    """The policy in the column `retry`. Raises ValueError for a text that is none."""
+    if not text:
+        return RETRY_DEFAULT
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("the column is no JSON object")
+    numbers = {key: found[key] for key in ("limit", "delay", "max") if key in found}
+    if not all(_is_number(number) for number in numbers.values()):
+        raise ValueError("the column holds what is no number")
+    return Retry(
+        int(numbers.get("limit", RETRY_DEFAULT.limit)),
+        float(numbers.get("delay", RETRY_DEFAULT.delay_seconds)),
+        float(numbers.get("max", RETRY_DEFAULT.max_seconds)),
+    )
+
+
+def pause_seconds(task_id: str, run: int, failures: int, retry: Retry) -> float:
+    """How long to wait before a task is tried again that has failed for the moment so many times.
+
+    Between half of the delay and all of it: tasks that failed together do not all come back together.
+    """
+    whole = retry.delay_seconds
+    for _ in range(failures - 1):
+        if whole >= retry.max_seconds:
+            break
+        whole *= 2
+    whole = min(whole, retry.max_seconds)
+    drawn = int.from_bytes(hashlib.sha256(f"{task_id}:{run}".encode()).digest()[:4], "big") / 2**32
+    return round(whole * (0.5 + drawn / 2), 3)
+
+
+def temporary_used(columns: Columns) -> int:
+    """How much of its budget of temporary failures a task has used: those since somebody reran it by hand."""
+    failures, forgiven = columns("temporaryFailures"), columns("temporaryForgiven")
+    return (failures if isinstance(failures, int) else 0) - (forgiven if isinstance(forgiven, int) else 0)
+
+
+def not_yet_seconds(columns: Columns, now: datetime) -> float:
+    """How long it is until the task may be claimed; 0 if it may be now."""
+    not_before = columns("notBefore")
+    if not isinstance(not_before, datetime) or not_before <= now:
+        return 0.0
+    return (not_before - now).total_seconds()
+
+
+def ready_since(columns: Columns) -> datetime | None:
+    """Since when a pending task could have been claimed: it stood pending, and was allowed to run."""
+    since, not_before = columns("pendingSince"), columns("notBefore")
+    if not isinstance(since, datetime):
+        return None
+    return max(since, not_before) if isinstance(not_before, datetime) else since
+
+
+def overdue(columns: Columns, now: datetime) -> tuple[str, str] | None:
+    """Why an unresolved task may not go on any more: a code and a sentence; None if it may."""
+    state = columns("state")
+    if state not in _UNRESOLVED:
+        return None
+    deadline = columns("deadline")
+    if isinstance(deadline, datetime) and deadline <= now:
+        return DEADLINE_EXCEEDED, f"its deadline {clock_text(deadline)} has passed"
+    timeout = columns("pendingTimeout")
+    if state == TaskState.PENDING and isinstance(timeout, int | float):
+        since = ready_since(columns)
+        if since is not None and since + timedelta(seconds=timeout) <= now:
+            return PENDING_TIMEOUT, f"no worker claimed it within {timeout:g} s"
+    return None
+
+
+def clock_text(moment: datetime) -> str:
+    """A time, for people."""
+    return moment.strftime("%Y-%m-%d %H:%M:%SZ")

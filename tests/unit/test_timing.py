@@ -1,0 +1,366 @@
+"""Not yet, tried again later, too late: the words of documents, the sums, and the transitions that go by them."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from taskgraph import limits, timing
+from taskgraph.documents import content_hash, document_from_object, document_object, node_digest
+from taskgraph.errors import InvalidGraph
+from taskgraph.form import node_is_plain
+from taskgraph.layout import first_deadline, lay_out
+from taskgraph.messages import TaskFailed, TaskResult, parse, to_text
+from taskgraph.model import GRAPH, TaskNode
+from taskgraph.propagation import Dispatch, Started, Take
+from taskgraph.schemas import validator
+from taskgraph.storage.tables import Value
+from taskgraph.transitions import (
+    Claim,
+    Completed,
+    Decision,
+    Failed,
+    HandBack,
+    LeaseLost,
+    ManualRerun,
+    NextDeadline,
+    Outcome,
+    Overdue,
+    Remind,
+    Renew,
+    decide,
+)
+from tests.unit.transition_rows import (
+    LATER,
+    NOW,
+    Rows,
+    apply,
+    changed,
+    columns,
+    decided,
+    events,
+    rows_of,
+    running,
+    task_id,
+)
+from tests.unit.transition_rows import (
+    written as all_written,
+)
+
+A = task_id("a")
+SOON, AGO = NOW + timedelta(seconds=5), NOW - timedelta(seconds=5)
+FAILED = {"failed": True, "reason": "busy", "exitCode": 75}
+
+
+def failure(run: int = 0, claim: str = "c", **more: Any) -> Failed:
+    return Failed(A, run, claim, NOW.isoformat(), FAILED, temporary=True, **more)
+
+
+def timed(state: str = "pending", **more: Value) -> Rows:
+    """One task, with columns that speak of time."""
+    rows = rows_of({"a": []})
+    return changed(running(rows, "a") if state == "running" else rows, "a", **more)
+
+
+def written(decision: Decision, key: str) -> dict[str, Any]:
+    """What a decision writes on a row, by key or label."""
+    rows = all_written(decision)
+    return rows.get(key) or rows.get(f"task:{task_id(key)}", {})
+
+
+# --- documents -------------------------------------------------------------------------------------------------
+
+GOOD: tuple[dict[str, Any], ...] = (
+    {"notBefore": "2030-01-31T06:00:00+01:00"},
+    {"retry": {}},
+    {"retry": {"limit": 0, "delay": 0, "max": 0.5, "exitCodes": []}},
+    {"retry": {"limit": 1000.0, "delay": 604_800, "max": 604_800, "exitCodes": [1, 255, 75.0]}},
+    {"maxRunTime": 0.1, "pendingTimeout": limits.TIME_LIMIT_SECONDS_MAX},
+)
+BAD: tuple[dict[str, Any], ...] = (
+    {"notBefore": "2030-01-31T06:00:00"},
+    {"notBefore": 5},
+    {"retry": []},
+    {"retry": None},
+    {"retry": {"limits": 1}},
+    {"retry": {"limit": -1}},
+    {"retry": {"limit": 1001}},
+    {"retry": {"limit": 1.5}},
+    {"retry": {"limit": True}},
+    {"retry": {"delay": -1}},
+    {"retry": {"max": 604_801}},
+    {"retry": {"delay": "1"}},
+    {"retry": {"exitCodes": 75}},
+    {"retry": {"exitCodes": [0]}},
+    {"retry": {"exitCodes": [256]}},
+    {"retry": {"exitCodes": [75.5]}},
+    {"retry": {"exitCodes": [True]}},
+    {"retry": {"exitCodes": [1] * 33}},
+    {"maxRunTime": 0},
+    {"maxRunTime": "5"},
+    {"maxRunTime": True},
+    {"pendingTimeout": limits.TIME_LIMIT_SECONDS_MAX + 1},
+    {"pendingTimeout": None},
+)
+
+
+@pytest.mark.parametrize("said", [*GOOD, *BAD], ids=str)
+def test_the_fast_check_and_the_schema_agree(said: Mapping[str, Any]) -> None:
+    node = {"task": {}, **said}
+    good = said in GOOD
+    assert node_is_plain(node, frozenset()) is good
+    assert validator("task-graph", "#/$defs/node").is_valid(node) is good
+    if not good:
+        with pytest.raises(InvalidGraph) as caught:
+            document_from_object({"tasks": {"a": node}})
+        assert all(problem.remedy for problem in caught.value.problems)
+
+
+def test_a_document_keeps_what_it_says_of_time_and_others_keep_their_hash() -> None:
+    said = {"notBefore": "2030-01-31T06:00:00Z", "retry": {"limit": 3, "exitCodes": [9]}, "maxRunTime": 5}
+    document = document_from_object({"tasks": {"a": {"task": {}, **said}}})
+    assert document.tasks["a"].timing == said
+    assert document_from_object(document_object(document)) == document
+    plain = document_from_object({"tasks": {"a": {"task": {}}}})
+    assert content_hash(plain) != content_hash(document)
+    assert node_digest(plain.tasks["a"]) == "cf9de9870692942ad8dfa64d4fdb6b4a"
+
+
+def test_the_columns_of_a_task_and_what_its_worker_is_told() -> None:
+    said = {
+        "notBefore": "2030-01-31T06:00:00+01:00",
+        "retry": {"limit": 3, "delay": 2, "exitCodes": [9]},
+        "maxRunTime": 5,
+        "pendingTimeout": 60,
+    }
+    node = TaskNode("a", task={"deadline": "2030-02-01T00:00:00Z", "payload": {}}, timing=said)
+    (row,) = lay_out("g", {"a": node}, stamp="0", now=NOW).rows
+    assert row.columns["notBefore"] == datetime.fromisoformat("2030-01-31T05:00:00+00:00")
+    assert json.loads(str(row.columns["retry"])) == {"limit": 3, "delay": 2}
+    assert row.columns["pendingTimeout"] == 60.0
+    definition = json.loads(str(row.columns["task"]))
+    assert definition == {**node.task, "maxRunTime": 5, "retry": {"exitCodes": [9]}}
+    assert timing.run_seconds_max(definition) == 5.0
+    assert timing.temporary_exit_codes(definition) == {9}
+    assert first_deadline([node, TaskNode("b")]) == datetime.fromisoformat("2030-02-01T00:00:00+00:00")
+    (plain,) = lay_out("g", {"a": TaskNode("a")}, stamp="0", now=NOW).rows
+    assert not {"notBefore", "retry", "pendingTimeout", "temporaryFailures"} & plain.columns.keys()
+
+
+@pytest.mark.parametrize("other", ["5", 0, -1, True, None, [1]])
+def test_a_definition_of_one_s_own_words_bounds_nothing(other: Any) -> None:
+    assert timing.run_seconds_max({"maxRunTime": other}) is None
+    assert timing.temporary_exit_codes({"retry": other}) == timing.TEMPORARY_EXIT_CODES
+    assert timing.temporary_exit_codes({"retry": {"exitCodes": other}}) in (timing.TEMPORARY_EXIT_CODES, {1})
+
+
+# --- sums ------------------------------------------------------------------------------------------------------
+
+
+def test_pauses_double_up_to_their_bound_and_are_spread() -> None:
+    policy = timing.Retry(limit=10, delay_seconds=1, max_seconds=60)
+    for failures, whole in enumerate((1, 2, 4, 8, 16, 32, 60, 60, 60), 1):
+        found = {timing.pause_seconds(f"task{n}", failures, failures, policy) for n in range(50)}
+        assert all(whole / 2 <= each <= whole for each in found)
+        assert len(found) > 40
+        assert max(found) - min(found) > whole / 4
+    assert timing.pause_seconds("t", 3, 4, policy) == timing.pause_seconds("t", 3, 4, policy)
+    assert timing.pause_seconds("t", 3, 10**9, timing.Retry(delay_seconds=5, max_seconds=1)) <= 1
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"limit":"3"}', '{"delay":null}'])
+def test_a_policy_that_is_none_is_said_to_be(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        timing.retry_of(text)
+
+
+# --- not yet ---------------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_must_not_run_yet_is_not_claimed_and_its_message_waits() -> None:
+    rows = timed(notBefore=SOON)
+    decision = decided(rows, Claim(A, 0, "c", "w", LATER))
+    assert decision.answers[0].outcome is Outcome.STALE
+    assert decision.answers[0].reason == "not before 2026-01-01 12:00:05Z"
+    assert decision.changes == ()
+    assert decided(rows, Remind(A)).effects == (Dispatch(A, 0, "default", 5.0),)
+    then = decided(rows, Claim(A, 0, "c", "w", LATER), now=SOON)
+    assert written(then, "a")["state"] == "running"
+    assert decided(rows, Remind(A), now=SOON).effects == (Dispatch(A, 0, "default"),)
+
+
+def test_a_message_for_later_than_a_queue_keeps_one_is_left_to_the_sweep() -> None:
+    week = NOW + timedelta(seconds=limits.DELAY_SECONDS_MAX)
+    assert decided(timed(notBefore=week), Remind(A)).effects
+    assert not decided(timed(notBefore=week + timedelta(seconds=1)), Remind(A)).effects
+
+
+@pytest.mark.parametrize(("held", "taken"), [({}, True), ({"notBefore": SOON}, False), ({"deadline": AGO}, False)])
+def test_what_becomes_ready_is_taken_only_if_it_may_begin(held: Mapping[str, Value], taken: bool) -> None:
+    rows = changed(running(rows_of({"a": [], "b": ["a"]}), "a"), "b", **held)
+    take = Take("w", LATER, frozenset({"default"}), ["x"], lambda _: True)
+    item = Completed(A, 0, "c", NOW.isoformat(), {"failed": False})
+    decision = decide(rows, [item], now=NOW, operation="op", sequence=1, take=take)
+    assert isinstance(decision, Decision)
+    assert written(decision, "b")["state"] == ("running" if taken else "pending")
+    assert [type(each) for each in decision.effects] == [Started if taken else Dispatch]
+
+
+# --- tried again later -----------------------------------------------------------------------------------------
+
+
+def test_a_temporary_failure_stands_pending_for_later_and_spends_no_other_budget() -> None:
+    rows = timed("running")
+    decision = decided(rows, failure())
+    wrote = written(decision, "a")
+    pause = timing.pause_seconds(A, 0, 1, timing.RETRY_DEFAULT)
+    assert wrote["notBefore"] == NOW + timedelta(seconds=pause)
+    assert (wrote["state"], wrote["run"], wrote["temporaryFailures"], wrote["claim"]) == ("pending", 1, 1, "")
+    assert not {"rerunsLeft", "retriesLeft", "temporaryForgiven"} & wrote.keys()
+    assert events(decision) == [
+        {
+            "event": "task-retry",
+            "task": A,
+            "label": "a",
+            "run": 1,
+            "because": "temporary",
+            "reason": "busy",
+            "notBefore": wrote["notBefore"].isoformat(),
+            "left": 9,
+        }
+    ]
+    assert decision.effects == (Dispatch(A, 1, "default", pause),)
+    again = decided(apply(rows, decision), failure())
+    assert (again.changes, again.effects, again.answers[0].outcome) == ((), decision.effects, Outcome.STALE)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 30.0])
+def test_a_task_may_say_when(seconds: float) -> None:
+    decision = decided(timed("running"), failure(retry_after=seconds))
+    assert written(decision, "a")["notBefore"] == NOW + timedelta(seconds=seconds)
+    assert decision.effects == (Dispatch(A, 1, "default", seconds),)
+
+
+def test_with_its_budget_spent_it_is_a_failure_like_any_other() -> None:
+    rows = running(rows_of({"a": []}, {"a": 1}), "a", run=2)
+    rows = changed(rows, "a", temporaryFailures=2, retry='{"limit":2}')
+    decision = decided(rows, failure(2))
+    assert (written(decision, "a")["rerunsLeft"], written(decision, "a")["state"]) == (0, "pending")
+    assert "notBefore" not in written(decision, "a")
+    rows = running(apply(rows, decision), "a", run=3)
+    last = decided(rows, failure(3), sequence=2)
+    assert written(last, "a")["state"] == "failed"
+    assert written(last, GRAPH)["state"] == "blocked"
+    rows = apply(rows, last, mark="2")
+    by_hand = decided(rows, ManualRerun(A, 3), sequence=3)
+    assert written(by_hand, "a")["temporaryForgiven"] == 2
+    fresh = decided(running(apply(rows, by_hand, mark="3"), "a", run=4), failure(4), sequence=4)
+    assert (written(fresh, "a")["temporaryFailures"], written(fresh, "a")["state"]) == (3, "pending")
+
+
+def test_an_exception_is_never_temporary_and_a_limit_of_zero_means_never() -> None:
+    spoilt = Failed(A, 0, "c", NOW.isoformat(), FAILED, exception=True, temporary=True)
+    assert written(decided(timed("running"), spoilt), "a")["state"] == "exception"
+    assert written(decided(timed("running", retry='{"limit":0}'), failure()), "a")["state"] == "failed"
+
+
+def test_messages_carry_it_and_say_what_is_wrong() -> None:
+    result = TaskResult(A, 0, "c", "2026-01-01T12:00:00Z", {"failed": True}, temporary=True, retry_after=1.5)
+    assert parse(to_text(TaskFailed("g", (result,)))) == TaskFailed("g", (result,))
+
+
+# --- too late --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["pending", "running", "unscheduled"])
+def test_a_deadline_that_has_passed_ends_a_task_wherever_it_stands(state: str) -> None:
+    rows = rows_of({"b": [], "a": ["b"]}) if state == "unscheduled" else timed(state)
+    rows = changed(rows, "a", deadline=NOW)
+    assert decided(rows, Overdue(A), now=AGO).changes == ()
+    decision = decided(rows, Overdue(A))
+    wrote = written(decision, "a")
+    reason = "its deadline 2026-01-01 12:00:00Z has passed"
+    assert wrote["state"] == "exception"
+    assert json.loads(wrote["resolution"]) == {"failed": True, "code": "deadline-exceeded", "reason": reason}
+    assert [each["event"] for each in events(decision)] == ["task-exception", "graph-blocked"]
+    assert events(decision)[0]["code"] == "deadline-exceeded"
+    after = apply(rows, decision)
+    for item in (
+        Overdue(A),
+        Claim(A, 0, "c", "w", LATER),
+        Renew(A, 0, "c", LATER),
+        Completed(A, 0, "c", NOW.isoformat(), {"failed": False}),
+        Failed(A, 0, "c", NOW.isoformat(), FAILED),
+        HandBack(A, 0, "c", "stop"),
+        LeaseLost(A, 0, "c", certain=True),
+    ):
+        late = decided(after, item)
+        assert (late.changes, late.effects, late.answers[0].outcome) == ((), (), Outcome.STALE)
+    refused = decided(after, ManualRerun(A, 0))
+    assert (refused.answers[0].outcome, refused.changes) == (Outcome.REFUSED, ())
+    assert "deadline" in refused.answers[0].reason
+
+
+def test_whoever_claims_or_renews_finds_that_a_deadline_has_passed() -> None:
+    claimed = decided(timed(deadline=AGO), Claim(A, 0, "c", "w", LATER))
+    assert written(claimed, "a")["state"] == "exception"
+    renewed = decided(timed("running", deadline=AGO), Renew(A, 0, "c", LATER))
+    assert (written(renewed, "a")["state"], renewed.answers[0].outcome) == ("exception", Outcome.ENDED)
+    assert "leaseUntil" not in written(renewed, "a")
+
+
+def test_a_result_that_comes_before_anybody_noticed_counts() -> None:
+    decision = decided(timed("running", deadline=AGO), Completed(A, 0, "c", NOW.isoformat(), {"failed": False}))
+    assert written(decision, "a")["state"] == "completed"
+
+
+def test_a_task_waits_for_a_worker_only_for_so_long_from_when_it_may_be_claimed() -> None:
+    rows = timed(pendingTimeout=10.0, notBefore=NOW + timedelta(seconds=5))
+    for seconds, over in ((9.0, False), (14.9, False), (15.0, True)):
+        decision = decided(rows, Overdue(A), now=NOW + timedelta(seconds=seconds))
+        assert bool(decision.changes) is over
+    assert json.loads(written(decision, "a")["resolution"])["code"] == "pending-timeout"
+    back = decided(apply(rows, decision), ManualRerun(A, 0), now=NOW + timedelta(seconds=99))
+    assert written(back, "a")["state"] == "pending"
+    held = running(rows, "a")
+    assert decided(held, Overdue(A), now=NOW + timedelta(days=1)).changes == ()
+
+
+def test_where_dependents_go_on_after_failures_a_waiting_task_ends_only_when_it_stands_ready() -> None:
+    rows = changed(rows_of({"b": [], "a": ["b"]}), "a", deadline=AGO, schema=2)
+    rows = changed(rows, GRAPH, failurePolicy="continue", schema=2)
+    assert decided(rows, Overdue(A)).changes == ()
+    rows = changed(rows, "a", state="pending", requiresLeft="[]")
+    decision = decided(rows, Overdue(A))
+    assert (written(decision, "a")["state"], written(decision, GRAPH)["failedTasks"]) == ("exception", 1)
+
+
+def test_the_next_deadline_is_set_anew_only_for_the_graph_that_was_looked_at() -> None:
+    rows = changed(rows_of({"a": []}), GRAPH, nextDeadline=AGO, revision=3)
+    assert written(decided(rows, NextDeadline(AGO, 3, SOON)), GRAPH) == {"nextDeadline": SOON}
+    others = (
+        (rows, NextDeadline(NOW, 3, SOON)),
+        (rows, NextDeadline(AGO, 2, SOON)),
+        (changed(rows, GRAPH, extending="x"), NextDeadline(AGO, 3, SOON)),
+    )
+    for held, item in others:
+        assert decided(held, item).changes == ()
+
+
+def test_a_damaged_policy_is_an_error_of_its_row_and_no_other() -> None:
+    rows = changed(running(rows_of({"a": [], "b": []}), "a"), "a", retry="{")
+    rows = running(rows, "b")
+    decision = decide(
+        rows,
+        [failure(), Completed(task_id("b"), 0, "c", NOW.isoformat(), {"failed": False})],
+        now=NOW,
+        operation="op",
+        sequence=1,
+    )
+    assert isinstance(decision, Decision)
+    first, second = decision.answers
+    assert "column retry" in first.reason
+    assert second.outcome is Outcome.APPLIED
+    assert columns(rows, "a")["retry"] == "{"
