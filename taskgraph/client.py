@@ -216,6 +216,21 @@ class Task:
         """What stands for this task's id inside the payload of any task of the graph."""
         return {"$subs": f"taskId:{self.label}"}
 
+    def result(self, path: str = "", **default: Any) -> dict[str, Any]:
+        """What stands for this task's result inside the payload of a task that requires it, directly or not.
+
+        path: JSON pointer of a part of it. default=…: the value where there is none. Raises InvalidInput for any other
+        argument.
+        """
+        if not default.keys() <= {"default"}:
+            raise InvalidInput(
+                f"task “{self.label}”: result takes path and default, and no {', '.join(sorted(default))}"
+            )
+        made: dict[str, Any] = {"$result": self.label}
+        if path:
+            made["path"] = path
+        return made | copy.deepcopy(default)
+
     def after(self, *required: "Task | Group | str | Iterable[Task | Group | str]", optional: bool = False) -> None:
         """Require further tasks and groups. One that is required already changes nothing.
 

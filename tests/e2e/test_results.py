@@ -116,7 +116,7 @@ def test_an_extension_takes_values_and_results_of_its_graph(tmp_path: Path) -> N
 def test_functions_hand_their_values_on(tmp_path: Path) -> None:
     graph = Graph(params={"names": {"type": "array", "default": []}})
     hello = graph.task("hello", call="hello", arguments={"names": {"$param": "names"}})
-    graph.task("loud", call="loud", requires=hello, arguments={"text": {"$result": "hello", "path": "/text"}})
+    graph.task("loud", call="loud", requires=hello, arguments={"text": hello.result("/text")})
 
     def greet(names: list[str]) -> dict[str, str]:
         return {"text": f"hello {' and '.join(names)}"}

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskgraph import limits
+from taskgraph.client import Graph
 from taskgraph.documents import (
     document_object,
     external_labels,
@@ -19,7 +20,7 @@ from taskgraph.documents import (
     substitute,
     without_requirement,
 )
-from taskgraph.errors import InvalidGraph
+from taskgraph.errors import InvalidGraph, InvalidInput
 from taskgraph.jsontext import NoSuchPlace, compact_json, look_up, steps
 from taskgraph.model import TaskState, task_id_of
 from taskgraph.outputs import NO_OUTPUT, OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
@@ -373,3 +374,15 @@ def test_every_state_has_an_answer():
                 put_in(task, {A: (state, resolution)})
         else:
             assert put_in(task, {A: (state, resolution)})["payload"] == {"x": 1 if state == "completed" else None}
+
+
+def test_a_task_in_the_making_stands_for_its_result():
+    graph = Graph()
+    first = graph.task("first", call="f")
+    graph.task("last", call="g", requires=first, arguments={"x": first.result("/a", default=None), "y": first.result()})
+    assert graph.validate().tasks["last"].task["payload"]["arguments"] == {
+        "x": {"$result": "first", "path": "/a", "default": None},
+        "y": {"$result": "first"},
+    }
+    with pytest.raises(InvalidInput, match="first"):
+        first.result(defualt=1)
