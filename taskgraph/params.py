@@ -140,7 +140,7 @@ def bind(
         message = f"{show(name)} is given, and is not a parameter of this graph.{near}"
         report.add(("params",), "unknown-param", message, f"Correct the name, or declare it. Declared: {names}.")
     for name, one in own.items():
-        if not isinstance(one, dict):
+        if not isinstance(one, dict) or not _is_json(one):
             broken.add(name)
             continue
         if "default" in one and not _suits(one["default"], one, name, "default", report):
@@ -178,6 +178,15 @@ def bind(
 
 
 _NOTHING: Final = object()
+
+
+def _is_json(value: Any) -> bool:
+    """Whether a value can be written. A number that is none has been reported by whoever read it."""
+    try:
+        canonical_json(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _spelt(value: Any, declared: Mapping[str, Any], report: Report, name: str) -> Any:

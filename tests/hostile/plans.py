@@ -52,6 +52,16 @@ BASES: Final[tuple[Any, ...]] = (
             },
         },
     },
+    {
+        "params": {
+            "p": {"type": "object", "default": {"a": ["x"]}},
+            "q": {"enum": ["small", "command"], "default": "small"},
+        },
+        "tasks": {
+            "a": {"task": {"target": {"$param": "q"}, "payload": {"call": "f", "x": {"$param": "p", "path": "/a/0"}}}},
+            "b": {"requires": ["a"], "task": {"payload": {"command": ["x", {"$param": "p"}]}, "y": [{"$param": "p"}]}},
+        },
+    },
     {"tasks": {f"t{n}": {"requires": [f"t{m}" for m in range(n)], "task": {"executor": "noop"}} for n in range(6)}},
 )
 WORDS: Final = (
@@ -69,6 +79,7 @@ WORDS: Final = (
         "deadline",
     ),
     *("command", "env", "cwd", "timeout", "seconds", "name", "owner", "$subs", "taskId:a", "taskId:zz", "a", "b", "t5"),
+    *("params", "$param", "path", "default", "enum", "type", "p", "q", "/a/0"),
     *("noop", "sleep", "small", "command", "python", "call"),
 )
 

@@ -79,6 +79,23 @@ def layers(n: int) -> str:
     return tasks({each: noop(requires=before[at]) for at, level in enumerate(levels) for each in level})
 
 
+def given_all(n: int) -> str:
+    """So many tasks, each of which is given every parameter."""
+    names = [f"p{number}" for number in range(20)]
+    task = {"payload": {"x": [{"$param": name} for name in names]}, "own": {"$param": "p0", "path": "/0"}}
+    declared = {name: {"default": ["x" * 50], "type": "array"} for name in names}
+    return json.dumps({"params": declared, "tasks": {f"t{i}": {"task": task} for i in range(n)}})
+
+
+def taking(n: int, of: Callable[[int], int]) -> str:
+    """A chain of so many tasks, each of which takes the result of another."""
+
+    def task(i: int) -> dict[str, Any]:
+        return noop(task={"payload": {"x": {"$result": f"t{of(i)}"}}}, requires=[f"t{i - 1}"] if i else [])
+
+    return tasks({f"t{i}": task(i) for i in range(n)})
+
+
 def knot(n: int) -> str:
     """Everybody requires the first forty, who require each other."""
     first = [f"t{number}" for number in range(40)]
@@ -124,6 +141,12 @@ DOCUMENTS: Final[dict[str, tuple[Callable[[int], str], int]]] = {
     "wrong-types": (lambda n: tasks({f"t{i}": {"task": i} for i in range(n)}), 500),
     "bad-subs": (lambda n: tasks({f"t{i}": noop(task={"payload": {"x": {"$subs": i}}}) for i in range(n)}), 500),
     "subs": (lambda n: tasks({"t": noop(task={"payload": {"x": [{"$subs": "taskId:t"}] * n}})}), 1_000),
+    "params": (lambda n: given_all(n), 500),
+    "bad-params": (lambda n: tasks({f"t{i}": noop(task={"x": {"$param": f"p{i}"}}) for i in range(n)}), 500),
+    "results": (lambda n: taking(n, lambda i: 0), 500),
+    "results-of-all": (lambda n: taking(n, lambda i: i // 2), 500),
+    "results-of-nobody": (lambda n: taking(n, lambda i: n - 1), 500),
+    "bad-results": (lambda n: payload({"x": [{"$result": i} for i in range(n)]}), 500),
     "bad-env": (lambda n: payload({"command": ["x"], "env": {f"={i}": "" for i in range(n)}}), 500),
     "bad-command": (lambda n: tasks({"t": noop(task={"payload": {"command": list(range(n))}})}), 500),
     "tags": (lambda n: json.dumps({"tags": {f"k{i}": i for i in range(n)}, "tasks": {}}), 500),
@@ -149,7 +172,7 @@ def test_reading_a_document_is_linear(shape: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", ["many-tasks", "chain", "wide", "unknown-keys", "subs", "wide-payload", "deep-payloads"]
+    "shape", ["many-tasks", "chain", "wide", "unknown-keys", "subs", "params", "wide-payload", "deep-payloads"]
 )
 def test_reading_values_is_linear(shape: str) -> None:
     make, size = DOCUMENTS[shape]

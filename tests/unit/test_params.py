@@ -232,6 +232,14 @@ def test_what_is_typed_is_read_by_the_declared_type():
         typed(["a=1", "a:=1"])
 
 
+def test_a_number_that_is_none_is_told_as_such():
+    for where in ('"default": NaN', '"enum": [1e999], "default": 1', '"default": {"a": [-Infinity]}'):
+        text = f'{{"params": {{"n": {{{where}}}}}, "tasks": {{"a": {{"task": {{"x": {{"$param": "n"}}}}}}}}}}'
+        with pytest.raises(InvalidGraph) as caught:
+            read_document(text)
+        assert {problem.code for problem in caught.value.problems} == {"number"}
+
+
 def test_python_values_must_be_json():
     obj = release(a={})
     for value, code in ((object(), "not-json"), (float("nan"), "number"), ("\ud800", "surrogate"), (2**70, "number")):
