@@ -20,7 +20,7 @@ import json
 from typing import Any, Final
 
 from taskgraph.jsontext import compact_json
-from taskgraph.model import FailurePolicy, TaskState, When, reference_of, value
+from taskgraph.model import FailurePolicy, TaskState, When, is_relay, reference_of, value
 from taskgraph.rows import Draft
 
 SKIP: Final = "skip"
@@ -60,10 +60,10 @@ def passed_on(node: Draft) -> News:
 
 
 def news_of(task: Draft) -> News | None:
-    """What a task has to tell that was resolved some time ago; None while it is not."""
+    """What a task, or the join of a group, has to tell that was resolved some time ago; None while it is not."""
     match task.text("state"):
         case TaskState.COMPLETED:
-            return COMPLETED
+            return passed_on(task) if is_relay(task.key) else COMPLETED
         case TaskState.FAILED | TaskState.EXCEPTION:
             return failure_of(task)
         case TaskState.SKIPPED:

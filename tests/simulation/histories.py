@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, When
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING
+from tests.simulation.grouped import SHARE_GROUPED, with_groups
 from tests.simulation.world import Faults, World
 
 PROFILES: Final = {
@@ -89,7 +90,21 @@ def wide_document(width: int) -> GraphDocument:
 def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World:
     """The history of a seed. profile: see PROFILES; small: the profile of that name."""
     profile = "small" if small else profile
-    return going_on(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small"))
+    return going_on(grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small")))
+
+
+def grouped(world: World) -> World:
+    """The history, sometimes with groups; drawn apart, so that the others stay what they were."""
+    rng = random.Random(world.seed * 13 + 7)
+    if rng.random() >= SHARE_GROUPED or len(world.tasks) < 2:
+        return world
+    document = with_groups(world.document, rng)
+    base = (*document.tasks, *document.groups)
+    extensions = [
+        with_groups(each, rng, prefix=f"x{number}_g", base=rng.sample(base, min(3, len(base))))
+        for number, each in enumerate(world.extensions)
+    ]
+    return dataclasses.replace(world, document=document, extensions=extensions)
 
 
 def tiny_world(seed: int) -> World:

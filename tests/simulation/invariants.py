@@ -252,10 +252,7 @@ def settled(rows: Mapping[str, Row], graph_id: str, tasks: Mapping[str, TaskNode
         left = {labels[each] for each in _behind(rows, row, "requiresLeft", "join:")}
         if left != needs - done and not (goes_on and label in done and not left):
             raise Violation(f"{label} waits for {left}")
-        for told in _behind(rows, row, "dependents", "fork:"):
-            owner = told.split(":")[1] if told.startswith("join:") else told
-            if owner != GRAPH:
-                edges.add((labels[owner], label))
+        edges |= {(labels[each], label) for each in _told_by(rows, row) if each != GRAPH}
     if edges != {(label, each) for label, node in tasks.items() for each in node.requires}:
         raise Violation(f"dependents: {edges}")
     _journal(rows, found)
@@ -291,6 +288,23 @@ def _journal(rows: Mapping[str, Row], found: Mapping[str, Row]) -> None:
     for label, row in found.items():
         if reruns[label] != row.columns["run"]:
             raise Violation(f"{label} is in run {row.columns['run']}, and {reruns[label]} were told")
+
+
+def _told_by(rows: Mapping[str, Row], row: Row) -> set[str]:
+    """The tasks behind a dependents list, and the graph: through forks and joins of groups; other joins name theirs."""
+    found: set[str] = set()
+    passed: set[str] = set()
+    todo = list(_references(str(row.columns["dependents"])))
+    while todo:
+        reference = todo.pop()
+        if not reference.startswith(("join:", "fork:")):
+            found.add(reference)
+        elif reference.startswith("join:") and not reference.startswith("join:group-"):
+            found.add(reference.split(":")[1])
+        elif reference not in passed:  # a piece of a group's join names that join as its only dependent
+            passed.add(reference)
+            todo.extend(_references(str(rows[reference].columns["dependents"])))
+    return found
 
 
 def _behind(rows: Mapping[str, Row], row: Row, column: str, relays: str) -> set[str]:

@@ -42,6 +42,7 @@ def _content_hash(wanted: Callable[..., str]) -> Callable[..., str]:
             return wanted(document, digests)
         key = (
             document.failure_policy,
+            *document.groups.values(),
             *[(node.label, node.requires, node.reruns, node.when, node.optional) for node in nodes],
         )
         digest = known.get(key)

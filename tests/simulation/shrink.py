@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgraph.model import GraphDocument, TaskNode
 from tests.simulation.campaign import judged
+from tests.simulation.grouped import without
 from tests.simulation.world import DULL, Faults, World
 
 PLAYS_MAX: Final = 6_000
@@ -122,16 +122,6 @@ def _some_seed_fails(search: _Search, world: World) -> bool:
     return any(search.fails(fresh(world, seed=each)) for each in (seed, *range(SEEDS_TRIED)))
 
 
-def _without(document: GraphDocument, label: str) -> GraphDocument:
-    return GraphDocument(
-        {
-            name: TaskNode(name, tuple(each for each in node.requires if each != label), node.reruns)
-            for name, node in document.tasks.items()
-            if name != label
-        }
-    )
-
-
 def _simpler(world: World) -> Iterator[World]:
     """Worlds with one thing less."""
     for number in range(len(world.extensions)):
@@ -142,10 +132,11 @@ def _simpler(world: World) -> Iterator[World]:
     documents = [world.document, *world.extensions]
     for number, label in [(n, each) for n, document in enumerate(documents) for each in document.tasks]:
         if len(documents[number].tasks) > 1:
-            document, *extensions = [
-                _without(each, label) if index == number else _unlinked(each, label)
-                for index, each in enumerate(documents)
-            ]
+            gone = frozenset({label})
+            document, *extensions = [without(each, gone) for each in documents]
+            left = (document, *extensions)
+            lost = {name for each in documents for name in each.groups if all(name not in one.groups for one in left)}
+            document, *extensions = [without(each, gone | lost) for each in documents]
             fails = {each: times for each, times in world.fails.items() if each != label}
             yield fresh(world, document=document, extensions=extensions, fails=fails)
     if world.fails:
@@ -159,15 +150,6 @@ def _simpler(world: World) -> Iterator[World]:
     for kind in dataclasses.fields(Faults):
         if getattr(world.faults, kind.name):
             yield fresh(world, faults=dataclasses.replace(world.faults, **{kind.name: 0.0}))
-
-
-def _unlinked(document: GraphDocument, label: str) -> GraphDocument:
-    return GraphDocument(
-        {
-            name: TaskNode(name, tuple(each for each in node.requires if each != label), node.reruns)
-            for name, node in document.tasks.items()
-        }
-    )
 
 
 def _duller(search: _Search, tape: Sequence[float]) -> list[float]:

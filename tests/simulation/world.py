@@ -39,6 +39,7 @@ from taskgraph.submission import extend, submit
 from taskgraph.sweep import Swept, sweep
 from taskgraph.transitions import Answer, Claim, Completed, HandBack, Outcome
 from tests.simulation.bounds import bounded
+from tests.simulation.grouped import logical_tasks
 from tests.simulation.invariants import Invariants, Violation, hold, settled
 from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.races import Watch
@@ -420,9 +421,7 @@ class World:
         self._due_known = -1
         self._due = (math.inf, math.inf)
         self.active = False
-        self.tasks = dict(self.document.tasks)
-        for extension in self.extensions:
-            self.tasks |= extension.tasks
+        self.tasks = logical_tasks([self.document, *self.extensions])
         self.goes_on = self.document.failure_policy == FailurePolicy.CONTINUE
         self.invariants = Invariants(self.graph_id, self.tasks, goes_on=self.goes_on)
         self.watch = Watch(self)
@@ -744,7 +743,7 @@ class World:
         """Submit the graph in peace, or take over what the same submission has left behind in another history."""
         document, known = self.document, begun_before
         nodes = [(node.label, node.requires, node.reruns, node.when, node.optional) for node in document.tasks.values()]
-        key = (document.failure_policy, *nodes, *sorted(self.bounds.items()))
+        key = (document.failure_policy, *document.groups.values(), *nodes, *sorted(self.bounds.items()))
         if known is not None and self.trace is None and key in known:
             known[key].put_into(self)
         else:
@@ -791,16 +790,14 @@ class World:
 
     def _tasks_taken(self) -> dict[str, TaskNode]:
         """The tasks of the submission and of all extensions that were taken."""
-        tasks = dict(self.document.tasks)
-        if not self.extensions:
-            return tasks
+        taken = [self.document]
         answers = {row.columns.get("digest"): row.columns.get("state") for row in self.rows.values()}
         for done, extension in zip(self.extended, self.extensions, strict=True):
             answer = answers.get(content_hash(extension))
             hold(answer == "done" or not done, f"an extension was done, and is {answer}")
             if answer == "done":
-                tasks |= extension.tasks
-        return tasks
+                taken.append(extension)
+        return logical_tasks(taken)
 
     def _calm(self) -> None:
         self.active = False

@@ -1,0 +1,96 @@
+"""Groups in histories: drawn for a document without circles, and what documents with groups come to from task to task.
+
+What is expected is written as the definition of a group says it, and owes nothing to the code under test.
+"""
+
+import dataclasses
+import random
+from collections.abc import Iterable, Mapping
+
+from taskgraph.model import GraphDocument, GroupNode, TaskNode, When
+
+SHARE_GROUPED = 0.2
+"""Of the graphs of several tasks: so many have groups."""
+
+
+def with_groups(
+    document: GraphDocument, rng: random.Random, *, prefix: str = "g", base: Iterable[str] = ()
+) -> GraphDocument:
+    """The same tasks, with groups of them; each group and each task requires only what comes before it.
+
+    base: names of the graph that is extended, which come before everything.
+    """
+    groups: dict[str, GroupNode] = {}
+    first: dict[str, int] = dict.fromkeys(base, -1)  # name -> place of the first task in it, and of the last
+    last: dict[str, int] = dict.fromkeys(base, -1)
+    own: list[str] = []
+    tasks: dict[str, TaskNode] = {}
+    for place, (label, node) in enumerate(document.tasks.items()):
+        more = [name for name in (*groups, *base) if last[name] < place and rng.random() < 0.4]
+        tasks[label] = dataclasses.replace(node, requires=tuple(dict.fromkeys([*node.requires, *more])))
+        first[label] = last[label] = place
+        own.append(label)
+        if rng.random() < 0.6:
+            name = f"{prefix}{place}"
+            inside = tuple(rng.sample(own, rng.randrange(1, min(4, len(own)) + 1)))
+            first[name], last[name] = min(first[each] for each in inside), max(last[each] for each in inside)
+            before = [each for each in first if last[each] < first[name] and rng.random() < 0.3]
+            groups[name] = GroupNode(name, inside, tuple(before))
+            own.append(name)
+    return dataclasses.replace(document, tasks=tasks, groups=groups)
+
+
+def logical_tasks(documents: Iterable[GraphDocument]) -> dict[str, TaskNode]:
+    """The tasks of a graph and its extensions, each requiring tasks only."""
+    tasks: dict[str, TaskNode] = {}
+    groups: dict[str, GroupNode] = {}
+    for document in documents:
+        tasks |= document.tasks
+        groups |= document.groups
+    if not groups:
+        return tasks
+    inside = {name: _tasks_of(name, groups) for name in groups}
+    handed: dict[str, set[str]] = {label: set() for label in tasks}
+    for name, group in groups.items():
+        for label in inside[name]:
+            for required in group.requires:
+                handed[label] |= inside.get(required, {required})
+    made: dict[str, TaskNode] = {}
+    for label, node in tasks.items():
+        must, may = set(handed[label]), set()
+        for required in node.requires:
+            (may if required in node.optional else must).update(inside.get(required, {required}))
+        made[label] = dataclasses.replace(node, requires=tuple(sorted(must | may)), optional=frozenset(may - must))
+    return made
+
+
+def _tasks_of(name: str, groups: Mapping[str, GroupNode]) -> set[str]:
+    if name not in groups:
+        return {name}
+    return set().union(*(_tasks_of(each, groups) for each in groups[name].tasks))
+
+
+def without(document: GraphDocument, gone: frozenset[str]) -> GraphDocument:
+    """The document without some tasks and groups: groups that are left empty go as well."""
+    groups: dict[str, GroupNode] = dict(document.groups)
+    while empty := {name for name, group in groups.items() if name in gone or gone.issuperset(group.tasks)}:
+        gone |= empty
+        groups = {name: group for name, group in groups.items() if name not in empty}
+
+    def left(node: TaskNode) -> TaskNode:
+        requires = tuple(each for each in node.requires if each not in gone)
+        when = node.when if requires else When.ALL_COMPLETED.value
+        return dataclasses.replace(node, requires=requires, when=when, optional=node.optional - gone)
+
+    return dataclasses.replace(
+        document,
+        tasks={label: left(node) for label, node in document.tasks.items() if label not in gone},
+        groups={
+            name: GroupNode(
+                name,
+                tuple(each for each in group.tasks if each not in gone),
+                tuple(each for each in group.requires if each not in gone),
+            )
+            for name, group in groups.items()
+        },
+    )
