@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from taskgraph.messages import RunTasks, TaskCompleted, TaskResult, to_text
-from taskgraph.model import GraphDocument, TaskNode, task_id_of
+from taskgraph.model import GraphDocument, GroupNode, TaskNode, task_id_of
 from tests.simulation.bounds import CHUNKED, NARROW, NARROWER, TIGHT, TIGHT_FAILING
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -51,7 +51,8 @@ class Life:
     -> workers that give it back. held: labels whose runs end only when all acts are over; late: labels that nobody
     claims before. sleeps: labels whose first worker is paused with them in hand, and wakes up as a zombie. bounds:
     limits made small, so that a small graph crosses them. batch: messages taken at once. (Of a label that sleeps and is
-    handed back, it is the zombie that hands back.) policy, when, optional: as in a document, by label.
+    handed back, it is the zombie that hands back.) policy, when, optional: as in a document, by label. groups: name ->
+    (what is in it, what it requires); of the document that has its tasks.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Life:
     policy: str = "block"
     when: Mapping[str, str] = field(default_factory=dict)
     optional: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    groups: Mapping[str, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
     sweeps: bool = False  # the sweep comes by all the time
 
     @property
@@ -94,8 +96,18 @@ class Life:
                 )
                 for label, wanted in requires.items()
             },
+            groups={
+                name: GroupNode(name, tuple(inside), tuple(wanted))
+                for name, (inside, wanted) in self.groups.items()
+                if self._tasks_of(name) <= requires.keys()
+            },
             failure_policy=self.policy if requires is self.requires else "block",  # an extension has none
         )
+
+    def _tasks_of(self, name: str) -> set[str]:
+        if name not in self.groups:
+            return {name}
+        return set().union(*map(self._tasks_of, self.groups[name][0]))
 
 
 def chain(length: int) -> Requires:
@@ -115,6 +127,19 @@ def both_ways(width: int) -> Requires:
 
 
 DIAMOND: Final = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
+
+
+TWO_BEFORE_TWO: Final = {"a": [], "b": [], "c": [], "d": []}
+BULK: Final = {"bulk": (("a", "b"), ())}
+
+
+def before_each_other(width: int) -> dict[str, Any]:
+    """So many tasks before so many, each a group."""
+    first, second = [f"a{n}" for n in range(width)], [f"b{n}" for n in range(width)]
+    return {
+        "requires": dict.fromkeys([*first, *second], ()),
+        "groups": {"first": (first, ()), "second": (second, ("first",))},
+    }
 
 
 def _added(requires: Requires, label: str, state: str, **more: Any) -> Act:
@@ -347,6 +372,75 @@ LIVES: Final = (
     # messages
     Life("all queues are deleted", chain(2), late=["c1"], acts=[Act("wipe", When("c1", "pending"))]),
     *(Life(f"junk: {name}", chain(1), acts=[Act("send", When("c0"), body=body)]) for name, body in JUNK.items()),
+    # groups
+    Life(
+        "a group between two",
+        {"lock": [], "a": [], "b": [], "end": ["bulk"]},
+        groups={"bulk": (("a", "b"), ("lock",))},
+    ),
+    Life("a group before a group", TWO_BEFORE_TWO, groups={**BULK, "more": (("c", "d"), ("bulk",))}),
+    Life(
+        "a group in a group",
+        {**TWO_BEFORE_TWO, "c": ["all"], "d": ["bulk"]},
+        groups={"all": (("bulk", "d"), ()), **BULK},
+    ),
+    Life("three before three", bounds=NARROWER, **before_each_other(3)),
+    Life("three before three, message by message", bounds=NARROWER, batch=1, **before_each_other(3)),
+    Life("three before three, over several commits", bounds=TIGHT, **before_each_other(3)),
+    Life(
+        "a gate of three before three",
+        dict.fromkeys(["a", "b", "c", "x", "y", "z"], ()),
+        bounds=NARROW,
+        groups={"last": (("x", "y", "z"), ("a", "b", "c"))},
+    ),
+    Life(
+        "blocked in a group, rerun",
+        {"a": [], "b": [], "c": ["bulk"]},
+        groups=BULK,
+        fails={"a": 1},
+        acts=[Act("rerun", REST, label="a")],
+    ),
+    Life(
+        "extended below a group that is under way",
+        {"a": [], "b": [], "c": ["bulk"]},
+        groups=BULK,
+        held=["b"],
+        bounds=NARROW,
+        acts=[_added({"x": ["bulk"], "y": ["bulk"]}, "b", "running")],
+    ),
+    Life(
+        "extended below a group that is over",
+        {"a": [], "b": [], "c": ["bulk"]},
+        groups=BULK,
+        late=["c"],
+        acts=[_added({"x": ["bulk", "a"]}, "c", "pending")],
+    ),
+    Life(
+        "extended by a group, below a group that nobody required",
+        {"a": [], "b": []},
+        groups={**BULK, "more": (("x", "y"), ("bulk",))},
+        held=["b"],
+        bounds=CHUNKED,
+        acts=[_added({"x": [], "y": []}, "b", "running")],
+    ),
+    Life(
+        "a group that fails, and a graph that goes on",
+        {"a": [], "b": [], "c": ["bulk"], "d": ["bulk"], "e": ["d"]},
+        groups=BULK,
+        policy="continue",
+        when={"d": "any-failed"},
+        fails={"a": ALWAYS},
+    ),
+    Life(
+        "extended below a group that failed",
+        {"a": [], "b": [], "c": ["bulk"], "d": ["bulk"]},
+        groups=BULK,
+        policy="continue",
+        when={"d": "any-failed", "y": "always"},
+        fails={"a": ALWAYS},
+        late=["d"],
+        acts=[_added({"x": ["bulk"], "y": ["bulk"]}, "d", "pending")],
+    ),
     # somebody wakes up, and does not know how late it is
     Life("a zombie", chain(2), sleeps=["c0"]),
     Life("a zombie in a diamond", DIAMOND, sleeps=["b"]),

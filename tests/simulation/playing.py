@@ -34,6 +34,7 @@ from taskgraph.submission import extend, submit
 from taskgraph.sweep import sweep
 from taskgraph.transitions import Claim, HandBack, Item, LeaseLost, Outcome, Renew
 from taskgraph.wakeup import Wakeup
+from tests.simulation.grouped import logical_tasks
 from tests.simulation.invariants import Invariants, Violation, hold, settled
 from tests.simulation.lives import GRAPH_ID, START, Act, Life, When
 from tests.simulation.memory import MemoryQueues, MemoryTables, drive
@@ -286,10 +287,8 @@ class Play:
         self.gate = Gate(faults or {})
         self.junk = {act.body for act in life.acts if act.kind == "send"}
         self.document = life.document(life.requires)
-        tasks = dict(self.document.tasks)
-        for act in life.acts:
-            if act.kind == "extend" and act.answer == "done":
-                tasks |= life.document(act.requires).tasks
+        added = [act.requires for act in life.acts if act.kind == "extend" and act.answer == "done"]
+        tasks = logical_tasks([self.document, *map(life.document, added)])
         self.all_tasks = tasks
         self.labels = {task_id_of(GRAPH_ID, label): label for label in tasks}
         self.goes_on = life.policy == FailurePolicy.CONTINUE
