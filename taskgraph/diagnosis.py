@@ -33,6 +33,7 @@ from taskgraph.model import (
     TaskState,
     group_key,
     group_of,
+    group_owner,
     ids_text,
     is_piece,
     is_relay,
@@ -211,6 +212,7 @@ _TASK: Final = {
     "resolution": "object?",
     "runs": "list?",
     "task": "object?",
+    "groups": "list?",
     "when": "text?",
     "optional": "references?",
     "failedBy": "object?",
@@ -249,6 +251,7 @@ _GRAPH: Final = {
     "deadline": "time?",
     "nextDeadline": "time?",
 }
+_GROUP: Final = {"label": "text", "tasks": "number", "members": "text", "groups": "list?", "join": "text?"}
 _EVENT: Final = {"sequence": "number", "time": "time", "events": "list"}
 _REQUEST: Final = {"state": "request state", "digest": "text", "staged": "time?", "cursor": "number?"}
 _NOTICE: Final = {
@@ -335,6 +338,8 @@ def _kind_of(key: str) -> Mapping[str, str]:
             return _RELAY
         case "event":
             return _EVENT
+        case "group" if ":" not in rest:
+            return _GROUP
         case "request" if ":" not in rest:
             return _REQUEST
         case "notice":
@@ -618,6 +623,7 @@ class _Examination:
                     severity=Severity.DUE,
                     repair=Retell((Fire(reference),)),
                 )
+        yield from self._groups()
         yield from self._finished()
         if self.steady:
             yield from self._counts()
@@ -900,7 +906,12 @@ class _Examination:
             yield self._early(node, unfulfilled)
         elif forgotten:
             yield self._forgotten(node, forgotten)
-        elif not left and node.state == TaskState.UNSCHEDULED and not unsure:
+        elif (
+            not left
+            and node.state == TaskState.UNSCHEDULED
+            and not unsure
+            and self._tellers.get(own, {}).keys() <= set(requires)  # else what it requires is put right first
+        ):
             yield self._asleep(node)
         if self.goes_on and node.state == TaskState.UNSCHEDULED:
             yield from self._unheard_news(node)
@@ -1200,6 +1211,101 @@ class _Examination:
             remedy=f"taskgraph events {self.graph_id} shows its runs",
         )
 
+    # groups: who is in one stands on its row, and on the row of each task
+
+    def _groups(self) -> Iterator[Finding]:
+        named: dict[str, list[_Node]] = {}  # groupId -> tasks that say that they are in it
+        names: dict[str, str] = {}
+        for node in self.tasks:
+            for name in _list_of(node.row, "groups"):
+                own = task_id_of(self.graph_id, name)
+                names[own] = name
+                if not self.is_open(node.reference):
+                    named.setdefault(own, []).append(node)
+        heads: dict[str, dict[str, None]] = {}
+        for key, row in self.rows.items():
+            if key.startswith("group:"):
+                listed = _json(gathered(row.columns, "members"))
+                inside = heads.setdefault(key.split(":")[1], {})
+                inside.update(dict.fromkeys(map(str, listed if isinstance(listed, list) else ())))
+        for own in dict.fromkeys([*heads, *named]):
+            head = self.rows.get(group_key(own))
+            if head is None or head.columns.get("request") not in self.opened:
+                yield from self._group(own, names.get(own, ""), head, heads.get(own, {}), named.get(own, []))
+        counted = self.nodes[GRAPH].row.columns.get("groups", 0)
+        if self.steady and counted != len(heads) and all(group_key(own) in self.rows for own in (*heads, *named)):
+            yield self.find(
+                "group-count",
+                GRAPH,
+                f"it counts {counted} groups, and there are {len(heads):,}",
+                "an extension that requires one of them may be refused",
+                repair=self.patch({GRAPH: {"groups": len(heads)}}),
+                whole=True,
+            )
+
+    def _group(
+        self, own: str, name: str, head: Row | None, listed: Mapping[str, None], named: Sequence[_Node]
+    ) -> Iterator[Finding]:
+        key = group_key(own)
+        holders = [node.row.key for node in named]
+        if head is None:
+            text = ids_text(sorted(node.reference for node in named))
+            columns: dict[str, Value] = {"schema": SCHEMA, "label": name, "tasks": len(named), "members": text}
+            join = f"join:{group_owner(own)}:done"
+            if join in self.rows:
+                columns["join"] = join
+            fits = len(text) <= limits.PROPERTY_CHARS_MAX and self.steady
+            yield self.find(
+                "missing-row",
+                key,
+                f"the row of group “{name}” is gone, and {_tasks(len(named))} in it",
+                "nobody can look at the group, or do something to all of it",
+                keys=holders,
+                repair=self.patch({}, holders[:1], inserts=(Insert(key, columns),)) if fits else None,
+                refusal="it had more tasks than fit one row, or the graph changed meanwhile",
+                whole=True,
+            )
+            return
+        known = {node.reference for node in named}
+        unlisted = sorted(node.reference for node in named if node.reference not in listed)
+        if unlisted:
+            text = ids_text(sorted([*listed, *unlisted]))
+            fits = f"{key}:0001" not in self.rows and len(text) <= limits.PROPERTY_CHARS_MAX
+            size = len(listed) + len(unlisted)
+            yield self.find(
+                "group-members",
+                key,
+                f"{self.labels(unlisted)} {_have(unlisted)} this group on the row of the task, and not on this one",
+                "what is done to the group passes them by",
+                keys=map(row_key, unlisted),
+                repair=self.patch({key: {"members": text, "tasks": size}}, map(row_key, unlisted)) if fits else None,
+                refusal="its tasks are more than fit one column",
+            )
+        label = str(head.columns.get("label", ""))
+        for each in listed:
+            node = self.nodes.get(each)
+            if node is None:
+                yield self.find(
+                    "missing-row",
+                    key,
+                    f"it names the row {row_key(each)}, which does not exist",
+                    "what is done to the group cannot be done to that task",
+                    keys=(row_key(each),),
+                    detail=each,
+                    refusal="nothing tells for certain what the row held",
+                )
+            elif each not in known and not self.is_open(each):
+                text = compact_json(sorted([*_list_of(node.row, "groups"), label]))
+                yield self.find(
+                    "group-members",
+                    node.row.key,
+                    f"it is in group “{label}”, which its row does not say",
+                    "people do not see that it is",
+                    keys=(key,),
+                    detail=own,
+                    repair=self.patch({node.row.key: {"groups": text}}, (key,)),
+                )
+
     # the graph row
 
     def _finished(self) -> Iterator[Finding]:
@@ -1451,6 +1557,11 @@ def _never_ran(node: _Node) -> bool:
     """Whether a task was resolved while it waited: nothing of it ran, so what it requires need not have completed."""
     columns = node.row.columns
     return node.state == TaskState.EXCEPTION and not columns.get("run") and "started" not in columns
+
+
+def _list_of(row: Row, name: str) -> list[str]:
+    found = _json(row.columns.get(name, ""))
+    return list(map(str, found)) if isinstance(found, list) else []
 
 
 def _node(row: Row, texts: dict[str, str], *, goes_on: bool) -> _Node:
