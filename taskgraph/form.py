@@ -373,7 +373,12 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
                     _explain_unknown_key(path, name, key, allowed, report, extension)
         case "enum":
             choices = ", ".join(map(show, bound))
-            report.add(path, "not-allowed", f"{name} is {show(value)}, and none of {choices}.", "Write one of them.")
+            near = (
+                report.near(value, bound) if isinstance(value, str) and all(type(one) is str for one in bound) else ""
+            )
+            report.add(
+                path, "not-allowed", f"{name} is {show(value)}, and none of {choices}.{near}", "Write one of them."
+            )
         case "minimum" | "maximum" | "exclusiveMinimum":
             words = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "more than"}[error.validator]
             report.add(
@@ -417,15 +422,6 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
             )
         case "pattern":
             report.add(path, "bad-form", f"{name} is {show(value)}, which has the wrong form.", _form(path, bound))
-        case "enum":
-            words = ", ".join(map(str, bound))
-            near = report.near(value, bound) if isinstance(value, str) else ""
-            report.add(
-                path,
-                "unknown-word",
-                f"{name} is {show(value)}, which is none of {words}.{near}",
-                "Use one of these words.",
-            )
         case "uniqueItems":
             if path[-1:] == ("workerLabels",):
                 report.add(path, "duplicate", f"{name} names a label twice.", "Name each once.")

@@ -20,6 +20,7 @@ TESTED: Final = {
     "fan.json",
     "flaky.json",
     "blocked.json",
+    "cleanup.json",
     "params.json",
     "lock.json",
     "stages.json",
@@ -176,3 +177,18 @@ def test_the_program_of_the_readme(tmp_path: Path) -> None:
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout.strip() == promised
+
+
+def test_cleanup(call: Call) -> None:
+    call("run", str(EXAMPLES / "cleanup.json"), "--id", "r", code=1)
+    tasks = {each["label"]: each["state"] for each in json.loads(call("show", "r", "--json"))["tasks"]}
+    assert tasks == {
+        "rent a machine": "completed",
+        "lint": "failed",
+        "test": "failed",
+        "publish": "skipped",
+        "alarm": "completed",
+        "give the machine back": "completed",
+    }
+    assert call("logs", "r", "give the machine back") == "machine 7 is free again\n"
+    assert "“test” failed" in call("why", "r", "publish")

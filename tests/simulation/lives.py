@@ -255,6 +255,14 @@ LIVES: Final = (
         bounds=NARROWER,
     ),
     Life(
+        "a join of a failure and a skip",
+        {"a": [], "b": ["a"], "c": [], "d": [], "z": ["a", "b", "c", "d"]},
+        policy="continue",
+        fails={"a": ALWAYS},
+        when={"z": "all-resolved"},
+        bounds=NARROWER,
+    ),
+    Life(
         "a wide task with optional ones",
         fan_in(5),
         policy="continue",

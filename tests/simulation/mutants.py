@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph import extending, extension, handlers, limits, propagation, submission, transitions
+from taskgraph import conditions, extending, extension, handlers, limits, propagation, submission, transitions
 from taskgraph import sweep as sweep_module
 from taskgraph.consumer import Consumer
 from taskgraph.extending import ExtensionPlan
@@ -33,9 +33,9 @@ from taskgraph.sweep import Swept
 from taskgraph.transitions import Claim, Outcome
 from tests.simulation import playing
 from tests.simulation import world as world_module
-from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, bounded
+from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT_FAILING, bounded
 from tests.simulation.exhaustive import play_without_faults
-from tests.simulation.histories import random_document
+from tests.simulation.histories import random_document, with_conditions
 from tests.simulation.invariants import Violation
 from tests.simulation.lives import LIVES
 from tests.simulation.memory import MemoryTables
@@ -312,6 +312,20 @@ def rivals(seed: int) -> World:
     return World(seed, random_document(rng, 1), {}, added, Faults(double=0.2), bounds=FEW_LEAVES)
 
 
+def conditional(seed: int) -> World:
+    """Graphs that go on after failures, with conditions, optional requirements, relays and extensions."""
+    rng = random.Random(seed)
+    document = with_conditions(random_document(rng, rng.choice((3, 5, 7)), reruns_max=1, density=0.4), rng)
+    added = [with_conditions(random_document(rng, 2, prefix="x", base=tuple(document.tasks), density=0.5), rng)]
+    labels = [*document.tasks, *added[0].tasks]
+    fails = {label: rng.choice((1, 2)) for label in labels if rng.random() < 0.4}
+    faults = Faults(double=0.1, crash=0.02, unclear=0.02, false_conflict=0.05)
+    bounds = rng.choice(({}, NARROWER, TIGHT_FAILING, {**CHUNKED, **NARROWER}))
+    extensions = added if bounds is not TIGHT_FAILING else []
+    going_on = dataclasses.replace(document, failure_policy="continue")
+    return World(seed, going_on, fails, extensions, faults, bounds=bounds)
+
+
 NO_SWEEP: Final = _all(_set(world_module, "sweep", no_sweep), _set(playing, "sweep", no_sweep))
 
 _UNLESS_HELD: Final = (
@@ -354,7 +368,95 @@ MUTANTS: Final = (
     Mutant(
         "D9: the journal counts completed tasks",
         "what others counted meanwhile is not looked at",
-        _reworded(Records, "commit", ("*end", "end[0], operation.completed")),
+        _reworded(Records, "commit", ("*end", "end[0], operation.completed, end[2]")),
+    ),
+    Mutant(
+        "D9: the journal counts skipped tasks",
+        "what others counted meanwhile is not looked at",
+        _reworded(Records, "commit", ("*end", "end[0], end[1], operation.skipped")),
+        conditional,
+    ),
+    # failures that are told to dependents
+    Mutant(
+        "P15: a failure is told to dependents",
+        "it is counted, and nobody is told",
+        _reworded(
+            propagation,
+            "block",
+            ('        tell_dependents(task, task.key.removeprefix("task:"), context, failure_of(task))\n', ""),
+            owner=transitions,
+        ),
+        conditional,
+    ),
+    Mutant(
+        "P15: a skip that no commit had room for stands on its row, for the sweep",
+        "the sweep does not look for it",
+        _set(sweep_module, "SKIP", "nothing"),
+        lives=("a chain is skipped over several commits",),
+    ),
+    Mutant(
+        "P15: nobody is skipped before all that it requires is over",
+        "the first failure decides",
+        _all(
+            *(
+                _reworded(
+                    propagation,
+                    "count_down",
+                    (
+                        'if row.cross_off("requiresLeft", fulfilled):',
+                        'if row.cross_off("requiresLeft", fulfilled) and not row.text("failedBy"):',
+                    ),
+                    owner=owner,
+                )
+                for owner in (propagation, extension)
+            )
+        ),
+        conditional,
+    ),
+    Mutant(
+        "P15: how an optional requirement ended does not matter",
+        "it does",
+        _reworded(conditions, "hear", ('    if name in row.ids("optional"):\n        return\n', ""), owner=propagation),
+        conditional,
+    ),
+    Mutant(
+        "P15: a failure that is rerun is nobody else's business",
+        "dependents are told of it",
+        _reworded(
+            transitions,
+            "_failed",
+            (
+                '        _next_run(task, context, "failed", item.ended, reason, item.resolution)\n',
+                (
+                    "        tell_dependents(task, item.task_id, context, failure_of(task))\n"
+                    '        _next_run(task, context, "failed", item.ended, reason, item.resolution)\n'
+                ),
+            ),
+        ),
+        conditional,
+    ),
+    Mutant(
+        "P15: who is added below a task that failed or was skipped is told at once",
+        "only below one that completed",
+        _reworded(extension, "_news", ("goes_on(context.view.get(GRAPH))", "False")),
+        conditional,
+    ),
+    Mutant(
+        "P15: a join passes on that something failed, and that something was skipped",
+        "a failure hides a skip",
+        _reworded(
+            conditions,
+            "passed_on",
+            ("News(failed, skipped)", 'News(failed, "" if failed else skipped)'),
+            owner=transitions,
+        ),
+        lives=("a join of a failure and a skip",),
+    ),
+    Mutant(
+        "P15: a condition is held against how requirements ended",
+        "any failure skips",
+        _reworded(conditions, "is_met", ("meets(when, failed", 'meets("", failed'), owner=propagation),
+        conditional,
     ),
     Mutant(
         "P17: a conflict on the own write is told by the operation",
