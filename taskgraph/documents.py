@@ -70,6 +70,8 @@ _OWN_QUEUES: Final = "taskgraph-"
 _SUBS_KEY: Final = f'"{SUBS}"'  # in JSON; a text that lacks them has nothing to be replaced
 _RESULT_KEY: Final = f'"{RESULT}"'
 _LABELS_AT_ONCE: Final = 2_048  # bits of the numbers that say which labels a task requires
+_POLICIES: Final = tuple(map(str, FailurePolicy))
+_CONDITIONS: Final = tuple(map(str, When))
 _STAND_IN: Final = "x" * 22  # as long as a taskId
 _CYCLE_LABELS_SHOWN: Final = 12
 _GROUP_CYCLES_MAX: Final = 8  # circles of groups that are looked for in one knot
@@ -620,6 +622,8 @@ def _check_condition(
     conditional = when != When.ALL_COMPLETED
     if not conditional and not optional:
         return
+    if policy not in _POLICIES or when not in _CONDITIONS:
+        return  # a word that nobody knows, which is reported as such
     path: Path = ("tasks", label, "when" if conditional else "requires")
     if policy != FailurePolicy.CONTINUE:
         what = f"`when: {show(when)}`" if conditional else "optional requirements"
