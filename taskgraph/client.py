@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
-from taskgraph import archives, asking, limits, notifier, retention, service, submission
+from taskgraph import archives, asking, limits, notifier, pausing, retention, service, submission
 from taskgraph.app import App, open_app
 from taskgraph.archives import Archived, Restored
 from taskgraph.clock import Clock, SystemClock
@@ -993,6 +993,32 @@ class Client:
             self._cancel[graph_id] = asked
         return sorted(asked.tasks.values())
 
+    async def pause(self, graph_id: str, *, group: str = "", reason: str = "", wait: bool = False) -> None:
+        """Ask for a graph, or a group of it, to be held back: no further run begins until it is resumed.
+
+        What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over.
+        """
+        await self._hold(graph_id, (), on=True, group=group, reason=reason, wait=wait)
+
+    async def resume(self, graph_id: str, *, group: str = "", reason: str = "", wait: bool = False) -> None:
+        """Ask for a graph that was paused to go on, or a group; also a group that was not active from the start."""
+        await self._hold(graph_id, (), on=False, group=group, reason=reason, wait=wait)
+
+    async def deactivate(self, graph_id: str, *labels: str, reason: str = "", wait: bool = False) -> None:
+        """Ask for single tasks to be held back, however ready they are. Raises Refused for one that is over."""
+        await self._hold(graph_id, labels, on=True, reason=reason, wait=wait)
+
+    async def activate(self, graph_id: str, *labels: str, reason: str = "", wait: bool = False) -> None:
+        """Ask for tasks to run that were deactivated, or were not active from the start."""
+        await self._hold(graph_id, labels, on=False, reason=reason, wait=wait)
+
+    async def _hold(
+        self, graph_id: str, labels: Sequence[str], *, on: bool, group: str = "", reason: str = "", wait: bool = False
+    ) -> None:
+        wish = await pausing.ask(self.app, graph_id, labels, on=on, group=group, reason=reason)
+        if wait:
+            await pausing.settled(self.app, wish)
+
     async def wait(
         self, graph_id: str, *, timeout_seconds: float | None = None, watcher: Watcher | None = None
     ) -> GraphState:
@@ -1312,6 +1338,10 @@ class SyncClient:
     why = _sync(Client.why)
     events = _sync(Client.events)
     notices = _sync(Client.notices)
+    pause = _sync(Client.pause)
+    resume = _sync(Client.resume)
+    deactivate = _sync(Client.deactivate)
+    activate = _sync(Client.activate)
     rerun = _sync(Client.rerun)
     delete = _sync(Client.delete)
     cancel = _sync(Client.cancel)

@@ -11,6 +11,7 @@ counts only when those rows, read again without a change in between, still say i
 """
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from taskgraph.model import (
     GRAPH,
     GRAPH_ENDED,
     GRAPH_GONE,
+    INACTIVE,
+    PAUSED,
     TASK_UNRESOLVED,
     FailurePolicy,
     GraphState,
@@ -34,6 +37,7 @@ from taskgraph.model import (
     group_key,
     group_of,
     group_owner,
+    held_group,
     ids_text,
     is_piece,
     is_relay,
@@ -209,6 +213,9 @@ _TASK: Final = {
     **dict.fromkeys(_LISTS, "references"),
     "cancel": "text?",
     "cancelCode": "text?",
+    "held": "references?",
+    "heldAsked": "object?",
+    "holds": "number?",
     "resolution": "object?",
     "runs": "list?",
     "task": "object?",
@@ -250,6 +257,11 @@ _GRAPH: Final = {
     "cancelled": "time?",
     "deadline": "time?",
     "nextDeadline": "time?",
+    "held": "references?",
+    "heldAsked": "object?",
+    "holds": "number?",
+    "pausing": "references?",
+    "pausedReason": "text?",
 }
 _GROUP: Final = {"label": "text", "tasks": "number", "members": "text", "groups": "list?", "join": "text?"}
 _EVENT: Final = {"sequence": "number", "time": "time", "events": "list"}
@@ -1599,11 +1611,15 @@ class Waiting:
     refusals: Counter[str] = field(default_factory=Counter)
 
 
+def _is_held(row: Row) -> bool:
+    return row.columns.get("held", "[]") not in ("", "[]")
+
+
 def waiting_by_target(rows: Mapping[str, Row], now: datetime) -> dict[str, Waiting]:
     """Target -> tasks that stand pending, and may be claimed now."""
     found: dict[str, Waiting] = {}
     for key, row in rows.items():
-        if not key.startswith("task:") or row.columns.get("state") != TaskState.PENDING:
+        if not key.startswith("task:") or row.columns.get("state") != TaskState.PENDING or _is_held(row):
             continue
         if not_yet_seconds(row.columns.get, now):
             continue
@@ -1615,6 +1631,15 @@ def waiting_by_target(rows: Mapping[str, Row], now: datetime) -> dict[str, Waiti
         if refusal := row.columns.get("refusal"):
             one.refusals[str(refusal)] += 1
     return found
+
+
+def _letting_go(graph_id: str, held: str) -> str:
+    names = _json(held)
+    first = str(names[0]) if isinstance(names, list) and names else PAUSED
+    if first == INACTIVE:
+        return f"taskgraph activate {graph_id} LABEL"
+    group = held_group(first)
+    return f"taskgraph resume {graph_id}" + (f" --group {shlex.quote(group)}" if group else "")
 
 
 def causes(
@@ -1644,6 +1669,11 @@ def causes(
     if ended:
         lost = f"{_tasks(ended)} running on workers whose leases have ended"
         made.append(Cause(lost, "run `taskgraph serve`: its sweep gives them up"))
+    held_back = [row for key, row in rows.items() if key.startswith("task:") and _is_held(row)]
+    ready = [row for row in held_back if row.columns.get("state") == TaskState.PENDING]
+    if ready:
+        names = Counter(str(row.columns.get("held")) for row in ready).most_common(1)[0][0]
+        made.append(Cause(f"{_tasks(len(ready))} ready and held back: {names}", _letting_go(graph_id, names)))
     for target, one in sorted(waiting_by_target(rows, now).items()):
         held = queued.get(target, 0)
         since = f" since {one.since:%Y-%m-%d %H:%M:%SZ}" if one.since else ""

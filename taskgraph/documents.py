@@ -327,6 +327,7 @@ def _document(
                         optional,
                         notify=node.get("notify", {}),
                         timing=timing.of_node(node),
+                        active=node.get("active", True),
                     )
                     requirements[label] = requires
                     tasks[label] = None  # the node takes its place: a large document is not kept twice
@@ -517,7 +518,7 @@ def _check_groups(
         requires = _check_requires(path, group.get("requires"), names, kind, report)
         if inside:
             wanted = requires if report.count else group.get("requires", ())
-            found[name] = GroupNode(name, tuple(inside), tuple(wanted))
+            found[name] = GroupNode(name, tuple(inside), tuple(wanted), group.get("active", True))
     if wrong and not report.count:  # what the schema refuses is never let in for want of words
         report.add(("groups",), "schema", "A group is not of the form that the schema asks for.", "See the schema.")
     return known, found
@@ -549,7 +550,7 @@ def _check_nesting(labels: AbstractSet[str], groups: dict[str, GroupNode], repor
     for name, group in groups.items():
         left = frozenset(nested[name])
         inside = tuple(each for each in group.tasks if each not in groups or each in left)
-        groups[name] = GroupNode(name, inside, group.requires)
+        groups[name] = GroupNode(name, inside, group.requires, group.active)
     for label, inside in grouping.within(groups, at_most=limits.GROUPS_OF_TASK_MAX).items():
         if label in labels and len(inside) > limits.GROUPS_OF_TASK_MAX:
             report.add(
@@ -959,6 +960,8 @@ def node_digest(node: TaskNode) -> str:
     if node.notify:
         normal["notify"] = _channels_listed(node.notify)
     normal |= node.timing
+    if not node.active:
+        normal["active"] = False
     return hashlib.sha256(canonical_json(normal).encode()).hexdigest()[:32]
 
 
@@ -993,7 +996,13 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
         digest.update(digests[label].encode())
     for name in sorted(document.groups):
         group = document.groups[name]
-        normal = {"group": name, "tasks": sorted(set(group.tasks)), "requires": sorted(set(group.requires))}
+        normal: dict[str, Any] = {
+            "group": name,
+            "tasks": sorted(set(group.tasks)),
+            "requires": sorted(set(group.requires)),
+        }
+        if not group.active:
+            normal["active"] = False
         digest.update(canonical_json(normal).encode())
     return digest.hexdigest()[:32]
 
@@ -1023,7 +1032,11 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
     made["tasks"] = {label: _node_object(node) for label, node in document.tasks.items()}
     if document.groups:
         made["groups"] = {
-            name: {"tasks": list(group.tasks), "requires": list(group.requires)}
+            name: {
+                "tasks": list(group.tasks),
+                "requires": list(group.requires),
+                **({} if group.active else {"active": False}),
+            }
             for name, group in document.groups.items()
         }
     return made
@@ -1036,6 +1049,8 @@ def _node_object(node: TaskNode) -> dict[str, Any]:
         made["when"] = str(node.when)
     if node.notify:
         made["notify"] = dict(node.notify)
+    if not node.active:
+        made["active"] = False
     return made
 
 

@@ -16,7 +16,7 @@ from taskgraph import limits
 from taskgraph.conditions import COMPLETED, News, goes_on, news_of
 from taskgraph.errors import IntegrityError
 from taskgraph.layout import SCHEMA, Link, fork_row
-from taskgraph.model import GRAPH, GraphState, TaskState, fork_reference, ids_text, reference_of, row_key
+from taskgraph.model import GRAPH, PAUSED, GraphState, TaskState, fork_reference, ids_text, reference_of, row_key
 from taskgraph.propagation import Context, count_down, dispatch
 from taskgraph.rows import Draft
 from taskgraph.storage.tables import Insert, Value
@@ -97,6 +97,9 @@ def accept_extension(item: AcceptExtension, context: Context) -> str:
         return REPEATED
     if graph.text("state") != GraphState.RUNNING:
         _refuse(head, context, f"the graph is {graph.text('state')}; only a running graph can be extended")
+        return REFUSED
+    if PAUSED in graph.ids("held"):
+        _refuse(head, context, "the graph is paused; resume it first")
         return REFUSED
     if graph.integer("revision") != item.revision or graph.text("extending") not in ("", item.request):
         return STALE

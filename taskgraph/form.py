@@ -29,10 +29,10 @@ SUBS_PREFIX: Final = "taskId:"
 PARAM: Final = "$param"
 RESULT: Final = "$result"
 
-_NODE_KEYS: Final = frozenset({"requires", "when", "reruns", "task", "notify", *timing.NODE_KEYS})
+_NODE_KEYS: Final = frozenset({"requires", "when", "reruns", "task", "notify", "active", *timing.NODE_KEYS})
 _REQUIREMENT_KEYS: Final = frozenset({"label", "optional"})
 _CONDITIONS: Final = frozenset(map(str, When))
-_GROUP_KEYS: Final = frozenset({"tasks", "requires"})
+_GROUP_KEYS: Final = frozenset({"tasks", "requires", "active"})
 _TASK_NOTIFY_KEYS: Final = frozenset({"onSuccess", "onFailure", "onFinished"})
 _CHANNEL_KEYS: Final = frozenset({"queue", "webhook", "secret", "command"})
 _CHANNELS_MAX: Final = 10
@@ -69,6 +69,8 @@ def node_is_plain(node: Any, labels: AbstractSet[str]) -> bool:
     if type(reruns) is not int and not (type(reruns) is float and reruns.is_integer()):
         return False
     if not 0 <= reruns <= limits.RERUNS_MAX:
+        return False
+    if "active" in node and type(node["active"]) is not bool:
         return False
     if "notify" in node and not _notify_is_plain(node["notify"]):
         return False
@@ -113,7 +115,9 @@ def group_is_plain(group: Any, names: AbstractSet[str]) -> bool:
     """Whether a group obeys its schema, as `node_is_plain` says it of a task."""
     if type(group) is not dict or not _GROUP_KEYS.issuperset(group) or not group.get("tasks"):
         return False
-    return all(_names_are_plain(listed, names) for listed in group.values())
+    if type(group.get("active", True)) is not bool:
+        return False
+    return all(_names_are_plain(listed, names) for key, listed in group.items() if key != "active")
 
 
 def _names_are_plain(listed: Any, known: AbstractSet[str]) -> bool:

@@ -21,12 +21,15 @@ from taskgraph.edges import references
 from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, StorageError, TaskgraphError, Unclear
 from taskgraph.extending import ExtensionPlan, plan_extension
 from taskgraph.extension import request_key
+from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.kept import KeptRows, Known
 from taskgraph.layout import SCHEMA
+from taskgraph.membership import group_members, group_rows
 from taskgraph.messages import (
     EVENT_TYPES,
     AddTasks,
     Cancel,
+    HoldBack,
     Message,
     Rerun,
     RunTasks,
@@ -40,9 +43,12 @@ from taskgraph.messages import (
 from taskgraph.model import (
     GRAPH,
     GRAPH_GONE,
+    PAUSED,
     TASK_UNRESOLVED,
     GraphState,
     TaskState,
+    by_group,
+    held_group,
     ids_text,
     is_task_id,
     reference_of,
@@ -250,7 +256,7 @@ class Handlers:
                     items.append((message, facts))
                     completed += facts
                     everything += facts
-                case TaskFailed() | Rerun() | Cancel(tasks=(_, *_)):
+                case TaskFailed() | Rerun() | Cancel(tasks=(_, *_)) | HoldBack(tasks=(_, *_)):
                     asked = _items(message)
                     items.append((message, asked))
                     everything += asked
@@ -265,6 +271,14 @@ class Handlers:
                 case Cancel():
                     try:
                         answered = await self.cancel_graph(message, keep_alive=keep_alive)
+                        handled.append(Handled(message, (answered,), answered.error))
+                    except StorageError:
+                        raise
+                    except TaskgraphError as error:
+                        handled.append(Handled(message, error=error))
+                case HoldBack(tasks=()):
+                    try:
+                        answered = await self.hold_back(message, keep_alive=keep_alive)
                         handled.append(Handled(message, (answered,), answered.error))
                     except StorageError:
                         raise
@@ -570,6 +584,68 @@ class Handlers:
             if columns.get("cutOff"):
                 count = len(await query_all(tables, graph_id, Range("task:", "task;", select=("state",))))
             await self.transition(graph_id, [PublishCancelled(count)], keep_alive=keep_alive)
+        return done
+
+    async def hold_back(self, message: HoldBack, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
+        """Pause a graph or a group of it, or let it go on. Raises NotFound for an unknown graph or group.
+
+        What is ready goes into the fence's own commit as far as there is room.
+        """
+        graph_id = message.graph
+        (graph,) = await self.records.tables.get(graph_id, [GRAPH])
+        if graph is None:
+            raise NotFound(f"there is no graph {graph_id}")
+        holder = by_group(message.group) if message.group else PAUSED
+        items: list[Item] = [Hold(holder, message.on, message.asked, message.reason)]
+        if message.group:
+            await group_rows(self.records.tables, graph_id, message.group)
+        elif message.on and not graph.columns.get("held"):
+            number = _number(graph) + 1
+            room = self.records.changes_max - _FENCE_ROWS
+            ready = Range("task:", "task;", where={"state": (str(TaskState.PENDING),)}, select=("state",))
+            page = await self.records.tables.query(graph_id, ready, limit=room)
+            items += [Settle(reference_of(row.key), (PAUSED,), number) for row in page.rows[:room]]
+        answer, *_ = await self.transition(graph_id, items, keep_alive=keep_alive)
+        if answer.error is None:
+            await self.settle_holds(graph_id, keep_alive=keep_alive)
+        return answer
+
+    async def settle_holds(self, graph_id: str, *, keep_alive: KeepAlive = no_keep_alive) -> int:
+        """Take what a graph holds back over to its tasks, and say so when all of them have it.
+
+        Any number of callers may do so at any time; gives how many tasks this one has settled.
+        """
+        tables = self.records.tables
+        unresolved = Range("task:", "task;", where={"state": tuple(map(str, TASK_UNRESOLVED))}, select=("holds",))
+        done = 0
+        for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+            (graph,) = await tables.get(graph_id, [GRAPH])
+            if graph is None or graph.columns.get("settling") is not True:
+                return done
+            number = _number(graph)
+            found = json.loads(str(graph.columns.get("held", "") or "[]"))
+            groups = {
+                holder: frozenset(await group_members(tables, graph_id, name))
+                for holder in found
+                if (name := held_group(holder))
+            }
+            items: list[Item] = []
+            for row in await query_all(tables, graph_id, unresolved):
+                settled = row.columns.get("holds", 0)
+                if not isinstance(settled, int) or settled < number:
+                    task_id = reference_of(row.key)
+                    holders = tuple(each for each in found if each not in groups or task_id in groups[each])
+                    items.append(Settle(task_id, holders, number))
+            if not items:
+                await self.transition(graph_id, [PublishHolds(number)], keep_alive=keep_alive)
+                if graph.columns.get("extending"):
+                    return done  # its rows are still coming in: the sweep looks again
+                continue
+            answers = await self.transition(graph_id, items, keep_alive=keep_alive)
+            if broken := [answer.error for answer in answers if answer.error is not None]:
+                log.error("graph %s: %d tasks cannot be held back or let go: %s", graph_id, len(broken), broken[0])
+                return done
+            done += len(answers)
         return done
 
     async def add_tasks(self, graph_id: str, request: str, *, keep_alive: KeepAlive = no_keep_alive) -> None:
@@ -887,6 +963,12 @@ def _became(answer: Answer, again: Collection[str]) -> str:
             return ""
 
 
+def _number(graph: Row) -> int:
+    """Of the last fence of what is held back in a graph."""
+    number = graph.columns.get("holds", 0)
+    return number if isinstance(number, int) else 0
+
+
 def _not_found(graph_id: str, item: Item) -> Answer:
     missing = NotFound(f"graph {graph_id} has no row {_own_row(item)}")
     return Answer(item, Outcome.REFUSED, str(missing), missing)
@@ -957,8 +1039,10 @@ def _cancel(row: Row, reason: str, code: str, at_once: bool) -> CancelTask:
     return CancelTask(reference_of(row.key), reason, code, at_once=at_once, whole=True)
 
 
-def _items(message: TaskFailed | Rerun | Cancel) -> list[Item]:
+def _items(message: TaskFailed | Rerun | Cancel | HoldBack) -> list[Item]:
     match message:
+        case HoldBack():
+            return [HoldTask(task, message.on, message.asked, message.reason) for task in message.tasks]
         case TaskFailed():
             return [
                 Failed(r.task, r.run, r.claim, r.ended, r.resolution, r.exception, r.temporary, r.retry_after)

@@ -22,11 +22,13 @@ from taskgraph.documents import canonical_json, node_digest, substitute
 from taskgraph.grouping import DONE, Wiring, is_end, name_of, wire
 from taskgraph.model import (
     GRAPH,
+    INACTIVE,
     FailurePolicy,
     GroupNode,
     TaskNode,
     TaskState,
     When,
+    by_group,
     fork_reference,
     group_key,
     group_owner,
@@ -82,7 +84,8 @@ class Layout:
     """Rows to insert, dependents before what they require, so that whoever completes finds all it must tell.
 
     leaves: references that the graph waits for (one join when asked for, or when there are many).
-    roots: taskIds that stand pending from the start, with their targets.
+    roots: taskIds that stand pending from the start and are
+    not held back, with their targets.
     top: the row of the join that gathers all leaves, apart from `rows`, or None if the leaves are named directly.
     links: edges from tasks outside the set. mapping: label -> taskId. edges: requirements, as they are kept.
     """
@@ -361,7 +364,7 @@ def lay_out(
         else:
             node = nodes[label]
             requires = edges.requires.get(own, ())
-            if not requires:
+            if not requires and not _held(node, inside.get(label, ()), groups):
                 roots.append((own, target_of(node.task)))
             digest = node_digest(node)
             rows.extend(
@@ -377,6 +380,7 @@ def lay_out(
                     schema=schema,
                     optional=edges.optional.get(own, ()),
                     inside=inside.get(label, ()),
+                    held=_held(node, inside.get(label, ()), groups),
                 )
             )
         rows.extend(relay(reference) for reference in edges.joins.get(own, ()))
@@ -394,11 +398,11 @@ def lay_out(
 class GraphLayout:
     """A whole graph as rows, each made when it is asked for: not all of them exist at once.
 
-    leaves: references that the graph waits for. roots: taskIds that stand pending from the start, with their targets.
-    not_before: taskId -> the time before which a root must not run, where it has one. mapping: label -> taskId.
-    count: rows, not counting those of long definitions. cut: whether there are relays that share edges out among them.
-    edges: requirements, as they are kept. `rows` is in the order of the table, for nobody reads it before all of it is
-    there.
+    leaves: references that the graph waits for. roots: taskIds that stand pending from the start and are not held back,
+    with their targets. not_before: taskId -> the time before which a root must not run, where it has one. mapping:
+    label -> taskId. count: rows, not counting those of long definitions. cut: whether there are relays that share edges
+    out among them. edges: requirements, as they are kept. `rows` is in the order of the table, for nobody reads it
+    before all of it is there.
     """
 
     def __init__(
@@ -426,6 +430,7 @@ class GraphLayout:
         self._now = now
         self._digests = digests
         self._schema = schema
+        self._groups = groups
         self._within = grouping.within(groups)
         self._edges = _edges(
             graph_id,
@@ -445,7 +450,11 @@ class GraphLayout:
         self.count = len(nodes) + len(self._edges.relays) + (self._edges.top is not None) + len(self._group_rows)
         self._labels = sorted(nodes, key=self.mapping.__getitem__)
         self.roots = tuple(
-            [(self.mapping[label], target_of(nodes[label].task)) for label in self._labels if not wired.requires[label]]
+            [
+                (self.mapping[label], target_of(nodes[label].task))
+                for label in self._labels
+                if not wired.requires[label] and not _held(nodes[label], self._within.get(label, ()), groups)
+            ]
         )
         self.not_before = {
             self.mapping[label]: moment(node.timing["notBefore"])
@@ -480,6 +489,7 @@ class GraphLayout:
                 schema=self._schema,
                 optional=edges.optional.get(own, ()),
                 inside=self._within.get(label, ()),
+                held=_held(node, self._within.get(label, ()), self._groups),
             )
 
 
@@ -607,6 +617,12 @@ def fork_row(reference: str, task_id: str, told: Sequence[str], *, resolved: boo
     )
 
 
+def _held(node: TaskNode, inside: Sequence[str], groups: Mapping[str, GroupNode]) -> list[str]:
+    """What holds a task back from the start. inside: names of the groups that it is in."""
+    held = [] if node.active else [INACTIVE]
+    return held + [by_group(name) for name in inside if not groups[name].active]
+
+
 def _task_rows(
     node: TaskNode,
     own: str,
@@ -620,6 +636,7 @@ def _task_rows(
     schema: int,
     optional: Sequence[str],
     inside: Sequence[str],
+    held: Sequence[str],
 ) -> list[Insert]:
     told = {**node.task, **timing.for_worker(node.timing)} if node.timing else dict(node.task)
     definition = canonical_json(told)
@@ -653,6 +670,8 @@ def _task_rows(
         columns["pendingSince"] = now
     if routing := node.task.get("routing"):
         columns["routing"] = str(routing)
+    if held:
+        columns["held"] = ids_text(held)
     if node.notify:
         columns[notices.COLUMN] = notices.task_column(node.notify)
     if deadline := node.task.get("deadline"):

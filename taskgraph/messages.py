@@ -39,6 +39,8 @@ BODY_CHARS_MAX: Final = limits.MESSAGE_BYTES_MAX * 4 // 3  # what a queue takes:
 
 _TARGET = re.compile(limits.TARGET_PATTERN)
 _REQUEST = re.compile(limits.GRAPH_ID_PATTERN)
+_ASKED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?\+00:00")
+_ASKED_CHARS_MAX: Final = 40
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _ASCII_JSON: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
@@ -79,6 +81,21 @@ class Cancel:
     tasks: tuple[tuple[str, int], ...] = ()
     reason: str = ""
     terminate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HoldBack:
+    """Hold tasks back, or let them go on: these tasks, or this group, or, without either, the whole graph.
+
+    asked: when, RFC 3339 in UTC: of two wishes the later one counts, in whatever order they arrive.
+    """
+
+    graph: str
+    on: bool
+    asked: str
+    group: str = ""
+    tasks: tuple[str, ...] = ()
+    reason: str = ""
 
 
 @value
@@ -149,14 +166,15 @@ class RunTasks:
     seen: Mapping[str, Seen] = field(default_factory=dict, hash=False)
 
 
-Message = AddTasks | Cancel | Rerun | TaskCompleted | TaskFailed | RunTasks
+Message = AddTasks | Cancel | HoldBack | Rerun | TaskCompleted | TaskFailed | RunTasks
 
-EVENT_TYPES: Final = ("add-tasks", "cancel", "rerun", "task-completed", "task-failed")
+EVENT_TYPES: Final = ("add-tasks", "cancel", "hold-back", "rerun", "task-completed", "task-failed")
 """What handlers take; `run-tasks` is for workers."""
 
 _TYPES: Final = {
     AddTasks: "add-tasks",
     Cancel: "cancel",
+    HoldBack: "hold-back",
     Rerun: "rerun",
     TaskCompleted: "task-completed",
     TaskFailed: "task-failed",
@@ -184,6 +202,13 @@ def to_object(message: Message) -> dict[str, Any]:
             if reason:
                 ordered["reason"] = reason
             return {**ordered, "terminate": True} if terminate else ordered
+        case HoldBack(graph, on, asked, group, ids, reason):
+            wish: dict[str, Any] = {"version": VERSION, "type": "hold-back", "graph": graph, "on": on, "asked": asked}
+            if group:
+                wish["group"] = group
+            if ids:
+                wish["tasks"] = list(ids)
+            return {**wish, "reason": reason} if reason else wish
         case Rerun(graph, task, run, reason):
             made: dict[str, Any] = {"version": VERSION, "type": "rerun", "graph": graph, "task": task, "run": run}
             if reason:
@@ -392,6 +417,26 @@ def _add_tasks(graph: str, obj: Mapping[str, Any]) -> AddTasks:
     return AddTasks(graph, request)
 
 
+def _hold_back(graph: str, obj: Mapping[str, Any]) -> HoldBack:
+    on = obj.get("on")
+    if not isinstance(on, bool):
+        raise InvalidMessage(f"`on` of the message is {show(on)}, and must be true or false.")
+    asked = _text(obj, "asked", "The message", 1, _ASKED_CHARS_MAX)
+    if _ASKED.fullmatch(asked) is None:
+        raise InvalidMessage(f"`asked` of the message is {show(asked)}, and must be a time in UTC.")
+    group = _text(obj, "group", "The message", 0, limits.LABEL_CHARS_MAX, "")
+    tasks: tuple[str, ...] = ()
+    if "tasks" in obj:
+        listed = obj["tasks"]
+        if not isinstance(listed, list) or not 1 <= len(listed) <= limits.BUNDLE_TASKS_MAX:
+            raise InvalidMessage(f"`tasks` of the message must list 1 to {limits.BUNDLE_TASKS_MAX} taskIds.")
+        tasks = tuple(_task_id({"task": each}, "An entry of `tasks`") for each in listed)
+        if group:
+            raise InvalidMessage("The message names `tasks` and a `group`: it is about one of them.")
+    reason = _text(obj, "reason", "The message", 0, limits.REASON_CHARS_MAX, "")
+    return HoldBack(graph, on, asked, group, tasks, reason)
+
+
 def _cancel(graph: str, obj: Mapping[str, Any]) -> Cancel:
     tasks: list[tuple[str, int]] = []
     if "tasks" in obj:
@@ -512,6 +557,7 @@ def _run_tasks(graph: str, obj: Mapping[str, Any]) -> RunTasks:
 _READERS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Message]]] = {
     "add-tasks": _add_tasks,
     "cancel": _cancel,
+    "hold-back": _hold_back,
     "rerun": _rerun,
     "task-completed": _task_completed,
     "task-failed": _task_failed,

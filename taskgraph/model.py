@@ -93,6 +93,25 @@ GRAPH_GONE: Final = frozenset({GraphState.DELETING, GraphState.DELETED})
 """States in which nothing is decided about a graph any more: what is heard of it comes late, and is let go."""
 GRAPH_ENDED: Final = frozenset({GraphState.FINISHED, GraphState.CANCELLED})
 
+PAUSED: Final = "paused"
+"""In a column `held`: the whole graph is paused."""
+
+INACTIVE: Final = "inactive"
+"""In a column `held`: this task is not active."""
+
+_GROUP: Final = "group:"
+
+
+def by_group(name: str) -> str:
+    """In a column `held`: a group of the graph is paused."""
+    return _GROUP + name
+
+
+def held_group(holder: str) -> str:
+    """The group that an entry of a column `held` speaks of, "" for the whole graph and for a single task."""
+    return holder.removeprefix(_GROUP) if holder.startswith(_GROUP) else ""
+
+
 _GRAPH_ID = re.compile(limits.GRAPH_ID_PATTERN)
 _SLUGID = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_-]{7}[Q-T][A-Za-z0-9_-][CGKOSWaeimquy26-][A-Za-z0-9_-]{10}[AQgw]$")
 
@@ -243,7 +262,8 @@ class TaskNode:
     requires: labels, and names of groups; reruns: budget for failures of the task itself; task: the definition, as the
     worker gets it, with `$subs` not yet replaced. when: how the requirements must have ended; optional: those of them
     whose failing or being skipped does not matter. notify: who is told how the task fares; see `notices`. timing: what
-    the node says of time, by the keys of the document (see `timing`).
+    the node says of time, by the keys of the document (see `timing`). active: whether it may run; else it is held back
+    until it is made active.
     """
 
     label: str
@@ -254,15 +274,20 @@ class TaskNode:
     optional: frozenset[str] = frozenset()
     notify: Mapping[str, Any] = field(default_factory=dict)
     timing: Mapping[str, Any] = field(default_factory=dict)
+    active: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class GroupNode:
-    """One group as submitted: a name for tasks. tasks: labels, and names of groups; requires: the same."""
+    """One group as submitted: a name for tasks. tasks: labels, and names of groups; requires: the same.
+
+    active: whether its tasks may run; else they are held back until the group is resumed.
+    """
 
     name: str
     tasks: tuple[str, ...]
     requires: tuple[str, ...] = ()
+    active: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,7 +270,13 @@ def origin_of(message: Message, delivery: Delivery | None, began: float) -> Orig
             origin.tasks = len(message.tasks)
             if origin.tasks == 1:
                 (only,) = message.tasks
-                origin.task, origin.run = only if isinstance(only, tuple) else (only.task, only.run)
+                match only:
+                    case str():
+                        origin.task = only
+                    case tuple():
+                        origin.task, origin.run = only
+                    case _:
+                        origin.task, origin.run = only.task, only.run
     return origin
 
 

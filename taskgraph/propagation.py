@@ -20,6 +20,7 @@ from taskgraph.outputs import NO_OUTPUT, OUTPUT
 from taskgraph.rows import Draft, View
 
 # As plain texts: comparing one with a member of an enumeration takes ten times as long.
+_NOTHING: Final = ("", "[]")  # a list without anything, as a column
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
 _PENDING: Final = TaskState.PENDING.value
 _RUNNING: Final = TaskState.RUNNING.value
@@ -178,8 +179,18 @@ class Context:
         return f"[{','.join(self.event_texts)}]"
 
 
+def is_held(task: Draft) -> bool:
+    """Whether something holds a task back, however ready it is (see `holding`)."""
+    return task.text("held") not in _NOTHING
+
+
 def dispatch(task: Draft, context: Context) -> None:
-    """Send the message of a task that stands pending, so late that the task may be claimed when it arrives."""
+    """Send the message of a task that stands pending, so late that the task may be claimed when it arrives.
+
+    Not if something holds the task back.
+    """
+    if is_held(task):
+        return
     delay = timing.not_yet_seconds(task.value, context.now)
     if delay > limits.DELAY_SECONDS_MAX:
         return  # no queue keeps a message for so long: the sweep sends it
@@ -208,6 +219,7 @@ def make_ready(task: Draft, context: Context) -> None:
     if take is not None and context.taken < len(take.claims):
         definition = task.text("task")
         may_begin = not timing.not_yet_seconds(task.value, context.now) and not timing.overdue(task.value, context.now)
+        may_begin = may_begin and not is_held(task)
         if may_begin and definition and task.text("target") in take.targets and take.fits(definition):
             claim_id = take.claims[context.taken]
             context.taken += 1

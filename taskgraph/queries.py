@@ -13,6 +13,7 @@ import difflib
 import fnmatch
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -33,6 +34,8 @@ from taskgraph.membership import group_rows, members_of
 from taskgraph.model import (
     GRAPH,
     GRAPH_ENDED,
+    INACTIVE,
+    PAUSED,
     FailurePolicy,
     GraphState,
     TaskState,
@@ -40,6 +43,7 @@ from taskgraph.model import (
     condition_words,
     group_key,
     group_of,
+    held_group,
     is_graph_id,
     is_relay,
     is_shared,
@@ -95,7 +99,8 @@ class GraphStatus:
 
     counts: tasks by state, each exact. unresolved: tasks that have not come to an end. exact: whether counts
     names every state that a task is in; of a large graph it may lack some, and at_least then tells how many were seen
-    in these, in the part of the graph that was looked at. reason: why it is cancelled.
+    in these, in the part of the graph that was looked at. reason: why it is cancelled. held: what of it is paused, as
+    the column of its row says.
     """
 
     graph_id: str
@@ -119,6 +124,7 @@ class GraphStatus:
     fired_for: datetime | None = None
     reason: str = ""
     deadline: datetime | None = None
+    held: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +292,10 @@ CHANGED: Final[Mapping[str, tuple[str, ...]]] = {
     "graph-blocked": ("state", "blocked", "blockedBy", "failedTasks"),
     "graph-unblocked": ("state", "blockedBy", "failedTasks"),
     "graph-cancelled": ("state", "reason"),
+    "graph-paused": ("settling", "pausing"),
+    "graph-resumed": ("held", "holds", "settling"),
+    "task-held": ("held",),
+    "task-released": ("held",),
     "graph-extended": ("tasks", "edges", "requires", "requiresLeft", "revision"),
     "task-completed": ("state", "ended", "resolved", "resolution"),
     "task-failed": ("state", "ended", "resolved", "resolution"),
@@ -458,6 +468,7 @@ class Queries:
             fired_for=_time(columns, "firedFor"),
             reason=str(columns.get("reason", "")),
             deadline=_time(columns, "deadline"),
+            held=tuple(_strings(columns, "held")),
         )
 
     async def _totals(self, graph_id: str) -> tuple[int, int]:
@@ -823,6 +834,9 @@ class Queries:
                 if graph_state == GraphState.SUBMITTING:
                     text = "is ready, and its graph is still being submitted"
                     remedy = "submit the same file under the same id again"
+                elif holders := _strings(row.columns, "held"):
+                    text = f"is ready since {_clock_text(status.pending_since)}, and held back: {_holders(holders)}"
+                    remedy = _letting_go(holders[0], graph_id, status)
                 elif status.refusal:
                     text += f"; a worker gave it back: {status.refusal}"
                     if not crew.able(status.target, definition):
@@ -1064,6 +1078,7 @@ _SHOWN: Final = (
     "temporaryFailures",
     "temporaryForgiven",
     "pendingTimeout",
+    "held",
 )
 """Columns that `TaskStatus` is made of."""
 _WHY: Final = (
@@ -1079,6 +1094,7 @@ _WHY: Final = (
     "resolution",
     "refusal",
     "cancel",
+    "held",
     "requiresLeft",
     "when",
     "failedBy",
@@ -1212,6 +1228,19 @@ def _records(columns: Mapping[str, Value], name: str) -> list[Mapping[str, Any]]
     except ValueError:
         return []
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _holders(held: Sequence[str]) -> str:
+    """What holds a task back, for people."""
+    words = {PAUSED: "the graph is paused", INACTIVE: "it is not active"}
+    return ", ".join(words.get(each) or f"the group “{held_group(each)}” is paused" for each in held)
+
+
+def _letting_go(holder: str, graph_id: str, status: TaskStatus) -> str:
+    if holder == INACTIVE:
+        return f"let it run: {typed('activate', graph_id, status.label, status.task_id)}"
+    group = f" --group {shlex.quote(held_group(holder))}" if held_group(holder) else ""
+    return f"let it go on: taskgraph resume {graph_id}{group}"
 
 
 def _channel_status(row: Row) -> ChannelStatus:

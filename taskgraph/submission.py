@@ -34,7 +34,7 @@ from taskgraph.layout import (
     utf16_units,
 )
 from taskgraph.messages import AddTasks
-from taskgraph.model import GRAPH, FailurePolicy, GraphDocument, GraphState, ids_text, row_key, slugid_from
+from taskgraph.model import GRAPH, FailurePolicy, GraphDocument, GraphState, by_group, ids_text, row_key, slugid_from
 from taskgraph.notifier import enter, register
 from taskgraph.records import ALL, listing_key
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Value
@@ -354,6 +354,8 @@ def _graph_row(
         columns["failurePolicy"] = document.failure_policy
     if document.groups:
         columns["groups"] = len(document.groups)
+        if held := [by_group(name) for name, group in document.groups.items() if not group.active]:
+            columns["held"] = ids_text(held)
     if trace:
         columns[TRACEPARENT_COLUMN] = trace
     if channels:

@@ -43,6 +43,7 @@ _LOOKED_AT: Final = (
     "notBefore",
     "deadline",
     "pendingTimeout",
+    "held",
 )
 _ITEMS_MAX: Final = 500  # items handed to one transition call; keeps its working set small
 
@@ -191,6 +192,8 @@ async def sweep_graph(
                 items.append(LeaseLost(task_id, run, str(row.columns.get("claim", ""))))
                 swept.leases_lost += 1
             continue
+        if row.columns.get("held", "[]") not in ("", "[]"):
+            continue  # not before somebody lets it go, who sends it
         if not_yet_seconds(row.columns.get, now):
             continue
         since = ready_since(row.columns.get)
@@ -214,6 +217,8 @@ async def sweep_graph(
         if due:
             await handlers.dispatch(graph_id, target, due)
             swept.reminded += len(due)
+    if graph.columns.get("settling") is True:
+        await handlers.settle_holds(graph_id)
     if state == GraphState.CANCELLING:
         swept.cancelled += await handlers.go_on_cancelling(graph_id)
 

@@ -192,7 +192,8 @@ def overdue(columns: Columns, now: datetime) -> tuple[str, str] | None:
     if isinstance(deadline, datetime) and deadline <= now:
         return DEADLINE_EXCEEDED, f"its deadline {clock_text(deadline)} has passed"
     timeout = columns("pendingTimeout")
-    if state == TaskState.PENDING and isinstance(timeout, int | float):
+    held = columns("held") not in (None, "", "[]")  # nobody could have claimed it
+    if state == TaskState.PENDING and isinstance(timeout, int | float) and not held:
         since = ready_since(columns)
         if since is not None and since + timedelta(seconds=timeout) <= now:
             return PENDING_TIMEOUT, f"no worker claimed it within {timeout:g} s"

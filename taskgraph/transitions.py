@@ -21,6 +21,7 @@ Two properties hold for every item, and the tests check them:
            submitting ── all rows written ──▶ running | abandoned ──▶ cancelled
            running | blocked ── cancelled by somebody ──▶ cancelling ── every task resolved ──▶ cancelled
     a task of a cancelled graph, or one that is cancelled alone: see `cancellation`
+    a task that is held back stands as it stands, and is neither sent nor claimed: see `holding`
            finished | cancelled | blocked ── fenced off ──▶ deleting ── nothing is left ──▶ deleted (a tombstone)
 """
 
@@ -59,6 +60,18 @@ from taskgraph.extension import (
     link_tasks,
     refuse_extension,
 )
+from taskgraph.holding import (
+    Hold,
+    HoldItem,
+    HoldTask,
+    PublishHolds,
+    Settle,
+    hold,
+    hold_task,
+    publish_holds,
+    settle,
+    take_along,
+)
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, SCHEMA_OF_CONDITIONS, utf16_units
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, TaskState, is_relay, row_key, value
@@ -73,6 +86,7 @@ from taskgraph.propagation import (
     claim,
     dispatch,
     ended_at,
+    is_held,
     make_pending,
     resolution_text,
     tell_dependents,
@@ -283,6 +297,7 @@ Item = (
     | Start
     | Abandon
     | CancelItem
+    | HoldItem
     | BeginDeletion
     | ExtensionItem
 )
@@ -482,6 +497,16 @@ def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
             return Outcome(cancelled), reason
         case PublishCancelled():
             return Outcome(publish_cancelled(item, context)), ""
+        case Hold():
+            held, reason = hold(item, context)
+            return Outcome(held), reason
+        case Settle():
+            return Outcome(settle(item, context)), ""
+        case PublishHolds():
+            return Outcome(publish_holds(item, context)), ""
+        case HoldTask():
+            held, reason = hold_task(item, context)
+            return Outcome(held), reason
         case BeginDeletion():
             return _begin_deletion(item, context)
         case AcceptExtension():
@@ -748,6 +773,8 @@ def _manual_rerun(item: ManualRerun, context: Context) -> tuple[Outcome, str]:
     task.set("manualReruns", task.integer("manualReruns") + 1)
     if failures := task.integer("temporaryFailures"):
         task.set("temporaryForgiven", failures)  # the budget is whole again
+    if is_held(task) or graph.text("held"):
+        take_along(task, graph)
     ended = task.value("ended")  # a text on rows that a version before 0.3 wrote
     text = ended.isoformat() if isinstance(ended, datetime) else task.text("ended")
     _next_run(task, context, state, text, reason, resolution)
@@ -765,6 +792,8 @@ def _claim(item: Claim, context: Context) -> tuple[Outcome, str]:
         return Outcome.ENDED, reason
     if timing.not_yet_seconds(task.value, context.now):
         return Outcome.STALE, f"not before {timing.clock_text(task.time('notBefore') or context.now)}"
+    if is_held(task):
+        return Outcome.STALE, f"the task is held back: {', '.join(task.ids('held'))}"
     claim(task, item.claim, item.worker, item.lease_until, context)
     return Outcome.APPLIED, ""
 

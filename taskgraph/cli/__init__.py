@@ -21,6 +21,7 @@ from taskgraph.cli import (
     grant,
     inspecting,
     notices,
+    pausing,
     retaining,
     running,
     schedules,
@@ -79,6 +80,10 @@ _add(app, "submit", running.submit, running.SUBMIT_EXAMPLES, _RUN)
 _add(app, "extend", running.extend, running.EXTEND_EXAMPLES, _RUN)
 _add(app, "rerun", running.rerun, running.RERUN_EXAMPLES, _RUN)
 _add(app, "cancel", cancelling.cancel, cancelling.CANCEL_EXAMPLES, _RUN)
+_add(app, "pause", pausing.pause, pausing.PAUSE_EXAMPLES, _RUN)
+_add(app, "resume", pausing.resume, pausing.RESUME_EXAMPLES, _RUN)
+_add(app, "deactivate", pausing.deactivate, pausing.DEACTIVATE_EXAMPLES, _RUN)
+_add(app, "activate", pausing.activate, pausing.ACTIVATE_EXAMPLES, _RUN)
 
 _schedule = typer.Typer(no_args_is_help=True, help="Graphs that are submitted by the clock: cron, interval, once.")
 _add(_schedule, "create", schedules.create, schedules.CREATE_EXAMPLES)

@@ -35,7 +35,7 @@ from taskgraph.cli.common import (
 from taskgraph.cli.output import Column, LogText, camel_object, count, iso, moment, safe, seconds
 from taskgraph.cli.running import command_words, wait_and_finish
 from taskgraph.errors import InvalidInput, NotFound
-from taskgraph.model import FailurePolicy, GraphState, TaskState, When, condition_words
+from taskgraph.model import PAUSED, FailurePolicy, GraphState, TaskState, When, condition_words, held_group
 from taskgraph.outputs import NO_OUTPUT, OUTPUT
 
 if TYPE_CHECKING:
@@ -242,6 +242,11 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
             some = _at_least(found, TaskState.FAILED, TaskState.EXCEPTION)
             out.line(f"  {'failed for good':15} {found.failed_tasks:>7,}{some}")
         out.line(f"  {'unresolved':14} {found.unresolved:>8,}{_at_least(found, TaskState.RUNNING, TaskState.PENDING)}")
+    if found.held:
+        groups = [f"group “{safe(name)}”" for each in found.held if (name := held_group(each))]
+        what = "all of it" if PAUSED in found.held else ", ".join(groups)
+        output.say(f"paused: {what}")
+        output.hint(f"taskgraph resume {found.graph_id}{session.store_words}")
     if found.reason:
         output.say(f"{found.state}: {safe(found.reason)}")
     if found.state == GraphState.BLOCKED:

@@ -26,6 +26,7 @@ from taskgraph import transitions
 from taskgraph.cancellation import CancelGraph, CancelTask, PublishCancelled
 from taskgraph.conditions import meets
 from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
+from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.layout import Link, lay_out, schema_for
 from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskNode, TaskState, When, ids_text, row_key, task_id_of
 from taskgraph.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Stop
@@ -75,6 +76,11 @@ NAMES: Final = {
 }
 FAULT: Final = '{"label":"before","state":"failed","taskId":"x"}'
 MARKED: Final[Mapping[str, Value]] = {"cancel": "y"}
+HELD: Final[Mapping[str, Value]] = {
+    "held": '["paused"]',
+    "heldAsked": f'{{"paused":"{NOW.isoformat()}"}}',
+    "holds": 1,
+}
 OK: Final = {"failed": False}
 BROKEN: Final = {"failed": True, "reason": "x"}
 
@@ -292,6 +298,9 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case("it names another run", Claim(TASK, 0, "d", "v", LATER), ("task",)),
         Case("it must not run yet", Claim(TASK, 1, "d", "v", LATER), ("task",), Scene(columns={"notBefore": LATER})),
         Case("its deadline has passed", Claim(TASK, 1, "d", "v", LATER), ("task",), Scene(columns={"deadline": PAST})),
+        Case(
+            "the task is held back", Claim(TASK, 1, "d", "v", LATER), ("task",), Scene(columns={"held": '["paused"]'})
+        ),
     ),
     "Renew": (
         Case("it names the present run and claim", Renew(TASK, 1, "c", LATER + timedelta(seconds=20))),
@@ -410,6 +419,57 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         ),
         Case("its graph is cancelled", CancelTask(TASK, "y", whole=True), ("task",), Scene(graph="cancelling")),
         Case("policy `continue`", CancelTask(TASK, "y", reruns=0), ("task",), Scene(policy=CONTINUE)),
+    ),
+    "Hold": (
+        Case("somebody pauses the graph", Hold("paused", True, LATER.isoformat(), "y"), ("graph",)),
+        Case("… and it is paused", Hold("paused", True, LATER.isoformat()), ("graph",), Scene(graph_columns=HELD)),
+        Case(
+            "somebody resumes it",
+            Hold("paused", False, LATER.isoformat(), "y"),
+            ("graph",),
+            Scene(graph_columns=HELD),
+        ),
+        Case(
+            "… and somebody has paused it since",
+            Hold("paused", False, PAST.isoformat()),
+            ("graph",),
+            Scene(graph_columns=HELD),
+        ),
+        Case("somebody pauses a group", Hold("group:g", True, LATER.isoformat()), ("graph",), Scene()),
+    ),
+    "Settle": (
+        Case(
+            "the graph is paused",
+            Settle(TASK, ("paused",), 1),
+            ("task", "graph"),
+            Scene(graph_columns={**HELD, "settling": True}),
+        ),
+        Case(
+            "it is resumed",
+            Settle(TASK, (), 1),
+            ("task",),
+            Scene(columns={"held": '["paused"]'}, graph_columns={"holds": 1, "settling": True}),
+        ),
+        Case("there was a later wish", Settle(TASK, ("paused",), 0), ("task",), Scene(graph_columns=HELD)),
+    ),
+    "PublishHolds": (
+        Case(
+            "no task lacks the number",
+            PublishHolds(1),
+            ("graph",),
+            Scene(graph_columns={**HELD, "settling": True, "pausing": '["paused"]'}),
+        ),
+        Case("it has been said", PublishHolds(1), ("graph",), Scene(graph_columns=HELD)),
+        Case("there was a later wish", PublishHolds(0), ("graph",), Scene(graph_columns=HELD)),
+    ),
+    "HoldTask": (
+        Case("somebody makes it inactive", HoldTask(TASK, True, LATER.isoformat(), "y"), ("task", "graph")),
+        Case(
+            "somebody makes it active",
+            HoldTask(TASK, False, LATER.isoformat()),
+            ("task",),
+            Scene(columns={"held": '["inactive"]'}),
+        ),
     ),
     "PublishCancelled": (Case("no task is unresolved", PublishCancelled(), ("graph",)),),
     "AcceptExtension": (

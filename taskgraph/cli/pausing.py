@@ -1,0 +1,173 @@
+"""The commands `pause`, `resume`, `deactivate` and `activate`.
+
+What this room is for: asking for tasks to be held back or to go on, and saying when that is so. It never writes a row
+by itself (D16) and never decides about tasks.
+"""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taskgraph import limits
+from taskgraph.cli import failures
+from taskgraph.cli.common import (
+    GraphArgument,
+    JsonOption,
+    Session,
+    StoreOption,
+    TimeoutOption,
+    VerboseOption,
+    begin,
+    check_graph_id,
+    examples,
+    minding_signals,
+    unless_stopped,
+)
+from taskgraph.cli.output import count
+from taskgraph.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from taskgraph.app import App
+    from taskgraph.pausing import Wish
+
+GroupOption = Annotated[str, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]
+ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the journal.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is so.")]
+LabelsArgument = Annotated[list[str], typer.Argument(metavar="LABEL...", help="Tasks, by label or taskId.")]
+
+
+def pause(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    group: GroupOption = "",
+    reason: ReasonOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Hold a graph back, or a group of it: no further run begins until it is resumed.
+
+    What runs already runs to its end. A paused graph takes no extension. Handlers must run for that: taskgraph serve.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    _ask(session, graph_id, [], on=True, group=group, reason=reason, wait=wait, timeout=timeout)
+
+
+PAUSE_EXAMPLES = examples(
+    'taskgraph pause nightly-2026-08-01 --reason "the disk is full"',
+    "taskgraph pause nightly-2026-08-01 --group tests --wait",
+)
+
+
+def resume(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    group: GroupOption = "",
+    reason: ReasonOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Let a graph that was paused go on, or a group of it; also a group that was not active from the start."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    _ask(session, graph_id, [], on=False, group=group, reason=reason, wait=wait, timeout=timeout)
+
+
+RESUME_EXAMPLES = examples(
+    "taskgraph resume nightly-2026-08-01", "taskgraph resume nightly-2026-08-01 --group tests --wait"
+)
+
+
+def deactivate(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    labels: LabelsArgument,
+    reason: ReasonOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Hold single tasks back, however ready they are, until they are activated; what depends on them waits."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    _ask(session, graph_id, labels, on=True, group="", reason=reason, wait=wait, timeout=timeout)
+
+
+DEACTIVATE_EXAMPLES = examples('taskgraph deactivate nightly-2026-08-01 publish --reason "not before noon"')
+
+
+def activate(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    labels: LabelsArgument,
+    reason: ReasonOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Let tasks run that were deactivated, or were not active from the start."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    _ask(session, graph_id, labels, on=False, group="", reason=reason, wait=wait, timeout=timeout)
+
+
+ACTIVATE_EXAMPLES = examples("taskgraph activate nightly-2026-08-01 publish --wait")
+
+
+def _ask(
+    session: Session,
+    graph_id: str,
+    labels: list[str],
+    *,
+    on: bool,
+    group: str,
+    reason: str,
+    wait: bool,
+    timeout: float | None,
+) -> None:
+    check_graph_id(graph_id)
+    if len(reason) > limits.REASON_CHARS_MAX:
+        raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+
+    async def ask(app: "App") -> int:
+        from taskgraph import pausing
+
+        wish = await pausing.ask(app, graph_id, labels, on=on, group=group, reason=reason)
+        if not wait:
+            return _say(session, wish, settled=False)
+        until = None if timeout is None else app.clock.now() + timedelta(seconds=timeout)
+        async with minding_signals(lambda _: None) as stop:
+            done = await unless_stopped(stop, pausing.settled(app, wish, until=until))
+        if not done:
+            raise failures.TimedOut(f"graph {graph_id}: what was asked for is not so after {timeout:g} s")
+        return _say(session, wish, settled=True)
+
+    raise typer.Exit(session.open(ask, measured=True))
+
+
+def _say(session: Session, wish: "Wish", *, settled: bool) -> int:
+    output = session.output
+    if output.json:
+        made = {
+            "graphId": wish.graph_id,
+            "group": wish.group or None,
+            "labels": sorted(wish.tasks.values()),
+            "held": wish.on,
+            "settled": settled,
+        }
+        output.document(made)
+        return failures.DONE
+    what = count(len(wish.tasks), "task") if wish.tasks else f"group “{wish.group}”" if wish.group else "all of it"
+    became = ("is held back" if wish.on else "goes on") if settled else ("to be held back" if wish.on else "to go on")
+    output.data(f"graph {wish.graph_id}: {what} {became if settled else f'is asked {became}'}")
+    if not settled:
+        where = session.store_words
+        output.hint(f"handlers must run for it: taskgraph serve{where}; see taskgraph status {wish.graph_id}{where}")
+    return failures.DONE

@@ -1,0 +1,198 @@
+"""Holding back: the rules by which a graph, a group or a task is paused and goes on again.
+
+What this room is for: a task whose row names a holder in `held` is not sent to anybody and cannot be claimed, however
+ready it is; what runs already runs to its end. A graph is paused in the three steps by which it would be cancelled.
+*Fence*: the graph row says what is to be held, under a number that grows with every such wish. *Settle*: every task
+that is not resolved takes over what of it concerns the task, and the number. *Publish*: `graph-paused`, once nothing is
+left that lacks the number; from then on no run of these tasks begins. Going on is the same with less to hold, and what
+stands ready is sent. A task that is held alone takes one step. It never does I/O.
+
+Why a scan that is no snapshot is enough to publish. A row that has the number of the fence keeps it, or takes a higher
+one: a wish that was settled too late finds its number passed and changes nothing. Nothing takes a holder off but the
+settling of a later wish, for the next run of a task stands on the same row. New rows come with an extension only: none
+is accepted while anything is held, and one that is under way is waited for. A task that is rerun by hand comes back
+from beyond the scan, and takes what the graph holds along, in the commit that reads the graph row and writes it.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from taskgraph.errors import IntegrityError
+from taskgraph.jsontext import compact_json
+from taskgraph.model import GRAPH, INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group, row_key, value
+from taskgraph.propagation import Context, dispatch
+from taskgraph.rows import Draft
+
+APPLIED: Final = "applied"
+REPEATED: Final = "repeated"
+STALE: Final = "stale"
+REFUSED: Final = "refused"
+
+_LATER: Final = "somebody has asked for something else since"
+_GOING: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Pause a graph or a group of it, or let it go on. holder: PAUSED or `by_group`.
+
+    asked: RFC 3339 in UTC, so that of two wishes the later one counts, in whatever order they arrive; "" for now.
+    """
+
+    holder: str
+    on: bool
+    asked: str = ""
+    reason: str = ""
+
+
+@value
+class Settle:
+    """A task takes over what of its graph is held. holders: those that concern it. number: of the fence."""
+
+    task_id: str
+    holders: tuple[str, ...]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishHolds:
+    """Whoever asks has looked at every task after the fence of this number, and found none without it."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldTask:
+    """Make a task inactive, or active again. asked, reason: see Hold."""
+
+    task_id: str
+    on: bool
+    asked: str = ""
+    reason: str = ""
+
+
+HoldItem = Hold | Settle | PublishHolds | HoldTask
+
+
+def _asked(row: Draft) -> dict[str, str]:
+    """When each holder was last spoken of."""
+    text = row.text("heldAsked")
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError as error:
+        raise IntegrityError(f"row {row.key}: column heldAsked is no JSON") from error
+    if not isinstance(found, dict):
+        raise IntegrityError(f"row {row.key}: column heldAsked is no JSON object")
+    return found
+
+
+def hold(item: Hold, context: Context) -> tuple[str, str]:
+    """The fence; gives the outcome and, where there is nothing to do, why."""
+    graph = context.view.get(GRAPH)
+    state = graph.text("state")
+    if state not in _GOING:
+        return REFUSED, f"the graph is {state}"
+    asked = item.asked or context.now.isoformat()
+    wishes = _asked(graph)
+    if asked < wishes.get(item.holder, ""):
+        return STALE, _LATER
+    held = graph.ids("held")
+    if item.on == (item.holder in held):
+        return REPEATED, "it is paused already" if item.on else "it is not paused"
+    graph.set_ids("held", [*held, item.holder] if item.on else [each for each in held if each != item.holder])
+    graph.set("heldAsked", compact_json({**wishes, item.holder: asked}))
+    graph.set("holds", graph.integer("holds") + 1)
+    graph.set("settling", True)
+    pausing = [each for each in graph.ids("pausing") if each != item.holder]
+    if item.on:
+        graph.set_ids("pausing", [*pausing, item.holder])
+        graph.set("pausedReason", item.reason)
+    else:
+        graph.set_ids("pausing", pausing)
+        context.event("graph-resumed", group=held_group(item.holder) or None, reason=item.reason or None)
+    return APPLIED, ""
+
+
+def settle(item: Settle, context: Context) -> str:
+    """Take what is held over to one task; what need not wait any more is sent."""
+    graph = context.view.get(GRAPH)
+    if graph.integer("holds") != item.number:
+        return STALE
+    task = context.view.get(row_key(item.task_id))
+    if task.integer("holds") >= item.number:
+        return REPEATED
+    if task.text("state") not in TASK_UNRESOLVED:
+        return STALE
+    task.set("holds", item.number)
+    before = task.ids("held")
+    after = [*(each for each in before if each == INACTIVE), *item.holders]
+    if before != after:
+        task.set_ids("held", after)
+    _let_go(task, before, context)
+    return APPLIED
+
+
+def _let_go(task: Draft, before: list[str], context: Context) -> None:
+    if before and not task.ids("held") and task.text("state") == TaskState.PENDING:
+        task.set("pendingSince", context.now)
+        dispatch(task, context)
+
+
+def publish_holds(item: PublishHolds, context: Context) -> str:
+    """Say what is paused now: from here on nothing of it begins."""
+    graph = context.view.get(GRAPH)
+    if graph.integer("holds") != item.number or graph.text("extending"):
+        return STALE
+    if graph.value("settling") is not True:
+        return REPEATED
+    graph.set("settling", False)
+    for holder in graph.ids("pausing"):
+        reason = graph.text("pausedReason") or None
+        context.event("graph-paused", group=held_group(holder) or None, reason=reason)
+    graph.set_ids("pausing", [])
+    return APPLIED
+
+
+def hold_task(item: HoldTask, context: Context) -> tuple[str, str]:
+    """Make one task inactive, or active again; gives the outcome and, where there is nothing to do, why."""
+    task = context.view.get(row_key(item.task_id))
+    state = task.text("state")
+    if state not in TASK_UNRESOLVED:
+        return STALE, f"the task is {state}"
+    asked = item.asked or context.now.isoformat()
+    wishes = _asked(task)
+    if asked < wishes.get(INACTIVE, ""):
+        return STALE, _LATER
+    before = task.ids("held")
+    if item.on == (INACTIVE in before):
+        if not before and state == TaskState.PENDING:
+            dispatch(task, context)
+        return REPEATED, "it is inactive already" if item.on else "it is active"
+    task.set_ids("held", [INACTIVE, *before] if item.on else [each for each in before if each != INACTIVE])
+    task.set("heldAsked", compact_json({**wishes, INACTIVE: asked}))
+    context.event(
+        "task-held" if item.on else "task-released",
+        task=item.task_id,
+        label=task.text("label"),
+        reason=item.reason or None,
+    )
+    _let_go(task, before, context)
+    return APPLIED, ""
+
+
+def take_along(task: Draft, graph: Draft) -> None:
+    """A task comes back by a rerun: it is held by what its graph holds now, and not by what was held when it ended.
+
+    Of which groups it is a task is not known here: it is held by all that are paused, until the next settling.
+    """
+    own = [each for each in task.ids("held") if each == INACTIVE]
+    held = [*own, *graph.ids("held")]
+    if held != task.ids("held"):
+        task.set_ids("held", held)
+    if any(map(held_group, held)):
+        task.set("holds", 0)
+        graph.set("holds", graph.integer("holds") + 1)
+        graph.set("settling", True)
+    elif graph.integer("holds"):
+        task.set("holds", graph.integer("holds"))
