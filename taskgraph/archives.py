@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from taskgraph import limits
+from taskgraph import limits, notices, notifier
 from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, TooLarge, Unclear
 from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
@@ -430,10 +430,12 @@ async def _restore(
     graph: Insert | None = None
     chunk: list[Insert] = []
     size = number = 0
+    channels = False
     for insert in _inserts(file, source):
         if insert.key == GRAPH:
             graph = insert
             continue
+        channels = channels or insert.key.startswith(notices.PREFIX)
         number += 1
         if number <= started:
             continue
@@ -450,6 +452,8 @@ async def _restore(
     if graph is None:
         raise InvalidInput(f"{source} is damaged: it has no graph row")
     await _list(handlers, graph_id, graph.columns)
+    if channels and contents.state not in GRAPH_ENDED:
+        await notifier.enter(handlers.records.tables, graph_id, handlers.clock.now())
     final: dict[str, Value] = {**graph.columns, "restored": handlers.clock.now(), "archive": contents.digest}
     await _commit(handlers, graph_id, [Replace(GRAPH, row.etag, final)])
     progress(contents.rows, contents.rows)

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from taskgraph import limits, notices
 from taskgraph.clock import Clock
 from taskgraph.errors import Conflict, IntegrityError, Refused, StorageError, Unclear
-from taskgraph.model import GRAPH, GRAPH_ENDED, row_key
+from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, row_key
 from taskgraph.notices import Channel, Notice, Registration
 from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Tables, query_all
 from taskgraph.transitions import event_key
@@ -167,6 +167,9 @@ class Notifier:
         (graph,) = await self.tables.get(graph_id, [GRAPH])
         if graph is None:
             await self._drop_orphan(graph_id, listed)
+            return told
+        if graph.columns.get("state") in GRAPH_GONE:
+            await self._leave(graph_id, listed)  # whoever deletes a graph has heard that somebody is still to be told
             return told
         ended = graph.columns.get("state") in GRAPH_ENDED
         left = 0

@@ -7,7 +7,7 @@ tasks: the fence is a decision like any other, and from it on there is nothing t
     1  index:live names the graph           the sweep comes by, and goes on with what is left half done
     2  task-graph   state deleting          the fence: one commit, by the rules of `transitions`
     3  every other row                      tasks first, so that nobody claims one of which half is gone
-    4  logs, set-aside messages, the list   what is kept elsewhere
+    4  logs, set-aside messages, indexes    what is kept elsewhere
     5  index:tombstones                     when the id is free again
     6  task-graph   state deleted           the tombstone, in one commit: all columns but its own are gone
     7  index:live                           nobody need come by any more
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import limits
+from taskgraph import limits, notifier
 from taskgraph.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
@@ -85,8 +85,9 @@ async def delete(
 ) -> Deleted:
     """Take a graph away, or go on with that. Repeatable: a graph that is deleted already is done.
 
-    force: a blocked graph too. because: in whose name, for people. Raises NotFound for a graph that never was, Refused
-    for one that has not ended, Conflict when others kept writing: the same call goes on.
+    force: a blocked graph too, and one of which somebody has still to be told. because: in whose name, for people.
+    Raises NotFound for a graph that never was, Refused for one that has not ended, Conflict when others kept writing:
+    the same call goes on.
     """
     graph = await _graph_row(handlers, graph_id)
     if graph is None:
@@ -97,6 +98,8 @@ async def delete(
     if state != GraphState.DELETING:
         if refusal := undeletable(state, forced=force):
             raise Refused(f"graph {graph_id}: {refusal}", "not-ended")
+        if not force:
+            await _must_be_told(handlers, graph_id)
         await handlers.enter_live(graph_id)
         until = handlers.clock.now() + timedelta(seconds=limits.TOMBSTONE_SECONDS)
         (answer,) = await handlers.transition(graph_id, [BeginDeletion(until, force, because)])
@@ -105,6 +108,17 @@ async def delete(
         if answer.outcome is Outcome.REFUSED:
             raise Refused(f"graph {graph_id}: {answer.reason}", "not-ended")
     return await finish_deletion(handlers, logs, graph_id, progress=progress)
+
+
+async def _must_be_told(handlers: Handlers, graph_id: str) -> None:
+    """Raise Refused while a channel has not been told all that the journal says: it would never be."""
+    (waiting,) = await handlers.records.tables.get(notifier.INDEX, [graph_id])
+    if waiting is not None:
+        raise Refused(
+            f"graph {graph_id}: somebody has still to be told what became of it (taskgraph notices {graph_id}); "
+            "taskgraph serve tells, or gives up after a time; with --force nobody is told any more",
+            "not-told",
+        )
 
 
 async def finish_deletion(
@@ -193,6 +207,7 @@ async def _elsewhere(handlers: Handlers, graph_id: str, columns: Mapping[str, Va
     """Take away what names the graph in other partitions, but for the index of live graphs."""
     records = handlers.records
     await Poison(records.tables, handlers.queues, handlers.clock, handlers.names, handlers.telemetry).forget(graph_id)
+    await _remove_once(handlers, notifier.INDEX, graph_id)
     created = _time(columns, "created")
     if created is not None:
         await _remove_once(handlers, ALL, listing_key(graph_id, created))

@@ -55,7 +55,11 @@ def delete(
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Blocked graphs too, which could go on after a rerun.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Blocked graphs too, which could go on, and those of which somebody has still to be told.",
+        ),
     ] = False,
     older_than: Annotated[
         float | None,

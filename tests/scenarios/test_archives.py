@@ -18,11 +18,14 @@ from taskgraph.documents import document_from_object
 from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, StorageUnavailable, Unclear
 from taskgraph.messages import Rerun
 from taskgraph.model import GRAPH
+from taskgraph.notifier import INDEX
 from taskgraph.records import ALL, LIVE, TOMBSTONES
 from taskgraph.retention import delete, keep_house
 from taskgraph.storage.tables import Insert, Merge, Row
 from taskgraph.sweep import sweep
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, memory_stage
+from tests.scenarios.test_notices import Shelf as Receiver
+from tests.scenarios.test_notices import notifier, to_the_end
 from tests.scenarios.test_retention import Shelf, rows
 
 DAY = 24 * 3600.0
@@ -366,3 +369,18 @@ async def test_a_restoring_that_is_outrun_for_ever_says_so(
     monkeypatch.setattr(archives, "_put", outrun)
     with pytest.raises(Conflict, match="restore again to go on"):
         await restore(other.handlers, shelf, file, "file")
+
+
+async def test_who_is_told_of_a_blocked_graph_is_told_after_it_is_back(memory: Stage, shelf: Shelf) -> None:
+    await memory.submit(graph({"bad": []}, notify={"onFinished": {"queue": "graphs"}}))
+    await memory.fail("bad")
+    file = await written(memory, shelf)
+    await delete(memory.handlers, shelf, memory.graph_id, force=True)
+    assert await rows(memory, INDEX) == []
+    await restore(memory.handlers, shelf, file, "file")
+    assert [row.key for row in await rows(memory, INDEX)] == [memory.graph_id]
+    await memory.deliver(Rerun(memory.graph_id, memory.task_id("bad"), 0))
+    assert await memory.work() == "finished"
+    receiver = Receiver()
+    await to_the_end(memory, notifier(memory, receiver))
+    assert [body["type"] for bodies in receiver.got.values() for body in bodies] == ["graph-finished"]

@@ -13,6 +13,7 @@ from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
 from taskgraph.messages import AddTasks, Rerun, TaskCompleted, to_text
 from taskgraph.model import GRAPH
+from taskgraph.notifier import INDEX, enter
 from taskgraph.records import ALL, KEEPING, LIVE, POISON, TOMBSTONES
 from taskgraph.retention import Deleted, delete, finish_deletion, keep_house
 from taskgraph.storage.logs import LogFile, LogPage
@@ -22,6 +23,8 @@ from taskgraph.submission import submit
 from taskgraph.sweep import Swept, sweep
 from taskgraph.transitions import LeaseLost, Outcome, Renew
 from tests.scenarios.stage import CrashError, Requirements, Stage, Trap, extension, graph, memory_stage
+from tests.scenarios.test_notices import Shelf as Receiver
+from tests.scenarios.test_notices import notifier, to_the_end
 
 PAIR: Requirements = {"build": [], "test": ["build"]}
 DAY = 24 * 3600.0
@@ -545,3 +548,34 @@ async def test_the_doctor_names_what_is_half_deleted_and_finds_nothing_else_wron
     await memory.tables.commit(memory.graph_id, [Insert("request:late", {"state": "staged"})])
     beside = await examine_graph(memory.handlers, memory.poison, memory.graph_id)
     assert "1 row was put beside its tombstone" in beside.findings[0].text
+
+
+# --- notices -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_graph_of_which_somebody_has_still_to_be_told_is_kept(local: Stage, shelf: Shelf) -> None:
+    told = graph({"a": []}, notify={"onFinished": {"queue": "graphs"}})
+    await local.submit(told)
+    await local.complete("a")
+    local.clock.advance(8 * DAY)
+    with pytest.raises(Refused, match=r"has still to be told what became of it \(taskgraph notices graph\)"):
+        await delete(local.handlers, shelf, local.graph_id)
+    assert (await keep_house(local.handlers, shelf, keep_days=7)).deleted == []
+    receiver = Receiver()
+    assert await to_the_end(local, notifier(local, receiver))
+    assert len(receiver.got) == 1
+    assert (await keep_house(local.handlers, shelf, keep_days=7)).deleted == [local.graph_id]
+    await only_a_tombstone(local, shelf)
+
+
+async def test_nobody_is_told_of_a_graph_that_was_deleted_by_force(local: Stage, shelf: Shelf) -> None:
+    await local.submit(graph({"a": []}, notify={"onFinished": {"queue": "graphs"}}))
+    await local.complete("a")
+    await delete(local.handlers, shelf, local.graph_id, force=True)
+    assert await rows(local, INDEX) == []
+    await enter(local.tables, local.graph_id, local.clock.now())  # whoever submitted it was late
+    receiver = Receiver()
+    assert (await notifier(local, receiver).deliver(local.graph_id)).undone == 0
+    assert receiver.got == {}
+    assert await rows(local, INDEX) == []
+    await only_a_tombstone(local, shelf)
