@@ -654,6 +654,13 @@ class Handlers:
         Extensions of a graph go one after the other: one that is under way is brought to its end first, by whoever
         comes by. Raises NotFound for an unknown graph or request.
         """
+        try:
+            await self._add_tasks(graph_id, request, keep_alive)
+        except (NotFound, IntegrityError):
+            if not await is_gone(self.records, graph_id):
+                raise  # otherwise its rows are being taken away, and what is missing is nobody's error
+
+    async def _add_tasks(self, graph_id: str, request: str, keep_alive: KeepAlive) -> None:
         key = request_key(request)
         while True:
             rows: dict[str, Row | None] = {}
@@ -801,8 +808,7 @@ class _Transition:
 
     async def _excused(self, answers: Sequence[Answer]) -> Sequence[Answer]:
         """What a deleted graph lacks is nobody's error: whatever is heard of it comes late, and is let go."""
-        (graph,) = await self._records.tables.get(self._graph_id, [GRAPH])
-        if graph is None or graph.columns.get("state") not in GRAPH_GONE:
+        if not await is_gone(self._records, self._graph_id):
             return answers
         return [
             answer if answer.error is None else Answer(answer.item, Outcome.STALE, "the graph was deleted")
@@ -927,6 +933,12 @@ class _Transition:
                 isinstance(change, Merge) and change.columns.get("state") == TaskState.COMPLETED
             ):
                 self._rows.pop(change.key, None)
+
+
+async def is_gone(records: Records, graph_id: str) -> bool:
+    """Whether a graph is being deleted, or was: asked where something is missing, and not otherwise."""
+    (graph,) = await records.tables.get(graph_id, [GRAPH])
+    return graph is not None and graph.columns.get("state") in GRAPH_GONE
 
 
 def _became(answer: Answer, again: Collection[str]) -> str:

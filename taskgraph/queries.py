@@ -385,7 +385,8 @@ class Queries:
             for start in range(0, len(page.rows), _GRAPHS_AT_ONCE):
                 some = page.rows[start : start + _GRAPHS_AT_ONCE]
                 listed = await asyncio.gather(*(self._listed(row) for row in some))
-                found += [each for each in listed if not state or each.state == state]
+                # Whoever lists a graph may be late: a name beside a tombstone is for those who ask for it.
+                found += [each for each in listed if each.state == state or not (state or _is_deleted(each))]
                 if len(found) >= limit:
                     return found[:limit]
             continuation = page.continuation
@@ -1110,6 +1111,10 @@ _WHY: Final = (
 """Columns that an explanation is made of."""
 _RELAYS: Final = ("join", "fork")
 _STATES: Final = frozenset(GraphState)
+
+
+def _is_deleted(listed: GraphListed) -> bool:
+    return listed.state == GraphState.DELETED
 
 
 def gone(graph_id: str, columns: Mapping[str, Value]) -> str:

@@ -224,6 +224,7 @@ def replaced(line: int, old: bytes, new: bytes) -> Callable[[list[bytes]], list[
         (lambda lines: [lines[0], b'{"row":"a/b","columns":{}}\n'], "line 2: row key 'a/b'"),
         (lambda lines: [lines[0], b'{"row":"a","columns":{"n":null}}\n'], "'None' is no value of a column"),
         (lambda lines: [lines[0], b'{"row":"a","columns":{"n":3000000000}}\n'], "3000000000 is outside"),
+        (lambda lines: [lines[0], b'{"row":"a","columns":{"n":"%s"}}\n' % (b"x" * 33_000)], "n has 33000 characters"),
         (lambda lines: [lines[0], b'{"row":"a","columns":{"n":{"time":"never"}}}\n'], "line 2: Invalid isoformat"),
         (lambda lines: [lines[0], b'{"log":{"task":"..","run":0,"name":"a","offset":0},"data":""}\n'], "the log of"),
         (lambda lines: [lines[0], b'{"log":{"task":"a","run":true,"name":"a","offset":0}}\n'], "a log has a run"),

@@ -29,6 +29,7 @@ from taskgraph.settings import StoreSettings
 from taskgraph.storage.tables import Merge, Range, query_all
 from taskgraph.wakeup import Wakeup
 from tests.scenarios.stage import Stage, graph
+from tests.scenarios.test_retention import Shelf
 
 QUEUE = "taskgraph-events"
 CONNECTION = {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
@@ -45,7 +46,7 @@ class StageDoor(Door):
         settings = StoreSettings(path=Path("unused.db"))
         self.handlers = handlers
         self._staged = (
-            App(settings, stage.clock, tables, queues, None, Wakeup(), handlers, poison, stage.queries, None),  # type: ignore[arg-type]
+            App(settings, stage.clock, tables, queues, Shelf(), Wakeup(), handlers, poison, stage.queries, None),  # type: ignore[arg-type]
             Consumer(handlers, poison, Wakeup()),
         )
 
@@ -241,6 +242,18 @@ async def test_the_sweep_gives_up_runs_and_says_again_what_went_unheard(local: S
     await StageDoor(local).sweep()
     assert await local.states() == {"a": "pending"}
     assert ("a", 1) in await local.offered()
+
+
+@pytest.mark.parametrize(("seconds", "days", "left"), [(30, "7", []), (90, "7", ["graph"]), (30, "", ["graph"])])
+async def test_the_first_round_of_ten_minutes_keeps_house(
+    local: Stage, seconds: int, days: str, left: list[str]
+) -> None:
+    await local.submit(graph({"a": []}))
+    await local.complete("a")
+    local.clock.advance(8 * 86_400 + seconds - local.clock.now().timestamp() % 600)
+    door = StageDoor(local, TASKGRAPH_KEEP_DAYS=days, TASKGRAPH_SWEEP_SECONDS="60")
+    await door.sweep()
+    assert [each.graph_id for each in await local.queries.graphs()] == left
 
 
 # --- names -------------------------------------------------------------------------------------------------------

@@ -498,6 +498,49 @@ async def test_a_long_list_is_gone_through_in_parts(
     assert [row.columns["after"] for row in await rows(memory, KEEPING)] == [""], "and from the beginning again"
 
 
+async def test_a_look_at_old_graphs_may_die_at_any_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "KEEP_GRAPHS_MAX", 2)
+
+    async def old() -> Stage:
+        stage = memory_stage()
+        for number in range(4):
+            await aged(stage, f"g{number}", end="finished" if number < 3 else "blocked")
+            stage.clock.advance(1)
+        stage.clock.advance(2 * DAY)
+        await keep_house(stage.handlers, Shelf(), keep_days=1)  # g3, g2: there is a place to go on from
+        return stage
+
+    trap = Trap()
+    await keep_house((await old()).more_handlers(trap), Shelf(), keep_days=1)
+    for kind in ("before", "after", "unclear", "conflict", "unavailable"):
+        for at in range(1, len(trap.calls) + 1):
+            stage, shelf = await old(), Shelf()
+            with contextlib.suppress(CrashError, StorageUnavailable, Unclear):
+                await keep_house(stage.more_handlers(Trap(at=at, kind=kind)), shelf, keep_days=1)
+            for _ in range(3):
+                await keep_house(stage.handlers, shelf, keep_days=1)
+            await sweep(stage.handlers, logs=shelf)
+            assert await ids(stage) == ["g3"], (kind, at)
+
+
+async def test_a_graph_that_others_keep_writing_waits_for_the_next_look(memory: Stage, shelf: Shelf) -> None:
+    await finished(memory)
+    memory.clock.advance(2 * DAY)
+    remove = shelf.remove
+
+    async def outrun(graph_id: str) -> int:
+        row = await memory.graph_row()
+        await memory.tables.commit(memory.graph_id, [Merge(GRAPH, row.etag, {})])
+        return 0
+
+    shelf.remove = outrun  # type: ignore[method-assign]
+    kept = await keep_house(memory.handlers, shelf, keep_days=1)
+    assert kept.deleted == []
+    assert "the same command goes on" in kept.failed[0]
+    shelf.remove = remove  # type: ignore[method-assign]
+    assert (await sweep(memory.handlers, logs=shelf)).deleted == 1
+
+
 async def test_tombstones_end_in_parts(memory: Stage, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "KEEP_GRAPHS_MAX", 2)
     for number in range(3):

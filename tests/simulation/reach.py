@@ -82,6 +82,21 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_workers.py", "tests/contract/test_registry.py"),
     ),
     Place(
+        (
+            "taskgraph.retention",
+            "taskgraph.archives",
+            "taskgraph.poison Poison.forget",
+            "taskgraph.service keep_house_forever",
+        ),
+        "graphs that are deleted, archived and put back: they have ended, and the histories here end with them",
+        (
+            "tests/scenarios/test_retention.py",
+            "tests/scenarios/test_archives.py",
+            "tests/scenarios/test_keeping_house.py",
+            "tests/simulation/test_deleted.py",
+        ),
+    ),
+    Place(
         ("taskgraph.functions.door",),
         "the function app's door: its host acknowledges and gives back, and no host of functions is played here",
         ("tests/scenarios/test_door.py",),

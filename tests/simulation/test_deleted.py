@@ -1,0 +1,269 @@
+"""What comes after the end: histories whose graph is deleted, while everything that was ever sent comes once more.
+
+A history is played to its end, and every message of it is kept. Then, with faults at every storage call, copies of the
+deletion, sweeps, and whoever keeps house meet handlers and workers that have these messages, and somebody who puts an
+extension down too late. Nothing of the graph may be left, and nothing may come back.
+"""
+
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+
+from taskgraph import limits
+from taskgraph.documents import canonical_json, document_object
+from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery
+from taskgraph.extending import request_rows
+from taskgraph.handlers import Handlers
+from taskgraph.messages import RunTasks, parse
+from taskgraph.model import GRAPH, GraphDocument, TaskNode
+from taskgraph.records import ALL, LIVE, POISON, TOMBSTONES
+from taskgraph.retention import delete, keep_house
+from taskgraph.storage.logs import LogPage
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row
+from taskgraph.submission import extend, submit
+from taskgraph.sweep import sweep
+from taskgraph.transitions import Claim, Outcome
+from tests.simulation.histories import world_of
+from tests.simulation.invariants import Violation, hold
+from tests.simulation.world import EVENTS, WORK, Faults
+
+SEEDS: Final = range(2_000_000, 2_000_250)  # about 4 seconds
+MANY_SEEDS: Final = range(2_000_000, 2_020_000)
+LATE: Final = canonical_json(document_object(GraphDocument({"late": TaskNode("late")})))
+STEPS_MAX: Final = 20_000
+STORM_STEPS: Final = 250
+
+
+def _but_late(rows: Iterable[str]) -> set[str]:
+    return {key for key in rows if not key.startswith("request:late")}
+
+
+class NoLogs:
+    """Runs say nothing here."""
+
+    async def remove(self, graph_id: str) -> int:
+        return 0
+
+    async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
+        return LogPage(())
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"nobody asks for {name}")
+
+
+@dataclass
+class After:
+    """The mirror of a partition that is being emptied, in place of the invariants of a graph that lives."""
+
+    graph_state: str
+    gone: Counter[str] = field(default_factory=Counter)
+    states: Mapping[str, str] = field(default_factory=dict)
+    late: int = 0
+
+    def committed(self, rows: Mapping[str, Row], changes: Sequence[Change]) -> None:
+        state = str(rows[GRAPH].columns["state"]) if GRAPH in rows else "nothing"
+        if self.graph_state != state:
+            follows = {"deleting": ("deleted",), "deleted": ("nothing",)}.get(self.graph_state, ("deleting",))
+            hold(state in follows, f"{state} follows {self.graph_state}")
+            hold(state != "deleted" or _but_late(rows) == {GRAPH}, f"a tombstone beside {sorted(rows)}")
+            self.graph_state = state
+        for change in changes:
+            late = change.key.startswith("request:late")
+            self.late += late and isinstance(change, Insert)
+            if isinstance(change, Insert):
+                fresh = late or (change.key.startswith("event:") and state == "deleting")
+                hold(fresh, f"{change.key} comes into a graph that is {state}")
+            if isinstance(change, Delete):
+                self.gone[change.key] += 1
+                hold(self.gone[change.key] == 1 or late, f"{change.key} is taken away twice")
+                ours = any(isinstance(each, Merge) and each.key == GRAPH for each in changes)
+                hold(ours or change.key == GRAPH, "rows are taken away in front of the fence")
+
+
+class Afterlife:
+    """The second part of a history."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = world = world_of(seed, profile="tiny")
+        self.rng = random.Random(seed * 3 + 7)
+        self.sent: list[tuple[str, str]] = []
+        inner = world.queues.send
+
+        async def send(queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
+            self.sent += [(queue, body) for body in bodies]
+            await inner(queue, bodies, delay_seconds=delay_seconds)
+
+        world.queues.send = send  # type: ignore[method-assign]
+        self.end = world.run()
+        world.queues.send = inner  # type: ignore[method-assign]
+        self.after = After(self.end)
+        world.invariants = self.after  # type: ignore[assignment]
+        world.watch = _Nobody()  # type: ignore[assignment]
+        self.logs: Any = NoLogs()
+
+    # --- who is at work
+
+    async def _delete(self) -> None:
+        with contextlib.suppress(Conflict):
+            await delete(self.world.handlers(), self.logs, self.world.graph_id, force=True, because="x")
+
+    async def _sweep(self) -> None:
+        await sweep(self.world.handlers(), logs=self.logs)
+
+    async def _house(self) -> None:
+        await keep_house(self.world.handlers(), self.logs, keep_days=0)
+
+    async def _late_extension(self) -> None:
+        """It had looked at the graph while that ran."""
+        handlers = self.world.handlers()
+        parts, head = request_rows("late", LATE, "digest", 1, handlers.clock.now())
+        for row in (*parts, head):
+            with contextlib.suppress(Conflict):
+                await handlers.records.tables.commit(self.world.graph_id, [row])
+        await handlers.enter_live(self.world.graph_id)
+
+    async def _asks_again(self) -> None:
+        handlers, world = self.world.handlers(), self.world
+        with contextlib.suppress(Refused, NotFound):
+            await submit(handlers, world.graph_id, world.document)
+        for extension in world.extensions:
+            with contextlib.suppress(Refused, NotFound):
+                await extend(handlers, world.graph_id, extension)
+
+    async def _handler(self, handlers: Handlers) -> None:
+        found = await handlers.queues.receive(EVENTS, count=self.rng.choice((1, 2, 8)), lease_seconds=30)
+        messages = [parse(delivery.body) for delivery in found]
+        if not messages:
+            return
+        handled = {id(each.message): each for each in await handlers.handle(self.world.graph_id, messages)}
+        for delivery, message in zip(found, messages, strict=True):
+            error = handled[id(message)].error
+            hold(error is None, f"{message}: {error!r}")
+            with contextlib.suppress(StaleDelivery):
+                await handlers.queues.delete(delivery)
+
+    async def _worker(self, handlers: Handlers) -> None:
+        for delivery in await handlers.queues.receive(WORK, count=1, lease_seconds=30):
+            message = parse(delivery.body)
+            assert isinstance(message, RunTasks)
+            lease = handlers.clock.now() + timedelta(seconds=60)
+            claims = [Claim(task, run, self.world.clock.new_id(), "w", lease) for task, run in message.tasks]
+            ask = handlers.advance if self.rng.random() < 0.5 else handlers.transition
+            answers = await ask(self.world.graph_id, claims)
+            hold(all(each.error is None for each in answers), f"{message}: {answers}")
+            began = [each for each in answers if each.outcome is Outcome.APPLIED]
+            hold(not began, f"a run begins after the end: {began}")
+            with contextlib.suppress(StaleDelivery):
+                await handlers.queues.delete(delivery)
+
+    # --- the driver
+
+    def play(self) -> None:
+        world, rng = self.world, self.rng
+        world.faults = Faults(*(rng.choice((0.0, 0.0, 0.02, 0.08)) for _ in range(6)))
+        world.active = True
+        known = [world.handlers() for _ in range(2)]
+        late = [each for each in self.sent if rng.random() < 0.7]
+        for queue, body in late:
+            world.queues.messages.setdefault(queue, {})[f"late{rng.random()}"] = (0.0, 0, "", body)
+        world.queues.changes += 1
+        for step in range(STEPS_MAX):
+            world.steps = step
+            if step == STORM_STEPS:
+                world.active = False
+            if not world.actors or (len(world.actors) < 4 and rng.random() < 0.3):
+                if not world.active and not world.actors and self._over():
+                    break
+                self._spawn(known)
+            world.advance()
+            if rng.random() < 0.1:
+                world.clock.seconds += rng.choice((1.0, 10.0, 40.0))
+        else:
+            raise Violation(f"no end after {STEPS_MAX} steps")
+        self._nothing_is_left()
+
+    def _spawn(self, known: Sequence[Handlers]) -> None:
+        world = self.world
+        handlers = self.rng.choice(known)
+        makers: dict[str, Any] = {
+            "delete": self._delete,
+            "sweep": self._sweep,
+            "house": self._house,
+            "handler": lambda: self._handler(handlers),
+            "worker": lambda: self._worker(handlers),
+            "asks again": self._asks_again,
+        }
+        if world.active:
+            makers["late"] = self._late_extension
+        name = self.rng.choice([*makers, "handler", "worker"])
+        world.spawn(name, makers[name]())
+
+    def _over(self) -> bool:
+        queues = self.world.queues.messages
+        rows = self.world.rows
+        deleted = GRAPH in rows and rows[GRAPH].columns["state"] == "deleted"
+        return deleted and not queues.get(EVENTS) and not queues.get(WORK) and not self._index(LIVE)
+
+    def _index(self, partition: str) -> Sequence[str]:
+        return sorted(self.world.tables.partitions.get(partition, {}))
+
+    def _nothing_is_left(self) -> None:
+        world = self.world
+        hold(_but_late(world.rows) == {GRAPH}, f"left: {sorted(world.rows)}")
+        hold(not self._index(ALL) and not self._index(POISON), "it is named elsewhere")
+        hold(len(self._index(TOMBSTONES)) == 1, f"tombstones: {self._index(TOMBSTONES)}")
+        world.clock.seconds += limits.TOMBSTONE_SECONDS + 1
+        world.spawn("house", self._house())
+        while world.actors:
+            world.advance()
+        left = {name: sorted(rows) for name, rows in world.tables.partitions.items() if rows}
+        hold(not left, f"left for ever: {left}")
+
+
+class _Nobody:
+    """Races are counted in histories that live."""
+
+    def __init__(self) -> None:
+        self.storm = 0
+        self.met: Counter[str] = Counter()
+        self.written: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: {}
+
+
+def played(seeds: range) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        life = Afterlife(seed)
+        try:
+            life.play()
+        except Violation as violation:
+            raise AssertionError(f"seed {seed}: {violation}") from violation
+        finally:
+            for actor in life.world.actors:
+                actor.coroutine.close()
+        counts.update(life.world.fault_counts)
+        counts[life.end] += 1
+        counts["messages"] += len(life.sent)
+        counts["late"] += life.after.late
+    return counts
+
+
+def test_nothing_is_left_of_a_deleted_graph_and_nothing_comes_back(seeds: range | None) -> None:
+    counts = played(seeds or SEEDS)
+    if seeds is None:  # a run that did not meet what it is for proves nothing
+        assert counts["blocked"] > 3
+        assert min(counts["finished"], counts["late"], counts["crash"], counts["unclear"]) > 50
+        assert counts["messages"] > 500
+
+
+@pytest.mark.slow
+def test_nor_in_many_histories() -> None:
+    played(MANY_SEEDS)
