@@ -1148,9 +1148,9 @@ class ScheduleCalls:
     """The schedules of one store: `client.schedules`.
 
     cron: five fields, with a time zone such as Europe/Berlin (UTC if None). every: an interval of whole seconds (or a
-    timedelta), counted from anchor, or from now. at: one time, aware. catch_up: none, last or all; overlap: skip, queue
-    or allow; keep: how many fires may wait. Calls that name a schedule raise NotFound, with the nearest names, and
-    InvalidInput for a name that cannot be one.
+    timedelta), counted from anchor, or from now. at: one time, aware. catch_up: none, last or all; overlap: skip,
+    queue, cancel or allow; keep: how many fires may wait; params: values of the graph's parameters. Calls that name a
+    schedule raise NotFound, with the nearest names, and InvalidInput for a name that cannot be one.
     """
 
     def __init__(self, client: Client) -> None:
@@ -1174,6 +1174,7 @@ class ScheduleCalls:
         overlap: str = Overlap.SKIP,
         keep: int = limits.SCHEDULE_FIRES_MAX,
         active: bool = True,
+        params: Mapping[str, Any] | None = None,
     ) -> tuple[Schedule, Written]:
         """Create a schedule; the same one again changes nothing. Somebody must serve the store for it to fire.
 
@@ -1184,7 +1185,7 @@ class ScheduleCalls:
             raise InvalidInput("say when: one of cron, every and at")
         return await self._schedules.create(
             name,
-            _document(graph),
+            _document(graph, given=Given(params or {})),
             recurrence,
             catch_up=_one_of(CatchUp, catch_up),
             overlap=_one_of(Overlap, overlap),
@@ -1205,11 +1206,14 @@ class ScheduleCalls:
         catch_up: str | None = None,
         overlap: str | None = None,
         keep: int | None = None,
+        params: Mapping[str, Any] | None = None,
     ) -> Schedule:
         """Change what is given, and nothing else; new times are counted from now. Raises as `create` does."""
+        if graph is None and params:
+            raise InvalidInput("params go with a graph: the one that a schedule has was given its values with it")
         return await self._schedules.update(
             name,
-            document=None if graph is None else _document(graph),
+            document=None if graph is None else _document(graph, given=Given(params or {})),
             recurrence=_recurrence(cron, timezone, every, anchor, at),
             catch_up=None if catch_up is None else _one_of(CatchUp, catch_up),
             overlap=None if overlap is None else _one_of(Overlap, overlap),

@@ -18,7 +18,15 @@ from typing import Final
 
 from taskgraph import limits, scheduling
 from taskgraph.clock import Clock
-from taskgraph.documents import canonical_json, content_hash, document_object, read_document
+from taskgraph.documents import (
+    NOTHING_GIVEN,
+    Given,
+    canonical_json,
+    content_hash,
+    document_object,
+    read_document,
+    read_json,
+)
 from taskgraph.errors import (
     Conflict,
     IntegrityError,
@@ -34,6 +42,7 @@ from taskgraph.errors import (
 from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA, gathered, split_text, spread, utf16_units
+from taskgraph.messages import Cancel
 from taskgraph.model import GRAPH, GRAPH_ENDED, GraphDocument, GraphState
 from taskgraph.queries import Queries
 from taskgraph.recurrence import Recurrence
@@ -408,7 +417,12 @@ class Schedules:
         ended: set[str] = set()
         holding = await self._not_over(schedule, ended)
         schedule = scheduling.over(schedule, frozenset(ended))
-        return scheduling.begin(schedule) if holding is None else scheduling.held_up(schedule)
+        if holding is None:
+            return scheduling.begin(schedule)
+        if schedule.overlap is Overlap.CANCEL and await self._state(holding) != GraphState.CANCELLING:
+            reason = f"schedule {schedule.name} is due again, and cancels what is not over by then"
+            await self._handlers.tell([Cancel(holding, reason=reason)])
+        return scheduling.held_up(schedule)
 
     async def _not_over(self, schedule: Schedule, ended: set[str]) -> str | None:
         """The newest graph of an earlier fire that is not over; those that are found to be over go into `ended`."""
@@ -511,6 +525,9 @@ class Schedules:
             Insert(scheduling.document_key(name, key, number), {"schema": SCHEMA, **spread("text", piece)})
             for number, piece in enumerate(split_text(text, _PART_CHARS))
         ]
+        if document.values:
+            first = {**rows[0].columns, **spread("params", canonical_json(document.values))}
+            rows[0] = Insert(rows[0].key, first)
         if sum(map(row_bytes, rows)) > limits.COMMIT_BYTES_MAX:
             raise TooLarge("the graph takes more bytes than one commit; let a small one add the tasks by an extension")
         return _Parts(key, rows)
@@ -532,7 +549,9 @@ class Schedules:
                 raise Conflict(f"schedule {schedule.name} was changed or deleted meanwhile; look again")
             raise IntegrityError(f"schedule {schedule.name}: the rows of its graph are gone; update it with a FILE")
         text = "".join(gathered(part.columns, "text") for part in parts)
-        return read_document(text, source=f"schedule {schedule.name}")
+        values = gathered(parts[0].columns, "params")
+        given = Given(read_json(values, source=f"schedule {schedule.name}: params")) if values else NOTHING_GIVEN
+        return read_document(text, source=f"schedule {schedule.name}", given=given)
 
 
 _GONE: Final = "gone"

@@ -53,6 +53,7 @@ class Overlap(StrEnum):
 
     SKIP = "skip"  # it is left out
     QUEUE = "queue"  # it waits, in order
+    CANCEL = "cancel"  # the last one waits, and the graphs of earlier ones are cancelled
     ALLOW = "allow"  # it fires
 
 
@@ -216,9 +217,9 @@ def begin(schedule: Schedule) -> Schedule:
 
 def held_up(schedule: Schedule) -> Schedule:
     """What becomes of the fires that wait, as the graph of an earlier one is not over."""
-    if schedule.overlap is not Overlap.SKIP:
-        return schedule
-    return dataclasses.replace(schedule, waiting=(), skipped=schedule.skipped + len(schedule.waiting))
+    kept = {Overlap.SKIP: 0, Overlap.CANCEL: 1}.get(schedule.overlap, len(schedule.waiting))
+    left_out = len(schedule.waiting) - kept
+    return dataclasses.replace(schedule, waiting=schedule.waiting[left_out:], skipped=schedule.skipped + left_out)
 
 
 def over(schedule: Schedule, graph_ids: frozenset[str]) -> Schedule:

@@ -89,9 +89,9 @@ OverlapOption = Annotated[
     str | None,
     typer.Option(
         "--overlap",
-        metavar="skip|queue|allow",
-        help="What becomes of a fire while the graph of an earlier one is not over: it is left out, it waits, or it "
-        "fires. Otherwise skip.",
+        metavar="skip|queue|cancel|allow",
+        help="What becomes of a fire while the graph of an earlier one is not over: it is left out, it waits, it waits "
+        "and that graph is cancelled, or it fires. Otherwise skip.",
         show_default=False,
     ),
 ]
@@ -114,7 +114,6 @@ def create(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="The graph as JSON; - for standard input.", show_default=False)
     ],
-    param: ParamOption = None,
     cron: CronOption = None,
     timezone: TimezoneOption = None,
     every: EveryOption = None,
@@ -123,6 +122,7 @@ def create(
     catch_up: CatchUpOption = None,
     overlap: OverlapOption = None,
     keep: KeepOption = None,
+    param: ParamOption = None,
     inactive: Annotated[bool, typer.Option("--inactive", help="It fires only once it is activated.")] = False,
     store: StoreOption = None,
     json: JsonOption = False,
@@ -159,7 +159,7 @@ def create(
 CREATE_EXAMPLES = examples(
     "taskgraph schedule create nightly graph.json --cron '30 2 * * *' --timezone Europe/Berlin",
     "taskgraph schedule create poll poll.json --every 5m --overlap skip --catch-up none",
-    "taskgraph schedule create launch launch.json --at 2026-12-24T18:00+01:00",
+    "taskgraph schedule create launch launch.json --at 2026-12-24T18:00+01:00 --param version=1.4",
     "taskgraph schedule create billing bill.json --cron '0 6 1 * *' --catch-up all --overlap queue",
 )
 
@@ -170,7 +170,6 @@ def update(
     file: Annotated[
         str | None, typer.Argument(metavar="[FILE]", help="Another graph; - for standard input.", show_default=False)
     ] = None,
-    param: ParamOption = None,
     cron: CronOption = None,
     timezone: TimezoneOption = None,
     every: EveryOption = None,
@@ -179,6 +178,7 @@ def update(
     catch_up: CatchUpOption = None,
     overlap: OverlapOption = None,
     keep: KeepOption = None,
+    param: ParamOption = None,
     store: StoreOption = None,
     json: JsonOption = False,
     verbose: VerboseOption = 0,
@@ -191,7 +191,7 @@ def update(
     session = begin(ctx, store=store, json=json, verbose=verbose)
     recurrence = _recurrence(cron, timezone, every, anchor, at)
     if file is None and param:
-        raise InvalidInput("--param goes with a FILE: the graph of the schedule has its values")
+        raise InvalidInput("--param goes with a FILE: the graph that a schedule has was given its values with it")
     document = None if file is None else _graph(session, file, param)
 
     async def updated(app: "App") -> "Schedule":

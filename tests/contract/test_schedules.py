@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from taskgraph import limits, scheduling
-from taskgraph.documents import content_hash, document_from_object
+from taskgraph.documents import Given, content_hash, document_from_object
 from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, TooLarge
 from taskgraph.handlers import Handlers, QueueNames
+from taskgraph.messages import Cancel, Message, parse
 from taskgraph.model import GRAPH, GraphDocument
 from taskgraph.queries import Queries
 from taskgraph.records import ALL, Records
@@ -52,6 +53,16 @@ class Installation:
             done = Completed(task.task_id, 0, claim, self.clock.now().isoformat(), {"failed": False})
             await self.handlers.transition(graph_id, [done])
         assert await self.queries.state(graph_id) == "finished"
+
+    async def messages(self) -> list[Message]:
+        """What has been sent to the handlers, taken."""
+        found = []
+        queue = self.handlers.names.events
+        while deliveries := await self.handlers.queues.receive(queue, count=limits.RECEIVE_MAX, lease_seconds=30):
+            for delivery in deliveries:
+                found.append(parse(delivery.body))
+                await self.handlers.queues.delete(delivery)
+        return found
 
     async def rows(self) -> list[str]:
         return [row.key for row in await query_all(self.tables, SCHEDULES, Range())]
@@ -140,6 +151,40 @@ async def test_skip_and_queue_wait_for_the_graph_before(here: Installation) -> N
     assert looked.waiting
     await here.end("queue-20260328T220000Z")
     assert (await here.schedules.look()).fired == ["queue-20260328T230000Z"]
+
+
+async def test_cancel_waits_for_the_graph_before_and_cancels_it(here: Installation) -> None:
+    await here.schedules.create("hourly", document(), HOURLY, overlap=Overlap.CANCEL)
+    for _ in range(3):
+        here.clock.advance(HOUR)
+        await here.schedules.look()
+    assert await here.fired("hourly") == ["hourly-20260328T210000Z"]
+    (schedule,) = await here.schedules.listed()
+    assert ([each.hour for each in schedule.waiting], schedule.skipped) == ([23], 1)
+    asked = await here.messages()
+    assert {each.graph for each in asked} == {"hourly-20260328T210000Z"}
+    assert all(isinstance(each, Cancel) and not each.tasks for each in asked)
+    await here.handlers.handle("hourly-20260328T210000Z", asked)
+    assert await here.queries.state("hourly-20260328T210000Z") == "cancelled"
+    assert (await here.schedules.look()).fired == ["hourly-20260328T230000Z"]
+    assert await here.messages() == []
+
+
+async def test_parameters_keep_their_values_until_another_graph_comes(here: Installation) -> None:
+    declared = {
+        "params": {"goal": {"type": "string"}, "deep": {"type": "boolean", "default": False}},
+        "tasks": {"a": {"task": {"payload": {"goal": {"$param": "goal"}, "deep": {"$param": "deep"}}}}},
+    }
+    given = document_from_object(declared, given=Given({"goal": "all"}))
+    await here.schedules.create("hourly", given, HOURLY, overlap=Overlap.ALLOW)
+    assert await here.schedules.document("hourly") == given
+    here.clock.advance(HOUR)
+    (first,) = (await here.schedules.look()).fired
+    assert (await here.queries.task(first, "a")).definition["payload"] == {"goal": "all", "deep": False}
+    await here.schedules.update("hourly", document=document_from_object(declared, given=Given({"goal": "none"})))
+    here.clock.advance(HOUR)
+    (second,) = (await here.schedules.look()).fired
+    assert (await here.queries.task(second, "a")).definition["payload"] == {"goal": "none", "deep": False}
 
 
 async def test_an_update_replaces_the_graph_and_leaves_nothing_behind(here: Installation) -> None:

@@ -200,11 +200,14 @@ def test_failures_are_tried_again_ever_more_seldom_and_a_success_forgets_them() 
     assert (after.error, after.errors, after.try_after) == ("", 0, None)
 
 
-def test_only_skip_leaves_out_what_an_earlier_graph_holds_up() -> None:
+def test_what_an_earlier_graph_holds_up_is_left_out_waits_or_is_the_last_that_waits() -> None:
     waits = hourly(waiting=hours(1, 2))
     assert (held_up(waits).waiting, held_up(waits).skipped) == ((), 2)
     queue = dataclasses.replace(waits, overlap=Overlap.QUEUE)
-    assert held_up(queue) is queue
+    assert held_up(queue) == queue
+    cancel = held_up(dataclasses.replace(waits, overlap=Overlap.CANCEL))
+    assert (cancel.waiting, cancel.skipped) == (hours(2), 1)
+    assert held_up(cancel) == cancel
 
 
 def test_the_row_lists_the_last_fires_alone_and_each_once() -> None:
