@@ -285,11 +285,12 @@ def activated(schedule: Schedule, now: datetime) -> Schedule:
     active = dataclasses.replace(schedule, active=True, updated=now)
     if schedule.catch_up is not CatchUp.NONE or schedule.next is None:
         return active
+    due, rest = _due(schedule.recurrence, schedule.next, now, SCANNED_MAX)
     return dataclasses.replace(
         active,
         waiting=(),
-        skipped=schedule.skipped + len(schedule.waiting),
-        next=schedule.next if schedule.next > now else schedule.recurrence.after(now),
+        skipped=schedule.skipped + len(schedule.waiting) + len(due),
+        next=rest if rest is None or rest > now else schedule.recurrence.after(now),
     )
 
 

@@ -73,13 +73,14 @@ BESIDE: Final = {
     "R18": "a message whose handler always raises was set aside, and nothing else was",
     "R19": "a message was lost, as one lost by age would be; none has an age",
     "R21 heartbeat": "a heartbeat was ended while its renewal was under way, and the acknowledgement came too late",
+    "R28": "a process died in a fire of a schedule: begun, half submitted, or submitted and not yet said to be",
     "R31": "a queue was deleted with messages in it, or all calls were refused for longer than a lease; no poison",
     "R33": "a malformed message was set aside, whole, and nobody else touched",
     "R34": "a message or row past the limits of the store was set aside, or refused",
     "R51": "an extension with a cycle or an unknown requirement was refused or set aside, without a trace",
     "R57": "a process died while it set a message aside, between its row and its deletion",
 }
-"""Race id -> what must be seen in histories of `processes`, or at `desks`."""
+"""Race id -> what must be seen in histories of `processes` or `timers`, or at `desks`."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,6 @@ ELSEWHERE: Final = {
     ),
     "R26": Elsewhere(_NOT_BUILT + "cancel (P14)"),
     "R27": Elsewhere(_NOT_BUILT + "deadlines (P16)", ("tests/contract/test_queues.py::test_bounds_are_checked",)),
-    "R28": Elsewhere(_NOT_BUILT + "timers (P16)"),
     "R32": Elsewhere(
         "needs two versions of the program",
         (

@@ -29,6 +29,7 @@ HISTORIES: Final = 250
 RARE_HISTORIES: Final = 400  # of few tasks: what the others meet seldom
 PROCESS_SEEDS: Final = range(60)
 DESKS_EVERY: Final = 3
+TIMER_SEEDS: Final = range(15)
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,11 @@ ELSEWHERE: Final = (
             "tests/scenarios/test_keeping_house.py",
             "tests/simulation/test_deleted.py",
         ),
+    ),
+    Place(
+        ("taskgraph.service keep_schedules",),
+        "the loop that looks at schedules: what it looks at is played here, without a loop",
+        ("tests/scenarios/test_keep_schedules.py",),
     ),
     Place(
         ("taskgraph.functions.door",),
@@ -259,10 +265,27 @@ def play() -> Reached:
     scenes, violations = desks.play_all(reached.met, reached.faults, every=DESKS_EVERY)
     reached.scenes = scenes
     reached.violations += [f"desk {each}" for each in violations]
+    _play_timers(reached)
     gc.collect()  # a coroutine that nobody awaited says so when it goes
     reached.seconds = time.monotonic() - began
     reached.cpu_seconds = time.process_time()
     return reached
+
+
+def _play_timers(reached: Reached) -> None:
+    """Schedules: histories, and every fault at every call."""
+    from tests.simulation import timers
+    from tests.simulation.invariants import Violation
+
+    for seed in TIMER_SEEDS:
+        try:
+            reached.met.update(timers.play(seed))
+        except (AssertionError, Violation) as error:
+            reached.violations.append(f"timers {seed}: {error}")
+        reached.histories += 1
+    scenes, violations = timers.play_scenes(reached.met)
+    reached.scenes += scenes
+    reached.violations += [f"timers {each}" for each in violations]
 
 
 # --- the report ------------------------------------------------------------------------------------------------

@@ -1,0 +1,131 @@
+"""Schedules under faults: many histories, every fault at every call; and that both fail where a rule is left out."""
+
+import dataclasses
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from taskgraph import schedules as module
+from taskgraph import scheduling
+from taskgraph.schedules import Schedules
+from taskgraph.storage.tables import Row
+from tests.simulation import timers
+from tests.simulation.invariants import Violation
+
+HISTORIES = 12
+LONG_HISTORIES = 1_500
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterable[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def play_all(seeds: Iterable[int]) -> Counter[str]:
+    met: Counter[str] = Counter()
+    for seed in seeds:
+        try:
+            met.update(timers.play(seed))
+        except (Violation, AssertionError) as error:
+            raise AssertionError(f"history {seed}: {error}") from error
+    return met
+
+
+def test_each_time_fires_once_whoever_looks_and_dies() -> None:
+    met = play_all(range(HISTORIES))
+    assert met["R28 not submitted"] > 5  # a fire had begun, and nothing of its graph was there
+    assert met["R28 submitting"] > 5  # its graph was half written
+    assert met["R28 running"] + met["R28 finished"] > 0  # its graph was there, and nobody had said so
+    assert met["two in one fire"] > 100
+    assert met["fired"] > 200
+    assert met["left out"] > 100
+
+
+@pytest.mark.slow
+def test_each_time_fires_once_in_many_histories() -> None:
+    met = play_all(range(HISTORIES, LONG_HISTORIES))
+    assert met["R28"] > 5_000
+
+
+def test_every_fault_at_every_call_of_every_scene() -> None:
+    met: Counter[str] = Counter()
+    played, violations = timers.play_scenes(met)
+    assert violations == []
+    assert played > 500
+    assert all(met[f"scene {kind}"] > 30 for kind in timers.KINDS)
+
+
+def broken() -> str:
+    """The first thing that a history, or a scene, says while a rule is left out."""
+    for seed in range(HISTORIES):
+        try:
+            timers.play(seed)
+        except (Violation, AssertionError) as error:
+            return str(error)
+    return "".join(timers.play_scenes(Counter())[1][:1])
+
+
+def test_a_graph_with_an_id_of_its_own_for_each_try_is_fired_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = iter(range(10**6))
+    true = scheduling.graph_id_of
+    monkeypatch.setattr(module, "graph_id_of", lambda *args, **more: f"{true(*args, **more)}-{next(tries)}")
+    assert broken()
+
+
+def test_a_row_that_is_written_over_whatever_it_says_loses_fires(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = Schedules._write
+
+    async def blind(self: Schedules, row: Row, *args: Any) -> Row:
+        (found,) = await self._tables.get(scheduling.SCHEDULES, [row.key])
+        return await true(self, found or row, *args)
+
+    monkeypatch.setattr(Schedules, "_write", blind)
+    assert broken()
+
+
+def test_a_fire_that_is_not_pinned_is_lost_with_who_had_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it would be if `next` moved on after the fire, or before it without a word of the fire."""
+    true = scheduling.changed_columns
+    monkeypatch.setattr(
+        scheduling,
+        "changed_columns",
+        lambda before, after: {k: v for k, v in true(before, after).items() if k not in ("firing", "firingDocument")},
+    )
+    assert broken()
+
+
+def test_a_graph_that_was_replaced_in_mid_fire_cannot_be_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The document must be pinned: half of a graph is there, and its other half would be another one's."""
+    true = Schedules._document
+
+    async def newest(self: Schedules, schedule: scheduling.Schedule, document: str) -> Any:
+        return await true(self, schedule, schedule.document)
+
+    monkeypatch.setattr(Schedules, "_document", newest)
+    (script,) = [each for each in timers.SCRIPTS if each.name == "half submitted, its graph is replaced"]
+    with pytest.raises(Violation, match="submitting"):
+        timers.drive(timers.Scene(script).play())
+
+
+def test_overlap_must_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nobody(self: Schedules, schedule: scheduling.Schedule, ended: set[str]) -> None:
+        return None
+
+    monkeypatch.setattr(Schedules, "_not_over", nobody)
+    assert "went on" in broken()
+
+
+def test_a_time_that_is_taken_from_the_clock_and_not_from_the_row_skips_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = scheduling.collect
+
+    def hasty(schedule: scheduling.Schedule, now: Any) -> scheduling.Schedule:
+        moved = true(schedule, now)
+        return moved if moved is schedule else dataclasses.replace(moved, next=schedule.recurrence.after(now))
+
+    monkeypatch.setattr(scheduling, "collect", hasty)
+    assert "never fired" in broken()
