@@ -8,7 +8,8 @@ Row kinds of a graph's partition (PartitionKey = taskGraphId):
 
     task-graph              the graph row
     task:<taskId>           a task; definition:<taskId> when its definition is long
-    join:<owner>:<n>        gathers wide fan-in; fork:<taskId>:<n> spreads wide fan-out
+    join:<owner>:<n>        gathers wide fan-in; fork:<owner>:<n> spreads wide fan-out
+    group:<groupId>         who is in a group
     event:<sequence>        journal, outbox and event stream in one; gapless from 1
     request:<id>            an extension, with its document in request:<id>:<part>
     name-mapping:<..>       label -> taskId, where the graph row is too small for it
