@@ -28,8 +28,12 @@ GRAPH_MOVES = frozenset(
         ("running", "blocked"),
         ("running", "finished"),
         ("blocked", "running"),
+        ("running", "cancelling"),
+        ("blocked", "cancelling"),
+        ("cancelling", "cancelled"),
     }
 )
+OVER = frozenset({"cancelling", "cancelled"})
 TASK_MOVES = frozenset(
     {
         ("", "unscheduled"),
@@ -45,6 +49,9 @@ TASK_MOVES = frozenset(
         ("running", "exception"),
         ("failed", "pending"),
         ("exception", "pending"),
+        ("unscheduled", "exception"),  # cancelled before its time
+        ("pending", "exception"),
+        ("exception", "unscheduled"),  # and rerun by hand
     }
 )
 
@@ -67,6 +74,16 @@ def _told(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((fact["event"], fact.get("label", "")) for fact in json.loads(text))
 
 
+@functools.lru_cache(maxsize=20_000)
+def _cancels(resolution: str) -> bool:
+    return bool(json.loads(resolution or "{}").get("cancelled"))
+
+
+def is_cancelled(columns: Mapping[str, Any]) -> bool:
+    """Whether a task was resolved by being cancelled."""
+    return columns["state"] == "exception" and _cancels(str(columns.get("resolution", "")))
+
+
 def hold(condition: object, what: object) -> None:
     """Raise unless the condition holds."""
     if not condition:
@@ -87,6 +104,7 @@ class Invariants:
         self.states: dict[str, str] = {}  # reference -> state, of tasks and relays
         self.runs: dict[str, int] = {}
         self.claims: dict[tuple[str, int], str] = {}
+        self.marked: set[tuple[str, int]] = set()  # runs that are to end as cancelled
         self.failed_runs: dict[str, int] = {}  # label -> runs that failed for the task's own sake
         self.lost_leases = 0
         self.failed_for_good = 0
@@ -117,8 +135,9 @@ class Invariants:
                 told_skipped = int(str(row.columns.get("skipped", 0)))
             elif key.startswith(("join:", "fork:")):
                 self._relay(row)
+        fenced = GRAPH in rows and rows[GRAPH].columns["state"] in OVER
         for row in tasks:  # once all of the commit is known
-            self._ready(row)
+            self._ready(row, fenced)
         if told not in (-1, self.completed):
             raise Violation(f"the journal counts {told} completed tasks, and {self.completed} are")
         if told >= 0 and told_skipped != self.skipped:
@@ -150,11 +169,23 @@ class Invariants:
         if before != after:
             if (before, after) not in TASK_MOVES:
                 raise Violation(f"{label} moved from {before} to {after}")
-            if after == "pending" and before not in ("", "unscheduled") and run <= last:
+            if after in ("pending", "unscheduled") and before not in ("", "unscheduled") and run <= last:
                 raise Violation(f"{label}: same run")
+            if self.graph_state == "cancelled":
+                raise Violation(f"{label} moved from {before} to {after} in a cancelled graph")
+            if before in ("unscheduled", "pending") and after == "exception" and not is_cancelled(columns):
+                raise Violation(f"{label} is {after}, and never ran")
         if run < last:
             raise Violation(f"the run of {label} went down")
         self.runs[reference] = run
+        if (
+            (reference, last) in self.marked
+            and (run != last or after not in ("running", "exception"))
+            and not columns.get("manualReruns")
+        ):
+            raise Violation(f"{label} is {after} in run {run}, and was to be cancelled in run {last}")
+        if after == "running" and columns.get("cancel"):
+            self.marked.add((reference, run))
         if after == "running":
             claim = self.claims.setdefault((reference, run), columns["claim"])
             if claim != columns["claim"]:
@@ -171,30 +202,32 @@ class Invariants:
             raise Violation(f"{label} is in run {run}: {spent}, {lost}, {manual}, {handed}")
         self.failed_runs[label] = spent + manual
         left = columns["requiresLeft"]
-        if (after == "unscheduled") != (left != "[]" or columns.get("due") == "skip"):
+        waits = left != "[]" or columns.get("due") == "skip"
+        if (after == "unscheduled") != waits and not (waits and is_cancelled(columns)):
             raise Violation(f"{label} is {after} and waits for {left}")
         self._bounded(row, limits.REQUIRES_MAX)
 
-    def _ready(self, row: Row) -> None:
+    def _ready(self, row: Row, fenced: bool) -> None:
         if self.goes_on:
-            self._decided(row)
+            self._decided(row, fenced)
         elif row.columns["state"] in ("pending", "running", "completed"):
             label = row.columns["label"]
             for required in self.requires[label]:
                 if self.states.get(required) != TaskState.COMPLETED:
                     raise Violation(f"{label} is ready before what it requires")
 
-    def _decided(self, row: Row) -> None:
+    def _decided(self, row: Row, fenced: bool) -> None:
         """A task runs or is skipped when all that it requires is over, as its condition says."""
         state, label = str(row.columns["state"]), str(row.columns["label"])
-        if state == "unscheduled":
+        cancelled = is_cancelled(row.columns)
+        if state == "unscheduled" or (cancelled and fenced):
             return
         node = self.tasks[label]
         ends = {each: self.states.get(_id_of(self.graph_id, each), "") for each in node.requires}
         open_ones = [each for each, end in ends.items() if end not in RESOLVED]
         if open_ones:
             raise Violation(f"{label} is {state} before {open_ones} are over")
-        if runs(node, ends) == (state == "skipped"):
+        if runs(node, ends) == (state == "skipped") and not cancelled:
             raise Violation(f"{label} is {state}, after {ends}")
         if state == "skipped" and (row.columns["run"] or row.columns.get("claim")):
             raise Violation(f"{label} is skipped, and was run")
@@ -223,6 +256,9 @@ class Invariants:
             late = [r for r, s in self.states.items() if s not in over and ":" not in r]
             hold(not late, f"the graph finished before {late}")
             hold(int(row.columns.get("skippedTasks", 0)) == self.skipped, f"{self.skipped} were skipped")
+        if state == "cancelled" and "cancelling" in self.history:
+            late = [r for r, s in self.states.items() if s not in RESOLVED and ":" not in r]
+            hold(not late, f"the graph is cancelled before {late}")
         if state == "blocked":
             hold(int(row.columns["failedTasks"]) > 0, "the graph is blocked, and nothing failed")
             hold(not self.goes_on, "the graph is blocked, though it goes on after failures")
@@ -231,8 +267,12 @@ class Invariants:
 def settled(rows: Mapping[str, Row], graph_id: str, tasks: Mapping[str, TaskNode], *, goes_on: bool = False) -> None:
     """At rest: the edges of every row, both ways and through relays, are those of the documents. Raises Violation.
 
-    goes_on: every task must have ended as the document, and who failed, say.
+    goes_on: every task must have ended as the document, and who failed, say. Of a cancelled graph every task has ended,
+    and nobody was told of anything any more.
     """
+    if rows[GRAPH].columns["state"] == "cancelled":
+        _cancelled(rows, tasks)
+        return
     labels = {_id_of(graph_id, label): label for label in tasks}
     found = {str(row.columns["label"]): row for key, row in rows.items() if key.startswith("task:")}
     if found.keys() != tasks.keys():
@@ -265,6 +305,17 @@ def settled(rows: Mapping[str, Row], graph_id: str, tasks: Mapping[str, TaskNode
         raise Violation(f"the graph counts {counted} tasks")
 
 
+def _cancelled(rows: Mapping[str, Row], tasks: Mapping[str, TaskNode]) -> None:
+    found = {str(row.columns["label"]): row for key, row in rows.items() if key.startswith("task:")}
+    if not found.keys() <= tasks.keys():
+        raise Violation(f"the graph holds {sorted(found)}, and not only {sorted(tasks)}")
+    late = {label for label, row in found.items() if row.columns["state"] not in RESOLVED}
+    hold(not late, f"cancelled, and {late} have not ended")
+    hold(rows[GRAPH].columns["tasks"] == len(found), f"the graph counts {rows[GRAPH].columns['tasks']} tasks")
+    hold(not rows[GRAPH].columns.get("extending"), "an extension is under way in a cancelled graph")
+    _journal(rows, found)
+
+
 def _journal(rows: Mapping[str, Row], found: Mapping[str, Row]) -> None:
     """The facts tell what the rows say."""
     facts = [
@@ -276,11 +327,19 @@ def _journal(rows: Mapping[str, Row], found: Mapping[str, Row]) -> None:
         raise Violation(f"the graph was told to run {told['graph-running']} times")
     if told["graph-finished"] != (state == "finished"):
         raise Violation(f"told: {told}, and the graph is {state}")
-    if told["graph-blocked"] - told["graph-unblocked"] != (state == "blocked"):
+    if told["graph-cancelled"] != (state == "cancelled") or (told["graph-cancelling"] > 0) != (state == "cancelled"):
+        raise Violation(f"told: {told}, and the graph is {state}")
+    if told["graph-blocked"] - told["graph-unblocked"] not in (
+        (0, 1) if state == "cancelled" else (state == "blocked",)
+    ):
         raise Violation(f"told: {told}, and the graph is {state}")
     completed = sorted(label for kind, label in facts if kind == "task-completed")
     if completed != sorted(label for label, row in found.items() if row.columns["state"] == "completed"):
         raise Violation(f"told to be completed: {completed}")
+    cancelled = Counter(label for kind, label in facts if kind == "task-cancelled")
+    for label, row in found.items():
+        if cancelled[label] < is_cancelled(row.columns) or cancelled[label] > 1 + row.columns.get("manualReruns", 0):
+            raise Violation(f"{label} was told to be cancelled {cancelled[label]} times")
     skipped = sorted(label for kind, label in facts if kind == "task-skipped")
     if skipped != sorted(label for label, row in found.items() if row.columns["state"] == "skipped"):
         raise Violation(f"told to be skipped: {skipped}")

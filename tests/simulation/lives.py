@@ -32,7 +32,9 @@ class Act:
     """Something that a person or another program does.
 
     kind: extend, rerun, send (a message that makes no sense), wipe (all queues are deleted), other (another graph is
-    submitted under the same id). at: when. answer: what becomes of an extension.
+    submitted under the same id), cancel (the graph, or the task `label`), pass (nothing: what comes next waits for it).
+    at: when. answer: what becomes of an extension; "open": that depends on what else happens, and is not waited for.
+    terminate: of a cancel.
     """
 
     kind: str
@@ -41,6 +43,7 @@ class Act:
     label: str = ""
     body: str = ""
     answer: str = "done"
+    terminate: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,11 @@ def before_each_other(width: int) -> dict[str, Any]:
 
 def _added(requires: Requires, label: str, state: str, **more: Any) -> Act:
     return Act("extend", When(label, state), requires, **more)
+
+
+def _cancel(moment: str, state: str, **more: Any) -> Act:
+    """label: of the task that is cancelled; without, the graph."""
+    return Act("cancel", When(moment, state), **more)
 
 
 def _messages() -> dict[str, str]:
@@ -376,6 +384,111 @@ LIVES: Final = (
         chain(1),
         fails={"c0": 1},
         acts=[Act("extend", REST, {"x": ["c0"]}, answer="not-running"), Act("rerun", REST, label="c0")],
+    ),
+    # cancelled
+    Life("cancelled before it begins", DIAMOND, "cancelled", late=["a"], acts=[_cancel("a", "pending")]),
+    Life("cancelled while one runs", chain(2), "cancelled", held=["c0"], acts=[_cancel("c0", "running")]),
+    Life(
+        "cancelled in the middle",
+        {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"], "e": []},
+        "cancelled",
+        held=["b"],
+        late=["c", "e"],
+        acts=[_cancel("b", "running")],
+    ),
+    Life(
+        "cancelled, and the worker hears of it as it renews its lease",
+        {"a": [], "b": ["a"]},
+        "cancelled",
+        held=["a"],
+        acts=[_cancel("a", "running"), Act("pass", When("", "cancelled"))],
+    ),
+    Life(
+        "cancelled, and the run fails",
+        chain(2),
+        "cancelled",
+        reruns={"c0": 2},
+        fails={"c0": ALWAYS},
+        held=["c0"],
+        acts=[_cancel("c0", "running")],
+    ),
+    Life("terminated", {"a": [], "b": ["a"]}, "cancelled", held=["a"], acts=[_cancel("a", "running", terminate=True)]),
+    Life(
+        "cancelled, then terminated",
+        {"a": [], "b": ["a"]},
+        "cancelled",
+        held=["a"],
+        acts=[_cancel("a", "running"), _cancel("a", "running", terminate=True)],
+    ),
+    Life(
+        "cancelled while blocked",
+        {"a": [], "b": ["a"], "c": []},
+        "cancelled",
+        fails={"a": ALWAYS},
+        acts=[Act("cancel", REST)],
+    ),
+    Life(
+        "cancelled in several commits",
+        {**fan_out(4), "z": ["m0", "m1"]},
+        "cancelled",
+        held=["a"],
+        bounds={"COMMIT_CHANGES_MAX": 5},
+        acts=[_cancel("a", "running")],
+    ),
+    Life(
+        "cancelled with relays between",
+        both_ways(4),
+        "cancelled",
+        held=["a"],
+        bounds=NARROW,
+        acts=[_cancel("a", "running")],
+    ),
+    Life(
+        "cancelled, where failures are told to dependents",
+        DIAMOND,
+        "cancelled",
+        policy="continue",
+        when={"d": "always"},
+        held=["b"],
+        late=["c"],
+        acts=[_cancel("b", "running")],
+    ),
+    Life(
+        "cancelled while it is extended",
+        chain(1),
+        "cancelled",
+        held=["c0"],
+        bounds=CHUNKED,
+        acts=[
+            _added({"x": ["c0"], "y": ["x"], "z": ["c0", "y"]}, "c0", "running", answer="open"),
+            _cancel("c0", "running"),
+        ],
+    ),
+    Life(
+        "a task is cancelled that runs",
+        {"a": [], "b": ["a"], "c": []},
+        "blocked",
+        held=["a"],
+        acts=[_cancel("a", "running", label="a")],
+    ),
+    Life(
+        "a task is cancelled that waits, and rerun",
+        chain(2),
+        held=["c0"],
+        acts=[_cancel("c0", "running", label="c1"), Act("rerun", When("c1", "exception"), label="c1")],
+    ),
+    Life(
+        "a task is cancelled that is ready, and rerun",
+        {"a": [], "b": ["a"]},
+        late=["a"],
+        acts=[_cancel("a", "pending", label="a"), Act("rerun", REST, label="a")],
+    ),
+    Life(
+        "a task is cancelled that waits, where failures are told to dependents",
+        chain(3),
+        policy="continue",
+        held=["c0"],
+        acts=[_cancel("c0", "running", label="c1")],
     ),
     # messages
     Life("all queues are deleted", chain(2), late=["c1"], acts=[Act("wipe", When("c1", "pending"))]),

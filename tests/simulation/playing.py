@@ -24,7 +24,7 @@ from taskgraph.errors import Conflict, Refused, StaleDelivery, StorageError, Sto
 from taskgraph.handlers import Handled, Handlers
 from taskgraph.kept import Known
 from taskgraph.layout import gathered
-from taskgraph.messages import Message, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
+from taskgraph.messages import Cancel, Message, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model import FailurePolicy, row_key, slugid_from, task_id_of
 from taskgraph.poison import Poison
 from taskgraph.records import LIVE, POISON, Records
@@ -228,7 +228,7 @@ def _copied(value: Any) -> Any:
     return found
 
 
-FACTS: Final = frozenset({"task-completed", "task-failed", "task-exception", "task-skipped"}) | {
+FACTS: Final = frozenset({"task-completed", "task-failed", "task-exception", "task-skipped", "task-cancelled"}) | {
     f"graph-{what}" for what in ("running", "extended", "blocked", "unblocked", "finished", "cancelled")
 }
 
@@ -290,9 +290,12 @@ class Play:
         added = [act.requires for act in life.acts if act.kind == "extend" and act.answer == "done"]
         tasks = logical_tasks([self.document, *map(life.document, added)])
         self.all_tasks = tasks
-        self.labels = {task_id_of(GRAPH_ID, label): label for label in tasks}
+        self.open = [life.document(act.requires) for act in life.acts if act.kind == "extend" and act.answer == "open"]
+        known = tasks | {label: node for each in self.open for label, node in each.tasks.items()}
+        self.known_tasks = known
+        self.labels = {task_id_of(GRAPH_ID, label): label for label in known}
         self.goes_on = life.policy == FailurePolicy.CONTINUE
-        self.invariants = Invariants(GRAPH_ID, tasks, goes_on=self.goes_on)
+        self.invariants = Invariants(GRAPH_ID, known, goes_on=self.goes_on)
         self.consumers = [self._consumer(), self._consumer()]
         self.client, self.worker, self.sweeper = self._handlers(), self._handlers(), self._handlers()
         self.held: list[Held] = []
@@ -337,7 +340,7 @@ class Play:
         if not self.driver.submitted or self.driver.acts_done < len(self.life.acts) or self.queue_length() or self.held:
             return False
         state = self.invariants.graph_state
-        if state == "finished":
+        if state in ("finished", "cancelled"):
             return GRAPH_ID not in self.tables.partitions.get(LIVE, {})  # whoever finished it may have died before
         return state == "blocked" and self.at_rest()
 
@@ -368,13 +371,19 @@ class Play:
                     hold(refused.code == act.answer, refused)
                     self._next_act()
                     return True
-                if answer.state == "done":
+                if answer.state == "done" or act.answer == "open":
                     self._next_act()
             case "rerun":
                 task_id = task_id_of(GRAPH_ID, act.label)
                 self.driver.rerun_of = task_id, self.invariants.runs[task_id]
                 message = Rerun(GRAPH_ID, *self.driver.rerun_of)
                 await client.queues.send(client.names.events, [to_text(message)])
+            case "cancel":
+                tasks = ((task_id_of(GRAPH_ID, act.label), 0),) if act.label else ()
+                message = Cancel(GRAPH_ID, tasks, "somebody wants it", act.terminate)
+                await client.queues.send(client.names.events, [to_text(message)])
+            case "pass":
+                self._next_act()
             case "send":
                 await client.queues.send(client.names.events, [act.body])
                 self._next_act()
@@ -412,6 +421,9 @@ class Play:
         ):
             self._next_act()  # it stands pending, or further on
             return self._look_at_act()
+        if act.kind == "cancel" and self._is_heard(act):
+            self._next_act()
+            return self._look_at_act()
         if act.kind == "extend" and waiting:
             answers = {str(r.columns["digest"]): str(r.columns["state"]) for r in self._requests()}
             digest = content_hash(self.life.document(act.requires))
@@ -420,6 +432,13 @@ class Play:
                 self._next_act()
                 return self._look_at_act()
         return act if not waiting and self._meets(act.at) else None
+
+    def _is_heard(self, act: Act) -> bool:
+        """Whether a cancel has been taken up."""
+        if not act.label:
+            return self.invariants.graph_state in (("cancelled",) if act.terminate else ("cancelling", "cancelled"))
+        row = self.rows.get(row_key(task_id_of(GRAPH_ID, act.label)))
+        return row is not None and (row.columns["state"] == "exception" or bool(row.columns.get("cancel")))
 
     def _requests(self) -> list[Row]:
         return [row for key, row in self.rows.items() if key.startswith("request:") and key.count(":") == 1]
@@ -554,6 +573,12 @@ class Play:
             (answer,) = await self.worker.transition(GRAPH_ID, [renew])
             if answer.outcome is Outcome.STALE:
                 self.held.remove(one)
+                continue
+            if answer.reason:  # it is cancelled: the worker stops it, and says so
+                self.held.remove(one)
+                back = HandBack(one.claim.task_id, one.claim.run, one.claim.claim, "stopped")
+                await self.worker.transition(GRAPH_ID, [back])
+                await self._acknowledge(self.worker, one.delivery)
                 continue
             row = self.rows[row_key(one.claim.task_id)]
             hold(row.columns["claim"] == one.claim.claim, f"{one.label} was renewed by one who had lost it")
@@ -728,12 +753,13 @@ class Play:
         """The end, if it is what it must be. Raises Violation."""
         state = self.invariants.graph_state
         hold(state == self.life.end, f"the graph is {state}")
-        settled(self.rows, GRAPH_ID, self.all_tasks, goes_on=self.goes_on)
+        settled(self.rows, GRAPH_ID, self.known_tasks, goes_on=self.goes_on)
         facts: Counter[tuple[str, str]] = Counter()
         for key, row in self.rows.items():
             if key.startswith("event:"):
                 for fact in json.loads(str(row.columns["events"])):
-                    if fact["event"] in FACTS:
+                    open_ended = fact["event"] == "graph-extended" and self.open
+                    if fact["event"] in FACTS and fact.get("label", "") in ("", *self.all_tasks) and not open_ended:
                         facts[fact["event"], fact.get("label", "") if fact["event"].startswith("task-") else ""] += 1
         for label in self.all_tasks:
             task_id = task_id_of(GRAPH_ID, label)
@@ -748,7 +774,7 @@ class Play:
         return End(
             state,
             {label: self.task_state(label) for label in sorted(self.all_tasks)},
-            {row.key: str(row.columns["state"]) for row in self._requests()},
+            {} if self.open else {row.key: str(row.columns["state"]) for row in self._requests()},
             dict(sorted(facts.items())),
         )
 

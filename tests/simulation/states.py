@@ -30,7 +30,7 @@ from tests.simulation.lives import GRAPH_ID
 from tests.simulation.playing import ASK_AGAIN_SECONDS, Play, fresh_id
 
 FOR_PEOPLE: Final = frozenset(
-    {"started", "ended", "resolved", "time", "answered", "blocked", "finished", "setAside", "replayed"}
+    {"started", "ended", "resolved", "time", "answered", "blocked", "finished", "cancelled", "setAside", "replayed"}
 )
 """Columns with times that are written, copied and shown, and never compared."""
 

@@ -201,7 +201,17 @@ def test_a_state_holds_everything_that_the_future_depends_on() -> None:
 def test_the_mirror_of_the_invariants_is_in_the_state() -> None:
     """What `Invariants` remembers is in the state or is the past: who adds to it must say which."""
     assert set(vars(Invariants("g", {}))) == {
-        *("states", "runs", "claims", "failed_runs", "lost_leases", "failed_for_good", "sequence", "graph_state"),
+        *(
+            "states",
+            "runs",
+            "claims",
+            "marked",
+            "failed_runs",
+            "lost_leases",
+            "failed_for_good",
+            "sequence",
+            "graph_state",
+        ),
         *("completed", "skipped"),
         *("graph_id", "goes_on", "tasks", "requires", "history"),
     }
