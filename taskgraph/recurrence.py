@@ -94,6 +94,14 @@ class Recurrence:
             return f"every {self.every:,} s, counted from {_written(self.anchor)}"
         return f"{self.cron} ({self.timezone})"
 
+    def local(self, moment: datetime) -> str:
+        """A time as the clocks of the zone show it; "" where there is no zone but UTC, or none that is known here."""
+        try:
+            zone = self._zone() if self.cron else UTC
+        except InvalidInput:
+            return ""
+        return "" if zone is UTC else moment.astimezone(zone).strftime("%a %H:%M %Z")
+
     def _zone(self) -> tzinfo:
         if self.timezone in _UTC_NAMES:
             return UTC

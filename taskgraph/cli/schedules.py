@@ -481,6 +481,12 @@ def detail_object(detail: "ScheduleDetail") -> dict[str, Any]:
     }
 
 
+def _upcoming(schedule: "Schedule", each: datetime) -> str:
+    """A time of a fire, and what the clocks there show then."""
+    local = schedule.recurrence.local(each)
+    return moment(each) + (f"  {local}" if local else "")
+
+
 def _print_detail(session: Session, detail: "ScheduleDetail") -> None:
     output = session.output
     out = output.out
@@ -497,11 +503,11 @@ def _print_detail(session: Session, detail: "ScheduleDetail") -> None:
             ("created", moment(schedule.created)),
             ("fired", f"{schedule.fired:,}" + (f", {schedule.skipped:,} left out" if schedule.skipped else "")),
             ("waiting", ", ".join(map(moment, schedule.waiting))),
-            ("next", moment(detail.upcoming[0]) if detail.upcoming else ""),
+            ("next", _upcoming(schedule, detail.upcoming[0]) if detail.upcoming else ""),
         ]
     )
     for each in detail.upcoming[1:]:
-        out.line(f"{'':10}{moment(each)}")
+        out.line(f"{'':10}{_upcoming(schedule, each)}")
     if detail.runs:
         columns = [Column("FOR"), Column("STATE", state=True), Column("GRAPH"), Column("LATE", number=True)]
         rows = [

@@ -193,6 +193,13 @@ def test_any_text_is_a_cron_or_an_error_of_ours(text: str) -> None:
     assert first.second == 0
 
 
+def test_a_time_as_the_clocks_there_show_it() -> None:
+    assert cron("30 2 * * *", BERLIN).local(utc("2026-03-29T01:00")) == "Sun 03:00 CEST"
+    assert cron("30 2 * * *").local(utc("2026-03-29T01:00")) == ""
+    assert Recurrence(at=utc("2026-01-01T06:00")).local(utc("2026-01-01T06:00")) == ""
+    assert Recurrence(cron="0 2 * * *", timezone="Mars/Olympus").local(utc("2026-01-01T06:00")) == ""
+
+
 def test_words_say_when() -> None:
     assert cron("30 2 * * *", BERLIN).words() == "30 2 * * * (Europe/Berlin)"
     assert Recurrence(every=3600, anchor=utc("2026-01-01T06:00")).words() == (
