@@ -50,6 +50,7 @@ from taskgraph.model import (
     typed,
 )
 from taskgraph.notices import DONE, GIVEN_UP, OPEN
+from taskgraph.placement import target_of
 from taskgraph.propagation import CANCELLED
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.tables import Change, Insert, Merge, Row, Value
@@ -262,6 +263,9 @@ _GRAPH: Final = {
     "holds": "number?",
     "pausing": "references?",
     "pausedReason": "text?",
+    "stalled": "time?",
+    "stalledBecause": "text?",
+    "stalledAt": "number?",
 }
 _GROUP: Final = {"label": "text", "tasks": "number", "members": "text", "groups": "list?", "join": "text?"}
 _EVENT: Final = {"sequence": "number", "time": "time", "events": "list"}
@@ -363,7 +367,7 @@ def _kind_of(key: str) -> Mapping[str, str]:
 def slim(row: Row) -> Row:
     """The row without the long texts that no rule looks at, once it is known that they can be read.
 
-    Of a definition its target is kept. The etag stays, so what is found in it can be held against the store.
+    Of a definition its target and host are kept. The etag stays, so what is found in it can be held against the store.
     """
     columns = dict(row.columns)
     if row.key.startswith("definition:"):
@@ -375,7 +379,7 @@ def slim(row: Row) -> Row:
     if row.key.startswith(("task:", "definition:")):
         found = _json(columns.get("task", ""))
         if isinstance(found, dict):
-            columns["task"] = json.dumps({name: found[name] for name in ("target",) if name in found})
+            columns["task"] = json.dumps({name: found[name] for name in ("target", "host") if name in found})
     for name in ("runs", "events") if row.key != GRAPH else ():
         if name in columns and isinstance(_json(columns[name]), list):
             columns[name] = "[]"
@@ -735,7 +739,7 @@ class _Examination:
         own = reference_of(row.key)
         longer = self.rows.get(f"definition:{own}")
         found = _json(row.columns.get("task") or (longer.columns.get("task", "") if longer else ""))
-        return str(found.get("target", "default")) if isinstance(found, dict) else ""
+        return target_of(found) if isinstance(found, dict) else ""
 
     # edges: S8
 

@@ -358,6 +358,8 @@ def _document(
         groups,
         notify=obj.get("notify", {}),
         deadline=obj.get("deadline", ""),
+        stalled_after=float(obj.get("stalledAfter", 0)),
+        on_stalled=str(obj.get("onStalled", "")).replace("report", ""),
     )
 
 
@@ -987,6 +989,7 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
         envelope["failurePolicy"] = document.failure_policy
     if document.params:
         envelope["params"] = document.values
+    envelope |= _stalling(document)
     if document.notify:
         envelope["notify"] = _channels_listed(document.notify)
     if document.deadline:
@@ -1007,6 +1010,12 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
     return digest.hexdigest()[:32]
 
 
+def _stalling(document: GraphDocument) -> dict[str, Any]:
+    """What a document says of a graph that stands still, if anything."""
+    said: dict[str, Any] = {"stalledAfter": document.stalled_after, "onStalled": document.on_stalled}
+    return {key: value for key, value in said.items() if value}
+
+
 def _channels_listed(notify: Mapping[str, Any]) -> dict[str, Any]:
     """One channel and a list of one channel mean the same."""
     return {key: list(each) if isinstance(each, list | tuple) else [each] for key, each in notify.items()}
@@ -1025,6 +1034,7 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
         made["failurePolicy"] = document.failure_policy
     if document.params:
         made["params"] = {name: dict(declared) for name, declared in document.params.items()}
+    made |= _stalling(document)
     if document.notify:
         made["notify"] = dict(document.notify)
     if document.deadline:

@@ -20,8 +20,31 @@ from taskgraph.placement import is_host, is_worker_label
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-TASK_KEYS: Final = ("routing", "deadline", "payload", "executor", "target", "host", "workerLabels", "metadata")
-GRAPH_KEYS: Final = ("routing", "tasks", "groups", "metadata", "tags", "failurePolicy", "params", "notify", "deadline")
+TASK_KEYS: Final = (
+    "routing",
+    "deadline",
+    "payload",
+    "executor",
+    "target",
+    "host",
+    "workerLabels",
+    "workersLostMax",
+    "metadata",
+)
+GRAPH_KEYS: Final = (
+    "routing",
+    "tasks",
+    "groups",
+    "metadata",
+    "tags",
+    "failurePolicy",
+    "params",
+    "notify",
+    "stalledAfter",
+    "deadline",
+    "stalledAfter",
+    "onStalled",
+)
 COMMAND_KEYS: Final = ("command", "env", "cwd", "timeout")
 CHANNEL_KINDS: Final = ("queue", "webhook", "command")
 SUBS: Final = "$subs"
@@ -212,6 +235,8 @@ def _task_is_plain(task: dict[str, Any]) -> bool:
         return False
     if "workerLabels" in task and not _are_worker_labels(task["workerLabels"]):
         return False
+    if "workersLostMax" in task and not _is_count(task["workersLostMax"], limits.WORKERS_LOST_BOUND):
+        return False
     if "metadata" in task and not _metadata_is_plain(task["metadata"]):
         return False
     payload = task.get("payload")
@@ -230,6 +255,11 @@ def _task_is_plain(task: dict[str, Any]) -> bool:
         seconds = payload.get("seconds") if payload is not None else None
         return _is_given(seconds) if not _is_number(seconds) else bool(seconds >= 0)
     return True
+
+
+def _is_count(value: Any, most: int) -> bool:
+    whole = type(value) is int or (type(value) is float and value.is_integer())
+    return 1 <= value <= most if whole else _is_param(value)
 
 
 def _are_worker_labels(labels: Any) -> bool:

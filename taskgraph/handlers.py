@@ -225,6 +225,8 @@ class Handlers:
     workers: dict[str, float] = field(default_factory=dict)
     """Worker -> when this process heard of it last (monotonic seconds)."""
     telemetry: Telemetry = OFF
+    stalled_seconds: float = limits.STALLED_SECONDS
+    """A graph of which nothing has moved for so long is marked by the sweep, unless it says otherwise itself."""
     kept: KeptRows = field(init=False)
 
     def __post_init__(self) -> None:

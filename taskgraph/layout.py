@@ -674,6 +674,8 @@ def _task_rows(
         columns["held"] = ids_text(held)
     if node.notify:
         columns[notices.COLUMN] = notices.task_column(node.notify)
+    if (lost := node.task.get("workersLostMax")) is not None:
+        columns["workersLostMax"] = int(lost)
     if deadline := node.task.get("deadline"):
         columns["deadline"] = moment(str(deadline))
     if node.timing:

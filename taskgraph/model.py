@@ -307,6 +307,8 @@ class GraphDocument:
     groups: Mapping[str, GroupNode] = field(default_factory=dict)
     notify: Mapping[str, Any] = field(default_factory=dict)
     deadline: str = ""
+    stalled_after: float = 0.0
+    on_stalled: str = ""
 
     @property
     def values(self) -> dict[str, Any]:

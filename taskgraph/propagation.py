@@ -66,7 +66,7 @@ class Take:
     """An offer to claim tasks in the commit that makes them ready: one commit instead of a message and a claim.
 
     claims: fresh ids, one for each task that may be taken. fits: whether the definition (JSON text) is one that the
-    worker can run; a plain function.
+    worker can run; a plain function. begins: so many of them are for free slots, the rest wait for one; None for all.
     """
 
     worker: str
@@ -74,6 +74,7 @@ class Take:
     targets: frozenset[str]
     claims: Sequence[str]
     fits: Callable[[str], bool]
+    begins: int | None = None
 
 
 @value
@@ -148,6 +149,8 @@ class Context:
     """So many rows are written at most."""
     skipped: int = 0
     """How many tasks were skipped before; -1 if that is not known."""
+    sequence: int = 0
+    """Number of the event row that this decision may insert, 0 if not known yet."""
     events_units: int = 1
     """UTF-16 units of `events_text`; one less than of "[]" while there are no events."""
 
@@ -204,8 +207,12 @@ def make_pending(task: Draft, context: Context) -> None:
     dispatch(task, context)
 
 
-def claim(task: Draft, claim_id: str, worker: str, lease_until: datetime, context: Context) -> None:
-    """Move a pending task to running (D10)."""
+def claim(
+    task: Draft, claim_id: str, worker: str, lease_until: datetime, context: Context, *, ahead: bool = False
+) -> None:
+    """Move a pending task to running (D10). ahead: its worker has no slot for it yet."""
+    if ahead:
+        task.set("ahead", True)
     task.set("state", _RUNNING)
     task.set("claim", claim_id)
     task.set("worker", worker)
@@ -224,7 +231,8 @@ def make_ready(task: Draft, context: Context) -> None:
             claim_id = take.claims[context.taken]
             context.taken += 1
             task.set("pendingSince", context.now)
-            claim(task, claim_id, take.worker, take.lease_until, context)
+            ahead = take.begins is not None and context.taken > take.begins
+            claim(task, claim_id, take.worker, take.lease_until, context, ahead=ahead)
             task_id = task.key.removeprefix("task:")
             context.effects.append(Started(task_id, task.integer("run"), claim_id, task.text("label"), definition))
             return

@@ -100,7 +100,8 @@ class GraphStatus:
     counts: tasks by state, each exact. unresolved: tasks that have not come to an end. exact: whether counts
     names every state that a task is in; of a large graph it may lack some, and at_least then tells how many were seen
     in these, in the part of the graph that was looked at. reason: why it is cancelled. held: what of it is paused, as
-    the column of its row says.
+    the column of its row says. stalled, stalled_because: since when it is marked as standing still, and why; None and ""
+    for one that moves or has ended.
     """
 
     graph_id: str
@@ -125,6 +126,8 @@ class GraphStatus:
     reason: str = ""
     deadline: datetime | None = None
     held: tuple[str, ...] = ()
+    stalled: datetime | None = None
+    stalled_because: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,6 +473,8 @@ class Queries:
             reason=str(columns.get("reason", "")),
             deadline=_time(columns, "deadline"),
             held=tuple(_strings(columns, "held")),
+            stalled=stalled_since(columns),
+            stalled_because=str(columns.get("stalledBecause", "")) if stalled_since(columns) else "",
         )
 
     async def _totals(self, graph_id: str) -> tuple[int, int]:
@@ -1195,6 +1200,13 @@ def _not_yet(status: TaskStatus) -> str:
 
 def _clock_text(moment: datetime | None) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%SZ") if moment else "an unknown time"
+
+
+def stalled_since(columns: Mapping[str, Value]) -> datetime | None:
+    """Since when a graph is marked as standing still, by its row; None for one that moves or has ended."""
+    if not columns.get("stalledBecause") or columns.get("state") in GRAPH_ENDED:
+        return None
+    return _time(columns, "stalled")
 
 
 def _integer(columns: Mapping[str, Value], name: str) -> int:

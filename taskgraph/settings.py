@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from taskgraph import limits
 from taskgraph.errors import InvalidSettings
 
 STORE_VARIABLE: Final = "TASKGRAPH_STORE"
@@ -18,6 +19,7 @@ PREFIX_VARIABLE: Final = "TASKGRAPH_PREFIX"
 HOST_VARIABLE: Final = "AzureWebJobsStorage"
 CONNECTION_VARIABLE: Final = "TASKGRAPH_CONNECTION"
 QUEUES_VARIABLE: Final = "TASKGRAPH_QUEUES"
+STALLED_VARIABLE: Final = "TASKGRAPH_STALLED_SECONDS"
 KEEP_DAYS_VARIABLE: Final = "TASKGRAPH_KEEP_DAYS"
 DEFAULT_PATH: Final = ".taskgraph/taskgraph.db"
 DEFAULT_PREFIX: Final = "taskgraph"
@@ -39,6 +41,7 @@ class StoreSettings:
     prefix: name of the table, and beginning of the queues' names. synchronous: of SQLite, `normal` or `full`.
     client_id: of a user-assigned identity. managed_identity: sign in as the machine, and try nothing else.
     queues_per_operation: each kind of event has a queue of its own; whoever uses a store must agree on that.
+    stalled_seconds: a graph of which nothing has moved for so long is marked.
     """
 
     path: Path | None = None
@@ -51,6 +54,7 @@ class StoreSettings:
     managed_identity: bool = False
     prefix: str = DEFAULT_PREFIX
     queues_per_operation: bool = False
+    stalled_seconds: float = limits.STALLED_SECONDS
 
     @property
     def embedded(self) -> bool:
@@ -78,6 +82,7 @@ class Naming:
 
     prefix: str
     queues_per_operation: bool
+    stalled_seconds: float = limits.STALLED_SECONDS
 
 
 def read_settings(store: str | None, environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:
@@ -127,11 +132,28 @@ def read_naming(environ: Mapping[str, str]) -> Naming:
     queues = environ.get(QUEUES_VARIABLE, "") or _ONE_QUEUE
     if queues not in (_ONE_QUEUE, _PER_OPERATION):
         raise InvalidSettings(f"{QUEUES_VARIABLE}={queues!r}: write {_ONE_QUEUE} or {_PER_OPERATION}")
-    return Naming(prefix, queues == _PER_OPERATION)
+    return Naming(prefix, queues == _PER_OPERATION, _stalled_seconds(environ))
+
+
+def _stalled_seconds(environ: Mapping[str, str]) -> float:
+    text = environ.get(STALLED_VARIABLE, "")
+    try:
+        found = float(text) if text else limits.STALLED_SECONDS
+    except ValueError:
+        found = -1.0
+    if not limits.STALLED_SECONDS_MIN <= found <= limits.STALLED_SECONDS_MAX:
+        least, most = limits.STALLED_SECONDS_MIN, limits.STALLED_SECONDS_MAX
+        raise InvalidSettings(f"{STALLED_VARIABLE}={text!r}: seconds, {least:,.0f} to {most:,.0f}")
+    return found
 
 
 def _named(settings: StoreSettings, naming: Naming) -> StoreSettings:
-    return replace(settings, prefix=naming.prefix, queues_per_operation=naming.queues_per_operation)
+    return replace(
+        settings,
+        prefix=naming.prefix,
+        queues_per_operation=naming.queues_per_operation,
+        stalled_seconds=naming.stalled_seconds,
+    )
 
 
 def _of_connection(name: str, environ: Mapping[str, str], cwd: Path) -> StoreSettings | None:

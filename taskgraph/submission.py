@@ -352,6 +352,10 @@ def _graph_row(
             columns["nameMapping"] = mapping
     if document.failure_policy != FailurePolicy.BLOCK:
         columns["failurePolicy"] = document.failure_policy
+    if document.stalled_after:
+        columns["stalledAfter"] = document.stalled_after
+    if document.on_stalled:
+        columns["onStalled"] = document.on_stalled
     if document.groups:
         columns["groups"] = len(document.groups)
         if held := [by_group(name) for name, group in document.groups.items() if not group.active]:

@@ -24,6 +24,7 @@ from taskgraph.storage.tables import Delete, Range, Row, query_all
 from taskgraph.telemetry import TRACEPARENT_COLUMN
 from taskgraph.timing import DEADLINE_EXCEEDED, NEVER, clock_text, not_yet_seconds, overdue, ready_since
 from taskgraph.transitions import Abandon, Fire, Item, LeaseLost, NextDeadline, Overdue, Skip
+from taskgraph.watchdog import COLUMNS, watch
 
 ORPHAN_SECONDS: Final = 3600.0
 """A name in the live index without a graph row is dropped after so long."""
@@ -33,18 +34,7 @@ QUEUE_FULL: Final = 1000
 
 _CLEAN_SECONDS: Final = 600.0  # the registry is looked at about once in so long, by the time of day: nothing is kept
 _PATIENCE: Final = 10  # times limits.REDISPATCH_SECONDS, after which even a full queue is reminded
-_LOOKED_AT: Final = (
-    "state",
-    "run",
-    "claim",
-    "leaseUntil",
-    "pendingSince",
-    "target",
-    "notBefore",
-    "deadline",
-    "pendingTimeout",
-    "held",
-)
+_LOOKED_AT: Final = (*COLUMNS, "claim", "deadline", "pendingTimeout")
 _ITEMS_MAX: Final = 500  # items handed to one transition call; keeps its working set small
 
 
@@ -63,13 +53,14 @@ class Swept:
     abandoned: int = 0
     cancelled: int = 0
     deleted: int = 0
+    stalled: int = 0
     workers_forgotten: int = 0
     failed: list[str] = field(default_factory=list)  # what could not be repaired, with the graph and the reason
 
     @property
     def did_something(self) -> bool:
         """Whether there was anything to be said again, given up or passed on, or something could not be."""
-        mended = (self.reminded, self.leases_lost, self.overdue, self.relays_fired, self.tasks_skipped)
+        mended = (self.reminded, self.leases_lost, self.overdue, self.relays_fired, self.tasks_skipped, self.stalled)
         return any(mended) or bool(self.requests_resent or self.cancelled or self.deleted or self.failed)
 
 
@@ -104,6 +95,7 @@ def _repairs(swept: Swept) -> dict[str, int]:
         "abandoned": swept.abandoned,
         "cancelled": swept.cancelled,
         "deleted": swept.deleted,
+        "stalled": swept.stalled,
         "workers-forgotten": swept.workers_forgotten,
         "failed": len(swept.failed),
     }
@@ -177,7 +169,8 @@ async def sweep_graph(
         select=_LOOKED_AT,
     )
     remind: dict[str, list[tuple[str, int, float]]] = {}
-    for row in await query_all(tables, graph_id, unresolved):
+    open_tasks = await query_all(tables, graph_id, unresolved)
+    for row in open_tasks:
         task_id = reference_of(row.key)
         run = row.columns.get("run", 0)
         if not isinstance(run, int):
@@ -217,6 +210,8 @@ async def sweep_graph(
         if due:
             await handlers.dispatch(graph_id, target, due)
             swept.reminded += len(due)
+    if not items and (state == GraphState.RUNNING or graph.columns.get("stalledBecause")):
+        swept.stalled += await watch(handlers, graph_id, graph, open_tasks, now)
     if graph.columns.get("settling") is True:
         await handlers.settle_holds(graph_id)
     if state == GraphState.CANCELLING:

@@ -94,6 +94,7 @@ from taskgraph.propagation import (
 )
 from taskgraph.rows import Draft, NeedRows, View
 from taskgraph.rows import Mark as RowsMark
+from taskgraph.stalling import POISON, Stall, StallItem, Stir, stall, stir, workers_lost
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Change, Insert, Row, Value
 
@@ -162,13 +163,14 @@ class ManualRerun:
 
 @value
 class Claim:
-    """A worker takes a pending run. claim: fresh id, also the fencing token."""
+    """A worker takes a pending run. claim: fresh id, also the fencing token. ahead: it has no slot for it yet."""
 
     task_id: str
     run: int
     claim: str
     worker: str
     lease_until: datetime
+    ahead: bool = False
 
 
 @value
@@ -195,13 +197,15 @@ class HandBack:
 class LeaseLost:
     """The lease of a run has ended without a word; spends a retry (D10).
 
-    certain: the worker is known to be dead, so the end of the lease need not be waited for.
+    certain: the worker is known to be dead, so the end of the lease need not be waited for. alive: it is the worker
+    itself that says so; it could not run the task, and the task is not to blame.
     """
 
     task_id: str
     run: int
     claim: str
     certain: bool = False
+    alive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +303,7 @@ Item = (
     | CancelItem
     | HoldItem
     | BeginDeletion
+    | StallItem
     | ExtensionItem
 )
 
@@ -365,7 +370,8 @@ def decide(
     item that cannot be decided gets an answer with its error; the others go on.
     """
     view = View(rows)
-    context = Context(view, now, take=take, changes_max=changes_max or limits.COMMIT_CHANGES_MAX, skipped=skipped)
+    most = changes_max or limits.COMMIT_CHANGES_MAX
+    context = Context(view, now, take=take, changes_max=most, skipped=skipped, sequence=sequence)
     answers: list[Answer] = []
     needed: set[str] = set()
     todo: list[Item] = list(items)
@@ -487,6 +493,11 @@ def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
             return _remind(item, context)
         case Start():
             return _start(item, context)
+        case Stall():
+            outcome, why = stall(item, context)
+            return Outcome(outcome), why
+        case Stir():
+            return Outcome(stir(context)), ""
         case Abandon():
             return _abandon(item, context)
         case CancelTask():
@@ -687,10 +698,14 @@ def _next_run(
     reason: str,
     resolution: Mapping[str, Any] | None = None,
     *,
+    begun: bool = False,
     event: str = "task-rerun",
     **more: Any,
 ) -> None:
-    """Close the present run and stand pending for the next one. more: what else the event says."""
+    """Close the present run and stand pending for the next one.
+
+    begun: it was lost with a worker that ran it. more: what else the event says.
+    """
     run = task.integer("run")
     started = task.time("started")
     record: dict[str, Any] = {
@@ -700,6 +715,8 @@ def _next_run(
         "started": started.isoformat() if started else "",
         "ended": ended,
     }
+    if begun:
+        record["begun"] = True
     if reason:
         record["reason"] = reason[:200]
     for name in ("exitCode", "logsUrl"):
@@ -708,6 +725,8 @@ def _next_run(
     task.set("runs", _runs_text([*_read(task, "runs", list), record]))
     task.set("run", run + 1)
     task.set("claim", "")
+    if task.value("ahead"):
+        task.set("ahead", False)
     context.event(
         event,
         task=task.key.removeprefix("task:"),
@@ -794,7 +813,7 @@ def _claim(item: Claim, context: Context) -> tuple[Outcome, str]:
         return Outcome.STALE, f"not before {timing.clock_text(task.time('notBefore') or context.now)}"
     if is_held(task):
         return Outcome.STALE, f"the task is held back: {', '.join(task.ids('held'))}"
-    claim(task, item.claim, item.worker, item.lease_until, context)
+    claim(task, item.claim, item.worker, item.lease_until, context, ahead=item.ahead)
     return Outcome.APPLIED, ""
 
 
@@ -805,6 +824,8 @@ def _renew(item: Renew, context: Context) -> tuple[Outcome, str]:
     if reason := _end_if_overdue(task, context):
         return Outcome.ENDED, reason
     task.set("leaseUntil", item.lease_until)
+    if task.value("ahead"):
+        task.set("ahead", False)  # what has been claimed for so long has begun, or was handed back
     return Outcome.APPLIED, task.text("cancel")
 
 
@@ -831,9 +852,17 @@ def _lease_lost(item: LeaseLost, context: Context) -> tuple[Outcome, str]:
     reason = f"worker {task.text('worker')} was lost"
     if task.text("cancel"):
         return _cancelled(task, "lost", ended, {"reason": reason}, context)
+    begun = not item.alive and task.value("ahead") is not True
+    if begun:
+        lost = workers_lost(_read(task, "runs", list), task.text("worker"))
+        if len(lost) >= (task.integer("workersLostMax") or limits.WORKERS_LOST_MAX):
+            words = f"{len(lost)} workers were lost while they ran it: {', '.join(lost)}"[: limits.REASON_CHARS_MAX]
+            resolution = {"failed": True, "code": POISON, "reason": words}
+            _resolve_unsuccessfully(task, context, TaskState.EXCEPTION, ended, words, resolution)
+            return Outcome.APPLIED, POISON
     if task.integer("retriesLeft") > 0:
         task.set("retriesLeft", task.integer("retriesLeft") - 1)
-        _next_run(task, context, "lost", ended, reason)
+        _next_run(task, context, "lost", ended, reason, begun=begun)
         return Outcome.APPLIED, "retry"
     _resolve_unsuccessfully(
         task,

@@ -254,6 +254,11 @@ class Worker:
             return 0
         return self.slots - len(self._running) - len(self._waiting) - self._reserved + self._ahead()
 
+    @property
+    def _free(self) -> int:
+        """Slots for which nothing has been claimed: what is claimed beyond them has to wait, and may never begin."""
+        return max(0, self.slots - len(self._running) - len(self._waiting) - self._reserved)
+
     def _room(self) -> int:
         """How many tasks may be asked for: those in stock come first."""
         return self._capacity() - self._stocked
@@ -474,7 +479,8 @@ class Worker:
             await self._claim_now(graph_id, ready)
 
     async def _claim_now(self, graph_id: str, ready: Sequence[Ready]) -> None:
-        claims = [self._claim_of(one) for one in ready]
+        free = self._free
+        claims = [self._claim_of(one, ahead=n >= free) for n, one in enumerate(ready)]
         by_claim = {claim.claim: one for claim, one in zip(claims, ready, strict=True)}  # one task may come twice
         conflicts = self.handlers.counters.conflicts
         over: dict[str, str] = {}
@@ -518,12 +524,12 @@ class Worker:
         executor = self.executors.choose(read_definition("", one.task_id, one.definition))
         return executor.instant and not may_take(one.definition)
 
-    def _claim_of(self, one: Ready) -> Claim:
+    def _claim_of(self, one: Ready, *, ahead: bool) -> Claim:
         lease_until = self._clock.now() + timedelta(seconds=self.lease_seconds)
         if one.claim is None:
-            one.claim = Claim(one.task_id, one.run, self._clock.new_id(), self.name, lease_until)
+            one.claim = Claim(one.task_id, one.run, self._clock.new_id(), self.name, lease_until, ahead)
         else:  # tried before: should that have come through after all, it is still ours
-            one.claim = Claim(one.task_id, one.run, one.claim.claim, self.name, lease_until)
+            one.claim = Claim(one.task_id, one.run, one.claim.claim, self.name, lease_until, ahead)
         return one.claim
 
     def _begin(self, graph_id: str, ready: Ready, claim: Claim, rows: Mapping[str, Row | None], over: str = "") -> None:
@@ -879,7 +885,7 @@ class Worker:
                     (error.strerror or type(error).__name__) if isinstance(error, OSError) else error
                 )  # no file's name
                 log.error("graph %s: task %s could not be run here: %s", graph_id, work.task_id, what)
-                hand_back.append(LeaseLost(work.task_id, work.run, work.claim, certain=True))
+                hand_back.append(LeaseLost(work.task_id, work.run, work.claim, certain=True, alive=True))
                 continue
             if error is not None:
                 log.error("graph %s: task %s: the executor broke: %s", graph_id, work.task_id, trail(error))
@@ -1077,8 +1083,9 @@ class Worker:
         for item, one in self._results.pop(graph_id, ()):
             items.append(item)
             open_items[id(item)] = (item, one)
-        for ready in self._pop_stock(graph_id, self._capacity()):
-            claim = self._claim_of(ready)
+        free = self._free
+        for n, ready in enumerate(self._pop_stock(graph_id, self._capacity())):
+            claim = self._claim_of(ready, ahead=n >= free)
             items.append(claim)
             open_items[id(claim)] = (claim, ready)
             self._reserved += 1
@@ -1153,7 +1160,7 @@ class Worker:
         while len(self._ids) < room:
             self._ids.append(self._clock.new_id())
         lease_until = self._clock.now() + timedelta(seconds=self.lease_seconds)
-        return Take(self.name, lease_until, frozenset(self.targets), self._ids[:room], self._fits)
+        return Take(self.name, lease_until, frozenset(self.targets), self._ids[:room], self._fits, self._free)
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
         """See Taker."""

@@ -231,6 +231,7 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
             ("created", moment(found.created)),
             ("finished", moment(found.finished)),
             ("deadline", moment(found.deadline)),
+            ("stalled", _stalled(session, found)),
             ("edges", f"{found.edges:,}"),
             ("tasks", f"{found.tasks:,}"),
         ]
@@ -261,6 +262,13 @@ def _param_pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _with_failures(found: "GraphStatus") -> bool:
     return found.state == GraphState.FINISHED and found.failed_tasks > 0
+
+
+def _stalled(session: Session, found: "GraphStatus") -> str:
+    if found.stalled is None:
+        return ""
+    since = session.output.out.paint(f"since {moment(found.stalled)}", "yellow")
+    return f"{since}: {safe(found.stalled_because)}"
 
 
 def _at_least(found: "GraphStatus", *states: TaskState) -> str:
@@ -887,7 +895,13 @@ def _print_events(session: Session, found: "Sequence[Event]") -> None:
         more = " ".join(f"{name}={value}" for name, value in fields.items())
         state = each.kind.partition("-")[2]
         symbol = out.symbol(
-            {"rerun": TaskState.PENDING, "unblocked": TaskState.RUNNING, "extended": ""}.get(state, state)
+            {
+                "stalled": GraphState.BLOCKED,
+                "unstalled": TaskState.RUNNING,
+                "rerun": TaskState.PENDING,
+                "unblocked": TaskState.RUNNING,
+                "extended": "",
+            }.get(state, state)
         )
         kind = out.paint(f"{safe(each.kind):16}", "bold" if each.kind.startswith("graph-") else "")
         words = f"{out.paint(f'{each.sequence:>6}  {moment(each.time)}', 'dim')}  {symbol} {kind}"

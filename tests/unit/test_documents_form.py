@@ -43,6 +43,10 @@ def test_the_schema_holds_the_limits_of_the_code():
     assert definitions["task"]["properties"]["host"]["pattern"] == limits.HOST_PATTERN
     assert definitions["task"]["properties"]["workerLabels"]["items"]["pattern"] == limits.WORKER_LABEL_PATTERN
     assert definitions["task"]["properties"]["workerLabels"]["maxItems"] == limits.WORKER_LABELS_MAX
+    assert definitions["task"]["properties"]["workersLostMax"]["maximum"] == limits.WORKERS_LOST_BOUND
+    assert definitions["task"]["properties"]["workersLostMax"]["default"] == limits.WORKERS_LOST_MAX
+    after = schemas.schema("task-graph")["properties"]["stalledAfter"]
+    assert (after["minimum"], after["maximum"]) == (limits.STALLED_SECONDS_MIN, limits.STALLED_SECONDS_MAX)
     assert f"{limits.DEFINITION_CHARS_MAX:,}" in schemas.schema("task-graph")["description"]
     assert f"most {limits.DOCUMENT_DEPTH_MAX} deep" in schemas.schema("task-graph")["description"]
 
@@ -109,6 +113,7 @@ TASKS = st.fixed_dictionaries(
         )
         | st.just([f"l{n}" for n in range(17)])
         | SCALARS,
+        "workersLostMax": SCALARS | st.sampled_from([20, 21, 3.0]),
         "metadata": st.dictionaries(st.sampled_from(["name", "description", "owner", "more"]), SCALARS, max_size=3)
         | SCALARS,
         "other": WORDS,
@@ -158,7 +163,7 @@ GOOD: list[dict[str, Any]] = [
     {"task": {"executor": "sleep", "payload": {"seconds": 0, "command": 1}, "target": "a-b"}},
     {"task": {"host": "build-7.example.com", "workerLabels": ["gpu", "os=debian-12"]}},
     {"task": {"host": {"$param": "host"}, "workerLabels": ["gpu", {"$param": "os"}]}},
-    {"task": {"workerLabels": {"$param": "labels"}}},
+    {"task": {"workerLabels": {"$param": "labels"}, "workersLostMax": 20}},
     {"reruns": 1.0, "task": {"executor": "own-1", "payload": {"command": []}, "metadata": {"name": "", "more": []}}},
     {
         "requires": [],

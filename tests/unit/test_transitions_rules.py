@@ -213,6 +213,7 @@ def test_a_lost_worker_spends_one_retry_and_is_named() -> None:
             "worker": "w",
             "started": NOW.isoformat(),
             "ended": (NOW + timedelta(seconds=61)).isoformat(),
+            "begun": True,
             "reason": "worker w was lost",
         }
     ]

@@ -1,0 +1,104 @@
+"""A graph that stands still: the mark on its row, and what the loss of workers says of a task.
+
+What this room is for: two rules of the watchdog. A graph is marked as stalled, with the reason, by whoever has seen
+that nothing of it has moved for a set time; the mark is a fact in its journal, and goes with the next one. And a task
+that several workers did not survive is told from one whose workers were merely unlucky. All plain functions over
+values: it never looks for graphs, and never does I/O.
+
+The guard of a mark is the journal: who marks says which fact was the last, and the mark is the next one. If there is
+another by then, the number of the event row is taken, nothing is written, and what is found then is that the graph has
+moved. Claims state no facts; so the task that has waited longest is named too, and looked at again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgraph import limits
+from taskgraph.model import GRAPH, GraphState, TaskState, row_key
+from taskgraph.propagation import Context, fence
+
+APPLIED: Final = "applied"
+REPEATED: Final = "repeated"
+STALE: Final = "stale"
+
+STALLED: Final = "stalled"
+"""Code of what is cancelled because its graph has stalled."""
+
+POISON: Final = "poison"
+"""Code of a task that several workers did not survive."""
+
+CANCEL: Final = "cancel"
+"""Of a graph's `onStalled`: it is cancelled when it has stalled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Nothing of a running graph has moved for a set time. Nothing else but the mark is changed, or it is cancelled.
+
+    sequence: of the last event row. waiting, run: a task that has stood ready all the while, "" if there is none.
+    """
+
+    sequence: int
+    because: str
+    waiting: str = ""
+    run: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stir:
+    """A graph that was marked as stalled moves again."""
+
+
+StallItem = Stall | Stir
+
+
+def stall(item: Stall, context: Context) -> tuple[str, str]:
+    """Mark the graph; gives the outcome and, where there is nothing to do, why."""
+    graph = context.view.get(GRAPH)
+    if graph.text("state") != GraphState.RUNNING:
+        return STALE, f"the graph is {graph.text('state')}"
+    if graph.text("stalledBecause"):
+        return REPEATED, "it is marked already"
+    if context.sequence > item.sequence + 1:
+        return STALE, "it has moved"
+    if item.waiting:
+        task = context.view.get(row_key(item.waiting))
+        if task.text("state") != TaskState.PENDING or task.integer("run") != item.run:
+            return STALE, "it has moved"
+    because = item.because[: limits.REASON_CHARS_MAX] or "nothing of it moves"
+    graph.set("stalled", context.now)
+    graph.set("stalledBecause", because)
+    graph.set("stalledAt", context.sequence)
+    context.event("graph-stalled", reason=because)
+    if graph.text("onStalled") == CANCEL:
+        fence(graph, context, f"it has stalled: {because}"[: limits.REASON_CHARS_MAX], STALLED, at_once=False)
+    return APPLIED, ""
+
+
+def stir(context: Context) -> str:
+    """Take the mark away; gives the outcome."""
+    graph = context.view.get(GRAPH)
+    if not graph.text("stalledBecause"):
+        return REPEATED
+    graph.set("stalledBecause", "")
+    context.event("graph-unstalled")
+    return APPLIED
+
+
+def workers_lost(runs: Sequence[Any], worker: str) -> list[str]:
+    """The workers that were lost, each with a run of this task that it had begun, since the task last had an answer.
+
+    runs: earlier runs, as the row lists them. worker: the one that is lost now. Each is named once.
+    """
+    lost = [worker]
+    for record in reversed(runs):
+        if not isinstance(record, Mapping):
+            continue
+        outcome = record.get("outcome")
+        if outcome == "lost":
+            if record.get("begun") is True:
+                lost.append(str(record.get("worker", "")))
+        elif outcome != "handed-back":
+            break
+    return list(dict.fromkeys(reversed(lost)))

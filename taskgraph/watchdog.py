@@ -1,0 +1,153 @@
+"""The watchdog: does every running graph move, and if not, why not.
+
+What this room is for: one look at one graph, by whoever sweeps. A graph moves if something of it runs under a live
+lease, if something of it has become ready within the set time, or if its journal has gone on; otherwise it is marked,
+with the reason in a sentence. It is level-triggered: rows are looked at, never what happened, and nothing is kept. It
+costs nothing where something moves: the last event row is read only of a graph that looks as if nothing did.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskgraph import limits
+from taskgraph.handlers import Handlers
+from taskgraph.model import TaskState, reference_of
+from taskgraph.records import Records
+from taskgraph.registry import Crew, workers
+from taskgraph.stalling import Stall, Stir
+from taskgraph.storage.tables import Columns, Range, Row
+from taskgraph.transitions import Outcome, event_key
+
+COLUMNS = ("state", "run", "leaseUntil", "pendingSince", "target", "notBefore", "held")
+"""What must be known of the tasks that are pending or running."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Tasks that stand ready. oldest: the one that has waited longest."""
+
+    count: int = 0
+    oldest: Row | None = None
+    newest: datetime | None = None
+
+
+async def watch(handlers: Handlers, graph_id: str, graph: Row, unresolved: Sequence[Row], now: datetime) -> int:
+    """Mark a running graph that stands still, take the mark off one that moves; gives 1 if a mark was set.
+
+    graph: its row. unresolved: its tasks that are pending or running, with `COLUMNS`. Raises StorageError.
+    """
+    columns = graph.columns
+    marked = bool(columns.get("stalledBecause"))
+    began = columns.get("started")
+    before = now - timedelta(seconds=patience(columns, handlers.stalled_seconds))
+    if is_held(columns):  # somebody has paused it
+        return 0
+    if not marked and not (isinstance(began, datetime) and began <= before):
+        return 0
+    since = columns.get("stalled") if marked else before
+    waiting = _waiting(unresolved, now)
+    if waiting is None or (waiting.newest is not None and isinstance(since, datetime) and waiting.newest > since):
+        if marked:
+            await handlers.transition(graph_id, [Stir()])
+        return 0
+    sequence, moved = await _last(handlers.records, graph_id)
+    if marked:
+        if sequence > _integer(columns, "stalledAt"):
+            await handlers.transition(graph_id, [Stir()])
+        return 0
+    if moved is None or moved > before:
+        return 0
+    because = await _because(handlers, graph_id, waiting, now)
+    waits, run = "", 0
+    if waiting.oldest is not None:
+        waits, run = reference_of(waiting.oldest.key), _integer(waiting.oldest.columns, "run")
+    (answer,) = await handlers.transition(graph_id, [Stall(sequence, because, waits, run)])
+    return int(answer.outcome is Outcome.APPLIED)
+
+
+def is_held(columns: Columns) -> bool:
+    """Whether somebody holds a task or a graph back, by its row."""
+    return columns.get("held", "[]") not in ("", "[]")
+
+
+def patience(columns: Columns, otherwise: float) -> float:
+    """For how many seconds nothing of a graph may move, by its row."""
+    own = columns.get("stalledAfter")
+    return float(own) if isinstance(own, int | float) and own > 0 else otherwise
+
+
+def _waiting(unresolved: Sequence[Row], now: datetime) -> _Waiting | None:
+    """What stands ready; None if something runs, or waits for a time or a person and not for a worker."""
+    oldest: Row | None = None
+    since = newest = None
+    count = 0
+    for row in unresolved:
+        columns = row.columns
+        if columns.get("state") == TaskState.RUNNING:
+            lease_until = columns.get("leaseUntil")
+            if isinstance(lease_until, datetime) and lease_until >= now:
+                return None
+            continue
+        not_before, pending = columns.get("notBefore"), columns.get("pendingSince")
+        if is_held(columns) or (isinstance(not_before, datetime) and not_before > now):
+            return None
+        count += 1
+        if isinstance(pending, datetime):
+            if since is None or pending < since:
+                oldest, since = row, pending
+            if newest is None or pending > newest:
+                newest = pending
+    return _Waiting(count, oldest, newest)
+
+
+async def _last(records: Records, graph_id: str) -> tuple[int, datetime | None]:
+    """Number and time of the last event row. One query, where this process knows about where the journal ends."""
+    known = max(1, (await records.operation(graph_id)).sequence - 1)
+    continuation: str | None = None
+    sequence, time = 0, None
+    while True:
+        rest = Range(event_key(known), "event;", select=("time",))
+        page = await records.tables.query(graph_id, rest, continuation=continuation)
+        for row in page.rows:
+            found = row.columns.get("time")
+            sequence = int(row.key.removeprefix("event:"))
+            time = found if isinstance(found, datetime) else time
+        continuation = page.continuation
+        if continuation is None:
+            return sequence, time
+
+
+async def _because(handlers: Handlers, graph_id: str, waiting: _Waiting, now: datetime) -> str:
+    """Why nothing moves, as `why` would say it of the task that has waited longest."""
+    if waiting.oldest is None:
+        return f"nothing of it is ready and nothing runs; see `taskgraph doctor {graph_id}`"
+    (row,) = await handlers.records.tables.get(graph_id, [waiting.oldest.key])
+    columns: Columns = row.columns if row is not None else waiting.oldest.columns
+    target = str(columns.get("target", "default"))
+    crew = Crew(await workers(handlers.records.tables, now))
+    label, since = str(columns.get("label", "")), columns.get("pendingSince")
+    words = f"“{label}” is ready"
+    if isinstance(since, datetime):
+        words += f" since {since:%Y-%m-%d %H:%M:%SZ}"
+    if waiting.count > 1:
+        words += f" and {waiting.count - 1:,} more wait"
+    words += f"; {crew.about(target, _definition(columns))}"
+    if refusal := str(columns.get("refusal", "")):
+        words += f"; a worker gave it back: {refusal}"
+    return words[: limits.REASON_CHARS_MAX]
+
+
+def _definition(columns: Columns) -> dict[str, Any]:
+    try:
+        found = json.loads(str(columns.get("task", "") or "{}"))
+    except ValueError:
+        return {}  # damaged: doctor names it
+    return found if isinstance(found, dict) else {}
+
+
+def _integer(columns: Columns, name: str) -> int:
+    value = columns.get(name, 0)
+    return value if isinstance(value, int) else 0
