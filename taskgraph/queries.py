@@ -100,8 +100,8 @@ class GraphStatus:
     counts: tasks by state, each exact. unresolved: tasks that have not come to an end. exact: whether counts
     names every state that a task is in; of a large graph it may lack some, and at_least then tells how many were seen
     in these, in the part of the graph that was looked at. reason: why it is cancelled. held: what of it is paused, as
-    the column of its row says. stalled, stalled_because: since when it is marked as standing still, and why; None and ""
-    for one that moves or has ended.
+    the column of its row says. stalled, stalled_because: since when it is marked as standing still, and why; None and
+    "" for one that moves or has ended.
     """
 
     graph_id: str

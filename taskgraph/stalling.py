@@ -52,6 +52,8 @@ class Stir:
 
 StallItem = Stall | Stir
 
+_LIVE: Final = (GraphState.RUNNING, GraphState.BLOCKED, GraphState.CANCELLING)
+
 
 def stall(item: Stall, context: Context) -> tuple[str, str]:
     """Mark the graph; gives the outcome and, where there is nothing to do, why."""
@@ -77,8 +79,10 @@ def stall(item: Stall, context: Context) -> tuple[str, str]:
 
 
 def stir(context: Context) -> str:
-    """Take the mark away; gives the outcome."""
+    """Take the mark away; gives the outcome. What has ended keeps it: nothing comes after the end."""
     graph = context.view.get(GRAPH)
+    if graph.text("state") not in _LIVE:
+        return STALE
     if not graph.text("stalledBecause"):
         return REPEATED
     graph.set("stalledBecause", "")

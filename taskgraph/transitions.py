@@ -697,7 +697,6 @@ def _next_run(
     ended: str,
     reason: str,
     resolution: Mapping[str, Any] | None = None,
-    *,
     begun: bool = False,
     event: str = "task-rerun",
     **more: Any,
@@ -862,7 +861,7 @@ def _lease_lost(item: LeaseLost, context: Context) -> tuple[Outcome, str]:
             return Outcome.APPLIED, POISON
     if task.integer("retriesLeft") > 0:
         task.set("retriesLeft", task.integer("retriesLeft") - 1)
-        _next_run(task, context, "lost", ended, reason, begun=begun)
+        _next_run(task, context, "lost", ended, reason, None, begun)
         return Outcome.APPLIED, "retry"
     _resolve_unsuccessfully(
         task,

@@ -25,6 +25,7 @@ from taskgraph.cli import (
     retaining,
     running,
     schedules,
+    top,
     workers,
 )
 from taskgraph.cli.common import Root, Session, StoreOption, VerboseOption, set_up_logging
@@ -103,6 +104,7 @@ _add(app, "show", inspecting.show, inspecting.SHOW_EXAMPLES, _LOOK)
 _add(app, "task", inspecting.task, inspecting.TASK_EXAMPLES, _LOOK)
 _add(app, "why", inspecting.why, inspecting.WHY_EXAMPLES, _LOOK)
 _add(app, "results", inspecting.results, inspecting.RESULTS_EXAMPLES, _LOOK)
+_add(app, "top", top.top, top.TOP_EXAMPLES, _LOOK)
 _add(app, "logs", inspecting.logs, inspecting.LOGS_EXAMPLES, _LOOK)
 _add(app, "events", inspecting.events, inspecting.EVENTS_EXAMPLES, _LOOK)
 _add(app, "notices", notices.notices, notices.NOTICES_EXAMPLES, _LOOK)

@@ -387,35 +387,39 @@ class Output:
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         """A table; on a terminal its flexible columns are cut to what fits, in a pipe nothing is."""
-        cells = [[safe(cell) for cell in row] for row in rows]
-        out = self.out
-        shown = [
-            [
-                f"{(look.symbol if out.unicode else look.plain)} {cell}"
-                if column.state and (look := LOOKS.get(cell, _NO_LOOK))
-                else cell
-                for column, cell in zip(columns, row, strict=True)
-            ]
-            for row in cells
+        self.out.line("\n".join(table_lines(columns, rows, self.out, self.out.width)))
+
+
+def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], out: Stream, width: int | None) -> list[str]:
+    """A table as lines, the titles first. width: what fits, None for any length."""
+    cells = [[safe(cell) for cell in row] for row in rows]
+    shown = [
+        [
+            f"{(look.symbol if out.unicode else look.plain)} {cell}"
+            if column.state and (look := LOOKS.get(cell, _NO_LOOK))
+            else cell
+            for column, cell in zip(columns, row, strict=True)
         ]
-        widths = [
-            max(len(column.title), max((cell_width(row[index]) for row in shown), default=0))
-            for index, column in enumerate(columns)
-        ]
-        if out.width is not None:
-            widths = _squeezed(columns, widths, out.width)
-        title = _GAP.join(
-            column.title.rjust(width) if column.number else column.title.ljust(width)
-            for column, width in zip(columns, widths, strict=True)
-        )
-        lines = [out.paint(title.rstrip(), "bold")]
-        for raw, row in zip(cells, shown, strict=True):
-            parts = []
-            for column, word, cell, width in zip(columns, raw, row, widths, strict=True):
-                text = fitted(cell, width, right=column.number)
-                parts.append(out.paint(text, LOOKS.get(word, _NO_LOOK).style) if column.state else text)
-            lines.append(_GAP.join(parts).rstrip())
-        out.line("\n".join(lines))
+        for row in cells
+    ]
+    widths = [
+        max(len(column.title), max((cell_width(row[index]) for row in shown), default=0))
+        for index, column in enumerate(columns)
+    ]
+    if width is not None:
+        widths = _squeezed(columns, widths, width)
+    title = _GAP.join(
+        column.title.rjust(width) if column.number else column.title.ljust(width)
+        for column, width in zip(columns, widths, strict=True)
+    )
+    lines = [out.paint(title.rstrip(), "bold")]
+    for raw, row in zip(cells, shown, strict=True):
+        parts = []
+        for column, word, cell, width in zip(columns, raw, row, widths, strict=True):
+            text = fitted(cell, width, right=column.number)
+            parts.append(out.paint(text, LOOKS.get(word, _NO_LOOK).style) if column.state else text)
+        lines.append(_GAP.join(parts).rstrip())
+    return lines
 
 
 def cell_width(text: str) -> int:

@@ -103,7 +103,8 @@ def _task(rng: random.Random, requires: Sequence[str]) -> dict[str, Any]:
         definition = {"executor": "sleep", "payload": {"seconds": round(rng.uniform(0.0, _SECONDS_MAX), 3)}}
     else:
         definition = {"executor": "noop", "payload": {}}
-    return {"requires": list(requires), "task": definition}
+    # The soak kills workers whatever they run: no task is to be taken for the cause of it.
+    return {"requires": list(requires), "task": {**definition, "workersLostMax": 20}}
 
 
 def _chain(rng: random.Random, size: int) -> dict[str, list[str]]:

@@ -30,6 +30,7 @@ from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.layout import Link, lay_out, schema_for
 from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskNode, TaskState, When, ids_text, row_key, task_id_of
 from taskgraph.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Stop
+from taskgraph.stalling import Stall, Stir
 from taskgraph.storage.tables import Insert, Merge, Row, Value
 from taskgraph.transitions import (
     Abandon,
@@ -229,6 +230,10 @@ def _spent(**columns: Value) -> Scene:
     return Scene(columns={"rerunsLeft": 0, **columns})
 
 
+_STALLED: Final[Columns] = {"stalled": PAST, "stalledBecause": "x", "stalledAt": 0}
+_CANCELS: Final[Columns] = {"onStalled": "cancel"}
+_DEADLY: Final = json.dumps([{"run": n, "outcome": "lost", "worker": f"w{n}", "begun": True} for n in (7, 8)])
+
 CASES: Final[Mapping[str, Sequence[Case]]] = {
     "Completed": (
         Case("it names the present run and claim", Completed(TASK, 1, "c", ENDED, OK)),
@@ -318,6 +323,11 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             "the lease has ended, retries are left", LeaseLost(TASK, 1, "c"), scene=Scene(columns={"leaseUntil": PAST})
         ),
         Case(
+            "the lease has ended, and two other workers were lost with the task before",
+            LeaseLost(TASK, 1, "c"),
+            scene=Scene(columns={"leaseUntil": PAST, "runs": _DEADLY}),
+        ),
+        Case(
             "the lease has ended, no retry is left",
             LeaseLost(TASK, 1, "c"),
             scene=Scene(columns={"leaseUntil": PAST, "retriesLeft": 0}),
@@ -401,6 +411,16 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     "Abandon": (
         Case("it was begun before that time", Abandon(NOW - timedelta(days=1)), ("graph",)),
         Case("it was begun later", Abandon(NOW - timedelta(days=3)), ("graph",)),
+    ),
+    "Stall": (
+        Case("nothing has moved", Stall(0, "x", TASK, 1), scene=Scene("pending")),
+        Case("… and the graph asks to be cancelled then", Stall(0, "x"), ("graph",), Scene(graph_columns=_CANCELS)),
+        Case("another fact has come since", Stall(-1, "x"), ("graph",)),
+        Case("it is marked already", Stall(0, "x"), ("graph",), Scene(graph_columns=_STALLED)),
+    ),
+    "Stir": (
+        Case("it is marked", Stir(), ("graph",), Scene(graph_columns=_STALLED)),
+        Case("it is not", Stir(), ("graph",)),
     ),
     "BeginDeletion": (
         Case("somebody asks for it, or it is too old", BeginDeletion(LATER), ("graph",)),

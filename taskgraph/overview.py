@@ -1,0 +1,250 @@
+"""One look at a whole installation: live graphs, what waits longest, workers, queues.
+
+What this room is for: `taskgraph top`. A look costs at most three requests for each graph that is shown, one for each
+queue, and one for each thousand live graphs and workers, however large the graphs are: what has completed is read off
+the end of the journal, and of what is ready or running one page is read. What that leaves open is said to be open. It
+never writes, and never formats for a terminal.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from taskgraph import limits
+from taskgraph.clock import Clock
+from taskgraph.handlers import QueueNames
+from taskgraph.model import GRAPH, TaskState
+from taskgraph.placement import DEFAULT_TARGET
+from taskgraph.records import LIVE, Records
+from taskgraph.registry import WorkerStatus, workers
+from taskgraph.storage.queues import Queues
+from taskgraph.storage.tables import Columns, Range, Row, Tables, query_all
+
+GRAPHS_MAX: Final = 20
+"""Graphs that are looked at, unless somebody wants more; the newest."""
+
+QUEUES_MAX: Final = 20
+"""Targets whose queues are asked for their depth."""
+
+_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLine:
+    """A live graph. completed: -1 where the journal does not tell. more: whether there may be more ready or running.
+
+    oldest, oldest_seconds: of the tasks that are ready, the one that waits longest, by label, and for how long; "" and
+    None where none is. rate: tasks completed in a second since the look before, None at the first.
+    """
+
+    graph_id: str
+    state: str
+    tasks: int
+    completed: int
+    failed: int
+    running: int
+    ready: int
+    more: bool
+    oldest: str
+    oldest_seconds: float | None
+    rate: float | None
+    stalled: datetime | None
+    stalled_because: str
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLine:
+    """A queue. oldest_seconds: of the tasks that are ready for its target, how long the oldest waits, as far as seen.
+
+    target: "" for a queue of events. workers: live ones that serve it, with their slots and how many are busy.
+    """
+
+    queue: str
+    target: str
+    messages: int
+    oldest_seconds: float | None = None
+    workers: int = 0
+    slots: int = 0
+    busy: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An installation at one moment, which is none exactly: its rows are read one after the other.
+
+    live: graphs that are live, of which `graphs` are shown. requests: what this look cost. seconds: how long it took.
+    """
+
+    time: datetime
+    live: int
+    graphs: Sequence[GraphLine]
+    workers: Sequence[WorkerStatus]
+    queues: Sequence[QueueLine]
+    requests: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was seen of a graph at the look before."""
+
+    sequence: int = 1
+    completed: int = -1
+    at: float = 0.0
+
+
+@dataclass(slots=True)
+class _Open:
+    """What is ready or running in a graph, in the first page of it."""
+
+    running: int = 0
+    ready: int = 0
+    more: bool = False
+    oldest: str = ""
+    oldest_at: datetime | None = None
+    by_target: dict[str, datetime] = field(default_factory=dict)
+
+
+class Overview:
+    """Looks at an installation, time and again."""
+
+    def __init__(self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames) -> None:
+        self._tables = tables
+        self._queues = queues
+        self._clock = clock
+        self._names = names
+        self._records = Records(tables, clock)  # for the ends of journals
+        self._seen: dict[str, _Seen] = {}
+        self._requests = 0
+
+    async def look(self, *, graphs_max: int = GRAPHS_MAX) -> Snapshot:
+        """Look once. Raises StorageUnavailable."""
+        began, now = self._clock.monotonic(), self._clock.now()
+        self._requests = 0
+        live = await query_all(self._tables, LIVE, Range())
+        crew = await workers(self._tables, now)
+        self._requests += 2 + len(live) // limits.PAGE_ROWS_MAX + len(crew) // limits.PAGE_ROWS_MAX
+        live.sort(key=lambda row: (_time(row.columns, "since") or now, row.key), reverse=True)
+        shown = live[:graphs_max]
+        waiting: dict[str, datetime] = {}
+        lines: list[GraphLine] = []
+        for start in range(0, len(shown), _AT_ONCE):
+            looked = await asyncio.gather(*(self._graph(row, now, waiting) for row in shown[start : start + _AT_ONCE]))
+            lines += [line for line in looked if line is not None]
+        self._seen = {row.key: self._seen[row.key] for row in shown if row.key in self._seen}
+        queues = await self._lines(crew, waiting, now)
+        took = self._clock.monotonic() - began
+        return Snapshot(now, len(live), lines, crew, queues, self._requests, took)
+
+    async def _graph(self, listed: Row, now: datetime, waiting: dict[str, datetime]) -> GraphLine | None:
+        graph_id = listed.key
+        (row,) = await self._tables.get(graph_id, [GRAPH])
+        self._requests += 1
+        if row is None:
+            return None  # its submission has just begun, or was given up
+        columns = row.columns
+        completed, rate = await self._progress(graph_id)
+        found = await self._open(graph_id)
+        for target, since in found.by_target.items():
+            waiting[target] = min(since, waiting.get(target, since))
+        because = str(columns.get("stalledBecause", ""))
+        return GraphLine(
+            graph_id=graph_id,
+            state=str(columns.get("state", "")),
+            tasks=_integer(columns, "tasks"),
+            completed=completed,
+            failed=_integer(columns, "failedTasks"),
+            running=found.running,
+            ready=found.ready,
+            more=found.more,
+            oldest=found.oldest,
+            oldest_seconds=_age(found.oldest_at, now),
+            rate=rate,
+            stalled=_time(columns, "stalled") if because else None,
+            stalled_because=because,
+            since=_time(listed.columns, "since"),
+        )
+
+    async def _progress(self, graph_id: str) -> tuple[int, float | None]:
+        """How many tasks have completed, and how many in a second since the look before."""
+        seen = self._seen.setdefault(graph_id, _Seen())
+        known = seen.completed if seen.sequence > 1 else 0
+        end, completed, _ = await self._records.find_end(graph_id, seen.sequence, known, 0)
+        self._requests += 1
+        at, rate = self._clock.monotonic(), None
+        if seen.at and min(seen.completed, completed) >= 0 and at > seen.at:
+            rate = max(0.0, (completed - seen.completed) / (at - seen.at))
+        # The next look begins at the last row that was there: it has the number.
+        self._seen[graph_id] = _Seen(max(1, end - 1), completed, at)
+        return completed, rate
+
+    async def _open(self, graph_id: str) -> _Open:
+        under_way = Range(
+            "task:",
+            "task;",
+            where={"state": (str(TaskState.PENDING), str(TaskState.RUNNING))},
+            select=("state", "label", "pendingSince", "target"),
+        )
+        page = await self._tables.query(graph_id, under_way)
+        self._requests += 1
+        found = _Open(more=page.continuation is not None)
+        for row in page.rows:
+            columns = row.columns
+            if columns.get("state") == TaskState.RUNNING:
+                found.running += 1
+                continue
+            found.ready += 1
+            since = _time(columns, "pendingSince")
+            if since is None:
+                continue
+            target = str(columns.get("target", DEFAULT_TARGET))
+            found.by_target[target] = min(since, found.by_target.get(target, since))
+            if found.oldest_at is None or since < found.oldest_at:
+                found.oldest, found.oldest_at = str(columns.get("label", "")), since
+        return found
+
+    async def _lines(
+        self, crew: Sequence[WorkerStatus], waiting: Mapping[str, datetime], now: datetime
+    ) -> list[QueueLine]:
+        serving: dict[str, list[WorkerStatus]] = {}
+        for one in crew:
+            for target in one.targets if one.live else ():
+                serving.setdefault(target, []).append(one)
+        # What waits without anybody who serves it comes first.
+        targets = sorted({*serving, *waiting}, key=lambda each: (each in serving, each))[:QUEUES_MAX]
+        events, works = list(self._names.received), [self._names.work(target) for target in targets]
+        counts = await asyncio.gather(*(self._queues.count(queue) for queue in [*events, *works]))
+        self._requests += len(counts)
+        depth = dict(zip([*events, *works], counts, strict=True))
+        return [
+            *(QueueLine(queue, "", depth[queue]) for queue in events),
+            *(
+                QueueLine(
+                    queue=queue,
+                    target=target,
+                    messages=depth[queue],
+                    oldest_seconds=_age(waiting.get(target), now),
+                    workers=len(serving.get(target, ())),
+                    slots=sum(one.slots for one in serving.get(target, ())),
+                    busy=sum(one.busy for one in serving.get(target, ())),
+                )
+                for target, queue in zip(targets, works, strict=True)
+            ),
+        ]
+
+
+def _age(since: datetime | None, now: datetime) -> float | None:
+    return None if since is None else max(0.0, (now - since).total_seconds())
+
+
+def _time(columns: Columns, name: str) -> datetime | None:
+    value = columns.get(name)
+    return value if isinstance(value, datetime) else None
+
+
+def _integer(columns: Columns, name: str) -> int:
+    value = columns.get(name, 0)
+    return value if isinstance(value, int) else 0
