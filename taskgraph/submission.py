@@ -168,7 +168,8 @@ async def _submit(
         raise flipped.error
     if flipped.outcome is Outcome.REFUSED:
         await handlers.enter_live(graph_id)  # whatever this call put beside a tombstone is taken away by the sweep
-        raise Refused(f"graph {graph_id}: {flipped.reason}", "different-content")
+        code = "different-content" if "another graph" in flipped.reason else "cancelled"
+        raise Refused(f"graph {graph_id}: {flipped.reason}", code)
     by_target: dict[tuple[str, int], list[tuple[str, int]]] = {}
     for task_id, target in layout.roots:
         delay = _delay_seconds(layout.not_before.get(task_id), handlers.clock.now()) if layout.not_before else 0

@@ -90,7 +90,9 @@ def wide_document(width: int) -> GraphDocument:
 def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World:
     """The history of a seed. profile: see PROFILES; small: the profile of that name."""
     profile = "small" if small else profile
-    return going_on(grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small")))
+    return cancelling(
+        going_on(grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small")))
+    )
 
 
 def grouped(world: World) -> World:
@@ -105,6 +107,17 @@ def grouped(world: World) -> World:
         for number, each in enumerate(world.extensions)
     ]
     return dataclasses.replace(world, document=document, extensions=extensions)
+
+
+def cancelling(world: World) -> World:
+    """The same, and in some of them somebody cancels: mostly the graph."""
+    rng = random.Random(world.seed * 7 + 6)
+    if rng.random() >= 0.2:
+        return world
+    what = rng.choice(("graph", "graph", "graph", "terminate", "task"))
+    if what == "task" and world.goes_on:
+        what = "graph"  # `expected` says how a graph ends of which nobody is cancelled alone
+    return dataclasses.replace(world, cancel=what)
 
 
 def tiny_world(seed: int) -> World:

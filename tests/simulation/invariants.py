@@ -81,7 +81,7 @@ def _cancels(resolution: str) -> bool:
 
 def is_cancelled(columns: Mapping[str, Any]) -> bool:
     """Whether a task was resolved by being cancelled."""
-    return columns["state"] == "exception" and _cancels(str(columns.get("resolution", "")))
+    return columns.get("state") == "exception" and _cancels(str(columns.get("resolution", "")))
 
 
 def hold(condition: object, what: object) -> None:

@@ -478,6 +478,12 @@ LIVES: Final = (
         acts=[_cancel("c0", "running", label="c1"), Act("rerun", When("c1", "exception"), label="c1")],
     ),
     Life(
+        "a task is cancelled that waits long, and rerun",
+        chain(2),
+        sleeps=["c0"],
+        acts=[_cancel("c0", "running", label="c1"), Act("rerun", When("c1", "exception"), label="c1")],
+    ),
+    Life(
         "a task is cancelled that is ready, and rerun",
         {"a": [], "b": ["a"]},
         late=["a"],

@@ -16,11 +16,22 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph import conditions, extending, extension, handlers, limits, propagation, submission, transitions
+from taskgraph import (
+    cancellation,
+    conditions,
+    extending,
+    extension,
+    handlers,
+    limits,
+    propagation,
+    submission,
+    transitions,
+)
 from taskgraph import sweep as sweep_module
 from taskgraph.consumer import Consumer
 from taskgraph.extending import ExtensionPlan
 from taskgraph.extension import AcceptExtension, InsertRows, LinkTasks
+from taskgraph.handlers import Handlers
 from taskgraph.messages import Message
 from taskgraph.model import GRAPH, row_key
 from taskgraph.poison import Poison
@@ -324,6 +335,14 @@ def conditional(seed: int) -> World:
     extensions = added if bounds is not TIGHT_FAILING else []
     going_on = dataclasses.replace(document, failure_policy="continue")
     return World(seed, going_on, fails, extensions, faults, bounds=bounds)
+
+
+def cancelled_and_rerun(seed: int) -> World:
+    """A graph that is blocked, and cancelled while somebody reruns what failed."""
+    rng = random.Random(seed)
+    document = random_document(rng, 4, density=0.2)
+    faults = Faults(double=0.3, crash=0.02)
+    return World(seed, document, {"t0": 1, "t1": 1}, (), faults, reruns=True, cancel="graph")
 
 
 NO_SWEEP: Final = _all(_set(world_module, "sweep", no_sweep), _set(playing, "sweep", no_sweep))
@@ -653,6 +672,94 @@ MUTANTS: Final = (
         "any content is taken for the same",
         _set(submission, "_same_content", any_content),
         lives=("another graph under the id",),
+    ),
+    # cancelling
+    Mutant(
+        "P14: a graph is fenced off before its tasks are cancelled",
+        "its tasks are, and it runs on",
+        _reworded(
+            propagation, "fence", ('    graph.set("state", str(GraphState.CANCELLING))\n', ""), owner=cancellation
+        ),
+        lives=("cancelled while one runs",),
+    ),
+    Mutant(
+        "P14: a graph is cancelled when every task has ended",
+        "it is told as soon as all of them have been told",
+        _reworded(Handlers, "go_on_cancelling", ("    if not left:\n", "    if True:\n")),
+        lives=("cancelled while one runs",),
+    ),
+    Mutant(
+        "P14: the fence ends the extension under way",
+        "it goes on",
+        _reworded(
+            propagation,
+            "fence",
+            ('    if extending := graph.text("extending"):', "    if extending := '':"),
+            owner=cancellation,
+        ),
+        lives=("cancelled while it is extended",),
+    ),
+    Mutant(
+        "P14: nothing is rerun behind the fence",
+        "it is",
+        _reworded(
+            transitions,
+            "_manual_rerun",
+            ('if graph.text("state") not in (GraphState.RUNNING, GraphState.BLOCKED):', "if False:"),
+        ),
+        cancelled_and_rerun,
+    ),
+    Mutant(
+        "P14: a run that is to be cancelled completes nothing",
+        "it completes its task",
+        _reworded(transitions, "_completed", ('if task.text("cancel"):', "if False:")),
+        lives=("cancelled while one runs",),
+    ),
+    Mutant(
+        "P14: a run that is to be cancelled is not rerun",
+        "it is, while it may",
+        _reworded(transitions, "_failed", ('    if task.text("cancel"):\n', "    if False:\n")),
+        lives=("cancelled, and the run fails",),
+    ),
+    Mutant(
+        "P14: a run that is to be cancelled, and lost, is not tried again",
+        "it is",
+        _reworded(transitions, "_lease_lost", ('    if task.text("cancel"):\n', "    if False:\n")),
+        lives=("cancelled while one runs",),
+    ),
+    Mutant(
+        "P14: a graph that is being cancelled is its own reminder",
+        "the sweep looks past it",
+        _reworded(sweep_module, "sweep_graph", ("    if state == GraphState.CANCELLING:\n", "    if False:\n")),
+        lives=("cancelled, and the worker hears of it as it renews its lease",),
+    ),
+    Mutant(
+        "P4: a cancel is for a task as it was when that was asked for",
+        "for whatever has become of it",
+        _reworded(
+            cancellation,
+            "cancel_task",
+            ('if 0 <= item.reruns < task.integer("manualReruns"):', "if False:"),
+            owner=transitions,
+        ),
+        lives=("a task is cancelled that waits long, and rerun",),
+    ),
+    Mutant(
+        "P7: what was cancelled before its time, and is rerun, waits as it did",
+        "it stands ready",
+        _reworded(transitions, "_next_run", ('if task.ids("requiresLeft"):', "if False:")),
+        lives=("a task is cancelled that waits, and rerun",),
+    ),
+    Mutant(
+        "P15: where failures are told to dependents, nothing ends before what it requires",
+        "what is cancelled does",
+        _reworded(
+            cancellation,
+            "cancel_task",
+            ("if state == TaskState.UNSCHEDULED and goes_on(graph):", "if False:"),
+            owner=transitions,
+        ),
+        lives=("a task is cancelled that waits, where failures are told to dependents",),
     ),
     # the sweep
     Mutant("P22: the sweep repeats what went unheard", "no sweep", NO_SWEEP),

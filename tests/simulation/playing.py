@@ -380,8 +380,8 @@ class Play:
                 await client.queues.send(client.names.events, [to_text(message)])
             case "cancel":
                 tasks = ((task_id_of(GRAPH_ID, act.label), 0),) if act.label else ()
-                message = Cancel(GRAPH_ID, tasks, "somebody wants it", act.terminate)
-                await client.queues.send(client.names.events, [to_text(message)])
+                wanted = Cancel(GRAPH_ID, tasks, "somebody wants it", act.terminate)
+                await client.queues.send(client.names.events, [to_text(wanted)])
             case "pass":
                 self._next_act()
             case "send":

@@ -17,8 +17,9 @@ from taskgraph.handlers import Handled
 from taskgraph.model import GRAPH, row_key, task_id_of
 from taskgraph.records import LIVE
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.tables import Change, Delete, Insert, Row
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row
 from taskgraph.transitions import Answer, Claim, Completed, Failed, Outcome
+from tests.simulation.invariants import is_cancelled
 
 if TYPE_CHECKING:
     from tests.simulation.world import Actor, World
@@ -48,6 +49,7 @@ RACES: Final = {
     "R23": "a worker whose lease was lost reported all the same",
     "R24": "a worker died before its claim, after it, or after its report",
     "R25": "a work message came for a run that was over or taken",
+    "R26": "a claim, a result, a rerun or an extension met the fence or the sweep of a cancel, and one had to repeat",
     "R29": "a failure arrived after a later run had completed",
     "R30": "storage refused three calls in a row",
     "R35": "a process died after the commit that finished the graph, and before it said so",
@@ -101,7 +103,6 @@ ELSEWHERE: Final = {
             "tests/scenarios/test_harmless_messages.py::test_nothing_old_moves_a_finished_graph",
         ),
     ),
-    "R26": Elsewhere(_NOT_BUILT + "cancel (P14)"),
     "R27": Elsewhere(_NOT_BUILT + "deadlines (P16)", ("tests/contract/test_queues.py::test_bounds_are_checked",)),
     "R32": Elsewhere(
         "needs two versions of the program",
@@ -192,12 +193,30 @@ class Watch:
         change = changes[conflict.index]
         columns = {} if isinstance(change, Delete) else change.columns
         merges = not isinstance(change, Insert)
+        self.met["R26"] += self._cancels(changes) != self._cancelled(change.key)
         self.met["R10"] += merges and "requiresLeft" in columns
         self.met["R39"] += merges and "rerunsLeft" in columns
         self.met["R38"] += any(
             isinstance(c, Insert) and c.key.startswith("event:") and c.key in self._world.rows for c in changes
         )
         self.met["R49"] += merges and any(c.key == GRAPH for c in changes) and self._old(changes, GRAPH)
+
+    def _cancels(self, changes: Sequence[Change]) -> bool:
+        """Whether a commit is one of a cancel."""
+        columns = [each.columns for each in changes if isinstance(each, Merge)]
+        return any(
+            each.get("state") == "cancelling"
+            or each.get("cancel")
+            or '"cancelled":true' in str(each.get("resolution", ""))
+            for each in columns
+        )
+
+    def _cancelled(self, key: str) -> bool:
+        """Whether a cancel has written this row."""
+        if key not in self._world.rows:
+            return False
+        columns = self._world.rows[key].columns
+        return bool(columns.get("cancel")) or columns.get("state") == "cancelling" or is_cancelled(columns)
 
     def _old(self, changes: Sequence[Change], key: str) -> bool:
         row = self._world.rows.get(key)

@@ -29,7 +29,7 @@ from taskgraph import limits
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.handlers import Handlers
-from taskgraph.messages import Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, TaskResult, parse, to_text
+from taskgraph.messages import Cancel, Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, TaskState, reference_of, row_key, task_id_of
 from taskgraph.propagation import Started, Take
 from taskgraph.records import Records
@@ -37,7 +37,7 @@ from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import Swept, sweep
-from taskgraph.transitions import Answer, Claim, Completed, HandBack, Outcome
+from taskgraph.transitions import Answer, Claim, Completed, HandBack, Outcome, Renew
 from tests.simulation.bounds import bounded
 from tests.simulation.grouped import logical_tasks
 from tests.simulation.invariants import Invariants, Violation, hold, settled
@@ -68,6 +68,7 @@ _TOLD: Final = (
     "retriesLeft",
     "cursor",
     "extending",
+    "cancel",
 )
 
 
@@ -389,6 +390,7 @@ class World:
     extensions: Sequence[GraphDocument] = ()
     faults: Faults = field(default_factory=Faults)
     reruns: bool = False  # somebody reruns by hand whatever failed for good, again and again
+    cancel: str = ""  # somebody cancels this at some time: the graph, all of it at once (terminate), or a task
     graph_id: str = "g"
     bounds: Mapping[str, Any] = field(default_factory=dict)  # limits made small
     crowds: Sequence[int] = (6, 4, 4, 3, 2)  # so many actors at once, while there is something for them
@@ -417,6 +419,9 @@ class World:
         self.extended = [False] * len(self.extensions)
         self.asked_at = [-1e9] * len(self.extensions)
         self.rerun_at = -1e9
+        self.cancel_step = 0
+        self.cancel_at = -1e9
+        self.cancel_of: tuple[str, int] | None = None  # the task, and how often it had been rerun by hand
         self.next_sweep = self.sweep_seconds
         self._due_known = -1
         self._due = (math.inf, math.inf)
@@ -518,7 +523,11 @@ class World:
         return Handlers(Records(FaultyTables(self), clock), FaultyQueues(self), clock)
 
     async def _submit(self) -> None:
-        await submit(self.handlers(), self.graph_id, self.document)
+        try:
+            await submit(self.handlers(), self.graph_id, self.document)
+        except Refused:
+            if self.state() not in ("cancelling", "cancelled"):  # while this one thought that it was not started yet
+                raise
 
     async def _extend(self, number: int) -> None:
         try:
@@ -631,6 +640,8 @@ class World:
             await handlers.dispatch(self.graph_id, "default", taker.stock)
 
     async def _stopped(self, handlers: Handlers, item: Claim) -> bool:
+        if await self._told(handlers, item):
+            return True
         if self.active and self.random() < 0.03:
             self.fault_counts["handed back"] += 1
             await handlers.transition(self.graph_id, [HandBack(item.task_id, item.run, item.claim, "stop")])
@@ -656,6 +667,34 @@ class World:
             if key.startswith("task:") and row.columns["state"] in (TaskState.FAILED, TaskState.EXCEPTION):
                 message = Rerun(self.graph_id, reference_of(key), int(row.columns["run"]))
                 await handlers.queues.send(handlers.names.events, [to_text(message)])
+
+    async def _cancel(self) -> None:
+        """Ask for it; asked again, the same is asked for."""
+        handlers = self.handlers()
+        if self.cancel == "task" and self.cancel_of is None:
+            key = self.choice(sorted(key for key in self.rows if key.startswith("task:")))
+            self.cancel_of = reference_of(key), int(self.rows[key].columns.get("manualReruns", 0))
+        tasks = (self.cancel_of,) if self.cancel_of is not None else ()
+        message = Cancel(self.graph_id, tasks, "x", terminate=self.cancel == "terminate")
+        await handlers.queues.send(handlers.names.events, [to_text(message)])
+
+    def _cancel_is_heard(self) -> bool:
+        if self.cancel_of is None:
+            return self.state() in ("cancelling", "cancelled", "finished")
+        columns = self.rows[row_key(self.cancel_of[0])].columns
+        over = columns["state"] in ("completed", "failed", "exception", "skipped")
+        return bool(over or columns.get("cancel") or int(columns.get("manualReruns", 0)) > self.cancel_of[1])
+
+    async def _told(self, handlers: Handlers, item: Claim) -> bool:
+        """Whether a worker hears, as it renews its lease, that it is to stop a run: then it does."""
+        if not self.cancel or self.random() < 0.5:
+            return False
+        until = handlers.clock.now() + timedelta(seconds=60)
+        (answer,) = await handlers.transition(self.graph_id, [Renew(item.task_id, item.run, item.claim, until)])
+        if answer.outcome is Outcome.APPLIED and answer.reason:
+            await handlers.transition(self.graph_id, [HandBack(item.task_id, item.run, item.claim, "stopped")])
+            return True
+        return answer.outcome is Outcome.STALE
 
     async def _sweep(self) -> None:
         swept = await sweep(self.handlers(self.choice(SKEWS_SECONDS)), period_seconds=self.sweep_seconds)
@@ -718,8 +757,9 @@ class World:
         try:
             with bounded(self.bounds):
                 end = self._run(steps_max)
-                settled(self.rows, self.graph_id, self._tasks_taken(), goes_on=self.goes_on)
-                if self.goes_on:
+                tasks = self._tasks_taken() if end != "cancelled" else self.tasks
+                settled(self.rows, self.graph_id, tasks, goes_on=self.goes_on)
+                if self.goes_on and end != "cancelled":
                     self._failures()
                 return end
         except Violation as violation:
@@ -767,6 +807,8 @@ class World:
         crowd = self.choice(self.crowds)
         look_at = 0
         handlers = [self.handlers(self.choice(SKEWS_SECONDS)) for _ in range(3)]
+        if self.cancel:
+            self.cancel_step = int(draw() * draw() * most)
         for step in range(steps_max):
             self.steps = step
             if step == stormy:
@@ -819,7 +861,7 @@ class World:
     def _ended(self) -> bool:
         if not self.submitted() or any(self.queues.messages.get(name) for name in (EVENTS, WORK)):
             return False
-        if self.state() == "finished":
+        if self.state() in ("finished", "cancelled"):
             return True
         return self.state() == "blocked" and not self.reruns and self._at_rest()
 
@@ -845,7 +887,10 @@ class World:
         if submitted:
             state = self.invariants.graph_state
             waiting = [n for n, done in enumerate(self.extended) if not done] if self.extended else []
-            if waiting and state != "finished":
+            wants = self.cancel and self.steps >= self.cancel_step and not self._cancel_is_heard()
+            if wants and (now - self.cancel_at > 20.0 or draw() < 0.02):
+                choices.append("cancel")
+            if waiting and state not in ("finished", "cancelled"):
                 number = self.choice(waiting)
                 if now - self.asked_at[number] > 20.0 or draw() < 0.02:
                     choices.append("extend")
@@ -869,11 +914,19 @@ class World:
             case "rerun":
                 self.rerun_at = now
                 return chosen, self._rerun()
+            case "cancel":
+                self.cancel_at = now
+                return chosen, self._cancel()
         self.next_sweep = now + self.sweep_seconds
         return chosen, self._sweep()
 
     def oracle(self) -> str:
-        """From graph and outcomes alone: how must it end? (Leases lost too often block a graph that nobody reruns.)"""
+        """From graph and outcomes alone: how must it end? (Leases lost too often block a graph that nobody reruns.)
+
+        One that is cancelled may have come to its end before.
+        """
+        if self.state() == "cancelled" and self.cancel and self.cancel_of is None:
+            return "cancelled"
         if self.goes_on:
             return "finished"
         if not self.reruns and any(row.columns.get("state") == TaskState.EXCEPTION for row in self.rows.values()):
