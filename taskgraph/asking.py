@@ -59,9 +59,9 @@ async def cancel(
     if len(reason) > limits.REASON_CHARS_MAX:
         raise InvalidInput(f"the reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
     state = await app.queries.state(graph_id)
-    if state not in _CANCELLABLE:
-        raise Refused(f"graph {graph_id} is {state}: there is nothing left to cancel", str(state))
     if not labels and not group:
+        if state not in _CANCELLABLE:
+            raise Refused(f"graph {graph_id} is {state}: there is nothing left to cancel", str(state))
         if state == GraphState.CANCELLED:
             return Asked(graph_id, state, nothing=f"graph {graph_id} is cancelled already")
         with app.handlers.telemetry.asking("cancel", graph_id):
@@ -86,6 +86,8 @@ async def cancel(
             )
             return Asked(graph_id, state, nothing=f"{what} is cancelled already, or over")
         raise Refused(f"no task of group “{group}” is left to cancel", "over")
+    if state not in _CANCELLABLE:
+        raise Refused(f"graph {graph_id} is {state}: nothing of it runs any more", str(state))
     tasks = {reference_of(row.key): str(row.columns.get("label", "")) for row in open_rows}
     reruns = {reference_of(row.key): _reruns(row) for row in open_rows}
     with app.handlers.telemetry.asking("cancel", graph_id):

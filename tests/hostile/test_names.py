@@ -127,6 +127,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "extend": ("extend", "graph.json", "--", "ID", "graph.json"),
     "request": ("extend", "good", "graph.json", "--request", "ID"),
     "rerun": ("rerun", "--", "ID", "a"),
+    "cancel": ("cancel", "--", "ID", "a"),
     "status": ("status", "--", "ID"),
     "watch": ("watch", "--", "ID"),
     "show": ("show", "--", "ID"),
@@ -371,6 +372,7 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "dot": ("plan", "graph.json", "--format", "dot"),
     "poison": ("poison", "list"),
     "rerun": ("rerun", "hostile", "waits"),
+    "cancel": ("cancel", "hostile", "fails"),
     "extend": ("extend", "hostile", "graph.json"),
     "verbose": ("task", "hostile", "no such task", "-vv"),
 }

@@ -8,10 +8,13 @@ import pytest
 
 from taskgraph import limits
 from taskgraph.cancellation import CancelTask, PublishCancelled
+from taskgraph.diagnosis import examine
+from taskgraph.doctor import repair_graph
 from taskgraph.errors import NotFound
 from taskgraph.handlers import Handlers
 from taskgraph.messages import AddTasks, Cancel, Rerun
 from taskgraph.propagation import Stop
+from taskgraph.storage.tables import Row
 from taskgraph.transitions import Outcome, Renew
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Held, Stage, Trap, extension, graph
 from tests.simulation.bounds import CHUNKED, bounded
@@ -306,3 +309,44 @@ async def test_messages_of_before_change_nothing_after(stage: Stage) -> None:
     await stage.transition(CancelTask(stage.task_id("b"), "again"))
     await stage.sweep()
     assert await stage.snapshot() == before
+
+
+# --- the doctor
+
+
+async def examined(stage: Stage) -> list[tuple[str, str]]:
+    """(code, severity) of what the doctor finds."""
+    rows = {row.key: row for row in await stage.queries.partition(stage.graph_id)}
+    return [(each.code, each.severity) for each in examine(stage.graph_id, rows, stage.clock.now())]
+
+
+async def test_the_doctor_finds_nothing_wrong_and_goes_on_with_what_was_left(
+    memory: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = memory
+    await stage.submit(graph({**FORKED, "x": []}))
+    held = await stage.claim("a")
+    await cancel(stage, "d")
+    assert await examined(stage) == [], "a task that was cancelled before its time is nothing strange"
+
+    async def dies(*_: object, **__: object) -> int:
+        return 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Handlers, "go_on_cancelling", dies)
+        await stage.deliver(Cancel(stage.graph_id))
+    assert await examined(stage) == [("cancel-due", "due")]
+    report = await repair_graph(stage.handlers, stage.poison, stage.graph_id)
+    assert [each.code for each in report.repaired] == ["cancel-due"]
+    assert await examined(stage) == [], "its worker stops it"
+    assert any("1 run is being stopped, the oldest on worker w" in cause.text for cause in report.causes)
+    with monkeypatch.context() as patch:
+        patch.setattr(Handlers, "go_on_cancelling", dies)
+        await stage.hand_back(held)
+    assert await examined(stage) == [("cancel-due", "due")]
+    await repair_graph(stage.handlers, stage.poison, stage.graph_id)
+    assert await stage.state() == "cancelled"
+    assert await examined(stage) == []
+    row = await stage.row("a")
+    stage.tables.partitions["graph"][row.key] = Row(row.key, row.etag, {**row.columns, "state": "pending"})  # type: ignore[attr-defined]
+    assert ("cancelled-early", "wrong") in await examined(stage)

@@ -138,6 +138,48 @@ async def test_a_blocked_graph_goes_on_after_a_rerun(client: Client, tmp_path: P
     assert (await client.task("g", "gate")).status.run == 1, "asking twice for one rerun is one rerun"
 
 
+async def test_what_is_cancelled_is_waited_for_and_told(client: Client) -> None:
+    """Of a graph, of a task, and of a group that is partly over; and what there is nothing left of."""
+    document = {
+        "tasks": {
+            "a": {"task": {"payload": {"seconds": 600}, "executor": "sleep"}},
+            "b": {"requires": ["a"], "task": {}},
+            "c": {"task": {}},
+        },
+        "groups": {"some": {"tasks": ["b", "c"]}},
+    }
+    await client.submit(document, "g")
+    worker = client.app.worker(built_in(client.app.clock), slots=2)
+    stop = asyncio.Event()
+    serving = asyncio.create_task(serve(client.app, stop, workers=[worker]))
+    try:
+        while (await client.status("g")).counts.get("completed") != 1:
+            await asyncio.sleep(0.02)
+        assert await client.cancel("g", group="some", reason="not these") == ["b"]
+        while (await client.status("g")).state != "blocked":
+            await asyncio.sleep(0.02)
+        assert await client.cancel("g", group="some") == []
+        (cause,) = [reason for reason in await client.why("g", "b") if reason.cause]
+        assert cause.text == "was cancelled in run 0: not these"
+        with pytest.raises(Refused, match="“c” is completed"):
+            await client.cancel("g", "a", "c")
+        with pytest.raises(InvalidInput, match="1,000 are allowed"):
+            await client.cancel("g", reason="x" * 1001)
+        with pytest.raises(NotFound):
+            await client.cancel("g", group="none")
+        assert await client.cancel("g", reason="enough") == []
+        assert await client.wait("g", timeout_seconds=20) == "cancelled"
+        status = await client.status("g")
+        assert (status.reason, status.counts) == ("enough", {"completed": 1, "exception": 2})
+        assert await client.cancel("g") == []
+        with pytest.raises(Refused, match="“c” is completed"):
+            await client.cancel("g", "c")
+    finally:
+        stop.set()
+        await serving
+    assert worker.counters.cancelled == 1
+
+
 async def test_running_the_same_graph_again_goes_on_where_it_stopped(client: Client) -> None:
     await client.submit(diamond(), "g")
     assert (await client.run(diamond(), "g")).state == "finished"
