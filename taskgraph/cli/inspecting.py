@@ -36,7 +36,6 @@ from taskgraph.cli.output import Column, LogText, camel_object, count, iso, mome
 from taskgraph.cli.running import command_words, wait_and_finish
 from taskgraph.errors import InvalidInput, NotFound
 from taskgraph.model import PAUSED, FailurePolicy, GraphState, TaskState, When, condition_words, held_group
-from taskgraph.outputs import NO_OUTPUT, OUTPUT
 
 if TYPE_CHECKING:
     from taskgraph.app import App
@@ -516,6 +515,8 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
 
 
 def _handed_on(resolution: Mapping[str, Any]) -> str:
+    from taskgraph.outputs import NO_OUTPUT, OUTPUT
+
     if OUTPUT in resolution:
         return jsonlib.dumps(resolution[OUTPUT], ensure_ascii=False)
     return f"nothing: {resolution[NO_OUTPUT]}" if NO_OUTPUT in resolution else ""
