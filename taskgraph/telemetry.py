@@ -333,7 +333,7 @@ class Telemetry:
             say_handled(origin, seconds)
 
     def tasks(self, outcome: str, count: int) -> None:
-        """So many: `completed`, `failed`, `rerun`, `exception`, `cancelled`, `lease-lost`, `handed-back`, `stale`."""
+        """So many: `completed`, `failed`, `exception`, `skipped`, `rerun`, `cancelled`, `lease-lost` and others."""
 
     def dispatched(self, target: str, count: int) -> None:
         """So many tasks were offered to the workers of a target."""

@@ -6,6 +6,7 @@ commit or a message holds.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from taskgraph.documents import document_from_object
 from taskgraph.errors import InvalidGraph
 from taskgraph.model import GRAPH, GraphDocument, row_key
 from taskgraph.storage.tables import Merge
+from taskgraph.telemetry import Telemetry
 from taskgraph.transitions import Outcome
 from tests.outcomes import expected
 from tests.scenarios.stage import CrashError, Stage, Trap
@@ -252,6 +254,26 @@ def test_conditions_under_another_policy_are_refused(policy: str, node: dict[str
     (problem,) = caught.value.problems
     assert problem.code == "needs-continue"
     assert "needs failurePolicy: continue" in problem.message
+
+
+class Counting(Telemetry):
+    """Hears how many tasks ended how."""
+
+    enabled = True
+
+    def __init__(self) -> None:
+        self.heard: Counter[str] = Counter()
+
+    def tasks(self, outcome: str, count: int) -> None:
+        self.heard[outcome] += count
+
+
+async def test_skips_are_measured(local: Stage) -> None:
+    counting = Counting()
+    await local.submit(document({"a": (), **{f"s{n}": ("a",) for n in range(120)}}))
+    local.handlers.telemetry = counting
+    await local.fail("a")
+    assert counting.heard == {"failed": 1, "skipped": 120}
 
 
 # --- the doctor
