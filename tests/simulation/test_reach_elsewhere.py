@@ -18,6 +18,7 @@ from taskgraph.cli.common import Session, minding_signals, serves
 from taskgraph.cli.output import Output
 from taskgraph.cli.progress import Board, Follower, display_for
 from taskgraph.cli.running import _Order, _run
+from taskgraph.cli.top import _top
 from taskgraph.clock import SystemClock
 from taskgraph.errors import StorageUnavailable, Unclear
 from taskgraph.executors import Executors
@@ -81,6 +82,29 @@ async def test_somebody_who_looks_on_waits_for_a_store_that_went_away() -> None:
     assert tables.away == 0
     following.cancel()
     await asyncio.wait((following,))
+
+
+async def test_who_watches_all_of_a_store_that_went_away_is_told_so_and_leaves_with_ctrl_c(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tables = Leaving()
+    app = app_over(tables)
+    await submit(app.handlers, "g", DOCUMENT)
+    tables.away = 1
+    with pytest.raises(StorageUnavailable):
+        await _top(app, Session(), once=False, interval=0.2, limit=5)
+    watching = asyncio.create_task(_top(app, Session(), once=False, interval=0.2, limit=5))
+    said = ""
+    while "live graph" not in said:
+        await asyncio.sleep(0.01)
+        said += capsys.readouterr().out
+    tables.away = 1
+    while "the store does not answer" not in said:
+        assert not watching.done()
+        await asyncio.sleep(0.01)
+        said += capsys.readouterr().out
+    os.kill(os.getpid(), signal.SIGINT)
+    assert await watching == 0
 
 
 async def test_a_run_whose_store_goes_away_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
