@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -885,7 +885,7 @@ class Client:
 
     async def follow(
         self, graph_id: str, *, since: int | str = 0, where: Mapping[str, str | Sequence[str]] | None = None
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event]:
         """The events of a graph as they come, until it can change no more.
 
         async for event in client.follow("nightly", where={"event": "task-failed"}):
@@ -1287,6 +1287,10 @@ def _sync(
     return call
 
 
+async def _next(events: AsyncGenerator[Event]) -> Event:
+    return await anext(events)
+
+
 class SyncClient:
     """`Client` for programs without an event loop: a context manager whose methods wait for their answers.
 
@@ -1332,6 +1336,22 @@ class SyncClient:
         """Graphs that are submitted by the clock."""
         return SyncScheduleCalls(self._run, ScheduleCalls(self._client))
 
+    def follow(  # noqa: D102 as there
+        self, graph_id: str, *, since: int | str = 0, where: Mapping[str, str | Sequence[str]] | None = None
+    ) -> Iterator[Event]:
+        events = self._client.follow(graph_id, since=since, where=where)
+        try:
+            while True:
+                try:
+                    event = self._run(_next(events))
+                except StopAsyncIteration:
+                    return
+                yield event
+        finally:
+            if self._runner is not None:
+                self._run(events.aclose())
+
+    follow.__doc__ = Client.follow.__doc__
     submit = _sync(Client.submit)
     extend = _sync(Client.extend)
     request = _sync(Client.request)

@@ -61,8 +61,6 @@ from taskgraph.cli.progress import (
 )
 from taskgraph.errors import InvalidGraph, InvalidInput, InvalidSettings, Problem, Refused, StorageUnavailable
 from taskgraph.model import FailurePolicy, GraphState, TaskState, is_task_id
-from taskgraph.notices import has_notices
-from taskgraph.outlets import OutletSettings, read_outlets
 from taskgraph.settings import read_keep_days
 
 if TYPE_CHECKING:
@@ -70,6 +68,7 @@ if TYPE_CHECKING:
     from taskgraph.clock import Clock
     from taskgraph.executors import Executors
     from taskgraph.model import GraphDocument
+    from taskgraph.outlets import OutletSettings
     from taskgraph.submission import Submission
     from taskgraph.worker import Worker
 
@@ -257,10 +256,12 @@ def check_runnable(document: "GraphDocument", source: str, executors: "Executors
 
 
 async def _run(app: "App", session: Session, order: _Order) -> int:
+    from taskgraph.notices import has_notices
+    from taskgraph.outlets import read_outlets
     from taskgraph.service import deliver_rest, run_graph
 
     output = session.output
-    outlets: OutletSettings | None = read_outlets(os.environ, commands=True)
+    outlets: "OutletSettings | None" = read_outlets(os.environ, commands=True)
     if order.document is not None and not has_notices(order.document):
         outlets = None
     began = app.clock.monotonic()
@@ -770,6 +771,8 @@ def serve(
         SystemClock(), executor=executor, time_scale=time_scale, python=python, grace_seconds=grace_seconds
     )
     days = keep_days if keep_days is not None else read_keep_days(os.environ)
+    from taskgraph.outlets import read_outlets
+
     # Whoever runs the commands of tasks may run those of notices: both come from the same documents.
     outlets = read_outlets(os.environ, commands=bool(worker_slots))
 

@@ -7,6 +7,7 @@ import dataclasses
 import random
 from collections.abc import Iterable, Mapping
 
+from taskgraph import limits
 from taskgraph.model import GraphDocument, GroupNode, TaskNode, When
 
 SHARE_GROUPED = 0.2
@@ -30,7 +31,7 @@ def with_groups(
         tasks[label] = dataclasses.replace(node, requires=tuple(dict.fromkeys([*node.requires, *more])))
         first[label] = last[label] = place
         own.append(label)
-        if rng.random() < 0.6:
+        if rng.random() < 0.6 and len(groups) < limits.GROUPS_OF_TASK_MAX:
             name = f"{prefix}{place}"
             inside = tuple(rng.sample(own, rng.randrange(1, min(4, len(own)) + 1)))
             first[name], last[name] = min(first[each] for each in inside), max(last[each] for each in inside)
@@ -94,3 +95,8 @@ def without(document: GraphDocument, gone: frozenset[str]) -> GraphDocument:
             for name, group in groups.items()
         },
     )
+
+
+def members(groups: Mapping[str, GroupNode]) -> dict[str, frozenset[str]]:
+    """Group -> labels of all of its tasks, those of its groups among them."""
+    return {name: frozenset(_tasks_of(name, groups)) for name in groups}

@@ -90,8 +90,8 @@ def wide_document(width: int) -> GraphDocument:
 def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World:
     """The history of a seed. profile: see PROFILES; small: the profile of that name."""
     profile = "small" if small else profile
-    return cancelling(
-        going_on(grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small")))
+    return pausing(
+        cancelling(going_on(grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small"))))
     )
 
 
@@ -118,6 +118,12 @@ def cancelling(world: World) -> World:
     if what == "task" and world.goes_on:
         what = "graph"  # `expected` says how a graph ends of which nobody is cancelled alone
     return dataclasses.replace(world, cancel=what)
+
+
+def pausing(world: World) -> World:
+    """The same, and in some of them the graph, a group or a task is held back for a while."""
+    rng = random.Random(world.seed * 7 + 8)
+    return dataclasses.replace(world, pauses=rng.choice((1, 2, 3))) if rng.random() < 0.15 else world
 
 
 def tiny_world(seed: int) -> World:

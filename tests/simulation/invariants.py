@@ -113,6 +113,8 @@ class Invariants:
         self.sequence = 0
         self.graph_state = ""
         self.history: list[str] = []
+        self.paused: set[str] = set()  # groups, "" for the whole graph, by what the journal has said
+        self.members: Mapping[str, frozenset[str]] = {}  # group -> labels of all of its tasks
 
     def committed(self, rows: Mapping[str, Row], changes: Sequence[Change]) -> None:
         """Look at what a commit has left. Raises Violation."""
@@ -131,6 +133,7 @@ class Invariants:
                 if row.columns["sequence"] != self.sequence + 1:
                     raise Violation(f"{key} follows event {self.sequence}")
                 self.sequence += 1
+                self._told_of_pauses(row)
                 told = int(str(row.columns["completed"]))
                 told_skipped = int(str(row.columns.get("skipped", 0)))
             elif key.startswith(("join:", "fork:")):
@@ -186,6 +189,8 @@ class Invariants:
             raise Violation(f"{label} is {after} in run {run}, and was to be cancelled in run {last}")
         if after == "running" and columns.get("cancel"):
             self.marked.add((reference, run))
+        if after == "running" and before != "running":
+            self._may_begin(label, columns)
         if after == "running":
             claim = self.claims.setdefault((reference, run), columns["claim"])
             if claim != columns["claim"]:
@@ -206,6 +211,23 @@ class Invariants:
         if (after == "unscheduled") != waits and not (waits and is_cancelled(columns)):
             raise Violation(f"{label} is {after} and waits for {left}")
         self._bounded(row, limits.REQUIRES_MAX)
+
+    def _told_of_pauses(self, row: Row) -> None:
+        kinds = str(row.columns["kinds"])
+        if "graph-paused" in kinds or "graph-resumed" in kinds:
+            for fact in json.loads(str(row.columns["events"])):
+                if fact["event"] == "graph-paused":
+                    self.paused.add(fact.get("group", ""))
+                elif fact["event"] == "graph-resumed":
+                    self.paused.discard(fact.get("group", ""))
+
+    def _may_begin(self, label: str, columns: Mapping[str, Any]) -> None:
+        """No run begins of what is held back; nor of what the journal says is paused (S5)."""
+        if columns.get("held", "[]") not in ("", "[]"):
+            raise Violation(f"{label} begins, and is held back by {columns['held']}")
+        for group in self.paused:
+            if not group or label in self.members.get(group, ()):
+                raise Violation(f"{label} begins, and {f'group {group}' if group else 'its graph'} is paused")
 
     def _ready(self, row: Row, fenced: bool) -> None:
         if self.goes_on:

@@ -32,7 +32,8 @@ class Act:
     """Something that a person or another program does.
 
     kind: extend, rerun, send (a message that makes no sense), wipe (all queues are deleted), other (another graph is
-    submitted under the same id), cancel (the graph, or the task `label`), pass (nothing: what comes next waits for it).
+    submitted under the same id), cancel (the graph, or the task `label`), hold and release (the graph, the task
+    `label`, or `group`), pass (nothing: what comes next waits for it).
     at: when. answer: what becomes of an extension; "open": that depends on what else happens, and is not waited for.
     terminate: of a cancel.
     """
@@ -44,6 +45,7 @@ class Act:
     body: str = ""
     answer: str = "done"
     terminate: bool = False
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,11 @@ def _added(requires: Requires, label: str, state: str, **more: Any) -> Act:
 def _cancel(moment: str, state: str, **more: Any) -> Act:
     """label: of the task that is cancelled; without, the graph."""
     return Act("cancel", When(moment, state), **more)
+
+
+def _pause(moment: str, state: str, **more: Any) -> tuple[Act, Act]:
+    """Held back at that moment, and let go as soon as that is so. label, group: of what; without, the graph."""
+    return Act("hold", When(moment, state), **more), Act("release", When(moment, state), **more)
 
 
 def _messages() -> dict[str, str]:
@@ -496,6 +503,40 @@ LIVES: Final = (
         held=["c0"],
         acts=[_cancel("c0", "running", label="c1")],
     ),
+    # held back
+    Life("paused while one runs", chain(2), held=["c0"], acts=_pause("c0", "running")),
+    Life("paused before it begins", DIAMOND, late=["a"], acts=_pause("a", "pending")),
+    Life(
+        "paused, and a run fails that has a rerun left",
+        chain(2),
+        reruns={"c0": 1},
+        fails={"c0": 1},
+        held=["c0"],
+        acts=_pause("c0", "running"),
+    ),
+    Life(
+        "paused and resumed in several commits",
+        {**fan_out(4), "x": [], "y": [], "z": []},
+        held=["a"],
+        late=["x", "y", "z"],
+        bounds={"COMMIT_CHANGES_MAX": 6},
+        acts=_pause("a", "running"),
+    ),
+    Life("paused with relays between", both_ways(4), held=["a"], bounds=NARROW, acts=_pause("a", "running")),
+    Life(
+        "paused while blocked, and rerun by hand",
+        {"a": [], "b": ["a"]},
+        fails={"a": 1},
+        acts=[Act("hold", REST), Act("rerun", When("a", "failed"), label="a"), Act("release", When("a", "pending"))],
+    ),
+    Life(
+        "a group is paused",
+        {"a": [], "b": ["a"], "c": []},
+        held=["a"],
+        groups={"g": (["b"], [])},
+        acts=_pause("a", "running", group="g"),
+    ),
+    Life("a task is inactive for a while", chain(2), held=["c0"], acts=_pause("c0", "running", label="c1")),
     # messages
     Life("all queues are deleted", chain(2), late=["c1"], acts=[Act("wipe", When("c1", "pending"))]),
     *(Life(f"junk: {name}", chain(1), acts=[Act("send", When("c0"), body=body)]) for name, body in JUNK.items()),

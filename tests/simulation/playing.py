@@ -24,8 +24,19 @@ from taskgraph.errors import Conflict, Refused, StaleDelivery, StorageError, Sto
 from taskgraph.handlers import Handled, Handlers
 from taskgraph.kept import Known
 from taskgraph.layout import gathered
-from taskgraph.messages import Cancel, Message, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
-from taskgraph.model import FailurePolicy, row_key, slugid_from, task_id_of
+from taskgraph.messages import (
+    Cancel,
+    HoldBack,
+    Message,
+    Rerun,
+    RunTasks,
+    TaskCompleted,
+    TaskFailed,
+    TaskResult,
+    parse,
+    to_text,
+)
+from taskgraph.model import GRAPH, INACTIVE, PAUSED, FailurePolicy, by_group, row_key, slugid_from, task_id_of
 from taskgraph.poison import Poison
 from taskgraph.records import LIVE, POISON, Records
 from taskgraph.storage.queues import Delivery
@@ -216,6 +227,11 @@ class End:
 _MUTABLE: Final = frozenset({dict, list, set, Counter, itertools.count})
 
 
+def _listed(row: Row, name: str) -> list[str]:
+    found: list[str] = json.loads(str(row.columns.get(name, "") or "[]"))
+    return found
+
+
 def _copied(value: Any) -> Any:
     """A copy of containers, however deep; rows, messages and texts never change."""
     found = copy.copy(value)
@@ -382,6 +398,11 @@ class Play:
                 tasks = ((task_id_of(GRAPH_ID, act.label), 0),) if act.label else ()
                 wanted = Cancel(GRAPH_ID, tasks, "somebody wants it", act.terminate)
                 await client.queues.send(client.names.events, [to_text(wanted)])
+            case "hold" | "release":
+                tasks = (task_id_of(GRAPH_ID, act.label),) if act.label else ()
+                asked = f"2030-01-01T00:00:{self.driver.acts_done:02}+00:00"  # each act later than the one before
+                wish = HoldBack(GRAPH_ID, act.kind == "hold", asked, act.group, tasks)
+                await client.queues.send(client.names.events, [to_text(wish)])
             case "pass":
                 self._next_act()
             case "send":
@@ -421,6 +442,9 @@ class Play:
         ):
             self._next_act()  # it stands pending, or further on
             return self._look_at_act()
+        if act.kind in ("hold", "release") and self._is_held(act) == (act.kind == "hold"):
+            self._next_act()
+            return self._look_at_act()
         if act.kind == "cancel" and self._is_heard(act):
             self._next_act()
             return self._look_at_act()
@@ -432,6 +456,17 @@ class Play:
                 self._next_act()
                 return self._look_at_act()
         return act if not waiting and self._meets(act.at) else None
+
+    def _is_held(self, act: Act) -> bool:
+        """Whether what an act speaks of is held back, by the rows of all that it concerns."""
+        if act.label:
+            row = self.rows.get(row_key(task_id_of(GRAPH_ID, act.label)))
+            return row is not None and INACTIVE in _listed(row, "held")
+        graph = self.rows.get(GRAPH)
+        if graph is None:
+            return False
+        held = (by_group(act.group) if act.group else PAUSED) in _listed(graph, "held")
+        return held != (graph.columns.get("settling") is True)  # not before all of it has taken that over
 
     def _is_heard(self, act: Act) -> bool:
         """Whether a cancel has been taken up."""

@@ -59,6 +59,7 @@ RACES: Final = {
     "R39": "two handlers spent the same rerun at once, and one had to repeat",
     "R40": "a failure was delivered again after its rerun stood pending",
     "R41": "a failure of an earlier run arrived when the graph had finished",
+    "R43": "a work message that was under way came for a task that had been held back meanwhile",
     "R44": "two sweeps looked at the graph at once",
     "R45": "two submitters wrote the graph at once",
     "R46": "a submitter or extender died after a commit, and before it was answered",
@@ -114,7 +115,6 @@ ELSEWHERE: Final = {
         ),
     ),
     "R42": Elsewhere(_NOT_BUILT + "skipped tasks (P15)"),
-    "R43": Elsewhere(_NOT_BUILT + "pause (P14)"),
     "R47": Elsewhere(_NOT_BUILT + "purge (P27)"),
     "R48": Elsewhere(_NOT_BUILT + "purge (P27)"),
     "R52": Elsewhere(
@@ -291,6 +291,7 @@ class Watch:
         item = answer.item
         if isinstance(item, Claim) and answer.outcome is Outcome.STALE:
             self.met["R25"] += 1
+            self.met["R43"] += "held back" in answer.reason
             row = self._world.rows[row_key(item.task_id)].columns
             self.met["R13"] += row["state"] == "pending" and int(row["run"]) > item.run
 

@@ -16,6 +16,7 @@ import contextlib
 import copy
 import functools
 import itertools
+import json
 import math
 import random
 import types
@@ -29,8 +30,32 @@ from taskgraph import limits
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.handlers import Handlers
-from taskgraph.messages import Cancel, Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, TaskResult, parse, to_text
-from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, TaskState, reference_of, row_key, task_id_of
+from taskgraph.messages import (
+    Cancel,
+    HoldBack,
+    Rerun,
+    RunTasks,
+    Seen,
+    TaskCompleted,
+    TaskFailed,
+    TaskResult,
+    parse,
+    to_text,
+)
+from taskgraph.model import (
+    GRAPH,
+    INACTIVE,
+    PAUSED,
+    TASK_UNRESOLVED,
+    FailurePolicy,
+    GraphDocument,
+    TaskNode,
+    TaskState,
+    by_group,
+    reference_of,
+    row_key,
+    task_id_of,
+)
 from taskgraph.propagation import Started, Take
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
@@ -39,7 +64,7 @@ from taskgraph.submission import extend, submit
 from taskgraph.sweep import Swept, sweep
 from taskgraph.transitions import Answer, Claim, Completed, HandBack, Outcome, Renew
 from tests.simulation.bounds import bounded
-from tests.simulation.grouped import logical_tasks
+from tests.simulation.grouped import logical_tasks, members
 from tests.simulation.invariants import Invariants, Violation, hold, settled
 from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.races import Watch
@@ -396,6 +421,7 @@ class World:
     crowds: Sequence[int] = (6, 4, 4, 3, 2)  # so many actors at once, while there is something for them
     storm_steps: tuple[int, int] | None = None  # the faults stop after so many steps; None: the more tasks, the later
     rival_rate: float = 0.1  # of another submitter, at each look
+    pauses: int = 0  # so many times something of the graph is held back for a while
     begun: bool = False  # the graph was submitted before, in peace, and nobody has looked at it since
     sweep_seconds: float = limits.SWEEP_SECONDS
     tape: Sequence[float] | None = None
@@ -425,10 +451,14 @@ class World:
         self.next_sweep = self.sweep_seconds
         self._due_known = -1
         self._due = (math.inf, math.inf)
+        self.pauses_left = self.pauses
+        self.wishes: dict[str, tuple[bool, str]] = {}  # group or label (`task:`), "" for the graph -> on, when asked
+        self.wished_at = -1e9
         self.active = False
         self.tasks = logical_tasks([self.document, *self.extensions])
         self.goes_on = self.document.failure_policy == FailurePolicy.CONTINUE
         self.invariants = Invariants(self.graph_id, self.tasks, goes_on=self.goes_on)
+        self.invariants.members = members(self.document.groups) if self.pauses else {}
         self.watch = Watch(self)
         self.labels = {_task_id_of(self.graph_id, label): label for label in self.tasks}
 
@@ -696,6 +726,50 @@ class World:
             return True
         return answer.outcome is Outcome.STALE
 
+    # --- holding back
+
+    def _unheard(self) -> list[str]:
+        """Holders of which the rows do not say yet what somebody has asked for last."""
+        graph = self.rows.get(GRAPH)
+        if graph is None or graph.columns["state"] not in ("running", "blocked"):
+            return []
+        found = []
+        for what, (on, _) in self.wishes.items():
+            row = self.rows.get(row_key(_task_id_of(self.graph_id, what[5:]))) if what.startswith("task:") else graph
+            if row is None or (row is not graph and row.columns["state"] not in TASK_UNRESOLVED):
+                continue
+            holder = INACTIVE if row is not graph else by_group(what) if what else PAUSED
+            if (holder in json.loads(str(row.columns.get("held", "") or "[]"))) != on:
+                found.append(what)
+        return found
+
+    def _wish(self) -> str | None:
+        """What somebody asks for now: a new pause, the end of one, or once more what went unheard."""
+        state = self.invariants.graph_state
+        if state not in ("running", "blocked"):
+            return None
+        now, on = self.clock.seconds, [what for what, (held, _) in self.wishes.items() if held]
+        asked = (self.clock.now() + timedelta(microseconds=self.steps)).isoformat()
+        if self.active and self.pauses_left and self.random() < 0.05:
+            what = self.choice(("", "", *self.document.groups, *(f"task:{label}" for label in self.document.tasks)))
+            if what not in on:
+                self.pauses_left -= 1
+                self.wishes[what] = True, asked
+                return str(what)
+        if on and (not self.active or self.random() < 0.03):
+            what = on[0]
+            self.wishes[what] = False, asked
+            return what
+        unheard = self._unheard()
+        return unheard[0] if unheard and now - self.wished_at > 20.0 else None
+
+    async def _hold(self, what: str) -> None:
+        on, asked = self.wishes[what]
+        tasks = (_task_id_of(self.graph_id, what[5:]),) if what.startswith("task:") else ()
+        message = HoldBack(self.graph_id, on, asked, "" if tasks else what, tasks)
+        handlers = self.handlers()
+        await handlers.queues.send(handlers.names.events, [to_text(message)])
+
     async def _sweep(self) -> None:
         swept = await sweep(self.handlers(self.choice(SKEWS_SECONDS)), period_seconds=self.sweep_seconds)
         assert isinstance(swept, Swept)
@@ -863,6 +937,8 @@ class World:
             return False
         if self.state() in ("finished", "cancelled"):
             return True
+        if self.pauses and (self._unheard() or self.rows[GRAPH].columns.get("settling") is True):
+            return False
         return self.state() == "blocked" and not self.reruns and self._at_rest()
 
     def _at_rest(self) -> bool:
@@ -896,6 +972,10 @@ class World:
                     choices.append("extend")
             if self.reruns and state == "blocked" and now - self.rerun_at > 20.0 and self._at_rest():
                 choices.append("rerun")
+        wish = self._wish() if self.pauses else None
+        if wish is not None:
+            self.wished_at = now
+            return "hold", self._hold(wish)
         if work <= now:
             choices += ("worker", "worker")
         if events <= now:
