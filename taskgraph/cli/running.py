@@ -261,7 +261,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
     from taskgraph.service import deliver_rest, run_graph
 
     output = session.output
-    outlets: "OutletSettings | None" = read_outlets(os.environ, commands=True)
+    outlets: OutletSettings | None = read_outlets(os.environ, commands=True)
     if order.document is not None and not has_notices(order.document):
         outlets = None
     began = app.clock.monotonic()
