@@ -10,6 +10,7 @@ import json as jsonlib
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -140,9 +141,9 @@ STATUS_EXAMPLES = examples("taskgraph status nightly-2026-08-01", "taskgraph sta
 
 def group_object(found: "GroupStatus") -> dict[str, Any]:
     """A group as JSON values."""
-    made = camel_object(found)
-    tasks = made.pop("listed")
-    return {**made, "counts": {str(each): found.counts.get(each, 0) for each in TaskState}, "listed": tasks}
+    made = camel_object(replace(found, listed=()))
+    counts = {str(each): found.counts.get(each, 0) for each in TaskState}
+    return {**made, "counts": counts, "listed": [task_object(each) for each in found.listed]}
 
 
 def _print_group(session: Session, found: "GroupStatus") -> None:
