@@ -104,7 +104,6 @@ def test_lock_and_stages(call: Call) -> None:
         ]
         assert len(ended) == 6
         assert [label for label in ended if label in order.split()] == order.split()
-        call("doctor", name)
 
 
 def test_flaky(call: Call) -> None:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -49,9 +48,6 @@ def test_a_group_from_its_document_to_its_rerun(call: Call, tmp_path: Path) -> N
     assert "taskgraph rerun --group=checks g" in status
     assert "publish waits for 1 of 3 tasks of group “checks”" in call("why", "g", "publish")
     assert "checks, tests" in call("show", "g", "--group", "tests", "--state", "failed")
-    assert "groups        checks, tests" in call("task", "g", "browser")
-    assert "did you mean “checks”" in call("status", "g", "--group", "check", code=3)
-    assert "one of the two" in call("rerun", "g", code=2)
     assert "one of the two" in call("rerun", "g", "unit", "--group", "tests", code=2)
     (tmp_path / "mended").touch()
     asked = json.loads(call("rerun", "g", "--group", "checks", "--json").partition("handlers must")[0])
@@ -60,17 +56,6 @@ def test_a_group_from_its_document_to_its_rerun(call: Call, tmp_path: Path) -> N
     told = json.loads(call("status", "g", "--group", "checks", "--json"))
     assert (told["state"], told["counts"]["completed"], told["unresolved"]) == ("finished", 3, 0)
     assert [(each["label"], each["run"]) for each in told["listed"]] == [("browser", 1), ("load", 0), ("unit", 0)]
-    assert "no task of group “checks” failed for good" in call("rerun", "g", "--group", "checks", code=4)
-    call("doctor", "g")
-
-
-def test_what_is_wrong_with_groups_has_line_and_remedy(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "wrong.json").write_text(
-        '{"tasks": {"a": {"task": {}}},\n "groups": {\n  "g": {"tasks": ["b"]},\n  "a": {"tasks": ["a"]}}}', "utf-8"
-    )
-    told = call("validate", "wrong.json", code=2)
-    assert 'wrong.json:3: /groups/g/tasks/0: "g" contains "b"' in told
-    assert 'wrong.json:4: /groups/a: "a" is both a task and a group.' in told
 
 
 async def test_groups_in_python(tmp_path: Path) -> None:
@@ -100,11 +85,3 @@ async def test_groups_in_python(tmp_path: Path) -> None:
         assert calls[-1] == "end"
         assert (await client.status("g", group="bulk")).state == "finished"
         assert (await client.task("g", "end")).requires == ["a", "b"]
-
-
-def test_what_a_group_is_called_may_look_like_an_option(call: Call, tmp_path: Path) -> None:
-    made: dict[str, Any] = {"tasks": {"a": command("false")}, "groups": {"-g x": {"tasks": ["a"]}}}
-    (tmp_path / "odd.json").write_text(json.dumps(made), "utf-8")
-    call("run", "odd.json", "--id", "o", code=1)
-    assert "taskgraph rerun --group='-g x' o" in call("status", "o", "--group=-g x")
-    assert "run 1 of “a” is asked for" in call("rerun", "o", "--group=-g x")

@@ -145,11 +145,11 @@ async def test_an_extension_requires_groups_and_brings_its_own(stage: Stage) -> 
         ({"lock": []}, {"new": (["lock"], [])}, "the graph already has the task “lock”, which cannot be put into"),
     ],
 )
-async def test_extensions_that_are_refused(local: Stage, requires: Requirements, groups: Groups, words: str) -> None:
-    await local.submit(STAGES)
-    staged = await local.stage_extension(grouped(requires, groups, kind="extension"))
-    await local.pump()
-    head = await local.queries.request("graph", staged.request)
+async def test_extensions_that_are_refused(memory: Stage, requires: Requirements, groups: Groups, words: str) -> None:
+    await memory.submit(STAGES)
+    staged = await memory.stage_extension(grouped(requires, groups, kind="extension"))
+    await memory.pump()
+    head = await memory.queries.request("graph", staged.request)
     assert head["state"] == "refused"
     assert words in str(head["reason"])
 
@@ -173,34 +173,34 @@ async def test_a_graph_without_groups_reads_none(memory: Stage) -> None:
 
 
 @pytest.mark.parametrize("spoil", ["group row", "member", "task", "count", "join forgets", "task forgets"])
-async def test_the_doctor_mends_what_is_certain_of_a_group(local: Stage, spoil: str) -> None:
-    await local.submit(STAGES)
-    await local.complete("lock")
-    key = group_key(local.task_id("first"))
-    join = join_reference(group_owner(local.task_id("first")), "done")
-    rows = {row.key: row for row in await local.queries.partition("graph")}
-    task = row_key(local.task_id("a"))
+async def test_the_doctor_mends_what_is_certain_of_a_group(memory: Stage, spoil: str) -> None:
+    await memory.submit(STAGES)
+    await memory.complete("lock")
+    key = group_key(memory.task_id("first"))
+    join = join_reference(group_owner(memory.task_id("first")), "done")
+    rows = {row.key: row for row in await memory.queries.partition("graph")}
+    task = row_key(memory.task_id("a"))
     changes: dict[str, Any] = {
         "group row": Delete(key, rows[key].etag),
-        "member": Merge(key, rows[key].etag, {"members": ids_text([local.task_id("a")])}),
+        "member": Merge(key, rows[key].etag, {"members": ids_text([memory.task_id("a")])}),
         "task": Merge(task, rows[task].etag, {"groups": '["all"]'}),
         "count": Merge(GRAPH, rows[GRAPH].etag, {"groups": 7}),
         "join forgets": Merge(join, rows[join].etag, {"requires": "[]", "requiresLeft": "[]"}),
-        "task forgets": Merge(task, rows[task].etag, {"dependents": ids_text([local.task_id("b")])}),
+        "task forgets": Merge(task, rows[task].etag, {"dependents": ids_text([memory.task_id("b")])}),
     }
-    await local.tables.commit("graph", [changes[spoil]])
-    local.handlers.kept.forget("graph")
-    poison = Poison(local.tables, local.queues, local.clock, local.names)
-    found = (await examine_graph(local.handlers, poison, "graph")).findings
+    await memory.tables.commit("graph", [changes[spoil]])
+    memory.handlers.kept.forget("graph")
+    poison = Poison(memory.tables, memory.queues, memory.clock, memory.names)
+    found = (await examine_graph(memory.handlers, poison, "graph")).findings
     assert [each for each in found if each.severity is Severity.WRONG]
-    answer = await repair_graph(local.handlers, poison, "graph")
+    answer = await repair_graph(memory.handlers, poison, "graph")
     assert answer.repaired
     left = [each for each in answer.findings if each.severity is Severity.WRONG]
     assert left == []
-    after = {row.key: row for row in await local.queries.partition("graph")}
+    after = {row.key: row for row in await memory.queries.partition("graph")}
     names = {"group row": (key, "members"), "member": (key, "members"), "task": (task, "groups")}
     if spoil in names:
         where, column = names[spoil]
         assert after[where].columns[column] == rows[where].columns[column]
         assert after[key].columns["tasks"] == 2
-    assert await local.work() == "finished"
+    assert await memory.work() == "finished"

@@ -203,7 +203,7 @@ def test_the_hash_covers_groups_and_is_what_it_was_without() -> None:
     assert node_digests(one) == node_digests(document({"a": (), "b": ()}, {}))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(documents())
 def test_what_has_no_circle_is_let_in(made: Any) -> None:
     assert document_from_object(document_object(made)) == made
@@ -214,7 +214,7 @@ LISTS = st.lists(NAMES, max_size=4) | NAMES
 GROUPS = st.dictionaries(st.sampled_from(["tasks", "requires", "task"]), LISTS, max_size=3) | NAMES | LISTS
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(GROUPS)
 def test_the_fast_check_says_what_the_schema_says(group: Any) -> None:
     expected = schemas.validator("task-graph", "#/$defs/group").is_valid(group)

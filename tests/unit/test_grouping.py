@@ -63,7 +63,7 @@ def documents(draw: st.DrawFn) -> GraphDocument:
     return document(requires, groups)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(documents())
 def test_wired_and_written_out_they_mean_the_same(made: GraphDocument) -> None:
     wiring = wire(made.tasks, made.groups)
