@@ -233,6 +233,16 @@ LIVES: Final = (
     ),
     # failures that are told to dependents
     Life("one is skipped", chain(2), policy="continue", fails={"c0": ALWAYS}),
+    Life("the rest is cancelled", chain(4), "cancelled", policy="fail-fast", fails={"c0": ALWAYS}),
+    Life(
+        "the rest is cancelled after reruns",
+        fan_out(3),
+        "cancelled",
+        policy="fail-fast",
+        reruns={"a": 1},
+        fails={"a": ALWAYS},
+        bounds=NARROWER,
+    ),
     Life("a chain is skipped", chain(6), policy="continue", fails={"c0": ALWAYS}),
     Life(
         "a chain is skipped over several commits",

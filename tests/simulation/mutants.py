@@ -408,6 +408,14 @@ MUTANTS: Final = (
         conditional,
     ),
     Mutant(
+        "P14: where the policy is fail-fast, the fence is in the commit of the failure",
+        "the graph is blocked",
+        _reworded(
+            propagation, "block", ('graph.text("failurePolicy") == FailurePolicy.FAIL_FAST', "False"), owner=transitions
+        ),
+        lives=("the rest is cancelled",),
+    ),
+    Mutant(
         "P15: a skip that no commit had room for stands on its row, for the sweep",
         "the sweep does not look for it",
         _set(sweep_module, "SKIP", "nothing"),
