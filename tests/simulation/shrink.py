@@ -132,11 +132,13 @@ def _simpler(world: World) -> Iterator[World]:
     documents = [world.document, *world.extensions]
     for number, label in [(n, each) for n, document in enumerate(documents) for each in document.tasks]:
         if len(documents[number].tasks) > 1:
-            gone = frozenset({label})
-            document, *extensions = [without(each, gone) for each in documents]
+            one = frozenset({label})
+            document, *extensions = [without(each, one) for each in documents]
             left = (document, *extensions)
-            lost = {name for each in documents for name in each.groups if all(name not in one.groups for one in left)}
-            document, *extensions = [without(each, gone | lost) for each in documents]
+            lost = {
+                name for each in documents for name in each.groups if all(name not in other.groups for other in left)
+            }
+            document, *extensions = [without(each, one | lost) for each in documents]
             fails = {each: times for each, times in world.fails.items() if each != label}
             yield fresh(world, document=document, extensions=extensions, fails=fails)
     if world.fails:

@@ -73,7 +73,7 @@ def test_wired_and_written_out_they_mean_the_same(made: GraphDocument) -> None:
     assert all(len(wanted) == len(set(wanted)) for wanted in found.values())
     assert made.edges == wiring.edges
     backwards = GraphDocument(
-        dict(reversed(made.tasks.items())), groups=dict(reversed(made.groups.items())) if made.groups else {}
+        dict(reversed(list(made.tasks.items()))), groups=dict(reversed(list(made.groups.items())))
     )
     again = wire(backwards.tasks, backwards.groups)
     assert {each: set(wanted) for each, wanted in again.ends.items()} == {
