@@ -6,12 +6,13 @@ The rates differ from seed to seed, and many are zero: a fault that is everywher
 import dataclasses
 import random
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, When
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING
 from tests.simulation.grouped import SHARE_GROUPED, with_groups
-from tests.simulation.world import Faults, World
+from tests.simulation.world import EPOCH, Faults, World
 
 PROFILES: Final = {
     "tiny": "1 to 3 tasks, some 50 storage calls: as many histories as can be",
@@ -25,6 +26,10 @@ FORGETFUL: Final = {"READ_ALONE_MAX": 1, "READ_PAGE_WORTH": 1, "KEPT_ROWS_MAX": 
 
 OFTEN: Final = {"REDISPATCH_SECONDS": 30.0}
 """What went unheard is said again in the first sweep after it, so that fewer are needed."""
+
+SHARE_TIMED: Final = 0.2
+TIMED_TASKS_MAX: Final = 12
+"""Of the graphs of so many tasks at most: so many have tasks that say something of time."""
 
 SHARE_GOING_ON: Final = 0.25
 """Of the graphs of several tasks: so many go on after failures."""
@@ -87,12 +92,46 @@ def wide_document(width: int) -> GraphDocument:
     return GraphDocument({**tasks, "z": TaskNode("z", tuple(middle))})
 
 
+def timed(world: World, share: float = SHARE_TIMED) -> World:
+    """The history, sometimes with tasks that wait, are tried again, or are too late; drawn apart, as above."""
+    rng = random.Random(world.seed * 17 + 9)
+    if rng.random() >= share or len(world.tasks) > TIMED_TASKS_MAX:
+        return world
+    late = not world.goes_on and not world.extensions and rng.random() < 0.5
+    temporary: dict[str, int] = {}
+
+    def with_times(document: GraphDocument) -> GraphDocument:
+        tasks = {}
+        for label, node in document.tasks.items():
+            said: dict[str, Any] = {}
+            task = dict(node.task)
+            if rng.random() < 0.3:
+                said["notBefore"] = _moment(rng.choice((5, 40, 100)))
+            if rng.random() < 0.4:
+                limit = rng.choice((0, 1, 2)) if late else 3
+                temporary[label] = rng.choice((1, 2, 3))
+                said["retry"] = {"limit": limit, "delay": rng.choice((1, 30)), "max": 60}
+            if late and rng.random() < 0.4:
+                task["deadline"] = _moment(rng.choice((1, 50, 150)))
+            if late and rng.random() < 0.2:
+                said["pendingTimeout"] = rng.choice((50, 200))
+            tasks[label] = dataclasses.replace(node, task=task, timing=said)
+        return dataclasses.replace(document, tasks=tasks)
+
+    document = with_times(world.document)
+    extensions = [with_times(each) for each in world.extensions]
+    return dataclasses.replace(world, document=document, extensions=extensions, temporary=temporary)
+
+
+def _moment(seconds: float) -> str:
+    return (EPOCH + timedelta(seconds=seconds)).isoformat()
+
+
 def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World:
     """The history of a seed. profile: see PROFILES; small: the profile of that name."""
     profile = "small" if small else profile
-    return pausing(
-        cancelling(going_on(grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small"))))
-    )
+    world = grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small"))
+    return pausing(cancelling(timed(going_on(world))))
 
 
 def grouped(world: World) -> World:

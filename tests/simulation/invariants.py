@@ -16,6 +16,7 @@ from typing import Any
 from taskgraph import limits
 from taskgraph.model import GRAPH, TaskNode, TaskState, reference_of, task_id_of
 from taskgraph.storage.tables import Change, Row
+from taskgraph.timing import retry_of
 from tests.outcomes import expected, runs
 
 FAILED_FOR_GOOD = frozenset({"failed", "exception"})
@@ -49,7 +50,7 @@ TASK_MOVES = frozenset(
         ("running", "exception"),
         ("failed", "pending"),
         ("exception", "pending"),
-        ("unscheduled", "exception"),  # cancelled before its time
+        ("unscheduled", "exception"),  # cancelled before its time, or too late
         ("pending", "exception"),
         ("exception", "unscheduled"),  # and rerun by hand
     }
@@ -84,6 +85,10 @@ def is_cancelled(columns: Mapping[str, Any]) -> bool:
     return columns.get("state") == "exception" and _cancels(str(columns.get("resolution", "")))
 
 
+def _too_late(columns: Mapping[str, Any]) -> bool:
+    return '"code":"deadline-exceeded"' in columns["resolution"] or '"code":"pending-timeout"' in columns["resolution"]
+
+
 def hold(condition: object, what: object) -> None:
     """Raise unless the condition holds."""
     if not condition:
@@ -105,6 +110,7 @@ class Invariants:
         self.runs: dict[str, int] = {}
         self.claims: dict[tuple[str, int], str] = {}
         self.marked: set[tuple[str, int]] = set()  # runs that are to end as cancelled
+        self.temporary_runs: dict[str, int] = {}  # label -> runs that failed for the moment, and were tried again
         self.failed_runs: dict[str, int] = {}  # label -> runs that failed for the task's own sake
         self.lost_leases = 0
         self.failed_for_good = 0
@@ -176,7 +182,8 @@ class Invariants:
                 raise Violation(f"{label}: same run")
             if self.graph_state == "cancelled":
                 raise Violation(f"{label} moved from {before} to {after} in a cancelled graph")
-            if before in ("unscheduled", "pending") and after == "exception" and not is_cancelled(columns):
+            in_vain = after == "exception" and not is_cancelled(columns) and not _too_late(columns)
+            if in_vain and before in ("unscheduled", "pending"):
                 raise Violation(f"{label} is {after}, and never ran")
         if run < last:
             raise Violation(f"the run of {label} went down")
@@ -192,6 +199,7 @@ class Invariants:
         if after == "running" and before != "running":
             self._may_begin(label, columns)
         if after == "running":
+            self._in_time(columns)
             claim = self.claims.setdefault((reference, run), columns["claim"])
             if claim != columns["claim"]:
                 raise Violation(f"run {run} of {label} was claimed twice")
@@ -203,12 +211,17 @@ class Invariants:
             raise Violation(f"{label} has spent {spent} reruns")
         if not 0 <= lost <= limits.RETRIES_DEFAULT:
             raise Violation(f"{label} has spent {lost} retries")
-        if run != spent + lost + manual + handed:
-            raise Violation(f"{label} is in run {run}: {spent}, {lost}, {manual}, {handed}")
+        later = columns.get("temporaryFailures", 0)
+        if later:
+            if not 0 <= later - columns.get("temporaryForgiven", 0) <= retry_of(columns.get("retry", "")).limit:
+                raise Violation(f"{label} was tried again too often: {later}")
+            self.temporary_runs[label] = later
+        if run != spent + lost + manual + handed + later:
+            raise Violation(f"{label} is in run {run}: {spent}, {lost}, {manual}, {handed}, {later}")
         self.failed_runs[label] = spent + manual
         left = columns["requiresLeft"]
         waits = left != "[]" or columns.get("due") == "skip"
-        if (after == "unscheduled") != waits and not (waits and is_cancelled(columns)):
+        if (after == "unscheduled") != waits and not (waits and after == "exception"):
             raise Violation(f"{label} is {after} and waits for {left}")
         self._bounded(row, limits.REQUIRES_MAX)
 
@@ -228,6 +241,14 @@ class Invariants:
         for group in self.paused:
             if not group or label in self.members.get(group, ()):
                 raise Violation(f"{label} begins, and {f'group {group}' if group else 'its graph'} is paused")
+
+    def _in_time(self, columns: Mapping[str, Any]) -> None:
+        """A claim is neither too early nor too late, by the clock of who made it."""
+        started = columns["started"]
+        if "notBefore" in columns and started < columns["notBefore"]:
+            raise Violation(f"{columns['label']} was claimed before its time")
+        if "deadline" in columns and started >= columns["deadline"]:
+            raise Violation(f"{columns['label']} was claimed past its deadline")
 
     def _ready(self, row: Row, fenced: bool) -> None:
         if self.goes_on:
@@ -365,7 +386,7 @@ def _journal(rows: Mapping[str, Row], found: Mapping[str, Row]) -> None:
     skipped = sorted(label for kind, label in facts if kind == "task-skipped")
     if skipped != sorted(label for label, row in found.items() if row.columns["state"] == "skipped"):
         raise Violation(f"told to be skipped: {skipped}")
-    reruns = Counter(label for kind, label in facts if kind == "task-rerun")
+    reruns = Counter(label for kind, label in facts if kind in ("task-rerun", "task-retry"))
     for label, row in found.items():
         if reruns[label] != row.columns["run"]:
             raise Violation(f"{label} is in run {row.columns['run']}, and {reruns[label]} were told")

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.messages import RunTasks, TaskCompleted, TaskResult, to_text
@@ -74,6 +74,9 @@ class Life:
     acts: Sequence[Act] = ()
     bounds: Mapping[str, int] = field(default_factory=dict)
     batch: int = 32
+    temporary: Mapping[str, int] = field(default_factory=dict)  # label -> runs that fail for the moment, at first
+    timing: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # label -> what its node says of time
+    deadlines: Mapping[str, float] = field(default_factory=dict)  # label -> seconds from the start
     policy: str = "block"
     when: Mapping[str, str] = field(default_factory=dict)
     optional: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -87,6 +90,12 @@ class Life:
             len(act.requires) for act in self.acts if act.kind == "extend" and act.answer == "done"
         )
 
+    def _more(self, label: str) -> dict[str, Any]:
+        more: dict[str, Any] = {"target": "late"} if label in self.late else {}
+        if label in self.deadlines:
+            more["deadline"] = moment(self.deadlines[label])
+        return more
+
     def document(self, requires: Requires) -> GraphDocument:
         """A graph, or an extension."""
         return GraphDocument(
@@ -95,9 +104,10 @@ class Life:
                     label,
                     tuple(wanted),
                     self.reruns.get(label, 0),
-                    {"payload": {"n": label}, **({"target": "late"} if label in self.late else {})},
+                    {"payload": {"n": label}, **self._more(label)},
                     self.when.get(label, "all-completed"),
                     frozenset(self.optional.get(label, ())),
+                    timing=self.timing.get(label, {}),
                 )
                 for label, wanted in requires.items()
             },
@@ -113,6 +123,10 @@ class Life:
         if name not in self.groups:
             return {name}
         return set().union(*map(self._tasks_of, self.groups[name][0]))
+
+
+def moment(seconds: float) -> str:
+    return (START + timedelta(seconds=seconds)).isoformat()
 
 
 def chain(length: int) -> Requires:
@@ -513,6 +527,18 @@ LIVES: Final = (
         held=["c0"],
         acts=[_cancel("c0", "running", label="c1")],
     ),
+    # times
+    Life("not before", chain(2), timing={"c1": {"notBefore": moment(100)}}),
+    Life("fails for the moment", chain(2), temporary={"c0": 2}, timing={"c0": {"retry": {"delay": 8}}}),
+    Life(
+        "fails for the moment too often",
+        chain(1),
+        "blocked",
+        temporary={"c0": 2},
+        timing={"c0": {"retry": {"limit": 1, "delay": 4}}},
+    ),
+    Life("a deadline while it runs", chain(2), "blocked", sleeps=["c0"], deadlines={"c0": 50}),
+    Life("a deadline while it waits", chain(2), "blocked", sleeps=["c0"], deadlines={"c1": 50}),
     # held back
     Life("paused while one runs", chain(2), held=["c0"], acts=_pause("c0", "running")),
     Life("paused before it begins", DIAMOND, late=["a"], acts=_pause("a", "pending")),

@@ -46,7 +46,7 @@ from tests.simulation import playing
 from tests.simulation import world as world_module
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT_FAILING, bounded
 from tests.simulation.exhaustive import play_without_faults
-from tests.simulation.histories import random_document, with_conditions
+from tests.simulation.histories import random_document, timed, with_conditions
 from tests.simulation.invariants import Violation
 from tests.simulation.lives import LIVES
 from tests.simulation.memory import MemoryTables
@@ -182,6 +182,10 @@ async def read_one_page(tables: Tables, partition: str, rows: Range) -> list[Row
     return list((await tables.query(partition, rows)).rows)
 
 
+async def nobody_past_deadline(*_: object) -> tuple[list[Any], None]:
+    return [], None
+
+
 async def nothing_to_resend(*_: object, **__: object) -> None:
     return
 
@@ -314,6 +318,14 @@ def long_extensions(seed: int) -> World:
     rng = random.Random(seed)
     added = [random_document(rng, 6, prefix=f"x{n}_", density=0.4) for n in range(2)]
     return World(seed, random_document(rng, 2), {}, added, Faults(crash=0.05, double=0.1), bounds=CHUNKED)
+
+
+def times(seed: int) -> World:
+    """Tasks that wait, that are tried again later, and that are too late, under clocks that differ."""
+    rng = random.Random(seed)
+    document = random_document(rng, rng.choice((2, 3, 4)), density=0.5, reruns_max=1)
+    faults = Faults(double=rng.choice((0.0, 0.2)), crash=0.02)
+    return timed(World(seed, document, {}, (), faults, reruns=rng.random() < 0.5), share=1.0)
 
 
 def rivals(seed: int) -> World:
@@ -792,6 +804,49 @@ MUTANTS: Final = (
         "it looks past them",
         _set(sweep_module, "_requests", nothing_to_resend),
         lives=("extended by a stranger", "extended in chunks"),
+    ),
+    # times
+    Mutant(
+        "P16: nobody claims a task before its time",
+        "whoever is told of it does",
+        _reworded(transitions, "_claim", ("if timing.not_yet_seconds(task.value, context.now):", "if False:")),
+        times,
+    ),
+    Mutant(
+        "P16: nobody is given a task before its time",
+        "whoever makes it ready takes it",
+        _reworded(propagation, "make_ready", ("not timing.not_yet_seconds(task.value, context.now)", "True")),
+        times,
+    ),
+    Mutant(
+        "P16: nobody claims a task past its deadline",
+        "the claim goes through",
+        _reworded(transitions, "_claim", ("if reason := _end_if_overdue(task, context):", "if reason := None:")),
+        times,
+    ),
+    Mutant(
+        "P16: the sweep ends what waits past its deadline",
+        "it looks past them",
+        _set(sweep_module, "_waiting_past_deadline", nobody_past_deadline),
+        times,
+    ),
+    Mutant(
+        "P12: a temporary failure is counted",
+        "it is not",
+        _reworded(
+            transitions, "_try_later", ('task.integer("temporaryFailures") + 1', 'task.integer("temporaryFailures")')
+        ),
+        times,
+    ),
+    Mutant(
+        "P12: temporary failures have an end",
+        "they have none",
+        _reworded(
+            transitions,
+            "_failed",
+            ("timing.temporary_used(task.value) < _retry(task).limit", "True"),
+        ),
+        times,
     ),
     # messages
     Mutant(

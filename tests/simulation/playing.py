@@ -22,6 +22,8 @@ from taskgraph.consumer import Consumer, Lease, misplaced
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
 from taskgraph.handlers import Handled, Handlers
+from taskgraph.inhand import Held as InHand
+from taskgraph.inhand import hold_until_due
 from taskgraph.kept import Known
 from taskgraph.layout import gathered
 from taskgraph.messages import (
@@ -510,6 +512,7 @@ class Play:
         now = self.clock.now()
         ready: list[Item] = []
         ended: list[Item] = []
+        early = InHand(delivery)
         for task_id, run in message.tasks:
             row = rows[row_key(task_id)]
             if row is None:
@@ -518,6 +521,8 @@ class Play:
             if row.columns["run"] != run:
                 continue
             if row.columns["state"] == "pending":
+                if hold_until_due(early, row, now):
+                    continue
                 until = now + timedelta(seconds=limits.LEASE_SECONDS)
                 ready.append(Claim(task_id, run, self.clock.new_id(), "w", until))
             elif row.columns["state"] == "running" and isinstance(lease_until, datetime) and lease_until < now:
@@ -549,7 +554,11 @@ class Play:
             else:
                 done.append(one)
         await self._report(handlers, done)
-        if not any(one.delivery.id == delivery.id for one in self.held):
+        if early.busy_until is not None:
+            seconds = (early.busy_until - now).total_seconds()
+            with contextlib.suppress(StaleDelivery):
+                await handlers.queues.renew(delivery, lease_seconds=math.ceil(seconds) + 1)
+        elif not any(one.delivery.id == delivery.id for one in self.held):
             await self._acknowledge(handlers, delivery)
 
     def _is_told_to_stop(self, label: str) -> bool:
@@ -567,7 +576,9 @@ class Play:
     async def _report(self, handlers: Handlers, done: Sequence[Held]) -> None:
         bodies: list[str] = []
         for one in done:
-            failed = self.invariants.failed_runs[one.label] < self.life.fails.get(one.label, 0)
+            before = self.invariants.failed_runs[one.label] + self.invariants.temporary_runs.get(one.label, 0)
+            wanted = self.life.temporary.get(one.label, 0)
+            failed = before < self.life.fails.get(one.label, 0) + wanted
             result = TaskResult(
                 one.claim.task_id,
                 one.claim.run,
@@ -575,6 +586,7 @@ class Play:
                 self.clock.now().isoformat(),
                 {"failed": failed},
                 exception=failed and one.label in self.life.exceptions,
+                temporary=before < wanted,
             )
             bodies.append(to_text((TaskFailed if failed else TaskCompleted)(GRAPH_ID, (result,))))
         while bodies:
@@ -606,7 +618,7 @@ class Play:
                 continue  # it renews nothing any more
             renew = Renew(one.claim.task_id, one.claim.run, one.claim.claim, until)
             (answer,) = await self.worker.transition(GRAPH_ID, [renew])
-            if answer.outcome is Outcome.STALE:
+            if answer.outcome in (Outcome.STALE, Outcome.ENDED):
                 self.held.remove(one)
                 continue
             if answer.reason:  # it is cancelled: the worker stops it, and says so

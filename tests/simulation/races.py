@@ -18,6 +18,7 @@ from taskgraph.model import GRAPH, row_key, task_id_of
 from taskgraph.records import LIVE
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row
+from taskgraph.timing import not_yet_seconds
 from taskgraph.transitions import Answer, Claim, Completed, Failed, Outcome
 from tests.simulation.invariants import is_cancelled
 
@@ -50,6 +51,8 @@ RACES: Final = {
     "R24": "a worker died before its claim, after it, or after its report",
     "R25": "a work message came for a run that was over or taken",
     "R26": "a claim, a result, a rerun or an extension met the fence or the sweep of a cancel, and one had to repeat",
+    "R27": "a result came for a task that its deadline had ended, or a claim found it past its time",
+    "R28": "a process died that had to do with a task whose time had not come, and left it to the sweep",
     "R29": "a failure arrived after a later run had completed",
     "R30": "storage refused three calls in a row",
     "R35": "a process died after the commit that finished the graph, and before it said so",
@@ -104,7 +107,6 @@ ELSEWHERE: Final = {
             "tests/scenarios/test_harmless_messages.py::test_nothing_old_moves_a_finished_graph",
         ),
     ),
-    "R27": Elsewhere(_NOT_BUILT + "deadlines (P16)", ("tests/contract/test_queues.py::test_bounds_are_checked",)),
     "R32": Elsewhere(
         "needs two versions of the program",
         (
@@ -289,6 +291,7 @@ class Watch:
     def claimed(self, answer: Answer) -> None:
         """A claim was answered."""
         item = answer.item
+        self.met["R27"] += answer.outcome is Outcome.ENDED
         if isinstance(item, Claim) and answer.outcome is Outcome.STALE:
             self.met["R25"] += 1
             self.met["R43"] += "held back" in answer.reason
@@ -307,6 +310,7 @@ class Watch:
             if answer.outcome is not Outcome.STALE:
                 continue
             row: Mapping[str, Any] = self._world.rows[row_key(item.task_id)].columns
+            self.met["R27"] += '"code":"deadline-exceeded"' in str(row.get("resolution", ""))
             if int(row["run"]) > item.run:
                 self.met["R04"] += 1
                 runs = json.loads(str(row.get("runs", "[]")))
@@ -315,6 +319,15 @@ class Watch:
                     self.met["R40"] += again or row["state"] == "pending"
                     self.met["R29"] += row["state"] == "completed"
                     self.met["R41"] += self._world.state() == "finished"
+
+    def _waits(self) -> bool:
+        """Whether the time of a task has not come."""
+        now = self._world.clock.now()
+        return any(
+            row.columns.get("state") == "pending" and not_yet_seconds(row.columns.get, now) > 0
+            for row in self._world.rows.values()
+            if "notBefore" in row.columns
+        )
 
     def crashed(self, actor: "Actor") -> None:
         """Somebody died."""
@@ -325,6 +338,7 @@ class Watch:
             self.met["R14"] += self._world.state() == "submitting" and actor.commits > 0
         if actor.name in ("submit", "extend"):
             self.met["R46"] += actor.commits > 0
+        self.met["R28"] += (actor.unsent or actor.name == "worker") and self._waits()
         if actor.name == "worker" and actor.in_hand:
             self.met["R24"] += 1
             self.met[f"R24 {actor.stage}"] += 1

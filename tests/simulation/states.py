@@ -26,6 +26,7 @@ from typing import Final
 from taskgraph.model import GRAPH
 from taskgraph.records import ALL, LIVE, POISON, listing_key
 from taskgraph.storage.tables import Row
+from taskgraph.timing import NEVER
 from tests.simulation.lives import GRAPH_ID
 from tests.simulation.playing import ASK_AGAIN_SECONDS, Play, fresh_id
 
@@ -39,6 +40,9 @@ WHILE: Final[Mapping[str, frozenset[str]]] = {
     "pendingSince": frozenset({"pending"}),
     "staged": frozenset({"staged", "accepted"}),
     "created": frozenset({"submitting"}),
+    "notBefore": frozenset({"unscheduled", "pending"}),
+    "deadline": frozenset({"unscheduled", "pending", "running"}),
+    "nextDeadline": frozenset({"running", "blocked"}),
 }
 """Columns with times -> the states of their row in which anybody compares them."""
 
@@ -46,7 +50,7 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:\+00:00|Z
 _FRESH: Final = re.compile(re.escape(fresh_id(1)[:16]) + "[A-Za-z0-9_-]{6}")
 _PIECES_MAX: Final = 200_000
 
-Piece = tuple[int, tuple[str, ...], datetime | None]
+Piece = tuple[int, tuple[str, ...], tuple[datetime, ...]]
 State = tuple[Hashable, ...]
 
 
@@ -77,7 +81,7 @@ class States:
         state = row.columns.get("state")
         columns: list[tuple[str, Hashable]] = []
         ids: list[str] = []
-        time: datetime | None = None
+        times: list[datetime] = []
         for name, value in sorted(row.columns.items()):
             if name == "operation":
                 continue
@@ -86,12 +90,11 @@ class States:
                 ids += found
             elif isinstance(value, datetime):
                 counts = name not in FOR_PEOPLE and (name not in WHILE or state in WHILE[name])
-                if counts:
-                    assert time is None, f"two times count on {row.key}"
-                    time = value
+                if counts and value != NEVER:
+                    times.append(value)
                 value = counts
             columns.append((name, value))
-        piece = self._number((row.key, *columns)), tuple(ids), time
+        piece = self._number((row.key, *columns)), tuple(ids), tuple(times)
         if len(self._pieces) >= _PIECES_MAX:
             self._pieces.clear()
         self._pieces[id(row)] = row, piece
@@ -112,10 +115,9 @@ class States:
         rows: list[Hashable] = []
         own = partitions.get(GRAPH_ID, {})
         for key in sorted(own):
-            number, ids, time = self._piece(own[key])
+            number, ids, times = self._piece(own[key])
             rows.append(number)
-            if time is not None:
-                rows.append(time - now)
+            rows.extend(time - now for time in times)
             rows.extend(-1 - names.setdefault(each, len(names)) for each in ids)
         parts: list[Hashable] = [self._number(tuple(rows))]
         messages: list[Hashable] = []
@@ -138,6 +140,7 @@ class States:
                     frozenset(inner.states.items()),
                     frozenset(inner.runs.items()),
                     frozenset(inner.failed_runs.items()),
+                    frozenset(inner.temporary_runs.items()),
                     inner.lost_leases,
                     inner.failed_for_good,
                     inner.completed,
@@ -199,8 +202,8 @@ class States:
                     if row is None or (present is not None and row.etag == present.etag):
                         found.append(row is not None)
                         continue
-                    number, ids, time = self._piece(row)
-                    found += (number, None if time is None else time - now)
+                    number, ids, times = self._piece(row)
+                    found += (number, *(time - now for time in times))
                     found += (-1 - names.setdefault(each, len(names)) for each in ids)
             found.append(None)
         return tuple(found)

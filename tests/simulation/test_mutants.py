@@ -23,6 +23,7 @@ from tests.simulation.mutants import (
     line,
     no_sweep,
     rivals,
+    times,
 )
 from tests.simulation.races import RACES
 
@@ -36,6 +37,7 @@ def quiet() -> Iterable[None]:
 def test_nothing_breaks_while_all_rules_hold() -> None:
     assert hunt(history, range(60)) == (0, "")
     assert hunt(rivals, range(60)) == (0, "")
+    assert hunt(times, range(40)) == (0, "")
     for name in sorted({name for mutant in MUTANTS for name in mutant.lives}):
         played, noticed = hunt_in_life(name, lambda: None)
         assert played > 100

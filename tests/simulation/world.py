@@ -30,6 +30,7 @@ from taskgraph import limits
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.handlers import Handlers
+from taskgraph.inhand import Held, hold_until_due
 from taskgraph.messages import (
     Cancel,
     HoldBack,
@@ -62,10 +63,11 @@ from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import Swept, sweep
+from taskgraph.timing import overdue, retry_of, retry_text
 from taskgraph.transitions import Answer, Claim, Completed, HandBack, Outcome, Renew
 from tests.simulation.bounds import bounded
 from tests.simulation.grouped import logical_tasks, members
-from tests.simulation.invariants import Invariants, Violation, hold, settled
+from tests.simulation.invariants import FAILED_FOR_GOOD, Invariants, Violation, hold, settled
 from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.races import Watch
 
@@ -75,7 +77,7 @@ DULL: Final = 0.999_999
 STEPS_MAX: Final = 200_000
 EVENTS: Final = "taskgraph-events"
 WORK: Final = "taskgraph-work-default"
-_EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _NO_ROWS: Final[dict[str, Row]] = {}
 _task_id_of = functools.lru_cache(maxsize=10_000)(task_id_of)  # the same few labels in all histories
 
@@ -117,12 +119,12 @@ class VirtualClock:
         self._draw = draw
         self._ids = itertools.count(1)
         self._told = -1.0
-        self._now = _EPOCH
+        self._now = EPOCH
 
     def now(self) -> datetime:
         if self._told != self.seconds:
             self._told = self.seconds
-            self._now = _EPOCH + timedelta(seconds=self.seconds)
+            self._now = EPOCH + timedelta(seconds=self.seconds)
         return self._now
 
     def monotonic(self) -> float:
@@ -424,6 +426,7 @@ class World:
     pauses: int = 0  # so many times something of the graph is held back for a while
     begun: bool = False  # the graph was submitted before, in peace, and nobody has looked at it since
     sweep_seconds: float = limits.SWEEP_SECONDS
+    temporary: Mapping[str, int] = field(default_factory=dict)  # label -> runs that fail for the moment, at first
     tape: Sequence[float] | None = None
     trace: list[str] | None = None
 
@@ -460,6 +463,10 @@ class World:
         self.invariants = Invariants(self.graph_id, self.tasks, goes_on=self.goes_on)
         self.invariants.members = members(self.document.groups) if self.pauses else {}
         self.watch = Watch(self)
+        self.has_limits = any(
+            "deadline" in node.task or "pendingTimeout" in node.timing for node in self.tasks.values()
+        )
+        self.calm_at = 0.0
         self.labels = {_task_id_of(self.graph_id, label): label for label in self.tasks}
 
     def _draw(self) -> float:
@@ -625,8 +632,16 @@ class World:
             else:
                 await self._work_by_message(handlers, mine, etags)
             actor.stage = "reported"
+            early = Held(delivery)
+            seen = handlers.kept.of(self.graph_id).rows if direct else rows
+            for task_id, _ in message.tasks:
+                hold_until_due(early, seen.get(row_key(task_id)), handlers.clock.now())
             with contextlib.suppress(StaleDelivery):
-                await queues.delete(delivery)
+                if early.busy_until is None:
+                    await queues.delete(delivery)
+                else:
+                    seconds = (early.busy_until - handlers.clock.now()).total_seconds()
+                    await queues.renew(delivery, lease_seconds=max(1.0, seconds + 1.0))
 
     async def _work_by_message(
         self, handlers: Handlers, claims: Sequence[Claim], etags: Mapping[str, tuple[str, str]]
@@ -681,9 +696,27 @@ class World:
     def _execute(self, item: Claim, etag: str = "", over: str = "") -> TaskResult:
         self._executed(item)
         label = self.labels[item.task_id]
-        failed = self.invariants.failed_runs.get(label, 0) < self.fails.get(label, 0)
+        before = self.invariants.failed_runs.get(label, 0)
+        temporary = False
+        if wanted := self.temporary.get(label, 0):
+            before += self.invariants.temporary_runs.get(label, 0)
+            temporary = before < wanted
+        failed = before < self.fails.get(label, 0) + wanted
         resolution = {"failed": True, "reason": "x"} if failed else {"failed": False}
         ended = self.clock.now().isoformat()
+        if temporary:
+            retry_after = self.choice((None, None, 0.0, 20.0))
+            return TaskResult(
+                item.task_id,
+                item.run,
+                item.claim,
+                ended,
+                resolution,
+                etag=etag,
+                over=over,
+                temporary=True,
+                retry_after=retry_after,
+            )
         return TaskResult(item.task_id, item.run, item.claim, ended, resolution, etag=etag, over=over)
 
     def _executed(self, item: Claim) -> None:
@@ -856,7 +889,10 @@ class World:
     def _begin(self) -> None:
         """Submit the graph in peace, or take over what the same submission has left behind in another history."""
         document, known = self.document, begun_before
-        nodes = [(node.label, node.requires, node.reruns, node.when, node.optional) for node in document.tasks.values()]
+        nodes = [
+            (node.label, node.requires, node.reruns, node.when, node.optional, repr((node.timing, node.task)))
+            for node in document.tasks.values()
+        ]
         key = (document.failure_policy, *document.groups.values(), *nodes, *sorted(self.bounds.items()))
         if known is not None and self.trace is None and key in known:
             known[key].put_into(self)
@@ -917,12 +953,27 @@ class World:
 
     def _calm(self) -> None:
         self.active = False
+        self.calm_at = self.clock.seconds
         if self.trace is not None:
             self.trace.append(f"{self.steps:>5} {self.clock.seconds:>8.2f}s  from here on without faults")
 
     def _pass_time(self) -> None:
         """Nobody has anything to do: on to the next moment at which somebody may."""
+        if self.has_limits and not self.active:
+            self._hold_that_nobody_is_late()
         self.clock.seconds = max(self.clock.seconds, min(*self._due_seconds(), self.next_sweep)) + 0.01
+
+    def _hold_that_nobody_is_late(self) -> None:
+        """With no faults for a while, what was too late by then has been ended: by a clock that is behind, too."""
+        patience = 2.0 * self.sweep_seconds - min(SKEWS_SECONDS) + 1.0
+        if self.clock.seconds - self.calm_at < patience or not self.submitted():
+            return
+        before = self.clock.now() - timedelta(seconds=patience)
+        late = [row.columns["label"] for row in self._tasks_past(before)]
+        hold(not late, f"{late} are past their time, and nobody ends them")
+
+    def _tasks_past(self, moment: datetime) -> list[Row]:
+        return [row for key, row in self.rows.items() if key.startswith("task:") and overdue(row.columns.get, moment)]
 
     def _due_seconds(self) -> tuple[float, float]:
         """When the next event message may be received, and the next work message."""
@@ -939,10 +990,23 @@ class World:
             return True
         if self.pauses and (self._unheard() or self.rows[GRAPH].columns.get("settling") is True):
             return False
-        return self.state() == "blocked" and not self.reruns and self._at_rest()
+        return self.state() == "blocked" and (not self.reruns or self._beyond_help()) and self._at_rest()
+
+    def _beyond_help(self) -> bool:
+        """Whether all that failed for good is past its deadline, so that no rerun helps."""
+        if not self.has_limits:
+            return False
+        failed = [row for row in self.rows.values() if row.columns.get("state") in FAILED_FOR_GOOD]
+        return all(self._past_deadline(row) for row in failed)
+
+    def _past_deadline(self, row: Row) -> bool:
+        deadline = row.columns.get("deadline")
+        return isinstance(deadline, datetime) and deadline <= self.clock.now()
 
     def _at_rest(self) -> bool:
         if any(state in ("pending", "running") for state in self.invariants.states.values()):
+            return False
+        if self.has_limits and self._tasks_past(self.clock.now()):
             return False
         return not any(
             key.startswith("request:") and row.columns.get("state") in ("staged", "accepted")
@@ -1011,8 +1075,14 @@ class World:
             return "finished"
         if not self.reruns and any(row.columns.get("state") == TaskState.EXCEPTION for row in self.rows.values()):
             return "blocked"
+        failed = [row for row in self.rows.values() if row.columns.get("state") in FAILED_FOR_GOOD]
+        if self.has_limits and any(map(self._past_deadline, failed)):
+            return "blocked"
         present = {row.columns["label"] for key, row in self.rows.items() if key.startswith("task:")}
         for label, node in self.tasks.items():
-            if label in present and self.fails.get(label, 0) > node.reruns and not self.reruns:
+            fails = self.fails.get(label, 0)
+            if wanted := self.temporary.get(label, 0):
+                fails += max(0, wanted - retry_of(retry_text(node.timing.get("retry", {}))).limit)
+            if label in present and fails > node.reruns and not self.reruns:
                 return "blocked"
         return "finished"
