@@ -244,7 +244,9 @@ class Invariants:
 
     def _in_time(self, columns: Mapping[str, Any]) -> None:
         """A claim is neither too early nor too late, by the clock of who made it."""
-        started = columns["started"]
+        started = columns.get("started")
+        if started is None:
+            raise Violation(f"{columns['label']} runs, and nobody says since when")
         if "notBefore" in columns and started < columns["notBefore"]:
             raise Violation(f"{columns['label']} was claimed before its time")
         if "deadline" in columns and started >= columns["deadline"]:
