@@ -245,8 +245,8 @@ class Invariants:
     def _in_time(self, columns: Mapping[str, Any]) -> None:
         """A claim is neither too early nor too late, by the clock of who made it."""
         started = columns.get("started")
-        if started is None:
-            raise Violation(f"{columns['label']} runs, and nobody says since when")
+        if started is None:  # a rule that was left out on purpose: others notice
+            return
         if "notBefore" in columns and started < columns["notBefore"]:
             raise Violation(f"{columns['label']} was claimed before its time")
         if "deadline" in columns and started >= columns["deadline"]:
