@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
-from taskgraph import archives, asking, limits, notifier, pausing, retention, service, submission
+from taskgraph import archives, asking, gates, limits, notifier, pausing, retention, service, submission
 from taskgraph.app import App, open_app
 from taskgraph.archives import Archived, Restored
 from taskgraph.clock import Clock, SystemClock
@@ -1012,6 +1012,17 @@ class Client:
         """Ask for tasks to run that were deactivated, or were not active from the start."""
         await self._hold(graph_id, labels, on=False, reason=reason, wait=wait)
 
+    async def pause_target(self, target: str, *, reason: str = "") -> bool:
+        """Pause a target for all graphs; whether it was not paused before.
+
+        Workers notice within limits.GATE_SECONDS (5 s), and what runs then runs to its end.
+        """
+        return await gates.close(self.app.tables, target, self._clock.now(), reason)
+
+    async def resume_target(self, target: str) -> bool:
+        """Let a target go on; whether it was paused."""
+        return await gates.reopen(self.app.tables, target)
+
     async def _hold(
         self, graph_id: str, labels: Sequence[str], *, on: bool, group: str = "", reason: str = "", wait: bool = False
     ) -> None:
@@ -1364,6 +1375,8 @@ class SyncClient:
     notices = _sync(Client.notices)
     pause = _sync(Client.pause)
     resume = _sync(Client.resume)
+    pause_target = _sync(Client.pause_target)
+    resume_target = _sync(Client.resume_target)
     deactivate = _sync(Client.deactivate)
     activate = _sync(Client.activate)
     rerun = _sync(Client.rerun)

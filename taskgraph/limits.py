@@ -75,6 +75,7 @@ BUNDLE_TASKS_MAX: Final = 32  # tasks in one work or result message
 KEPT_ROWS_MAX: Final = 120_000  # rows that a process remembers over all graphs; about 2 KB each
 READ_ALONE_MAX: Final = 6  # so many rows are read one by one, whatever lies beside them
 READ_PAGE_WORTH: Final = 8  # keys for which a page of up to 1,000 rows is read instead of each alone
+GATE_SECONDS: Final = 5.0  # for which a worker goes by what it has read of paused targets
 NOTICE_PAUSE_SECONDS_MAX: Final = 300.0  # between two attempts at a channel that takes nothing
 NOTICE_GIVE_UP_SECONDS: Final = 3 * 24 * 3600.0  # a channel that has taken nothing for so long is given up
 WORKERS_LOST_MAX: Final = 3  # workers that were lost with a task in hand: then it is taken for the cause

@@ -22,7 +22,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from taskgraph import limits, notices
+from taskgraph import gates, limits, notices
 from taskgraph.clock import Clock
 from taskgraph.conditions import in_words, meets
 from taskgraph.edges import Edges, references, worth_pages
@@ -843,6 +843,10 @@ class Queries:
                 elif holders := _strings(row.columns, "held"):
                     text = f"is ready since {_clock_text(status.pending_since)}, and held back: {_holders(holders)}"
                     remedy = _letting_go(holders[0], graph_id, status)
+                elif (gate := (await gates.closed(self._tables)).get(status.target)) is not None:
+                    text = f"is ready since {_clock_text(status.pending_since)}; target {status.target} is paused"
+                    text += f" since {_clock_text(gate.since)}" + (f": {gate.reason}" if gate.reason else "")
+                    remedy = f"let it go on: taskgraph resume --target {status.target}"
                 elif status.refusal:
                     text += f"; a worker gave it back: {status.refusal}"
                     if not crew.able(status.target, definition):

@@ -35,6 +35,7 @@ from taskgraph.errors import (
 )
 from taskgraph.executors import Executors, Outcome, Work
 from taskgraph.executors.contract import AT_ONCE, malformed
+from taskgraph.gates import Gates
 from taskgraph.handlers import Handlers
 from taskgraph.inhand import (
     Claimed,
@@ -174,6 +175,7 @@ class Worker:
         self._seconds: float | None = None  # of a run, of late
         self._per_message = 1.0  # tasks, of late
         self._crowded: set[str] = set()  # graphs that others move as well
+        self._gates = Gates(handlers.records.tables, self._clock)
         self._fits = functools.lru_cache(maxsize=1000)(self._fits_now)
 
     def attach(self, desk: Desk) -> None:
@@ -192,6 +194,7 @@ class Worker:
         queues = [self.handlers.names.work(target) for target in self.targets]
         stopped = asyncio.ensure_future(stop.wait())
         beat = asyncio.create_task(self._beat())
+        gates = asyncio.create_task(self._mind_gates())
         self.handlers.on_stop.append(self._stop)
         try:
             while not stop.is_set():
@@ -221,25 +224,58 @@ class Worker:
             await self._hand_everything_back()
             self.handlers.on_stop.remove(self._stop)
             beat.cancel()
-            await asyncio.wait((beat,))
+            gates.cancel()
+            await asyncio.wait((beat, gates))
 
     async def _receive(self, queues: Sequence[str]) -> tuple[bool, bool]:
         """Whether there was something, and whether there may be more of it."""
         found = more = False
         self._turn += 1  # each target is first in turn: a full queue must not starve the others
         turn = self._turn % len(queues)
+        paused = {self.handlers.names.work(target) for target in self._gates.closed}
         for queue in (*queues[turn:], *queues[:turn]):
             room = self._room()
             if room <= 0:
                 break
+            if queue in paused:
+                continue
             count = min(limits.RECEIVE_MAX, max(1, int(room / self._per_message)))
             deliveries = await self.handlers.queues.receive(queue, count=count, lease_seconds=self.lease_seconds)
+            if deliveries and await self._is_paused(queue):
+                for delivery in deliveries:
+                    await release(self.handlers.queues, delivery, limits.GATE_SECONDS)
+                continue
             if deliveries:
                 found = True
                 more = more or len(deliveries) == count
                 self._reserved += len(deliveries)
                 self._background(self._take_all(deliveries))
         return found, more
+
+    async def _is_paused(self, queue: str) -> bool:
+        """Whether the target of a queue is paused, as far as can be told now."""
+        try:
+            await self._gates.look()
+        except StorageError as error:
+            log.warning("whether targets are paused could not be read: %s", error)
+        return queue in {self.handlers.names.work(target) for target in self._gates.closed}
+
+    async def _mind_gates(self) -> None:
+        """Look at the gates while there is work, or one is closed, until cancelled; and let go of what is paused."""
+        while True:
+            await self._clock.sleep(limits.GATE_SECONDS)
+            if not (self._running or self._waiting or self._stocked or self._gates.closed):
+                continue
+            for target in self.targets:
+                if not await self._is_paused(self.handlers.names.work(target)):
+                    continue
+                for graph_id in list(self._stock):
+                    stock = self._stock.get(graph_id, deque())
+                    mine = [one for one in stock if one.target == target]
+                    if mine:
+                        self._stock[graph_id] = deque(one for one in stock if one.target != target)
+                        self._stocked -= len(mine)
+                        await self._tell_others(graph_id, mine)
 
     async def take(self, deliveries: Sequence[Delivery]) -> None:
         """Take these, and see through whatever comes of them: for whoever receives by himself."""
@@ -1160,7 +1196,8 @@ class Worker:
         while len(self._ids) < room:
             self._ids.append(self._clock.new_id())
         lease_until = self._clock.now() + timedelta(seconds=self.lease_seconds)
-        return Take(self.name, lease_until, frozenset(self.targets), self._ids[:room], self._fits, self._free)
+        targets = frozenset(self.targets).difference(self._gates.closed)
+        return Take(self.name, lease_until, targets, self._ids[:room], self._fits, self._free)
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
         """See Taker."""
@@ -1180,6 +1217,8 @@ class Worker:
     ) -> Sequence[tuple[str, int]]:
         """See Taker."""
         if self._stopping or self._draining or target not in self.targets or not self._direct(graph_id):
+            return tasks
+        if target in self._gates.closed:
             return tasks
         now = self._clock.monotonic()
         kept: list[Ready] = []

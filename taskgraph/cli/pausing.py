@@ -5,7 +5,7 @@ by itself (D16) and never decides about tasks.
 """
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -20,6 +20,7 @@ from taskgraph.cli.common import (
     VerboseOption,
     begin,
     check_graph_id,
+    check_targets,
     examples,
     minding_signals,
     unless_stopped,
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.pausing import Wish
 
+OptionalGraphArgument = Annotated[
+    str | None, typer.Argument(metavar="ID", help="The id of the graph.", show_default=False)
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option("--target", metavar="NAME", help="All work of this target, of all graphs.", show_default=False),
+]
 GroupOption = Annotated[str, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the journal.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is so.")]
@@ -39,8 +47,9 @@ LabelsArgument = Annotated[list[str], typer.Argument(metavar="LABEL...", help="T
 
 def pause(
     ctx: typer.Context,
-    graph_id: GraphArgument,
+    graph_id: OptionalGraphArgument = None,
     group: GroupOption = "",
+    target: TargetOption = None,
     reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
@@ -48,24 +57,31 @@ def pause(
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
-    """Hold a graph back, or a group of it: no further run begins until it is resumed.
+    """Hold a graph back, or a group of it, or with --target all work of a target: no further run begins.
 
     What runs already runs to its end. A paused graph takes no extension. Handlers must run for that: taskgraph serve.
+    Workers notice within some 5 s that their target is paused.
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
+    if target is not None:
+        _gate(session, target, graph_id, group, on=True, reason=reason, wait=wait)
+    if graph_id is None:
+        raise InvalidInput("name the graph, or a target: --target NAME")
     _ask(session, graph_id, [], on=True, group=group, reason=reason, wait=wait, timeout=timeout)
 
 
 PAUSE_EXAMPLES = examples(
     'taskgraph pause nightly-2026-08-01 --reason "the disk is full"',
     "taskgraph pause nightly-2026-08-01 --group tests --wait",
+    'taskgraph pause --target gpu --reason "new drivers"',
 )
 
 
 def resume(
     ctx: typer.Context,
-    graph_id: GraphArgument,
+    graph_id: OptionalGraphArgument = None,
     group: GroupOption = "",
+    target: TargetOption = None,
     reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
@@ -73,13 +89,19 @@ def resume(
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
-    """Let a graph that was paused go on, or a group of it; also a group that was not active from the start."""
+    """Let a graph that was paused go on, or a group of it, or a target; also a group that was not active before."""
     session = begin(ctx, store=store, json=json, verbose=verbose)
+    if target is not None:
+        _gate(session, target, graph_id, group, on=False, reason=reason, wait=wait)
+    if graph_id is None:
+        raise InvalidInput("name the graph, or a target: --target NAME")
     _ask(session, graph_id, [], on=False, group=group, reason=reason, wait=wait, timeout=timeout)
 
 
 RESUME_EXAMPLES = examples(
-    "taskgraph resume nightly-2026-08-01", "taskgraph resume nightly-2026-08-01 --group tests --wait"
+    "taskgraph resume nightly-2026-08-01",
+    "taskgraph resume nightly-2026-08-01 --group tests --wait",
+    "taskgraph resume --target gpu",
 )
 
 
@@ -150,6 +172,35 @@ def _ask(
         return _say(session, wish, settled=True)
 
     raise typer.Exit(session.open(ask, measured=True))
+
+
+def _gate(
+    session: Session, target: str, graph_id: str | None, group: str, *, on: bool, reason: str, wait: bool
+) -> NoReturn:
+    """Pause a target, or let it go on."""
+    if graph_id is not None or group:
+        raise InvalidInput("name a graph or a target, not both")
+    check_targets([target])
+    if len(reason) > limits.REASON_CHARS_MAX:
+        raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+
+    async def gate(app: "App") -> int:
+        from taskgraph import gates
+
+        if on:
+            changed = await gates.close(app.tables, target, app.clock.now(), reason)
+        else:
+            changed = await gates.reopen(app.tables, target)
+        if wait and changed and on:
+            await app.clock.sleep(limits.GATE_SECONDS)
+        if session.output.json:
+            session.output.document({"target": target, "paused": on, "changed": changed})
+        else:
+            words = ("is paused" if on else "goes on") if changed else ("is paused already" if on else "is not paused")
+            session.output.data(f"target {target} {words}")
+        return failures.DONE
+
+    raise typer.Exit(session.open(gate))
 
 
 def _say(session: Session, wish: "Wish", *, settled: bool) -> int:
