@@ -85,11 +85,11 @@ def going_on(world: World) -> World:
     )
 
 
-def wide_document(width: int) -> GraphDocument:
-    """One task before many before one: fan-out and fan-in past what one row takes."""
+def wide_document(width: int, task: Mapping[str, Any] | None = None) -> GraphDocument:
+    """One task before many before one: fan-out and fan-in past what one row takes. task: the definition of each."""
     middle = [f"m{number}" for number in range(width)]
-    tasks = {"a": TaskNode("a"), **{label: TaskNode(label, ("a",)) for label in middle}}
-    return GraphDocument({**tasks, "z": TaskNode("z", tuple(middle))})
+    requires: dict[str, tuple[str, ...]] = {"a": (), **dict.fromkeys(middle, ("a",)), "z": tuple(middle)}
+    return GraphDocument({label: TaskNode(label, wanted, 0, task or {}) for label, wanted in requires.items()})
 
 
 def timed(world: World, share: float = SHARE_TIMED) -> World:
