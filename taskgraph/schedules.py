@@ -73,7 +73,8 @@ class Looked:
     """What one look at the schedules did.
 
     fired: ids of graphs. soonest: when time alone brings the next fire; None if it brings none. waiting: whether a fire
-    waits for something else than time. failed: what could not be done, with its schedule and the reason.
+    waits for something else than time. failed: what could not be done, with its schedule and the reason. busy: what
+    somebody else was just doing, and gets done, or leaves to the next look.
     """
 
     schedules: int = 0
@@ -82,11 +83,12 @@ class Looked:
     soonest: datetime | None = None
     waiting: bool = False
     failed: list[str] = field(default_factory=list)
+    busy: list[str] = field(default_factory=list)
 
     @property
     def did_something(self) -> bool:
-        """Whether anything fired, was left out, or could not be done."""
-        return bool(self.fired or self.skipped or self.failed)
+        """Whether anything fired, was left out, could not be done, or was done by others."""
+        return bool(self.fired or self.skipped or self.failed or self.busy)
 
     def note(self, schedule: Schedule, now: datetime) -> None:
         """Remember when this schedule is to be looked at next."""
@@ -386,7 +388,11 @@ class Schedules:
                     schedule = await self._fire(row, schedule, now, looked)
                 looked.note(schedule, now)
             except (Conflict, Unclear) as error:
-                looked.failed.append(f"{row.key}: {error}")  # busy with others, who get it done
+                # That others came first is no failure: of many who look at once it is so with all but one. But where
+                # nobody has written the row, it is not so.
+                (found,) = await self._tables.get(SCHEDULES, [row.key])
+                others = found is None or found.etag != row.etag
+                (looked.busy if others else looked.failed).append(f"{row.key}: {error}")
                 looked.waiting = True
             except StorageUnavailable:
                 raise
