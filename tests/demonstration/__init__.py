@@ -1,0 +1,1 @@
+"""The live demonstration: scenes played by real processes of the command line, told and checked."""
