@@ -218,7 +218,7 @@ def killed(stage: Stage) -> None:
 
 
 def paused(stage: Stage) -> None:
-    """a graph is paused and resumed, then a group of it; a target."""
+    """a graph is paused and resumed, then a group of it, then a target for all graphs."""
     wait = {name: after(marked("true"), "gate") for name in ("a", "b", "c", "d")}
     groups = {"slow": {"tasks": ["c", "d"]}}
     file = stage.graph("calm", {"gate": gated("gate"), **wait}, groups=groups)
@@ -243,24 +243,12 @@ def paused(stage: Stage) -> None:
     stage.tg("resume", "calm", "--group", "slow", "--wait")
     stage.tg("watch", "calm", only="✓")
     stage.promise(len(stage.begun()) == 5, "all five have run, each once")
-    target(stage)
-
-
-def target(stage: Stage) -> None:
-    """The target itself where there is such a thing, and otherwise its only worker."""
-    file = stage.graph("held", {"held": marked("true")})
-    if "--target" in stage.quietly("pause", "--help"):
-        free: tuple[str, ...] = ("resume", "--target", "default")
-        stage.tg("pause", "--target", "default")
-    else:
-        stage.note("there is no `taskgraph pause --target` yet; the only worker of the target is drained instead")
-        (worker,) = workers_of(stage)
-        free = ("workers", "undrain", worker.name)
-        stage.tg("workers", "drain", worker.name, "--wait")
-    stage.tg("submit", file, "--id", "held", only="created")
+    stage.tg("pause", "--target", "default", "--reason", "new drivers", "--wait")
+    stage.tg("submit", stage.graph("held", {"held": marked("true")}), "--id", "held", only="created")
     time.sleep(QUIET_SECONDS)
     stage.promise("held.0" not in stage.begun(), f"nothing of another graph began in {QUIET_SECONDS:g} s")
-    stage.tg(*free)
+    stage.tg("why", "held", "held")
+    stage.tg("resume", "--target", "default")
     stage.tg("watch", "held", only="✓")
     stage.promise("held.0" in stage.begun(), "it ran then")
 
