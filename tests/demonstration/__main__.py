@@ -1,7 +1,8 @@
 """`scripts/demonstrate`: play scenes with real processes over real stores, print what they print, and check them.
 
 Nothing is played back: every line after a `$` was typed by this program, and what stands below it was printed by that
-command. Lines with `✓` are checks that held; `--` says what a scene does beside typing, or does not show.
+command, or behind `⇒` where it was a single line. Lines with `✓` are checks that held; `--` says what a scene does
+beside typing, or does not show.
 """
 
 import argparse
@@ -51,14 +52,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _play(kind: str, address: str, names: Collection[str], keep: bool) -> list[str]:
     """The names of scenes that broke a promise."""
-    broken = []
+    broken, seconds = [], []
     began = time.monotonic()
     for name in SCENES:
         if name not in names:
             continue
         scene = SCENES[name]
         said = (scene.__doc__ or "").strip().splitlines()[0]
-        print(f"\n=== {name}, {kind}: {said}", flush=True)
+        print(f"=== {name}, {kind}: {said}", flush=True)
         place = tempfile.mkdtemp(prefix=f"taskgraph-{name}-")
         stage = Stage(kind, address, Path(place))
         start = time.monotonic()
@@ -72,9 +73,11 @@ def _play(kind: str, address: str, names: Collection[str], keep: bool) -> list[s
         finally:
             if not keep:
                 stage.remove()
-        print(f"-- {time.monotonic() - start:.1f} s" + (f", kept in {place}" if keep else ""), flush=True)
+        seconds.append(f"{name} {time.monotonic() - start:.0f}")
+        if keep:
+            print(f"-- kept in {place}", flush=True)
     word = "broken: " + ", ".join(broken) if broken else "everything was as promised"
-    print(f"\n{kind}: {word}; {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{kind}: {word}; {time.monotonic() - began:.0f} s ({', '.join(seconds)})", flush=True)
     return broken
 
 

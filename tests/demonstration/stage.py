@@ -12,7 +12,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -20,13 +19,12 @@ from typing import Any, Self, TextIO, TypeVar
 
 from taskgraph.app import App, open_app
 from taskgraph.settings import StoreSettings, read_settings
-from tests.e2e.processes import ROOT, environment, started, until, write_graph
+from tests.e2e.processes import ROOT, started, taskgraph, until, write_graph
 
 T = TypeVar("T")
 
-_LINES_MAX = 12
 _WIDTH = 110
-_CHARS_MAX = 150
+_CHARS_MAX = 140
 _LOG_LINES = 40
 
 
@@ -41,7 +39,7 @@ class Stage:
         self.kind = kind
         self.folder = folder
         self.store = address or f"sqlite:///{folder}/store.db"
-        self._more = {"TASKGRAPH_PREFIX": f"d{secrets.token_hex(6)}", "COLUMNS": str(_WIDTH)}
+        self._more: dict[str, str] = {"TASKGRAPH_PREFIX": f"d{secrets.token_hex(6)}", "COLUMNS": str(_WIDTH)}
         self._stack = contextlib.ExitStack()
         (folder / "begun").mkdir(exist_ok=True)
 
@@ -88,46 +86,37 @@ class Stage:
             path.write_text(json.dumps({"tasks": tasks, **more}))
         return path.name
 
-    def tg(self, *words: str, code: int = 0, lines: int = _LINES_MAX, only: str = "") -> str:
+    def tg(self, *words: str, code: int = 0, only: str = "") -> str:
         """Type a command and tell what it prints; gives stdout. Raises BrokenPromise for another exit code.
 
-        lines: how many are told at most. only: tell lines with one of these words alone, parted by |.
+        only: tell lines with one of these words alone, parted by |.
         """
-        print(f"$ taskgraph {shlex.join(words)}", flush=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "taskgraph", *words],
-            cwd=self.folder,
-            env=environment(self.store, **self._more),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = self._typed(*words)
         told = [line.rstrip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         if only:
             told = [line for line in told if any(word in line for word in only.split("|"))]
-        for line in told[:lines]:
-            print(f"  {line if len(line) <= _CHARS_MAX else line[:_CHARS_MAX] + '…'}")
-        if len(told) > lines:
-            print(f"  … {len(told) - lines} more lines")
+        told = [line if len(line) <= _CHARS_MAX else line[:_CHARS_MAX] + "…" for line in told]
         if done.returncode:
-            print(f"  (exit code {done.returncode})", flush=True)
+            told.append(f"(exit code {done.returncode})")
+        line = f"$ taskgraph {shlex.join(words)}"
+        short = "  ⇒ ".join((line, " ".join(told)))
+        if "\n" not in done.stdout.rstrip("\n") and len(short) <= _CHARS_MAX:
+            print(short, flush=True)
+        else:
+            print(line, *(f"  {each}" for each in told), sep="\n", flush=True)
         if done.returncode != code:
             raise BrokenPromise(f"{shlex.join(words)} ends with {done.returncode}, not {code}: {done.stderr[-500:]}")
         return done.stdout
 
     def quietly(self, *words: str) -> str:
         """A command that is not told; gives what it prints, on either stream."""
-        done = subprocess.run(
-            [sys.executable, "-m", "taskgraph", *words],
-            cwd=self.folder,
-            env=environment(self.store, **self._more),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = self._typed(*words)
         return done.stdout + done.stderr
+
+    def _typed(self, *words: str) -> subprocess.CompletedProcess[str]:
+        more: dict[str, Any] = {**self._more}
+        done: subprocess.CompletedProcess[str] = taskgraph(*words, store=self.store, cwd=self.folder, **more)
+        return done
 
     def background(self, *words: str, name: str = "") -> subprocess.Popen[bytes]:
         """Start a command that goes on until the scene ends."""
