@@ -85,8 +85,7 @@ class Gates:
         return self._looked is not None and self._clock.monotonic() - self._looked < limits.GATE_SECONDS
 
     async def look(self) -> None:
-        """Read the gates, unless they have been read just now. Raises StorageError: what is known stays as it is."""
+        """Read the gates, unless that was tried just now. Raises StorageError: what is known stays as it is."""
         if not self.known:
-            began = self._clock.monotonic()
+            self._looked = self._clock.monotonic()  # at once: a store in trouble is not asked all the more
             self.closed = await closed(self._tables)
-            self._looked = began

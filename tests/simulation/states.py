@@ -145,6 +145,7 @@ class States:
                     inner.failed_for_good,
                     inner.completed,
                     inner.skipped,
+                    frozenset(inner.paused),
                     inner.sequence,
                     inner.graph_state,
                     tuple(

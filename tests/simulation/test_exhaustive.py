@@ -212,8 +212,8 @@ def test_the_mirror_of_the_invariants_is_in_the_state() -> None:
             "sequence",
             "graph_state",
         ),
-        *("completed", "skipped"),
-        *("graph_id", "goes_on", "tasks", "requires", "history"),
+        *("completed", "skipped", "temporary_runs", "paused"),
+        *("graph_id", "goes_on", "tasks", "requires", "history", "members"),
     }
 
 
