@@ -797,10 +797,11 @@ class Queries:
         held: dict[str, int] = {}
         waiting_for_workers = any(row.columns.get("state") == TaskState.PENDING for _, _, row in stuck)
         crew = Crew(await workers(self._tables, self._clock.now()) if waiting_for_workers else ())
+        paused = await gates.closed(self._tables) if waiting_for_workers else {}
         state = str(graph.columns.get("state", ""))
         final = graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE
         made = [
-            (depth, number, await self._cause(row, depth, state, graph_id, held, crew, final=final))
+            (depth, number, await self._cause(row, depth, state, graph_id, held, crew, paused, final=final))
             for depth, number, row in stuck[:WHY_CAUSES_MAX]
         ]
         ordered = sorted([*waiting, *made], key=lambda one: one[:2])
@@ -814,6 +815,7 @@ class Queries:
         graph_id: str,
         queued: dict[str, int],
         crew: Crew,
+        paused: Mapping[str, gates.Gate],
         *,
         final: bool,
     ) -> Reason:
@@ -843,7 +845,7 @@ class Queries:
                 elif holders := _strings(row.columns, "held"):
                     text = f"is ready since {_clock_text(status.pending_since)}, and held back: {_holders(holders)}"
                     remedy = _letting_go(holders[0], graph_id, status)
-                elif (gate := (await gates.closed(self._tables)).get(status.target)) is not None:
+                elif (gate := paused.get(status.target)) is not None:
                     text = f"is ready since {_clock_text(status.pending_since)}; target {status.target} is paused"
                     text += f" since {_clock_text(gate.since)}" + (f": {gate.reason}" if gate.reason else "")
                     remedy = f"let it go on: taskgraph resume --target {status.target}"

@@ -18,6 +18,11 @@ from tests.capacity.sources import demand_of, step_seconds, with_path
 TOLERANCE: Final = 0.25
 """By so much may the time of a run differ from the model's, in the median of its seeds."""
 
+REFUSED_SHARE: Final = 0.1
+TOLERANCE_REFUSED: Final = 0.4
+"""For runs of which more than REFUSED_SHARE is refused: most of their time is pauses that are drawn by chance. Medians
+over fifteen seeds differed by 0.2 between versions that make the very same requests (1.14, 1.23, 1.29 and 1.34)."""
+
 SEEDS: Final = (1, 2, 3)
 MORE_SEEDS: Final = tuple(range(4, 16))
 """For a run whose median over `SEEDS` misses the tolerance."""
@@ -201,7 +206,9 @@ def holds(cell: Cell, checked: Sequence[Checked]) -> str:
     ratio = statistics.median(each.ratio for each in checked)
     if wrong := [each for each in checked if not each.binds.startswith(cell.binds)]:
         return f"{cell}: {wrong[0].binds} binds (seed {wrong[0].seed}), and not {cell.binds}"
-    if not 1 - TOLERANCE <= ratio <= 1 + TOLERANCE:
+    refused = statistics.median(each.refused_share for each in checked)
+    tolerance = TOLERANCE if refused < REFUSED_SHARE else TOLERANCE_REFUSED
+    if not 1 - tolerance <= ratio <= 1 + tolerance:
         return f"{cell}: the median run takes {ratio:.2f} times as long as the model says: {checked}"
     return ""
 
