@@ -134,7 +134,8 @@ async def state_of(tables: Tables, graph_id: str) -> list[Row]:
 async def retry(tables: Tables, graph_id: str, now: datetime) -> int:
     """Let channels that were given up, or that wait for their next try, be tried at once. Gives how many."""
     count = 0
-    for row in await state_of(tables, graph_id):
+    undone = [row for row in await state_of(tables, graph_id) if row.columns.get("state") != notices.DONE]
+    for row in undone:
         if row.columns.get("state") == notices.GIVEN_UP or row.columns.get("failures"):
             columns: Columns = {"state": notices.OPEN, "failures": 0, "nextTry": now}
             try:
@@ -142,7 +143,7 @@ async def retry(tables: Tables, graph_id: str, now: datetime) -> int:
             except (Conflict, Unclear):
                 continue  # somebody is at it
             count += 1
-    if count:
+    if undone:  # whoever asked before may have died between the rows and the index
         await enter(tables, graph_id, now)
     return count
 

@@ -1,22 +1,29 @@
 """Notices: every fact that a channel hears arrives, in order, under one id, whatever dies and whoever else delivers."""
 
+import asyncio
 import contextlib
+import dataclasses
 import itertools
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from taskgraph import limits, notices
+from taskgraph import limits, notices, service
+from taskgraph.app import open_app
 from taskgraph.documents import document_from_object
 from taskgraph.errors import Conflict, Refused, StorageUnavailable
 from taskgraph.model import row_key
 from taskgraph.notices import Channel, Notice
-from taskgraph.notifier import INDEX, NotDelivered, Notifier, Told, retry
+from taskgraph.notifier import INDEX, NotDelivered, Notifier, Told, register, retry
+from taskgraph.outlets import OutletSettings
 from taskgraph.queries import CHANGED
+from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Change, Delete, Insert, Range, query_all
 from tests.scenarios.stage import CrashError, Stage, Trap, TrappedTables, graph_object, memory_stage
 
@@ -305,6 +312,89 @@ async def test_a_name_without_a_graph_leaves_the_index_after_an_hour(memory: Sta
     memory.clock.advance(3601)
     await one_round()
     assert await index(memory) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_extension_whose_channels_meet_a_fault_anywhere_has_each_of_them_once(kind: str) -> None:
+    late = Channel("queue", ("late",))
+    for at in itertools.count(1):
+        stage, shelf = memory_stage(), Shelf()
+        await stage.submit(a_graph())
+        wanted = notices.registrations({"onFinished": late.object, "onBlocked": HOOK.object}, ())
+        trap = Trap(at, kind)
+        with contextlib.suppress(CrashError, StorageUnavailable):
+            await register(TrappedTables(stage.tables, trap), "graph", wanted, stage.clock.now())
+        await register(stage.tables, "graph", wanted, stage.clock.now())
+        assert await stage.work() == "finished"
+        await to_the_end(stage, notifier(stage, shelf))
+        assert shelf.types(late) == ["graph-finished"], (at, trap.calls)
+        if len(trap.calls) < at:
+            assert at > 3
+            return
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_channel_that_is_taken_up_by_hand_is_told_though_that_met_a_fault_anywhere(kind: str) -> None:
+    for at in itertools.count(1):
+        stage = memory_stage()
+        shelf = Shelf(refuse=lambda channel, notice: NotDelivered("HTTP 410", final=True) if channel == HOOK else None)
+        await stage.submit(a_graph())
+        await stage.work()
+        await to_the_end(stage, notifier(stage, shelf))
+        assert await index(stage) == []
+        shelf.refuse = lambda channel, notice: None
+        trap = Trap(at, kind)
+        try:
+            await retry(TrappedTables(stage.tables, trap), "graph", stage.clock.now())
+        except (CrashError, StorageUnavailable):  # whoever asked is told so, and asks again
+            await retry(stage.tables, "graph", stage.clock.now())
+        assert await index(stage) == ["graph"], (at, trap.calls)
+        await to_the_end(stage, notifier(stage, shelf))
+        assert shelf.types(HOOK) == ["task-completed"], (at, trap.calls)
+        if len(trap.calls) < at:
+            assert at > 2
+            return
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_graph_of_which_everybody_knows_leaves_the_index_after_a_fault_anywhere(kind: str) -> None:
+    for at in itertools.count(1):
+        stage, shelf = memory_stage(), Shelf()
+        await stage.submit(a_graph())
+        assert await stage.work() == "finished"
+        trap = Trap(at, kind)
+        with contextlib.suppress(CrashError, StorageUnavailable):
+            await notifier(stage, shelf, trap).deliver("graph")
+        stage.clock.advance(200)  # past the lease of the one who died
+        for row in await notifier(stage, shelf).waiting():
+            await to_the_end(stage, notifier(stage, shelf, owner="two"))
+            assert row.key == "graph"
+        assert shelf.types(GRAPH_QUEUE) == ["task-completed", "graph-finished"], (at, trap.calls)
+        assert await index(stage) == [], (at, trap.calls)
+        if len(trap.calls) < at:
+            assert at > 8
+            return
+
+
+async def test_the_loop_of_a_server_outlives_a_store_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = asyncio.Event()
+    pauses: list[float] = []
+
+    async def wait_any(events: Sequence[asyncio.Event], seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) > 2:
+            stop.set()
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(service, "wait_any", wait_any)
+    async with open_app(read_settings(f"sqlite:///{tmp_path}/s.db", {}, cwd=tmp_path)) as app:
+        app = dataclasses.replace(app, tables=TrappedTables(app.tables, Trap(1, "unavailable")))
+        with caplog.at_level(logging.WARNING, "taskgraph"):
+            await service.notify_forever(app, stop, OutletSettings())
+    assert [each.getMessage() for each in caplog.records] == ["notices could not be delivered: 503 at query"]
+    assert len(pauses) > 2
 
 
 def labels_of(events: Sequence[Any]) -> list[str]:

@@ -20,6 +20,7 @@ from taskgraph.notices import Channel, Notice, channels, registrations
 from taskgraph.notifier import NotDelivered
 from taskgraph.outlets import Outlets, OutletSettings, read_outlets, signature
 from taskgraph.queries import read_cursor
+from tests.scenarios.stage import Trap, TrappedQueues
 from tests.simulation.memory import MemoryQueues
 
 NOTICE = Notice("g.1.0", '{"id":"g.1.0"}')
@@ -250,6 +251,15 @@ async def test_a_queue_of_the_store_gets_the_notice() -> None:
         await Outlets(queues, clock, OutletSettings(), prefix="taskgraph").send(
             Channel("queue", ("alerts",)), Notice("x", "x" * 60_000)
         )
+
+
+async def test_a_queue_that_cannot_be_reached_has_not_taken_the_notice() -> None:
+    clock = SystemClock()
+    queues = TrappedQueues(MemoryQueues(clock), Trap(1, "unavailable"))
+    made = Outlets(queues, clock, OutletSettings(), prefix="taskgraph")
+    with pytest.raises(NotDelivered, match="queue alerts: 503"):
+        await made.send(Channel("queue", ("alerts",)), NOTICE)
+    await made.send(Channel("queue", ("alerts",)), NOTICE)
 
 
 # --- cursors ---------------------------------------------------------------------------------------------------
