@@ -21,7 +21,7 @@ import pytest
 from taskgraph.clock import SystemClock
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.embedded import EmbeddedStore
-from taskgraph.storage.logs import Logs
+from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Tables
 from tests import azurite as emulator
@@ -56,7 +56,7 @@ class OpenStore:
         return self.store.queues()
 
     @property
-    def logs(self) -> Logs:
+    def logs(self) -> StoredLogs:
         return self.store.logs()
 
     def queue(self, name: str = "work") -> str:

@@ -22,6 +22,7 @@ from taskgraph import (
     extending,
     extension,
     handlers,
+    holding,
     limits,
     propagation,
     submission,
@@ -46,6 +47,7 @@ from tests.simulation import playing
 from tests.simulation import world as world_module
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT_FAILING, bounded
 from tests.simulation.exhaustive import play_without_faults
+from tests.simulation.grouped import with_groups
 from tests.simulation.histories import random_document, timed, with_conditions
 from tests.simulation.invariants import Violation
 from tests.simulation.lives import LIVES
@@ -355,6 +357,24 @@ def cancelled_and_rerun(seed: int) -> World:
     document = random_document(rng, 4, density=0.2)
     faults = Faults(double=0.3, crash=0.02)
     return World(seed, document, {"t0": 1, "t1": 1}, (), faults, reruns=True, cancel="graph")
+
+
+def paused(seed: int) -> World:
+    """Graphs with groups and extensions, of which something is held back and let go again and again."""
+    rng = random.Random(seed)
+    document = with_groups(random_document(rng, rng.choice((2, 4)), reruns_max=1), rng)
+    added = [random_document(rng, 3, prefix="x", base=tuple(document.tasks), density=0.3)]
+    faults = Faults(double=0.2, crash=0.02, unclear=0.02)
+    extensions = added if rng.random() < 0.5 else []
+    bounds = rng.choice(({}, CHUNKED))
+    return World(seed, document, {"t0": 1}, extensions, faults, reruns=True, bounds=bounds, pauses=4)
+
+
+def paused_and_extended(seed: int) -> World:
+    """A graph that is paused again and again while extensions of several chunks come in."""
+    rng = random.Random(seed)
+    added = [random_document(rng, 6, prefix=f"x{n}_", density=0.4) for n in range(2)]
+    return World(seed, random_document(rng, 2), {}, added, Faults(crash=0.02, double=0.1), bounds=CHUNKED, pauses=6)
 
 
 NO_SWEEP: Final = _all(_set(world_module, "sweep", no_sweep), _set(playing, "sweep", no_sweep))
@@ -780,6 +800,53 @@ MUTANTS: Final = (
             owner=transitions,
         ),
         lives=("a task is cancelled that waits, where failures are told to dependents",),
+    ),
+    # holding back
+    Mutant(
+        "P14: what is held back is not claimed",
+        "it is",
+        _reworded(transitions, "_claim", ("    if is_held(task):\n", "    if False:\n")),
+        paused,
+    ),
+    Mutant(
+        "P14: what is held back is not sent",
+        "it is, and its message is found stale",
+        _reworded(propagation, "dispatch", ("    if is_held(task):\n", "    if False:\n")),
+        paused,
+    ),
+    Mutant(
+        "P14: what is held back is not claimed as soon as it is ready",
+        "it is, by whoever offers to run it",
+        _reworded(propagation, "make_ready", ("may_begin and not is_held(task)", "may_begin")),
+        paused,
+    ),
+    Mutant(
+        "P14: no message says of a task that is held back what it takes to claim it unread",
+        "it does, if the task was ready a moment before",
+        _reworded(handlers, "_seen", ('if columns.get("held", "[]") not in ("", "[]"):', "if False:")),
+        paused,
+    ),
+    Mutant(
+        "P14: a graph is paused when every task has taken it over",
+        "it is said at the fence",
+        _reworded(Handlers, "settle_holds", ("        if not items:\n", "        if True:\n")),
+        paused,
+    ),
+    Mutant(
+        "P14: a graph is paused when the extension under way is in",
+        "it is said before",
+        _reworded(holding, "publish_holds", (' or graph.text("extending")', ""), owner=transitions),
+        paused_and_extended,
+    ),
+    Mutant(
+        "P14: a task that is rerun by hand is held by what is held then",
+        "by what was held when it ended",
+        _reworded(
+            transitions,
+            "_manual_rerun",
+            ('    if is_held(task) or graph.text("held"):\n        take_along(task, graph)\n', ""),
+        ),
+        lives=("paused while blocked, and rerun by hand",),
     ),
     # the sweep
     Mutant("P22: the sweep repeats what went unheard", "no sweep", NO_SWEEP),

@@ -401,9 +401,9 @@ class Play:
                 wanted = Cancel(GRAPH_ID, tasks, "somebody wants it", act.terminate)
                 await client.queues.send(client.names.events, [to_text(wanted)])
             case "hold" | "release":
-                tasks = (task_id_of(GRAPH_ID, act.label),) if act.label else ()
+                alone = (task_id_of(GRAPH_ID, act.label),) if act.label else ()
                 asked = f"2030-01-01T00:00:{self.driver.acts_done:02}+00:00"  # each act later than the one before
-                wish = HoldBack(GRAPH_ID, act.kind == "hold", asked, act.group, tasks)
+                wish = HoldBack(GRAPH_ID, act.kind == "hold", asked, act.group, alone)
                 await client.queues.send(client.names.events, [to_text(wish)])
             case "pass":
                 self._next_act()

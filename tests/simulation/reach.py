@@ -108,6 +108,11 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_notices.py", "tests/unit/test_notices.py"),
     ),
     Place(
+        ("taskgraph.gates",),
+        "gates of targets: nobody closes one here",
+        ("tests/scenarios/test_gates.py",),
+    ),
+    Place(
         tuple(f"taskgraph.handlers Handlers.handle: except TaskgraphError ({number})" for number in (2, 3)),
         "cancels and pauses of what does not exist: nobody who is played here asks for them",
         ("tests/scenarios/test_cancel.py", "tests/scenarios/test_holding.py"),

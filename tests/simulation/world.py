@@ -241,6 +241,8 @@ class FaultyQueues:
         for body in bodies:
             await _step()
             world.called("send", queue, (body,))
+            if world.pauses and queue == WORK:
+                world.sent(body)
             copies = 1
             faults = world.faults
             if world.active and (faults.lose or faults.double):
@@ -457,6 +459,8 @@ class World:
         self.pauses_left = self.pauses
         self.wishes: dict[str, tuple[bool, str]] = {}  # group or label (`task:`), "" for the graph -> on, when asked
         self.wished_at = -1e9
+        self.was_held: dict[str, bool] = {}  # row -> whether it was held back after the last commit
+        self.sendable: set[tuple[str, int]] = set()  # runs that stood ready, and were not held back since before
         self.active = False
         self.tasks = logical_tasks([self.document, *self.extensions])
         self.goes_on = self.document.failure_policy == FailurePolicy.CONTINUE
@@ -813,6 +817,23 @@ class World:
         """After every commit."""
         if partition == self.graph_id:
             self.invariants.committed(self.tables.partitions[partition], changes)
+            if self.pauses:
+                self._held_back([self.rows[each.key] for each in changes if each.key.startswith("task:")])
+
+    def _held_back(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            held = row.columns.get("held", "[]") not in ("", "[]")
+            # One commit may make a task ready and hold it back: its message has been decided by then.
+            if row.columns["state"] == TaskState.PENDING and not (held and self.was_held.get(row.key, held)):
+                self.sendable.add((reference_of(row.key), int(str(row.columns["run"]))))
+            self.was_held[row.key] = held
+
+    def sent(self, body: str) -> None:
+        """A work message names no run that was held back ever since before it was ready."""
+        message = parse(body)
+        assert isinstance(message, RunTasks)
+        for task_id, run in message.tasks:
+            hold((task_id, run) in self.sendable, f"{self.labels[task_id]} is held back, and run {run} is sent")
 
     def all_tasks(self) -> dict[str, Any]:
         return self.tasks

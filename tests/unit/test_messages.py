@@ -414,5 +414,5 @@ def test_messages_with_long_hints_are_parted_by_their_size():
     made = bundles(lambda part: RunTasks("g", "t", tuple((t, 0) for t, _ in part), dict(part)), items)
     assert len(made) > 1
     assert all(len(to_text(message)) <= limits.MESSAGE_BYTES_MAX for message in made)
-    assert [task for message in made for task, _ in message.tasks] == IDS[:32]  # type: ignore[union-attr, misc]
+    assert [task for message in made for task, _ in message.tasks] == IDS[:32]  # type: ignore[union-attr, misc, str-unpack]
     assert {task for message in made for task in message.seen} == set(IDS[:32])  # type: ignore[union-attr]

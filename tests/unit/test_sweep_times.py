@@ -80,7 +80,7 @@ async def test_what_is_further_off_than_a_queue_keeps_a_message_is_sent_by_the_s
 
 
 async def test_deadlines_end_what_waits_what_is_ready_and_what_runs(stage: Stage) -> None:
-    tasks = {label: {"task": {"deadline": stage.moment(100)}} for label in ("runs", "ready")}
+    tasks: dict[str, Any] = {label: {"task": {"deadline": stage.moment(100)}} for label in ("runs", "ready")}
     tasks["waits"] = {"requires": ["later"], "task": {"deadline": stage.moment(100)}}
     tasks["later"] = {"task": {"deadline": stage.moment(500)}}
     tasks["behind"] = {"requires": ["later"], "task": {"deadline": stage.moment(400)}}
