@@ -79,7 +79,7 @@ BESIDE: Final = {
     "R18": "a message whose handler always raises was set aside, and nothing else was",
     "R19": "a message was lost, as one lost by age would be; none has an age",
     "R21 heartbeat": "a heartbeat was ended while its renewal was under way, and the acknowledgement came too late",
-    "R28": "a process died in a fire of a schedule: begun, half submitted, or submitted and not yet said to be",
+    "R28 fire": "a process died in a fire of a schedule: begun, half submitted, or submitted and not yet said to be",
     "R31": "a queue was deleted with messages in it, or all calls were refused for longer than a lease; no poison",
     "R33": "a malformed message was set aside, whole, and nobody else touched",
     "R34": "a message or row past the limits of the store was set aside, or refused",

@@ -232,7 +232,7 @@ class World:
         schedule = schedule_of(self.tables.partitions[SCHEDULES][head_key(name)].columns)
         if schedule.firing is None:
             return  # somebody else has finished it
-        self.met["R28"] += 1
+        self.met["R28 fire"] += 1
         graph_id = graph_id_of(name, schedule.firing)
         self.met[f"R28 {self.state(graph_id) if graph_id in self.inserted else 'not submitted'}"] += 1
 
