@@ -32,7 +32,8 @@ def test_a_run_takes_as_long_as_the_model_says(cell: Cell) -> None:
         if len(runs) == 1 and not holds(cell, runs):
             return  # the median of three, where chance was against it
     if holds(cell, runs):
-        # Runs that are refused differ by half from seed to seed: the median of three is one of them, of many it is none.
+        # Runs that are refused differ by half from seed to seed: the median of three is one of them,
+        # of many it is none.
         runs += [check(cell, seed) for seed in MORE_SEEDS]
     assert holds(cell, runs) == ""
 
