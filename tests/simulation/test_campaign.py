@@ -23,12 +23,12 @@ def leave_out(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_history_is_told_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--tiny", "--seed", "7"]) == 0
+    assert main(["--tiny", "--seed", "8"]) == 0
     told = capsys.readouterr().out
     assert "commit g: +task-graph submitting" in told
     assert "state=running" in told
     assert "violations: 0, ended finished" in told
-    assert main(["--tiny", "--seed", "7"]) == 0
+    assert main(["--tiny", "--seed", "8"]) == 0
     assert capsys.readouterr().out == told
 
 
