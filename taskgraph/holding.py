@@ -87,6 +87,14 @@ def _asked(row: Draft) -> dict[str, str]:
     return found
 
 
+def _spoken(row: Draft, wishes: dict[str, str], holder: str, asked: str) -> bool:
+    """Write down when a holder was last spoken of; whether that was known."""
+    if wishes.get(holder) == asked:
+        return True
+    row.set("heldAsked", compact_json({**wishes, holder: asked}))
+    return False
+
+
 def hold(item: Hold, context: Context) -> tuple[str, str]:
     """The fence; gives the outcome and, where there is nothing to do, why."""
     graph = context.view.get(GRAPH)
@@ -99,9 +107,11 @@ def hold(item: Hold, context: Context) -> tuple[str, str]:
         return STALE, _LATER
     held = graph.ids("held")
     if item.on == (item.holder in held):
-        return REPEATED, "it is paused already" if item.on else "it is not paused"
+        # Written down all the same: an older wish for the opposite may still be on its way.
+        known = _spoken(graph, wishes, item.holder, asked)
+        return REPEATED if known else APPLIED, "it is paused already" if item.on else "it is not paused"
     graph.set_ids("held", [*held, item.holder] if item.on else [each for each in held if each != item.holder])
-    graph.set("heldAsked", compact_json({**wishes, item.holder: asked}))
+    _spoken(graph, wishes, item.holder, asked)
     graph.set("holds", graph.integer("holds") + 1)
     graph.set("settling", True)
     pausing = [each for each in graph.ids("pausing") if each != item.holder]
@@ -168,9 +178,10 @@ def hold_task(item: HoldTask, context: Context) -> tuple[str, str]:
     if item.on == (INACTIVE in before):
         if not before and state == TaskState.PENDING:
             dispatch(task, context)
-        return REPEATED, "it is inactive already" if item.on else "it is active"
+        known = _spoken(task, wishes, INACTIVE, asked)
+        return REPEATED if known else APPLIED, "it is inactive already" if item.on else "it is active"
     task.set_ids("held", [INACTIVE, *before] if item.on else [each for each in before if each != INACTIVE])
-    task.set("heldAsked", compact_json({**wishes, INACTIVE: asked}))
+    _spoken(task, wishes, INACTIVE, asked)
     context.event(
         "task-held" if item.on else "task-released",
         task=item.task_id,

@@ -26,7 +26,7 @@ from taskgraph.errors import InvalidMessage, Trail
 from taskgraph.executors import Executors, built_in
 from taskgraph.handlers import Handled, Handlers, KeepAlive, Taker, no_keep_alive
 from taskgraph.messages import Message, Rerun, RunTasks, UnknownVersion, parse, to_object, to_text
-from taskgraph.model import TaskNode
+from taskgraph.model import GRAPH, TaskNode
 from taskgraph.poison import Poison
 from taskgraph.records import POISON, Records
 from taskgraph.storage.queues import Delivery
@@ -426,6 +426,8 @@ class Installation:
                     continue
                 was, run, claim = row.columns["state"], row.columns["run"], row.columns.get("claim", "")
                 match was, state:
+                    case _, "exception" if ("cancel", "") in allowed or ("cancel", task_id) in allowed:
+                        due = True
                     case "pending", "running":
                         due = work and ("run-tasks", task_id, run) in allowed
                     case "running", "completed":
@@ -453,7 +455,8 @@ class Installation:
             if key.startswith("task:")
         }
         hold(states[NEIGHBOUR, NEIGHBOUR] == "completed", "a good message of another graph was not handled")
-        if setup.witness is not None:
+        graph = tables.partitions[GRAPH_ID][GRAPH].columns["state"]
+        if setup.witness is not None and graph not in ("cancelling", "cancelled"):  # as a good message may have asked
             hold(states[GRAPH_ID, WITNESS] == "completed", "a good message among others was not handled")
             hold(states[GRAPH_ID, "sentinel"] == "completed", "the next good message was not handled")
 
@@ -465,6 +468,10 @@ def _allowed(good: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Any, ...]]:
                 yield ("add-tasks", f"request:{message['request']}")
             case "rerun":
                 yield ("rerun", message["task"], message["run"])
+            case "cancel":
+                yield from (("cancel", each["task"]) for each in message.get("tasks", [{"task": ""}]))
+            case "hold-back":
+                pass  # it moves nothing
             case "run-tasks":
                 yield from (("run-tasks", each["task"], each["run"]) for each in message["tasks"])
             case kind:

@@ -115,6 +115,16 @@ async def test_of_two_wishes_the_later_counts_in_whatever_order_they_come(memory
     assert await memory.work() == "finished"
 
 
+async def test_a_wish_that_overtakes_the_one_before_it_counts(memory: Stage) -> None:
+    await memory.submit(CHAIN)
+    first, second = "2030-01-01T00:00:00+00:00", "2030-01-01T00:00:01+00:00"
+    for labels in ((), ("b",)):
+        await memory.deliver(wish(memory, on=False, asked=second, labels=labels))
+        (late,) = await memory.deliver(wish(memory, on=True, asked=first, labels=labels))
+        assert late.answers[0].outcome is Outcome.STALE
+    assert await memory.work() == "finished"
+
+
 async def test_a_paused_graph_takes_no_extension_and_a_resumed_one_does(memory: Stage) -> None:
     await memory.submit(CHAIN)
     await pause(memory)
