@@ -124,6 +124,10 @@ def _some_seed_fails(search: _Search, world: World) -> bool:
 
 def _simpler(world: World) -> Iterator[World]:
     """Worlds with one thing less."""
+    if world.pauses:
+        yield fresh(world, pauses=0)
+    if world.cancel:
+        yield fresh(world, cancel="")
     for number in range(len(world.extensions)):
         rest = [each for index, each in enumerate(world.extensions) if index != number]
         gone = world.extensions[number].tasks.keys()
