@@ -62,6 +62,7 @@ RACES: Final = {
     "R39": "two handlers spent the same rerun at once, and one had to repeat",
     "R40": "a failure was delivered again after its rerun stood pending",
     "R41": "a failure of an earlier run arrived when the graph had finished",
+    "R42": "a task was added below one that had failed for good, or was skipped, and had told its dependents",
     "R43": "a work message that was under way came for a task that had been held back meanwhile",
     "R44": "two sweeps looked at the graph at once",
     "R45": "two submitters wrote the graph at once",
@@ -97,8 +98,6 @@ class Elsewhere:
     tests: tuple[str, ...] = ()
 
 
-_NOT_BUILT: Final = "not built yet: "
-
 ELSEWHERE: Final = {
     "R09": Elsewhere(
         "a completed task is final; nothing reruns it",
@@ -116,9 +115,21 @@ ELSEWHERE: Final = {
             "tests/simulation/test_desks.py::test_with_a_fault_at_some_calls",
         ),
     ),
-    "R42": Elsewhere(_NOT_BUILT + "skipped tasks (P15)"),
-    "R47": Elsewhere(_NOT_BUILT + "purge (P27)"),
-    "R48": Elsewhere(_NOT_BUILT + "purge (P27)"),
+    "R47": Elsewhere(
+        "deletion has histories of its own",
+        (
+            "tests/simulation/test_deleted.py::test_nothing_is_left_of_a_deleted_graph_and_nothing_comes_back",
+            "tests/scenarios/test_retention.py::test_messages_about_a_deleted_graph_are_let_go",
+            "tests/scenarios/test_retention.py::test_a_submitter_who_slept_through_it_is_refused_and_leaves_nothing",
+        ),
+    ),
+    "R48": Elsewhere(
+        "deletion has histories of its own",
+        (
+            "tests/scenarios/test_retention.py::test_the_id_is_not_given_again_before_the_tombstone_ends",
+            "tests/scenarios/test_retention.py::test_a_copy_that_slept_takes_nothing_from_a_graph_of_the_same_id",
+        ),
+    ),
     "R52": Elsewhere(
         "an answer of the real service",
         (
@@ -240,6 +251,7 @@ class Watch:
         actor.unsent |= "pending" in tasks.values()
         actor.untold |= states.get(GRAPH) == "finished"
         self.met["R59"] += GRAPH in states and bool(tasks)
+        self.met["R42"] += any(map(self._is_added_below_a_failure, changes))
         for key, state in tasks.items():
             if state == "completed":
                 self._completed(key)
@@ -249,6 +261,13 @@ class Watch:
         if states.get(GRAPH) == "finished":
             self.met["R37"] += "blocked" in self._world.history
             self.met["R07"] += any(row.columns.get("state") == "staged" for row in self._requests())
+
+    def _is_added_below_a_failure(self, change: Change) -> bool:
+        """Whether a task that has failed for good, or was skipped, and has told its dependents gets a new one."""
+        if not self._world.goes_on or not isinstance(change, Merge) or "dependents" not in change.columns:
+            return False
+        row = self._world.rows.get(change.key)
+        return row is not None and row.columns.get("state") in ("failed", "exception", "skipped")
 
     def _requests(self) -> list[Row]:
         rows = self._world.rows
