@@ -818,7 +818,9 @@ class World:
         if partition == self.graph_id:
             self.invariants.committed(self.tables.partitions[partition], changes)
             if self.pauses:
-                self._held_back([self.rows[each.key] for each in changes if each.key.startswith("task:")])
+                self._held_back(
+                    [self.rows[each.key] for each in changes if each.key.startswith("task:") and each.key in self.rows]
+                )
 
     def _held_back(self, rows: Sequence[Row]) -> None:
         for row in rows:
