@@ -34,7 +34,7 @@ QUEUE_FULL: Final = 1000
 
 _CLEAN_SECONDS: Final = 600.0  # the registry is looked at about once in so long, by the time of day: nothing is kept
 _PATIENCE: Final = 10  # times limits.REDISPATCH_SECONDS, after which even a full queue is reminded
-_LOOKED_AT: Final = (*COLUMNS, "claim", "deadline", "pendingTimeout")
+_LOOKED_AT: Final = (*COLUMNS, "claim", "deadline", "pendingTimeout", "cancel")
 _ITEMS_MAX: Final = 500  # items handed to one transition call; keeps its working set small
 
 
@@ -175,7 +175,8 @@ async def sweep_graph(
         run = row.columns.get("run", 0)
         if not isinstance(run, int):
             continue  # damaged; doctor names it
-        if overdue(row.columns.get, now):
+        # What is to be cancelled is brought to its end by whatever ends its run: the end of its lease, too.
+        if not row.columns.get("cancel") and overdue(row.columns.get, now):
             items.append(Overdue(task_id))
             swept.overdue += 1
             continue

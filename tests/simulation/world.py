@@ -996,7 +996,12 @@ class World:
         hold(not late, f"{late} are past their time, and nobody ends them")
 
     def _tasks_past(self, moment: datetime) -> list[Row]:
-        return [row for key, row in self.rows.items() if key.startswith("task:") and overdue(row.columns.get, moment)]
+        """Tasks that should have been ended; not those that are to be cancelled: whatever ends their run ends them."""
+        return [
+            row
+            for key, row in self.rows.items()
+            if key.startswith("task:") and not row.columns.get("cancel") and overdue(row.columns.get, moment)
+        ]
 
     def _due_seconds(self) -> tuple[float, float]:
         """When the next event message may be received, and the next work message."""
