@@ -927,6 +927,8 @@ class World:
                     self.actor.coroutine.send(None)
             if known is not None and len(known) < BEGUN_KEPT_MAX:
                 known[key] = Begun(self)
+        if self.pauses:  # what was taken over was committed in another history
+            self._held_back([row for key, row in self.rows.items() if key.startswith("task:")])
         self.calls = self.commits = 0  # none of it was at risk
         self.watch.met.clear()
 
