@@ -78,7 +78,11 @@ def test_a_worker_is_listed_drained_and_killed_and_its_tasks_return(tmp_path: Pa
 
         able = ("--label", "gpu", "--host", "lab.example.com")
         with started("worker", *able, *quick, store=store, cwd=tmp_path, name="able") as second:
-            until(lambda: eyes.states("bound", "hosted") == ["completed", "completed"], what="the two that waited")
+            until(
+                lambda: eyes.states("bound", "hosted") == ["completed", "completed"],
+                seconds=60,
+                what="the two that waited",
+            )
             plain.kill()  # with `gate` in hand
             until(lambda: eyes.task("gate").run == 1, seconds=60, what="the lost run given up")
             (tmp_path / "gate").touch()

@@ -331,6 +331,9 @@ class Edit:
 
 
 ALLOWED: Final[Mapping[str, Edit]] = {
+    "`notBefore` of a task that is ready, to another time": Edit(
+        SIGN, {"notBefore": {"$time": "2027-01-01T00:00:00.000Z"}}
+    ),
     "`rerunsAllowed` and `rerunsLeft`, both by the same number": Edit(LINT, {"rerunsAllowed": 3, "rerunsLeft": 2}),
     "`deadline` to another time": Edit(TEST, {"deadline": {"$time": "2027-01-01T00:00:00.000Z"}}),
     "`task` to another object": Edit(LINT, {"task": '{"payload":{"command":["true"]}}'}),
