@@ -624,8 +624,6 @@ class Handlers:
             (graph,) = await tables.get(graph_id, [GRAPH])
             if graph is None or graph.columns.get("settling") is not True:
                 return done
-            if graph.columns.get("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
-                return done  # it has come to its end meanwhile
             number = _number(graph)
             found = json.loads(str(graph.columns.get("held", "") or "[]"))
             groups = {

@@ -156,8 +156,6 @@ def publish_holds(item: PublishHolds, context: Context) -> str:
         return STALE
     if graph.value("settling") is not True:
         return REPEATED
-    if graph.text("state") not in _GOING:
-        return STALE  # it has come to its end meanwhile: nothing of it is to begin anyhow
     graph.set("settling", False)
     for holder in graph.ids("pausing"):
         reason = graph.text("pausedReason") or None

@@ -292,8 +292,16 @@ def finish(graph: Draft, context: Context) -> None:
             graph.set("skippedTasks", skipped)
     graph.set("state", str(GraphState.FINISHED))
     graph.set("finished", context.now)
+    _forget_holds(graph)
     context.event("graph-finished", failed=failed or None, skipped=max(0, skipped) or None)
     context.effects.append(GraphEnded(GraphState.FINISHED))
+
+
+def _forget_holds(graph: Draft) -> None:
+    """Nothing of a graph that comes to its end begins any more: there is no pause left to settle, or to tell of."""
+    if graph.value("settling"):
+        graph.set("settling", False)
+        graph.set_ids("pausing", [])
 
 
 def block(task: Draft, context: Context, reason: str) -> None:
@@ -345,6 +353,7 @@ def fence(graph: Draft, context: Context, reason: str, code: str = CANCELLED, *,
         graph.set("cutOff", extending)  # so many tasks as were counted may never come
     graph.set("state", str(GraphState.CANCELLING))
     graph.set("reason", reason)
+    _forget_holds(graph)
     if code != CANCELLED:
         graph.set("code", code)
     if at_once:
