@@ -6,8 +6,10 @@ needed for correctness. It never reads or writes storage on its own account.
 """
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -24,6 +26,17 @@ _RINGS_TRUSTED: Final = 3
 _TROUBLE_SECONDS_MAX: Final = 10.0
 _LATER_SECONDS_MAX: Final = 600.0  # a ring is kept for so long; what comes later is found by polling
 _LATER_MARGIN_SECONDS: Final = 0.02  # so that the message is there when the bell rings
+_FOR_OTHERS: Final[ContextVar[bool]] = ContextVar("taskgraph-for-others", default=False)
+
+
+@contextlib.contextmanager
+def for_others() -> Iterator[None]:
+    """What is sent within is of no use to this process: now or later, its rings go to other processes alone."""
+    before = _FOR_OTHERS.set(True)
+    try:
+        yield
+    finally:
+        _FOR_OTHERS.reset(before)
 
 
 class Wakeup:
@@ -36,7 +49,8 @@ class Wakeup:
 
     def ring(self, queue: str, count: int = 1) -> None:
         """So many messages were sent to this queue by this process: wake as many receivers, our own ones first."""
-        count -= self._wake(queue, count)
+        if not _FOR_OTHERS.get():
+            count -= self._wake(queue, count)
         if count > 0 and self._bell is not None:
             self._bell.ring(queue, count)
 
@@ -199,7 +213,7 @@ class _Announced:
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
         await self._queues.send(queue, bodies, delay_seconds=delay_seconds)
         if 0 < delay_seconds <= _LATER_SECONDS_MAX:  # whoever waits would find it by polling, and late
-            loop = asyncio.get_running_loop()
+            loop = asyncio.get_running_loop()  # which remembers whether it was sent for others
             loop.call_later(delay_seconds + _LATER_MARGIN_SECONDS, self._wakeup.ring, queue, len(bodies))
         elif len(bodies) > 1 and delay_seconds == 0:
             self._wakeup.ring(queue, len(bodies) - 1)

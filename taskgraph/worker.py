@@ -78,7 +78,7 @@ from taskgraph.telemetry import Here, being, watched
 from taskgraph.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
 from taskgraph.transitions import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Overdue, Renew
 from taskgraph.transitions import Outcome as Decided
-from taskgraph.wakeup import Pacer, Wakeup
+from taskgraph.wakeup import Pacer, Wakeup, for_others
 
 log = logging.getLogger("taskgraph.worker")
 
@@ -501,7 +501,8 @@ class Worker:
         await self.handlers.transition(message.graph, items)
         again = RunTasks(message.graph, message.target, tuple((task_id, run) for task_id, run, _ in tasks))
         queue = self.handlers.names.work(message.target)
-        await self.handlers.queues.send(queue, [to_text(again)], delay_seconds=_GIVE_BACK_SECONDS)
+        with for_others():  # woken by it, this worker would be the first to ask, each time
+            await self.handlers.queues.send(queue, [to_text(again)], delay_seconds=_GIVE_BACK_SECONDS)
 
     # --- claiming
 

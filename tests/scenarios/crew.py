@@ -150,7 +150,9 @@ class Crew:
         lease_seconds: float = 30.0,
         targets: Sequence[str] = ("default",),
         offer: Offer | None = None,
+        wakeup: Wakeup | None = None,
     ) -> Worker:
+        """A worker of a process. wakeup: it is woken by that, and seldom asks; else it asks all the time."""
         handlers = handlers or self.handlers(calls or Calls())
         poison = Poison(handlers.records.tables, handlers.queues, self.clock, handlers.names)
         return Worker(
@@ -158,13 +160,13 @@ class Crew:
             poison,
             Executors([executor], executor.name),
             NoLogs(),
-            Wakeup(),
+            wakeup or Wakeup(),
             name=name,
             slots=slots,
             lease_seconds=lease_seconds,
             targets=targets,
             offer=offer,
-            idle_seconds_max=POLL_SECONDS,
+            idle_seconds_max=POLL_SECONDS if wakeup is None else 3_600.0,
         )
 
     def together(

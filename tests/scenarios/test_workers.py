@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from taskgraph.bell import Bell, Heard
 from taskgraph.documents import document_from_object
 from taskgraph.errors import StorageUnavailable, Unclear
 from taskgraph.placement import Offer, host_target
 from taskgraph.registry import FINISH, NOW, Card, Membership, ask, workers
 from taskgraph.storage.tables import Change, Page, Range, Row
-from tests.scenarios.crew import Crew, Script, once_each, virtually
+from taskgraph.wakeup import Wakeup, announced
+from tests.scenarios.crew import Calls, Crew, Script, once_each, virtually
 
 CARD = Card(("default",), (), ("script",), "vm", 1, "1", 1)
 MANY = {"a": [], **{f"m{n}": ["a"] for n in range(8)}}
@@ -146,6 +148,54 @@ def test_what_is_ready_waits_for_a_worker_that_has_what_it_asks_for() -> None:
         crew.start(crew.worker(able, name="able", targets=targets, offer=offer))
         await crew.finish()
         assert sorted(able.runs) == [("bound", 0), ("wanted", 0)]
+
+    virtually(act)
+
+
+class Bells(Bell):
+    """A bell between processes that are played: a ring reaches all others. all: the bells of all of them."""
+
+    def __init__(self, every: list["Bells"]) -> None:
+        self.reaches_all = True
+        self._every = every
+        self._hear: dict[str, Heard] = {}
+        every.append(self)
+
+    def listen(self, queue: str, heard: Heard) -> bool:
+        self._hear[queue] = heard
+        return True
+
+    def ring(self, queue: str, count: int = 1) -> None:
+        for bell in self._every:
+            if bell is not self and queue in bell._hear:
+                bell._hear[queue](queue)
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_a_worker_gives_back_wakes_others_when_it_comes_up_again() -> None:
+    """Not itself: it would be the first to ask each time, and who can run the task would find it by chance alone."""
+
+    async def act(crew: Crew) -> None:
+        document = {"tasks": {"bound": {"task": {"payload": {}, "workerLabels": ["gpu"]}}}}
+        await crew.stage.submit(document_from_object(document))
+        bells: list[Bells] = []
+        scripts = Script(), Script()
+        workers = []
+        for script, name, offer in zip(scripts, ("plain", "able"), (None, Offer(frozenset({"gpu"}))), strict=True):
+            handlers, wakeup = crew.handlers(Calls()), Wakeup(Bells(bells))
+            handlers.queues = announced(handlers.queues, wakeup)
+            workers.append(crew.worker(script, handlers=handlers, name=name, offer=offer, wakeup=wakeup))
+        plain, able = workers
+        crew.start(crew.consumer(), plain)
+        await crew.until(lambda: plain.counters.given_back == 1)
+        began = crew.clock.monotonic()
+        crew.start(able)
+        await crew.until(lambda: scripts[1].runs == [("bound", 0)])
+        assert crew.clock.monotonic() - began < 10.5
+        assert plain.counters.given_back == 1
+        await crew.finish()
 
     virtually(act)
 

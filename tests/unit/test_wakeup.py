@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taskgraph.bell import Bell
-from taskgraph.wakeup import Pacer, Ticket, Wakeup, announced
+from taskgraph.wakeup import Pacer, Ticket, Wakeup, announced, for_others
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryQueues
 from tests.simulation.processes import VirtualLoop, end_all
@@ -39,9 +39,10 @@ class Receiver:
         self.wakeup = Wakeup(bell)
         self.pacer = Pacer(ManualClock(), seconds_max=seconds_max)
         self.stop = asyncio.Event()
+        self.queue = "q"
 
     def ticket(self) -> Ticket:
-        return self.wakeup.ticket("q")
+        return self.wakeup.ticket(self.queue)
 
     async def pause(self, ring_after: float | None = None) -> float:
         """How long it waits after a receive that gave nothing."""
@@ -49,7 +50,7 @@ class Receiver:
         began = loop.time()
         ticket = self.ticket()
         if ring_after is not None:
-            loop.call_later(ring_after, self.wakeup.ring, "q")
+            loop.call_later(ring_after, self.wakeup.ring, self.queue)
         await self.pacer.idle(ticket, self.stop)
         return round(loop.time() - began, 6)
 
@@ -215,6 +216,23 @@ async def test_a_send_rings_once_for_each_message(bodies: int, delay: float, rin
     await queues.send("events", ["x"] * bodies, delay_seconds=delay)
     assert sum(count for _, count in bell.rung) == rings
     assert await queues.count("events") == bodies
+
+
+@virtual
+async def test_what_is_sent_for_others_wakes_nobody_here() -> None:
+    """Neither at once nor when it can be received; and only that: what is sent beside it rings as ever."""
+    bell = Doorbell(reaches_all=True)
+    receiver = Receiver(bell)
+    queues = announced(MemoryQueues(ManualClock()), receiver.wakeup)
+    receiver.queue = "tasks"
+    with for_others():
+        await queues.send("tasks", ["x"], delay_seconds=0.2)
+        receiver.wakeup.ring("tasks")
+        assert bell.rung == [("tasks", 1)]
+    assert await receiver.pause() == 0.5
+    assert bell.rung == [("tasks", 1)] * 2
+    assert await receiver.pause(ring_after=0.003) == 0.003
+    assert bell.rung == [("tasks", 1)] * 2, "the receiver here took that ring"
 
 
 async def rest(receiver: Receiver, ring_after: float | None = None) -> float:
