@@ -33,7 +33,7 @@ from taskgraph.cli.common import (
     minding_signals,
     unless_stopped,
 )
-from taskgraph.cli.output import Column, LogText, camel_object, count, iso, moment, safe, seconds
+from taskgraph.cli.output import LOOKS, Column, LogText, camel_object, count, iso, moment, safe, seconds
 from taskgraph.cli.running import command_words, wait_and_finish
 from taskgraph.errors import InvalidInput, NotFound
 from taskgraph.model import PAUSED, FailurePolicy, GraphState, TaskState, When, condition_words, held_group
@@ -887,6 +887,25 @@ def event_object(event: "Event") -> dict[str, Any]:
     }
 
 
+_EVENT_LOOKS: Final[Mapping[str, str]] = {
+    "stalled": GraphState.BLOCKED,
+    "unstalled": TaskState.RUNNING,
+    "unblocked": TaskState.RUNNING,
+    "resumed": TaskState.RUNNING,
+    "released": TaskState.RUNNING,
+    "rerun": TaskState.PENDING,
+    "retry": TaskState.PENDING,
+    "paused": "held",
+}
+"""Facts that are no states, and the state that each looks like."""
+
+
+def looks_like(kind: str) -> str:
+    """The state that a fact is drawn as."""
+    happened = kind.partition("-")[2]
+    return _EVENT_LOOKS.get(happened, happened if happened in LOOKS else TaskState.UNSCHEDULED)
+
+
 def _print_events(session: Session, found: "Sequence[Event]") -> None:
     out = session.output.out
     lines = []
@@ -895,16 +914,7 @@ def _print_events(session: Session, found: "Sequence[Event]") -> None:
         label = str(fields.pop("label", ""))
         fields.pop("task", None)
         more = " ".join(f"{name}={value}" for name, value in fields.items())
-        state = each.kind.partition("-")[2]
-        symbol = out.symbol(
-            {
-                "stalled": GraphState.BLOCKED,
-                "unstalled": TaskState.RUNNING,
-                "rerun": TaskState.PENDING,
-                "unblocked": TaskState.RUNNING,
-                "extended": "",
-            }.get(state, state)
-        )
+        symbol = out.symbol(looks_like(each.kind))
         kind = out.paint(f"{safe(each.kind):16}", "bold" if each.kind.startswith("graph-") else "")
         words = f"{out.paint(f'{each.sequence:>6}  {moment(each.time)}', 'dim')}  {symbol} {kind}"
         lines.append("  ".join(part for part in (words, safe(label), out.paint(safe(more), "dim")) if part).rstrip())

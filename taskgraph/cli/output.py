@@ -57,6 +57,7 @@ LOOKS: Final[Mapping[str, Look]] = {
     TaskState.FAILED: Look("✗", "x", "red"),
     TaskState.EXCEPTION: Look("‼", "!", "magenta"),
     TaskState.SKIPPED: Look("–", "-", "dim"),
+    "held": Look("‖", "=", "yellow"),
     "active": Look("●", "*", "green"),
     "draining": Look("◐", "%", "yellow"),
     "drained": Look("○", "o", "yellow"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taskgraph.cli.inspecting import looks_like
 from taskgraph.cli.output import (
     LOOKS,
     Column,
@@ -27,6 +28,7 @@ from taskgraph.cli.output import (
     seconds,
 )
 from taskgraph.model import GraphState, TaskState
+from taskgraph.queries import CHANGED
 
 
 class Terminal(io.StringIO):
@@ -178,7 +180,8 @@ def test_camel_case() -> None:
 
 
 def test_every_state_has_a_symbol_and_a_word() -> None:
-    assert {*TaskState, *GraphState, "active", "draining", "drained", "gone"} == set(LOOKS)  # the last ones of workers
+    words = {"active", "draining", "drained", "gone"}  # of workers
+    assert {*TaskState, *GraphState, *words, "held"} == set(LOOKS)
     assert all(look.symbol and look.plain.isascii() for look in LOOKS.values())
     stream = Stream(Pipe(), {})
     assert stream.state("failed") == "✗ failed"
@@ -264,3 +267,9 @@ def test_cutting_minds_wide_characters() -> None:
     assert fitted("日本語", 4) == "日… "
     assert fitted("ab", 4, right=True) == "  ab"
     assert cell_width("日本e\u0301") == 5
+
+
+def test_every_fact_is_drawn_as_a_state() -> None:
+    assert [kind for kind in CHANGED if looks_like(kind) not in LOOKS] == []
+    assert looks_like("task-retry") == TaskState.PENDING
+    assert looks_like("graph-extended") == TaskState.UNSCHEDULED
