@@ -21,8 +21,10 @@ from taskgraph.cli.common import (
     begin,
     check_graph_id,
     examples,
+    hint_at_handlers,
     minding_signals,
     unless_stopped,
+    with_hint,
 )
 from taskgraph.cli.output import count, safe
 from taskgraph.errors import InvalidInput, Refused
@@ -74,7 +76,8 @@ def cancel(
         until = None if timeout is None else app.clock.now() + timedelta(seconds=timeout)
         async with minding_signals(lambda _: None) as stop:
             try:
-                ended = await unless_stopped(stop, asking.over(app, asked, until=until))
+                over = with_hint(asking.over(app, asked, until=until), lambda: hint_at_handlers(session, graph_id))
+                ended = await unless_stopped(stop, over)
             except failures.Interrupted:
                 raise failures.Interrupted(f"stopped waiting; graph {graph_id} is being cancelled") from None
         if not ended:
@@ -105,8 +108,7 @@ def _say(session: Session, asked: "Asked") -> int:
         return failures.DONE
     what = count(len(labels), "task") if labels else "all of it"
     output.data(f"graph {asked.graph_id}: {what} is asked to be cancelled")
-    where = session.store_words
-    output.hint(f"handlers must run for it: taskgraph serve{where}; see taskgraph status {asked.graph_id}{where}")
+    hint_at_handlers(session, asked.graph_id)
     return failures.DONE
 
 

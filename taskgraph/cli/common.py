@@ -48,6 +48,8 @@ log = logging.getLogger("taskgraph.cli")
 
 T = TypeVar("T")
 
+_USUAL_WAIT_SECONDS: Final = 3.0
+
 STDIN: Final = "-"
 _LOGGER: Final = "taskgraph"
 _SPEAKING: Final = (_LOGGER, "opentelemetry")  # whose warnings are ours to say
@@ -552,3 +554,18 @@ async def unless_stopped(stop: Stop, work: Coroutine[Any, Any, T]) -> T:
         if not task.done():
             task.cancel()
             await asyncio.wait((task,))
+
+
+async def with_hint(work: Coroutine[Any, Any, T], say: Callable[[], None]) -> T:
+    """What the coroutine gives. Should it take longer than usual, `say` tells people what it may wait for."""
+    later = asyncio.get_running_loop().call_later(_USUAL_WAIT_SECONDS, say)
+    try:
+        return await work
+    finally:
+        later.cancel()
+
+
+def hint_at_handlers(session: Session, graph_id: str) -> None:
+    """Say who does what has been asked for, and where to see it."""
+    where = session.store_words
+    session.output.hint(f"handlers must run for it: taskgraph serve{where}; see taskgraph status {graph_id}{where}")

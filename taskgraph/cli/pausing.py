@@ -22,8 +22,10 @@ from taskgraph.cli.common import (
     check_graph_id,
     check_targets,
     examples,
+    hint_at_handlers,
     minding_signals,
     unless_stopped,
+    with_hint,
 )
 from taskgraph.cli.output import count
 from taskgraph.errors import InvalidInput
@@ -166,7 +168,8 @@ def _ask(
             return _say(session, wish, settled=False)
         until = None if timeout is None else app.clock.now() + timedelta(seconds=timeout)
         async with minding_signals(lambda _: None) as stop:
-            done = await unless_stopped(stop, pausing.settled(app, wish, until=until))
+            settled = with_hint(pausing.settled(app, wish, until=until), lambda: hint_at_handlers(session, graph_id))
+            done = await unless_stopped(stop, settled)
         if not done:
             raise failures.TimedOut(f"graph {graph_id}: what was asked for is not so after {timeout:g} s")
         return _say(session, wish, settled=True)
@@ -219,6 +222,5 @@ def _say(session: Session, wish: "Wish", *, settled: bool) -> int:
     became = ("is held back" if wish.on else "goes on") if settled else ("to be held back" if wish.on else "to go on")
     output.data(f"graph {wish.graph_id}: {what} {became if settled else f'is asked {became}'}")
     if not settled:
-        where = session.store_words
-        output.hint(f"handlers must run for it: taskgraph serve{where}; see taskgraph status {wish.graph_id}{where}")
+        hint_at_handlers(session, wish.graph_id)
     return failures.DONE

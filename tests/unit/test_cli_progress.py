@@ -1,5 +1,6 @@
 """Progress: adding up a journal, and showing it."""
 
+import asyncio
 import io
 import json
 from collections.abc import Mapping
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from taskgraph.cli import common
+from taskgraph.cli.common import with_hint
 from taskgraph.cli.output import Output
 from taskgraph.cli.progress import (
     Board,
@@ -212,3 +215,21 @@ async def test_the_board_knows_what_runs_of_which_graph() -> None:
         await executor.run(Work("g", "t", 0, "label", "claim", {}), io.BytesIO().write)  # type: ignore[arg-type]
     assert seen == [(Here([Running("label", 100.0)], 0), Here([], 1))]
     assert board.of("g") == Here([], 0)
+
+
+async def test_who_waits_for_long_is_told_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    async def quick() -> int:
+        return 1
+
+    async def slow() -> int:
+        while not said:
+            await asyncio.sleep(0)
+        return 2
+
+    assert await with_hint(quick(), lambda: said.append("hint")) == 1
+    assert not said
+    monkeypatch.setattr(common, "_USUAL_WAIT_SECONDS", 0.0)
+    assert await with_hint(slow(), lambda: said.append("hint")) == 2
+    assert said == ["hint"]
