@@ -1013,8 +1013,6 @@ def _seen(task_id: str, run: int, rows: Mapping[str, Row | None] | None, *, alon
         return None
     if len(definition) > _SEEN_CHARS_MAX or columns.get("schema", 1) != SCHEMA:
         return None  # long ones would make for many messages
-    if columns.get("held", "[]") not in ("", "[]"):
-        return None  # it was ready when this was decided, and has been held back in the same commit
     if "notBefore" in columns or "deadline" in columns or "pendingTimeout" in columns:
         return None  # whether it may be claimed now is for the row to say
     after = _only_next(task_id, columns, rows) if alone else ""

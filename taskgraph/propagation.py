@@ -7,7 +7,7 @@ storage and never sends anything.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph import limits, timing
@@ -190,10 +190,8 @@ def is_held(task: Draft) -> bool:
 def dispatch(task: Draft, context: Context) -> None:
     """Send the message of a task that stands pending, so late that the task may be claimed when it arrives.
 
-    Not if something holds the task back.
+    Unless it turns out when all is decided that it is not to be sent: it is held back, or does not stand pending.
     """
-    if is_held(task):
-        return
     delay = timing.not_yet_seconds(task.value, context.now)
     if delay > limits.DELAY_SECONDS_MAX:
         return  # no queue keeps a message for so long: the sweep sends it
@@ -278,6 +276,16 @@ def count_down(reference: str, fulfilled: str, context: Context, news: News = CO
             context.follow.append(reference)
     elif state == _PENDING:
         dispatch(row, context)
+
+
+def heed_deadline(graph: Draft, deadline: datetime) -> None:
+    """A task waits for others that did not wait a moment ago: the sweep is to look when its deadline passes.
+
+    Earlier than what the row said in any case: a sweep that has looked at the rows before goes by that (NextDeadline),
+    and must not have the last word.
+    """
+    before = graph.time("nextDeadline")
+    graph.set("nextDeadline", deadline if before is None else min(deadline, before - timedelta(milliseconds=1)))
 
 
 def finish(graph: Draft, context: Context) -> None:

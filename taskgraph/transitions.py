@@ -78,6 +78,7 @@ from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, TaskStat
 from taskgraph.propagation import (
     Context,
     ContextMark,
+    Dispatch,
     Effect,
     GraphEnded,
     NoRoom,
@@ -86,6 +87,7 @@ from taskgraph.propagation import (
     claim,
     dispatch,
     ended_at,
+    heed_deadline,
     is_held,
     make_pending,
     resolution_text,
@@ -414,9 +416,14 @@ def decide(
     unchanged = view.unchanged(looked_at if left else view.size)
     if context.events:
         view.insert(_event_row(context, sequence, completed))
-    return Decision(
-        tuple(view.changes(operation)), tuple(context.effects), tuple(answers), tuple(left), tuple(unchanged)
-    )
+    effects = tuple([each for each in context.effects if not isinstance(each, Dispatch) or _stands(each, view)])
+    return Decision(tuple(view.changes(operation)), effects, tuple(answers), tuple(left), tuple(unchanged))
+
+
+def _stands(ready: Dispatch, view: View) -> bool:
+    """Whether a task is to be sent when all is decided: nothing holds it back, and no later item has moved it on."""
+    task = view.get(f"task:{ready.task_id}")
+    return task.text("state") == _PENDING and task.integer("run") == ready.run and not is_held(task)
 
 
 def _undo(context: Context, rows_mark: RowsMark, context_mark: ContextMark) -> None:
@@ -796,6 +803,8 @@ def _manual_rerun(item: ManualRerun, context: Context) -> tuple[Outcome, str]:
     ended = task.value("ended")  # a text on rows that a version before 0.3 wrote
     text = ended.isoformat() if isinstance(ended, datetime) else task.text("ended")
     _next_run(task, context, state, text, reason, resolution)
+    if deadline is not None and task.text("state") == TaskState.UNSCHEDULED:
+        heed_deadline(graph, deadline)
     unblock(context)
     return Outcome.APPLIED, ""
 

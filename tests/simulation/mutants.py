@@ -12,6 +12,7 @@ import random
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -34,7 +35,7 @@ from taskgraph.extending import ExtensionPlan
 from taskgraph.extension import AcceptExtension, InsertRows, LinkTasks
 from taskgraph.handlers import Handlers
 from taskgraph.messages import Message
-from taskgraph.model import GRAPH, row_key
+from taskgraph.model import GRAPH, GraphDocument, TaskNode, row_key
 from taskgraph.poison import Poison
 from taskgraph.propagation import Context
 from taskgraph.records import Operation, Records
@@ -54,7 +55,7 @@ from tests.simulation.lives import LIVES
 from tests.simulation.memory import MemoryTables
 from tests.simulation.playing import Play
 from tests.simulation.tally import kinds_at
-from tests.simulation.world import Faults, World
+from tests.simulation.world import EPOCH, Faults, World
 
 HISTORIES_MAX: Final = 1_500
 STEPS_MAX: Final = 20_000
@@ -330,6 +331,17 @@ def times(seed: int) -> World:
     return timed(World(seed, document, {}, (), faults, reruns=rng.random() < 0.5), share=1.0)
 
 
+def late_and_rerun(seed: int) -> World:
+    """A chain that cannot be in time, and is rerun by those by whose clock it still can."""
+    early = TaskNode("t0", (), 0, {"deadline": _moment(50)}, timing={"notBefore": _moment(100)})
+    behind = TaskNode("t1", ("t0",), 0, {"deadline": _moment(50)})
+    return World(seed, GraphDocument({"t0": early, "t1": behind}), {}, (), Faults(double=0.1), reruns=True)
+
+
+def _moment(seconds: float) -> str:
+    return (EPOCH + timedelta(seconds=seconds)).isoformat()
+
+
 def rivals(seed: int) -> World:
     """Three extensions at once, each of which would fill what the graph row may still name."""
     rng = random.Random(seed)
@@ -368,6 +380,11 @@ def paused(seed: int) -> World:
     extensions = added if rng.random() < 0.5 else []
     bounds = rng.choice(({}, CHUNKED))
     return World(seed, document, {"t0": 1}, extensions, faults, reruns=True, bounds=bounds, pauses=4)
+
+
+def paused_and_cancelled(seed: int) -> World:
+    """The same, while somebody cancels a task."""
+    return dataclasses.replace(paused(seed), cancel="task")
 
 
 def paused_and_extended(seed: int) -> World:
@@ -811,7 +828,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: what is held back is not sent",
         "it is, and its message is found stale",
-        _reworded(propagation, "dispatch", ("    if is_held(task):\n", "    if False:\n")),
+        _reworded(transitions, "_stands", (" and not is_held(task)", "")),
         paused,
     ),
     Mutant(
@@ -821,10 +838,10 @@ MUTANTS: Final = (
         paused,
     ),
     Mutant(
-        "P14: no message says of a task that is held back what it takes to claim it unread",
-        "it does, if the task was ready a moment before",
-        _reworded(handlers, "_seen", ('if columns.get("held", "[]") not in ("", "[]"):', "if False:")),
-        paused,
+        "D9: what is sent stands ready when all of its commit is decided",
+        "or stood ready in the midst of it",
+        _reworded(transitions, "_stands", ('task.text("state") == _PENDING', "True")),
+        paused_and_cancelled,
     ),
     Mutant(
         "P14: a graph is paused when every task has taken it over",
@@ -896,6 +913,12 @@ MUTANTS: Final = (
         "it looks past them",
         _set(sweep_module, "_waiting_past_deadline", nobody_past_deadline),
         times,
+    ),
+    Mutant(
+        "P16: what waits again, as it is rerun by hand, is ended when its deadline passes",
+        "the graph row still says that nobody waits who has one",
+        _set(transitions, "heed_deadline", lambda graph, deadline: None),
+        late_and_rerun,
     ),
     Mutant(
         "P12: a temporary failure is counted",

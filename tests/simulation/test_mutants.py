@@ -20,6 +20,7 @@ from tests.simulation.mutants import (
     hunt,
     hunt_in_life,
     hunted,
+    late_and_rerun,
     line,
     no_sweep,
     rivals,
@@ -38,6 +39,7 @@ def test_nothing_breaks_while_all_rules_hold() -> None:
     assert hunt(history, range(60)) == (0, "")
     assert hunt(rivals, range(60)) == (0, "")
     assert hunt(times, range(40)) == (0, "")
+    assert hunt(late_and_rerun, range(40)) == (0, "")
     for name in sorted({name for mutant in MUTANTS for name in mutant.lives}):
         played, noticed = hunt_in_life(name, lambda: None)
         assert played > 100

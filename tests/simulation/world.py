@@ -459,8 +459,7 @@ class World:
         self.pauses_left = self.pauses
         self.wishes: dict[str, tuple[bool, str]] = {}  # group or label (`task:`), "" for the graph -> on, when asked
         self.wished_at = -1e9
-        self.was_held: dict[str, bool] = {}  # row -> whether it was held back after the last commit
-        self.sendable: set[tuple[str, int]] = set()  # runs that stood ready, and were not held back since before
+        self.sendable: set[tuple[str, int]] = set()  # runs that stood ready after some commit, and not held back
         self.active = False
         self.tasks = logical_tasks([self.document, *self.extensions])
         self.goes_on = self.document.failure_policy == FailurePolicy.CONTINUE
@@ -818,24 +817,21 @@ class World:
         if partition == self.graph_id:
             self.invariants.committed(self.tables.partitions[partition], changes)
             if self.pauses:
-                self._held_back(
+                self._now_ready(
                     [self.rows[each.key] for each in changes if each.key.startswith("task:") and each.key in self.rows]
                 )
 
-    def _held_back(self, rows: Sequence[Row]) -> None:
+    def _now_ready(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            held = row.columns.get("held", "[]") not in ("", "[]")
-            # One commit may make a task ready and hold it back: its message has been decided by then.
-            if row.columns["state"] == TaskState.PENDING and not (held and self.was_held.get(row.key, held)):
+            if row.columns["state"] == TaskState.PENDING and row.columns.get("held", "[]") in ("", "[]"):
                 self.sendable.add((reference_of(row.key), int(str(row.columns["run"]))))
-            self.was_held[row.key] = held
 
     def sent(self, body: str) -> None:
-        """A work message names no run that was held back ever since before it was ready."""
+        """A work message names no run that has never stood ready, or only while it was held back."""
         message = parse(body)
         assert isinstance(message, RunTasks)
         for task_id, run in message.tasks:
-            hold((task_id, run) in self.sendable, f"{self.labels[task_id]} is held back, and run {run} is sent")
+            hold((task_id, run) in self.sendable, f"run {run} of {self.labels[task_id]} is sent, and was never ready")
 
     def all_tasks(self) -> dict[str, Any]:
         return self.tasks
@@ -928,7 +924,7 @@ class World:
             if known is not None and len(known) < BEGUN_KEPT_MAX:
                 known[key] = Begun(self)
         if self.pauses:  # what was taken over was committed in another history
-            self._held_back([row for key, row in self.rows.items() if key.startswith("task:")])
+            self._now_ready([row for key, row in self.rows.items() if key.startswith("task:")])
         self.calls = self.commits = 0  # none of it was at risk
         self.watch.met.clear()
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from taskgraph import limits
+from taskgraph.cancellation import CancelTask
 from taskgraph.documents import document_from_object
 from taskgraph.handlers import Handlers
 from taskgraph.model import GRAPH, row_key, task_id_of
@@ -13,7 +14,7 @@ from taskgraph.records import Records
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import sweep
 from taskgraph.timing import NEVER
-from taskgraph.transitions import Claim, Completed
+from taskgraph.transitions import Claim, Completed, ManualRerun
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 
@@ -102,6 +103,23 @@ async def test_deadlines_end_what_waits_what_is_ready_and_what_runs(stage: Stage
     await stage.complete("later")
     assert stage.columns("waits")["requiresLeft"] == "[]"
     assert stage.columns("waits")["state"] == "exception"
+
+
+async def test_what_was_cancelled_and_is_rerun_waits_no_longer_than_its_deadline(stage: Stage) -> None:
+    """Though a sweep has looked at the deadlines of all that waited meanwhile."""
+    tasks: dict[str, Any] = {"first": {"task": {}}}
+    for label, seconds in (("soon", 100), ("late", 500)):
+        tasks[label] = {"requires": ["first"], "task": {"deadline": stage.moment(seconds)}}
+    await stage.submit(tasks=tasks)
+    await stage.handlers.transition("g", [CancelTask(task_id_of("g", "late"), "not now")])
+    assert (await stage.after(110)).overdue == 1
+    assert stage.columns("soon")["state"] == "exception"
+    assert stage.columns("")["nextDeadline"] == NEVER
+    await stage.handlers.transition("g", [ManualRerun(task_id_of("g", "late"), 0)])
+    assert stage.columns("late")["state"] == "unscheduled"
+    assert (await stage.after(380)).overdue == 0
+    assert (await stage.after(20)).overdue == 1
+    assert stage.columns("late")["state"] == "exception"
 
 
 async def test_an_extension_brings_its_deadlines(stage: Stage) -> None:

@@ -349,6 +349,29 @@ def test_the_next_deadline_is_set_anew_only_for_the_graph_that_was_looked_at() -
         assert decided(held, item).changes == ()
 
 
+@pytest.mark.parametrize("known", [None, AGO, SOON, timing.NEVER])
+def test_what_waits_again_after_a_rerun_is_looked_at_when_its_deadline_passes(known: datetime | None) -> None:
+    """And a sweep that has looked at the rows before does not write over that."""
+    rows = rows_of({"b": [], "a": ["b"]})
+    rows = changed(rows, "a", state="exception", deadline=SOON, resolution="{}")
+    rows = changed(rows, GRAPH, failedTasks=1, **({} if known is None else {"nextDeadline": known}))
+    decision = decided(rows, ManualRerun(A, 0))
+    assert written(decision, "a")["state"] == "unscheduled"
+    following = written(decision, GRAPH)["nextDeadline"]
+    assert following <= SOON
+    assert following == SOON or (known is not None and known <= SOON)
+    assert following != known
+    if known is not None:
+        assert decided(apply(rows, decision), NextDeadline(known, 0, timing.NEVER)).changes == ()
+
+
+def test_a_rerun_of_what_waits_for_nobody_leaves_the_next_deadline_alone() -> None:
+    """The sweep sees what is ready anyway."""
+    rows = changed(rows_of({"a": []}), "a", state="exception", deadline=SOON, resolution="{}")
+    rows = changed(rows, GRAPH, failedTasks=1, nextDeadline=AGO)
+    assert "nextDeadline" not in written(decided(rows, ManualRerun(A, 0)), GRAPH)
+
+
 def test_a_damaged_policy_is_an_error_of_its_row_and_no_other() -> None:
     rows = changed(running(rows_of({"a": [], "b": []}), "a"), "a", retry="{")
     rows = running(rows, "b")

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from taskgraph import limits
+from taskgraph.cancellation import CancelTask
 from taskgraph.errors import IntegrityError
 from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
+from taskgraph.holding import HoldTask
 from taskgraph.layout import Link, lay_out
 from taskgraph.model import GRAPH, GraphState, fork_reference, join_reference
 from taskgraph.propagation import Dispatch, GraphEnded
@@ -393,6 +395,20 @@ def test_a_rerun_by_hand_that_was_done_is_said_again() -> None:
 def test_a_rerun_by_hand_is_for_graphs_that_run_or_are_blocked(state: GraphState) -> None:
     rows = changed(failed_for_good(), GRAPH, state=str(state))
     assert said(rows, ManualRerun(A, 1)) == (Outcome.APPLIED, "")
+
+
+@pytest.mark.parametrize(
+    "later",
+    [CancelTask(B, "x"), HoldTask(B, on=True), Claim(B, 0, "c", "v", LATER), Claim(A, 7, "c", "v", LATER)],
+    ids=["cancelled", "held back", "claimed", "none of its business"],
+)
+def test_what_a_later_item_of_the_same_commit_moves_on_or_holds_back_is_not_sent(
+    later: CancelTask | HoldTask | Claim,
+) -> None:
+    decision = decided(held(), Completed(A, 1, "c", ENDED, {"failed": False}), later)
+    assert decision.answers[0].outcome is Outcome.APPLIED
+    ready = [each for each in decision.effects if isinstance(each, Dispatch)]
+    assert ready == ([Dispatch(B, 0, "default")] if later.task_id == A else [])
 
 
 # --- the graph ---------------------------------------------------------------------------------------------------
