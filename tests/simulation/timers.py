@@ -18,7 +18,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from taskgraph.errors import Conflict, NotFound, StorageError, StorageUnavailable, TaskgraphError, TooLarge, Unclear
+from taskgraph.errors import (
+    Conflict,
+    NotFound,
+    Refused,
+    StorageError,
+    StorageUnavailable,
+    TaskgraphError,
+    TooLarge,
+    Unclear,
+)
 from taskgraph.handlers import Handlers, QueueNames
 from taskgraph.model import GRAPH, GraphDocument, TaskNode
 from taskgraph.queries import Queries
@@ -221,9 +230,11 @@ class World:
             for name in actor.begun:
                 self.died_in_a_fire(name)
         except TaskgraphError as error:
-            hold(isinstance(error, StorageError), f"{error!r}")
+            # By hand it was fired twice within a second, and its graph was replaced in between: the id is taken.
+            taken = isinstance(error, Refused) and "-now exists, with different content" in str(error)
+            hold(taken or isinstance(error, StorageError), f"{error!r}")
             self.actors.remove(actor)
-            self.met["given up"] += 1
+            self.met["refused" if taken else "given up"] += 1
         finally:
             self.actor = None
 
