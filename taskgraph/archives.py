@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from taskgraph import limits, notices, notifier
+from taskgraph.columns import integer
 from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, TooLarge, Unclear
 from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
@@ -426,7 +427,7 @@ async def _restore(
         return Restored(graph_id, contents.state, 0, 0, again=True)
     handlers.kept.forget(graph_id)
     handlers.records.forget(graph_id)
-    started = _integer(row.columns, "put")
+    started = integer(row.columns, "put")
     graph: Insert | None = None
     chunk: list[Insert] = []
     size = number = 0
@@ -442,7 +443,7 @@ async def _restore(
         more = row_bytes(insert)
         if chunk and (len(chunk) + 1 >= handlers.records.changes_max or size + more > limits.COMMIT_BYTES_MAX - 1000):
             row = await _put(handlers, graph_id, row, chunk)
-            progress(_integer(row.columns, "put"), contents.rows)
+            progress(integer(row.columns, "put"), contents.rows)
             chunk, size = [], 0
         chunk.append(insert)
         size += more
@@ -503,7 +504,7 @@ def _inserts(file: BinaryIO, source: str) -> Iterator[Insert]:
 
 
 async def _put(handlers: Handlers, graph_id: str, row: Row, chunk: list[Insert]) -> Row:
-    put = _integer(row.columns, "put") + len(chunk)
+    put = integer(row.columns, "put") + len(chunk)
     etag = await _commit(handlers, graph_id, [Merge(GRAPH, row.etag, {"put": put}), *chunk])
     return Row(row.key, etag, {**row.columns, "put": put})
 
@@ -571,10 +572,5 @@ async def _graph_row(handlers: Handlers, graph_id: str) -> Row | None:
     return row
 
 
-def _integer(columns: Columns, name: str) -> int:
-    value = columns.get(name, 0)
-    return value if isinstance(value, int) else 0
-
-
 def _tasks_in(columns: Columns) -> int:
-    return _integer(columns, "tasks")
+    return integer(columns, "tasks")

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from taskgraph import limits
 from taskgraph.cancellation import CancelTask, PublishCancelled
+from taskgraph.columns import is_held
 from taskgraph.conditions import SKIP, meets
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, gathered
@@ -1616,7 +1617,7 @@ class Waiting:
 
 
 def _is_held(row: Row) -> bool:
-    return row.columns.get("held", "[]") not in ("", "[]")
+    return is_held(row.columns.get("held"))
 
 
 def waiting_by_target(rows: Mapping[str, Row], now: datetime) -> dict[str, Waiting]:

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from taskgraph import limits, notices
 from taskgraph.clock import Clock
+from taskgraph.columns import integer, texts
 from taskgraph.errors import Conflict, IntegrityError, Refused, StorageError, Unclear
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, row_key
 from taskgraph.notices import Channel, Notice, Registration
@@ -245,9 +246,9 @@ class _Progress:
         self._row = row
         self._channel = channel
         self._key = row.key.removeprefix(notices.PREFIX)
-        self._on = _texts(row.columns, "on")
-        self._sequence = _integer(row.columns, "sequence")
-        self._part = _integer(row.columns, "part")
+        self._on = texts(row.columns, "on")
+        self._sequence = integer(row.columns, "sequence")
+        self._part = integer(row.columns, "part")
         self._delivered = 0
         self._leased = False
 
@@ -265,7 +266,7 @@ class _Progress:
             continuation = page.continuation if not page.rows else None
             if page.continuation is None:
                 break
-        if self._leased or self._sequence - _integer(self._row.columns, "sequence") >= _PAGE_ROWS:
+        if self._leased or self._sequence - integer(self._row.columns, "sequence") >= _PAGE_ROWS:
             await self._write({"failures": 0, "owner": "", "leaseUntil": self._notifier.clock.now()})
         return True
 
@@ -286,7 +287,7 @@ class _Progress:
 
     async def _tell(self, row: Row, tasks: Mapping[str, Columns], told: Told) -> bool:
         """Tell what one row of the journal says; whether the channel took it."""
-        sequence = _integer(row.columns, "sequence")
+        sequence = integer(row.columns, "sequence")
         facts = _facts(row)
         first = self._part if sequence == self._sequence + 1 else 0
         for part in range(first, len(facts)):
@@ -320,7 +321,7 @@ class _Progress:
     async def _failed(self, failure: NotDelivered, notice: Notice, told: Told) -> None:
         clock = self._notifier.clock
         now = clock.now()
-        failures = _integer(self._row.columns, "failures") + 1
+        failures = integer(self._row.columns, "failures") + 1
         pause = min(limits.NOTICE_PAUSE_SECONDS_MAX, _PAUSE_SECONDS * 2.0 ** min(failures - 1, 20))
         pause = max(pause * (0.75 + clock.jitter() / 2), min(failure.retry_after, limits.NOTICE_PAUSE_SECONDS_MAX))
         since = self._row.columns.get("failingSince")
@@ -344,7 +345,7 @@ class _Progress:
 
     async def _write(self, columns: Columns) -> None:
         """Write down how far the channel has come. Raises Conflict, Unclear: then somebody else may be at it."""
-        delivered = _integer(self._row.columns, "delivered") + self._delivered
+        delivered = integer(self._row.columns, "delivered") + self._delivered
         new: dict[str, Any] = {"sequence": self._sequence, "part": self._part, "delivered": delivered, **columns}
         (etag,) = await self._notifier.tables.commit(self._graph_id, [Merge(self._row.key, self._row.etag, new)])
         self._delivered = 0
@@ -364,19 +365,6 @@ def _facts(row: Row) -> list[dict[str, Any]]:
     except ValueError:
         return []
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-
-
-def _texts(columns: Columns, name: str) -> list[str]:
-    try:
-        found = json.loads(str(columns.get(name, "[]")))
-    except ValueError:
-        return []
-    return [str(each) for each in found] if isinstance(found, list) else []
-
-
-def _integer(columns: Columns, name: str) -> int:
-    value = columns.get(name, 0)
-    return value if isinstance(value, int) else 0
 
 
 def _later(columns: Columns, name: str, now: datetime) -> bool:

@@ -14,13 +14,14 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
+from taskgraph.columns import integer, time_of
 from taskgraph.handlers import QueueNames
 from taskgraph.model import GRAPH, TaskState
 from taskgraph.placement import DEFAULT_TARGET
 from taskgraph.records import LIVE, Records
 from taskgraph.registry import WorkerStatus, workers
 from taskgraph.storage.queues import Queues
-from taskgraph.storage.tables import Columns, Range, Row, Tables, query_all
+from taskgraph.storage.tables import Range, Row, Tables, query_all
 
 GRAPHS_MAX: Final = 20
 """Graphs that are looked at, unless somebody wants more; the newest."""
@@ -127,7 +128,7 @@ class Overview:
         live = await query_all(self._tables, LIVE, Range())
         crew = await workers(self._tables, now)
         self._requests += 2 + len(live) // limits.PAGE_ROWS_MAX + len(crew) // limits.PAGE_ROWS_MAX
-        live.sort(key=lambda row: (_time(row.columns, "since") or now, row.key), reverse=True)
+        live.sort(key=lambda row: (time_of(row.columns, "since") or now, row.key), reverse=True)
         shown = live[:graphs_max]
         waiting: dict[str, datetime] = {}
         lines: list[GraphLine] = []
@@ -154,18 +155,18 @@ class Overview:
         return GraphLine(
             graph_id=graph_id,
             state=str(columns.get("state", "")),
-            tasks=_integer(columns, "tasks"),
+            tasks=integer(columns, "tasks"),
             completed=completed,
-            failed=_integer(columns, "failedTasks"),
+            failed=integer(columns, "failedTasks"),
             running=found.running,
             ready=found.ready,
             more=found.more,
             oldest=found.oldest,
             oldest_seconds=_age(found.oldest_at, now),
             rate=rate,
-            stalled=_time(columns, "stalled") if because else None,
+            stalled=time_of(columns, "stalled") if because else None,
             stalled_because=because,
-            since=_time(listed.columns, "since"),
+            since=time_of(listed.columns, "since"),
         )
 
     async def _progress(self, graph_id: str) -> tuple[int, float | None]:
@@ -197,7 +198,7 @@ class Overview:
                 found.running += 1
                 continue
             found.ready += 1
-            since = _time(columns, "pendingSince")
+            since = time_of(columns, "pendingSince")
             if since is None:
                 continue
             target = str(columns.get("target", DEFAULT_TARGET))
@@ -238,13 +239,3 @@ class Overview:
 
 def _age(since: datetime | None, now: datetime) -> float | None:
     return None if since is None else max(0.0, (now - since).total_seconds())
-
-
-def _time(columns: Columns, name: str) -> datetime | None:
-    value = columns.get(name)
-    return value if isinstance(value, datetime) else None
-
-
-def _integer(columns: Columns, name: str) -> int:
-    value = columns.get(name, 0)
-    return value if isinstance(value, int) else 0

@@ -5,7 +5,6 @@ is, say so where there is nothing to do, and put the messages down. It never wri
 about tasks; handlers do.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,6 +12,7 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.app import App
+from taskgraph.columns import texts
 from taskgraph.errors import InvalidInput, Refused
 from taskgraph.membership import group_rows
 from taskgraph.messages import HoldBack, Message, bundles
@@ -89,10 +89,10 @@ async def settled(app: App, wish: Wish, *, until: datetime | None = None) -> boo
                 for row in rows
                 if row is not None
                 and row.columns.get("state") in TASK_UNRESOLVED
-                and (wish.holder in _held(row.columns.get("held"))) != wish.on
+                and (wish.holder in texts(row.columns, "held")) != wish.on
             ]
         else:
-            holds = wish.holder in _held(graph.columns.get("held"))
+            holds = wish.holder in texts(graph.columns, "held")
             waited = [graph] if holds != wish.on or graph.columns.get("settling") is True else []
         if not waited:
             return True
@@ -100,11 +100,3 @@ async def settled(app: App, wish: Wish, *, until: datetime | None = None) -> boo
             return False
         await app.clock.sleep(pause)
         pause = min(pause * 1.5, _PAUSE_SECONDS_MAX)
-
-
-def _held(text: object) -> list[str]:
-    try:
-        found = json.loads(str(text or "[]"))
-    except ValueError:
-        return []  # damaged: `doctor` names it
-    return found if isinstance(found, list) else []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import limits, timing
+from taskgraph import columns, limits, timing
 from taskgraph.conditions import COMPLETED, SKIP, News, failure_of, goes_on, hear, is_met
 from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import compact_json
@@ -20,7 +20,6 @@ from taskgraph.outputs import NO_OUTPUT, OUTPUT
 from taskgraph.rows import Draft, View
 
 # As plain texts: comparing one with a member of an enumeration takes ten times as long.
-_NOTHING: Final = ("", "[]")  # a list without anything, as a column
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
 _PENDING: Final = TaskState.PENDING.value
 _RUNNING: Final = TaskState.RUNNING.value
@@ -184,7 +183,7 @@ class Context:
 
 def is_held(task: Draft) -> bool:
     """Whether something holds a task back, however ready it is (see `holding`)."""
-    return task.text("held") not in _NOTHING
+    return columns.is_held(task.value("held"))
 
 
 def dispatch(task: Draft, context: Context) -> None:

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from taskgraph import gates, limits, notices
 from taskgraph.clock import Clock
+from taskgraph.columns import integer, texts, time_of
 from taskgraph.conditions import in_words, meets
 from taskgraph.edges import Edges, references, worth_pages
 from taskgraph.errors import IntegrityError, InvalidInput, NotFound
@@ -403,11 +404,11 @@ class Queries:
         return GraphListed(
             graph_id=graph_id,
             state=str(columns.get("state", "missing")),
-            created=_time(row.columns, "created"),
+            created=time_of(row.columns, "created"),
             name=str(row.columns.get("name", "")),
-            tasks=_integer(columns, "tasks"),
+            tasks=integer(columns, "tasks"),
             schedule=str(row.columns.get("schedule", "")),
-            fired_for=_time(row.columns, "firedFor"),
+            fired_for=time_of(row.columns, "firedFor"),
         )
 
     async def graph_row(self, graph_id: str) -> Row:
@@ -439,7 +440,7 @@ class Queries:
 
     async def _status(self, graph_id: str, row: Row) -> GraphStatus:
         columns = row.columns
-        tasks = _integer(columns, "tasks")
+        tasks = integer(columns, "tasks")
         counts: Mapping[str, int] | None = None
         at_least: Mapping[str, int] = {}
         exact = True
@@ -449,17 +450,17 @@ class Queries:
                 counts, at_least, exact = await self._aggregate(graph_id, columns, completed, skipped)
         if counts is None:
             counts = await self._count(graph_id)
-        ended = counts.get(TaskState.COMPLETED, 0) + counts.get(TaskState.SKIPPED, 0) + _integer(columns, "failedTasks")
+        ended = counts.get(TaskState.COMPLETED, 0) + counts.get(TaskState.SKIPPED, 0) + integer(columns, "failedTasks")
         return GraphStatus(
             graph_id=graph_id,
             state=str(columns.get("state", "")),
-            created=_time(columns, "created"),
-            finished=_time(columns, "finished"),
+            created=time_of(columns, "created"),
+            finished=time_of(columns, "finished"),
             tasks=tasks,
-            edges=_integer(columns, "edges"),
+            edges=integer(columns, "edges"),
             counts=counts,
             blocked_by=str(columns.get("blockedBy", "")),
-            failed_tasks=_integer(columns, "failedTasks"),
+            failed_tasks=integer(columns, "failedTasks"),
             routing=str(columns.get("routing", "")),
             metadata=_object(columns, "metadata"),
             tags=_object(columns, "tags"),
@@ -469,10 +470,10 @@ class Queries:
             at_least=at_least,
             failure_policy=str(columns.get("failurePolicy", FailurePolicy.BLOCK)),
             schedule=str(columns.get("schedule", "")),
-            fired_for=_time(columns, "firedFor"),
+            fired_for=time_of(columns, "firedFor"),
             reason=str(columns.get("reason", "")),
-            deadline=_time(columns, "deadline"),
-            held=tuple(_strings(columns, "held")),
+            deadline=time_of(columns, "deadline"),
+            held=tuple(texts(columns, "held")),
             stalled=stalled_since(columns),
             stalled_because=str(columns.get("stalledBecause", "")) if stalled_since(columns) else "",
         )
@@ -498,7 +499,7 @@ class Queries:
         self, graph_id: str, columns: Mapping[str, Value], completed: int, skipped: int
     ) -> tuple[dict[str, int], dict[str, int], bool]:
         """What is known for certain of the tasks by state; what was seen of the others; whether that is all."""
-        tasks, failed = _integer(columns, "tasks"), _integer(columns, "failedTasks")
+        tasks, failed = integer(columns, "tasks"), integer(columns, "failedTasks")
         completed = min(completed, tasks)
         counts = {str(TaskState.COMPLETED): completed} if completed else {}
         if skipped:
@@ -579,7 +580,7 @@ class Queries:
         rows = await group_rows(self._tables, graph_id, name)
         members = members_of(rows)
         found: list[Row] = []
-        if len(members) <= worth_pages(_integer(graph.columns, "tasks")):
+        if len(members) <= worth_pages(integer(graph.columns, "tasks")):
             found += [row for row in await self._tables.get(graph_id, list(map(row_key, members))) if row is not None]
         else:
             inside = frozenset(map(row_key, members))
@@ -633,7 +634,7 @@ class Queries:
         no state is named.
         """
         graph = await self.graph_row(graph_id)
-        total = _integer(graph.columns, "tasks")
+        total = integer(graph.columns, "tasks")
         params = _object(graph.columns, "params")
         if group:
             wanted = match.casefold()
@@ -698,7 +699,7 @@ class Queries:
         dependents = await looked.dependents(references(row, "dependents"))
         optional = await looked.required(references(row, "optional"))
         named = [*(each[:edges] for each in (requires, left, dependents)), optional]
-        labels = await looked.labels([each for some in named for each in some], _integer(graph.columns, "tasks"))
+        labels = await looked.labels([each for some in named for each in some], integer(graph.columns, "tasks"))
         text = str(row.columns.get("task", ""))
         if not text:
             (longer,) = await self._tables.get(graph_id, [f"definition:{own}"])
@@ -757,7 +758,7 @@ class Queries:
             status = _task_status(first)
             reason = Reason(status.label, status.task_id, status.state, 0, f"its graph: {_newer(graph)}", True, _NEWER)
             return Explanation([reason], 1, 0)
-        rows = _Below(self._tables, graph_id, min(worth_pages(_integer(graph.columns, "tasks")), WHY_READS_MAX))
+        rows = _Below(self._tables, graph_id, min(worth_pages(integer(graph.columns, "tasks")), WHY_READS_MAX))
         waiting: list[tuple[int, int, Reason]] = []  # depth and place among all, for the order
         stuck: list[tuple[int, int, Row]] = []
         number = waits = 0
@@ -842,7 +843,7 @@ class Queries:
                 if graph_state == GraphState.SUBMITTING:
                     text = "is ready, and its graph is still being submitted"
                     remedy = "submit the same file under the same id again"
-                elif holders := _strings(row.columns, "held"):
+                elif holders := texts(row.columns, "held"):
                     text = f"is ready since {_clock_text(status.pending_since)}, and held back: {_holders(holders)}"
                     remedy = _letting_go(holders[0], graph_id, status)
                 elif (gate := paused.get(status.target)) is not None:
@@ -917,7 +918,7 @@ class Queries:
         check_graph_id(graph_id)
         last, read = read_cursor(since)
         async for row in self._pages(graph_id, Range(event_key(last + 1), "event;"), page_rows):
-            sequence, time = _integer(row.columns, "sequence"), _time(row.columns, "time")
+            sequence, time = integer(row.columns, "sequence"), time_of(row.columns, "time")
             facts = json.loads(str(row.columns.get("events", "[]")))
             events = [Event(sequence, time, str(fact.pop("event", "")), fact, part) for part, fact in enumerate(facts)]
             yield events[read:] if sequence == last + 1 else events
@@ -1024,7 +1025,7 @@ class _Below:
         if group_id not in self._groups:
             (row,) = await self._tables.get(self._graph_id, [group_key(group_id)])
             columns: Mapping[str, Value] = row.columns if row else {}
-            self._groups[group_id] = str(columns.get("label", group_id)), _integer(columns, "tasks")
+            self._groups[group_id] = str(columns.get("label", group_id)), integer(columns, "tasks")
         return self._groups[group_id]
 
     async def get(self, keys: Sequence[str]) -> list[Row]:
@@ -1130,7 +1131,7 @@ def _is_deleted(listed: GraphListed) -> bool:
 
 def gone(graph_id: str, columns: Mapping[str, Value]) -> str:
     """A sentence about a graph of which nothing but a tombstone is left."""
-    when, because = _time(columns, "deleted"), columns.get("because")
+    when, because = time_of(columns, "deleted"), columns.get("because")
     at = f" at {when:%Y-%m-%d %H:%M:%S} UTC" if when is not None else ""
     return f"graph {graph_id} was deleted{at}" + (f" ({because})" if because else "")
 
@@ -1212,24 +1213,14 @@ def stalled_since(columns: Mapping[str, Value]) -> datetime | None:
     """Since when a graph is marked as standing still, by its row; None for one that moves or has ended."""
     if not columns.get("stalledBecause") or columns.get("state") in GRAPH_ENDED:
         return None
-    return _time(columns, "stalled")
-
-
-def _integer(columns: Mapping[str, Value], name: str) -> int:
-    value = columns.get(name, 0)
-    return value if isinstance(value, int) else 0
-
-
-def _time(columns: Mapping[str, Value], name: str) -> datetime | None:
-    value = columns.get(name)
-    return value if isinstance(value, datetime) else None
+    return time_of(columns, "stalled")
 
 
 def _ended(columns: Mapping[str, Value]) -> datetime | None:
     """When a run ended: a text on rows that a version before 0.3 wrote."""
     value = columns.get("ended")
     if not isinstance(value, str):
-        return _time(columns, "ended")
+        return time_of(columns, "ended")
     try:
         return moment(value)
     except ValueError:
@@ -1276,27 +1267,19 @@ def _channel_status(row: Row) -> ChannelStatus:
         key=row.key.removeprefix(notices.PREFIX),
         channel=name,
         state=str(columns.get("state", "")),
-        on=tuple(_strings(columns, "on")),
+        on=tuple(texts(columns, "on")),
         tasks=bool(columns.get("tasks")),
-        cursor=_integer(columns, "sequence"),
-        delivered=_integer(columns, "delivered"),
-        failures=_integer(columns, "failures"),
-        next_try=_time(columns, "nextTry"),
+        cursor=integer(columns, "sequence"),
+        delivered=integer(columns, "delivered"),
+        failures=integer(columns, "failures"),
+        next_try=time_of(columns, "nextTry"),
         last_error=str(columns.get("lastError", "")),
     )
 
 
-def _strings(columns: Mapping[str, Value], name: str) -> list[str]:
-    try:
-        found = json.loads(str(columns.get(name, "") or "[]"))
-    except ValueError:
-        return []
-    return [str(each) for each in found] if isinstance(found, list) else []
-
-
 def _names(columns: Mapping[str, Value]) -> list[str]:
     """The groups that a task or group is in; the graph row has their number under the same name."""
-    return _strings(columns, "groups")
+    return texts(columns, "groups")
 
 
 def _task_status(row: Row) -> TaskStatus:
@@ -1305,25 +1288,25 @@ def _task_status(row: Row) -> TaskStatus:
         task_id=row.key.removeprefix("task:"),
         label=str(columns.get("label", "")),
         state=str(columns.get("state", "")),
-        run=_integer(columns, "run"),
+        run=integer(columns, "run"),
         target=str(columns.get("target", "default")),
-        reruns_allowed=_integer(columns, "rerunsAllowed"),
-        reruns_left=_integer(columns, "rerunsLeft"),
-        retries_left=_integer(columns, "retriesLeft"),
+        reruns_allowed=integer(columns, "rerunsAllowed"),
+        reruns_left=integer(columns, "rerunsLeft"),
+        retries_left=integer(columns, "retriesLeft"),
         worker=str(columns.get("worker", "")),
-        pending_since=_time(columns, "pendingSince"),
-        started=_time(columns, "started"),
+        pending_since=time_of(columns, "pendingSince"),
+        started=time_of(columns, "started"),
         ended=_ended(columns),
-        resolved=_time(columns, "resolved"),
-        lease_until=_time(columns, "leaseUntil"),
-        deadline=_time(columns, "deadline"),
+        resolved=time_of(columns, "resolved"),
+        lease_until=time_of(columns, "leaseUntil"),
+        deadline=time_of(columns, "deadline"),
         resolution=_object(columns, "resolution") or None,
         runs=_records(columns, "runs"),
         refusal=str(columns.get("refusal", "")),
         when=str(columns.get("when", When.ALL_COMPLETED)),
         groups=_names(columns),
-        not_before=_time(columns, "notBefore"),
-        temporary_failures=_integer(columns, "temporaryFailures"),
+        not_before=time_of(columns, "notBefore"),
+        temporary_failures=integer(columns, "temporaryFailures"),
         temporary_left=_temporary_left(columns),
         pending_timeout=timeout if isinstance(timeout := columns.get("pendingTimeout"), int | float) else None,
     )

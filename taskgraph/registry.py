@@ -8,7 +8,6 @@ run, and a worker that is not listed works as well as any. They never say that a
 
 import asyncio
 import difflib
-import json
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +17,11 @@ from typing import Any, Final, Protocol
 
 from taskgraph import limits
 from taskgraph.clock import Clock
+from taskgraph.columns import integer, listed, texts, time_of
 from taskgraph.errors import Conflict, NotFound, StorageError, Unclear
 from taskgraph.jsontext import compact_json
 from taskgraph.placement import Offer, labels_of, labels_text
-from taskgraph.storage.tables import Columns, Delete, Insert, Merge, Range, Row, Tables, Value, query_all
+from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, Tables, Value, query_all
 from taskgraph.wakeup import wait_any
 
 log = logging.getLogger("taskgraph.registry")
@@ -272,7 +272,7 @@ async def ask(tables: Tables, name: str, *, draining: str, exits: bool) -> Worke
             await tables.commit(WORKERS, [Merge(key, row.etag, {"draining": draining, "exit": exits})])
         except (Conflict, Unclear):
             continue  # it has just written its row, or the answer was lost: the same again is harmless
-        return _status(row, _time(row.columns, "seen") or datetime.min)
+        return _status(row, time_of(row.columns, "seen") or datetime.min)
     return None
 
 
@@ -294,9 +294,9 @@ async def clean(tables: Tables, now: datetime) -> int:
 
 def _status(row: Row, now: datetime) -> WorkerStatus:
     columns = row.columns
-    seen = _time(columns, "seen")
+    seen = time_of(columns, "seen")
     age = max(0.0, (now - seen).total_seconds()) if seen is not None else limits.WORKER_FORGOTTEN_SECONDS
-    busy = _integer(columns, "busy")
+    busy = integer(columns, "busy")
     state = "active"
     if columns.get("draining"):
         state = "draining" if busy else "drained"
@@ -308,45 +308,23 @@ def _status(row: Row, now: datetime) -> WorkerStatus:
         name=str(columns.get("name", row.key)),
         state=state,
         host=str(columns.get("host", "")),
-        targets=_texts(columns, "targets"),
-        labels=_texts(columns, "labels"),
-        executors=_texts(columns, "executors"),
-        slots=_integer(columns, "slots"),
+        targets=texts(columns, "targets"),
+        labels=texts(columns, "labels"),
+        executors=texts(columns, "executors"),
+        slots=integer(columns, "slots"),
         busy=busy,
         version=str(columns.get("version", "")),
-        pid=_integer(columns, "pid"),
-        since=_time(columns, "since"),
+        pid=integer(columns, "pid"),
+        since=time_of(columns, "since"),
         seen=seen,
         seen_seconds=age,
         exits=columns.get("exit") is True,
         running=[
             {"graph": str(each[0]), "label": str(each[1])}
-            for each in _list(columns, "running")
+            for each in listed(columns, "running")
             if isinstance(each, list) and len(each) == 2
         ],
     )
-
-
-def _time(columns: Columns, name: str) -> datetime | None:
-    value = columns.get(name)
-    return value if isinstance(value, datetime) else None
-
-
-def _integer(columns: Columns, name: str) -> int:
-    value = columns.get(name, 0)
-    return value if isinstance(value, int) else 0
-
-
-def _list(columns: Columns, name: str) -> list[Any]:
-    try:
-        found = json.loads(str(columns.get(name, "[]")))
-    except ValueError:
-        return []  # damaged: a row for people, which its worker writes again
-    return found if isinstance(found, list) else []
-
-
-def _texts(columns: Columns, name: str) -> list[str]:
-    return [str(each) for each in _list(columns, name)]
 
 
 # --- who could take a task -------------------------------------------------------------------------------------

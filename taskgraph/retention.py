@@ -24,6 +24,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from taskgraph import limits, notifier
+from taskgraph.columns import integer, time_of
 from taskgraph.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
@@ -94,7 +95,7 @@ async def delete(
         raise NotFound(f"there is no graph {graph_id}")
     state = str(graph.columns.get("state", ""))
     if state == GraphState.DELETED:
-        return Deleted(graph_id, again=True, until=_time(graph.columns, "until"))
+        return Deleted(graph_id, again=True, until=time_of(graph.columns, "until"))
     if state != GraphState.DELETING:
         if refusal := undeletable(state, forced=force):
             raise Refused(f"graph {graph_id}: {refusal}", "not-ended")
@@ -137,7 +138,7 @@ async def finish_deletion(
         if graph is None or graph.columns.get("state") not in GRAPH_GONE:
             await handlers.leave_live(graph_id)
             return Deleted(graph_id, rows, removed, again=True)  # others have, and its tombstone is gone too
-        until = _time(graph.columns, "until") or handlers.clock.now() + timedelta(seconds=limits.TOMBSTONE_SECONDS)
+        until = time_of(graph.columns, "until") or handlers.clock.now() + timedelta(seconds=limits.TOMBSTONE_SECONDS)
         if graph.columns["state"] == GraphState.DELETED:
             await handlers.leave_live(graph_id)
             return Deleted(graph_id, rows, removed, until=until)
@@ -176,7 +177,7 @@ async def _empty(handlers: Handlers, graph_id: str, graph: Row, progress: Progre
     tables = handlers.records.tables
     at_once = handlers.records.changes_max - 1
     gone, row = 0, graph
-    total = _integer(graph.columns, "tasks")
+    total = integer(graph.columns, "tasks")
     for rows in _ORDER:
         continuation: str | None = None
         while True:
@@ -184,7 +185,7 @@ async def _empty(handlers: Handlers, graph_id: str, graph: Row, progress: Progre
             found = [each for each in page.rows if each.key != GRAPH]
             for start in range(0, len(found), at_once):
                 part = found[start : start + at_once]
-                removed = _integer(row.columns, "removed") + len(part)
+                removed = integer(row.columns, "removed") + len(part)
                 changes: list[Change] = [Merge(GRAPH, row.etag, {"removed": removed})]
                 changes += [Delete(each.key, each.etag) for each in part]
                 try:
@@ -208,7 +209,7 @@ async def _elsewhere(handlers: Handlers, graph_id: str, columns: Mapping[str, Va
     records = handlers.records
     await Poison(records.tables, handlers.queues, handlers.clock, handlers.names, handlers.telemetry).forget(graph_id)
     await _remove_once(handlers, notifier.INDEX, graph_id)
-    created = _time(columns, "created")
+    created = time_of(columns, "created")
     if created is not None:
         await _remove_once(handlers, ALL, listing_key(graph_id, created))
 
@@ -245,7 +246,7 @@ async def _end_tombstones(handlers: Handlers, logs: StoredLogs, kept: Kept) -> N
 
 async def _end_tombstone(handlers: Handlers, logs: StoredLogs, graph_id: str, now: datetime) -> None:
     graph = await _graph_row(handlers, graph_id)
-    until = _time(graph.columns, "until") if graph is not None else None
+    until = time_of(graph.columns, "until") if graph is not None else None
     if graph is None or graph.columns.get("state") != GraphState.DELETED or until is None or until > now:
         return  # it was put back, or deleted again
     row = await sweep_beside(handlers, logs, graph_id, graph)
@@ -330,7 +331,7 @@ async def ended_before(
             state = str(row.columns.get("state", "")) if row is not None else ""
             if row is None or state not in states:
                 continue
-            end = _time(row.columns, "blocked") if state == GraphState.BLOCKED else ended_at(row.columns)
+            end = time_of(row.columns, "blocked") if state == GraphState.BLOCKED else ended_at(row.columns)
             if end is not None and end < before:
                 yield graph_id, state, end
         continuation = page.continuation
@@ -342,10 +343,10 @@ def ended_at(columns: Mapping[str, Value]) -> datetime | None:
     """When a graph ended, None while it has not."""
     if columns.get("state") not in GRAPH_ENDED:
         return None
-    found = [end for name in _ENDS if (end := _time(columns, name)) is not None]
+    found = [end for name in _ENDS if (end := time_of(columns, name)) is not None]
     if found:
         return max(found)
-    created = _time(columns, "created")  # a submission that was given up says no more
+    created = time_of(columns, "created")  # a submission that was given up says no more
     return created + timedelta(seconds=limits.ABANDONED_SECONDS) if created is not None else None
 
 
@@ -378,13 +379,3 @@ async def _remove_once(handlers: Handlers, partition: str, key: str) -> None:
         (row,) = await handlers.records.tables.get(partition, [key])
         if row is not None:
             raise Conflict(f"row {key} of {partition} could not be taken away") from error
-
-
-def _time(columns: Mapping[str, Value], name: str) -> datetime | None:
-    value = columns.get(name)
-    return value if isinstance(value, datetime) else None
-
-
-def _integer(columns: Mapping[str, Value], name: str) -> int:
-    value = columns.get(name, 0)
-    return value if isinstance(value, int) else 0

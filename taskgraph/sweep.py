@@ -11,6 +11,7 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.cancellation import CancelGraph
+from taskgraph.columns import is_held
 from taskgraph.conditions import SKIP
 from taskgraph.errors import Conflict, Unclear
 from taskgraph.handlers import Handlers
@@ -186,7 +187,7 @@ async def sweep_graph(
                 items.append(LeaseLost(task_id, run, str(row.columns.get("claim", ""))))
                 swept.leases_lost += 1
             continue
-        if row.columns.get("held", "[]") not in ("", "[]"):
+        if is_held(row.columns.get("held")):
             continue  # not before somebody lets it go, who sends it
         if not_yet_seconds(row.columns.get, now):
             continue

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from taskgraph import limits, schemas
+from taskgraph.columns import is_held
 from taskgraph.model import TaskState, value
 
 NODE_KEYS: Final = ("notBefore", "retry", "maxRunTime", "pendingTimeout")
@@ -192,7 +193,7 @@ def overdue(columns: Columns, now: datetime) -> tuple[str, str] | None:
     if isinstance(deadline, datetime) and deadline <= now:
         return DEADLINE_EXCEEDED, f"its deadline {clock_text(deadline)} has passed"
     timeout = columns("pendingTimeout")
-    held = columns("held") not in (None, "", "[]")  # nobody could have claimed it
+    held = is_held(columns("held"))  # nobody could have claimed it
     if state == TaskState.PENDING and isinstance(timeout, int | float) and not held:
         since = ready_since(columns)
         if since is not None and since + timedelta(seconds=timeout) <= now:

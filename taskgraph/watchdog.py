@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskgraph import limits
+from taskgraph.columns import integer, is_held
 from taskgraph.handlers import Handlers
 from taskgraph.model import TaskState, reference_of
 from taskgraph.records import Records
@@ -43,7 +44,7 @@ async def watch(handlers: Handlers, graph_id: str, graph: Row, unresolved: Seque
     marked = bool(columns.get("stalledBecause"))
     began = columns.get("started")
     before = now - timedelta(seconds=patience(columns, handlers.stalled_seconds))
-    if is_held(columns):  # somebody has paused it
+    if is_held(columns.get("held")):  # somebody has paused it
         return 0
     if not marked and not (isinstance(began, datetime) and began <= before):
         return 0
@@ -55,7 +56,7 @@ async def watch(handlers: Handlers, graph_id: str, graph: Row, unresolved: Seque
         return 0
     sequence, moved = await _last(handlers.records, graph_id)
     if marked:
-        if sequence > _integer(columns, "stalledAt"):
+        if sequence > integer(columns, "stalledAt"):
             await handlers.transition(graph_id, [Stir()])
         return 0
     if moved is None or moved > before:
@@ -63,14 +64,9 @@ async def watch(handlers: Handlers, graph_id: str, graph: Row, unresolved: Seque
     because = await _because(handlers, graph_id, waiting, now)
     waits, run = "", 0
     if waiting.oldest is not None:
-        waits, run = reference_of(waiting.oldest.key), _integer(waiting.oldest.columns, "run")
+        waits, run = reference_of(waiting.oldest.key), integer(waiting.oldest.columns, "run")
     (answer,) = await handlers.transition(graph_id, [Stall(sequence, because, waits, run)])
     return int(answer.outcome is Outcome.APPLIED)
-
-
-def is_held(columns: Columns) -> bool:
-    """Whether somebody holds a task or a graph back, by its row."""
-    return columns.get("held", "[]") not in ("", "[]")
 
 
 def patience(columns: Columns, otherwise: float) -> float:
@@ -92,7 +88,7 @@ def _waiting(unresolved: Sequence[Row], now: datetime) -> _Waiting | None:
                 return None
             continue
         not_before, pending = columns.get("notBefore"), columns.get("pendingSince")
-        if is_held(columns) or (isinstance(not_before, datetime) and not_before > now):
+        if is_held(columns.get("held")) or (isinstance(not_before, datetime) and not_before > now):
             return None
         count += 1
         if isinstance(pending, datetime):
@@ -146,8 +142,3 @@ def _definition(columns: Columns) -> dict[str, Any]:
     except ValueError:
         return {}  # damaged: doctor names it
     return found if isinstance(found, dict) else {}
-
-
-def _integer(columns: Columns, name: str) -> int:
-    value = columns.get(name, 0)
-    return value if isinstance(value, int) else 0

@@ -1,0 +1,45 @@
+"""Columns of rows as whoever only shows or weighs them reads them: what is missing or damaged counts as nothing.
+
+What this room is for: the few readings that many rooms need. A column may be missing, as rows of another version lack
+some, and hold anything, as people edit rows; who decides about a task reads working copies (`rows`), which say what is
+wrong with a row. It never reads a store, never raises, and knows no row.
+"""
+
+import json
+from datetime import datetime
+from typing import Any, Final
+
+from taskgraph.storage.tables import Columns
+
+_NOBODY: Final = (None, "", "[]")
+
+
+def integer(columns: Columns, name: str) -> int:
+    """A whole number, 0 where there is none."""
+    value = columns.get(name, 0)
+    return value if isinstance(value, int) else 0
+
+
+def time_of(columns: Columns, name: str) -> datetime | None:
+    """A time, None where there is none."""
+    value = columns.get(name)
+    return value if isinstance(value, datetime) else None
+
+
+def listed(columns: Columns, name: str) -> list[Any]:
+    """A list that is written as JSON, empty where there is none."""
+    try:
+        found = json.loads(str(columns.get(name, "") or "[]"))
+    except ValueError:
+        return []
+    return found if isinstance(found, list) else []
+
+
+def texts(columns: Columns, name: str) -> list[str]:
+    """A list of texts that is written as JSON, empty where there is none."""
+    return [str(each) for each in listed(columns, name)]
+
+
+def is_held(held: object) -> bool:
+    """Whether the column `held` of a graph or task names anybody who holds it back."""
+    return held not in _NOBODY
