@@ -270,12 +270,7 @@ class Worker:
                 if not await self._is_paused(self.handlers.names.work(target)):
                     continue
                 for graph_id in list(self._stock):
-                    stock = self._stock.get(graph_id, deque())
-                    mine = [one for one in stock if one.target == target]
-                    if mine:
-                        self._stock[graph_id] = deque(one for one in stock if one.target != target)
-                        self._stocked -= len(mine)
-                        await self._tell_others(graph_id, mine)
+                    await self._tell_others(graph_id, self._take_from_stock(graph_id, target))
 
     async def take(self, deliveries: Sequence[Delivery]) -> None:
         """Take these, and see through whatever comes of them: for whoever receives by himself."""
@@ -620,6 +615,15 @@ class Worker:
         if not stock:
             del self._stock[graph_id]
         return popped
+
+    def _take_from_stock(self, graph_id: str, target: str) -> list[Ready]:
+        """Those of a graph that are for one target."""
+        stock = self._stock.pop(graph_id, deque())
+        if others := deque(one for one in stock if one.target != target):
+            self._stock[graph_id] = others
+        taken = [one for one in stock if one.target == target]
+        self._stocked -= len(taken)
+        return taken
 
     async def _expire(self) -> None:
         """Tell others of what has been kept too long; give claims back that have waited too long for a slot."""

@@ -18,15 +18,16 @@ def test_after_some_seconds_nothing_of_a_paused_target_begins_and_what_runs_ends
     async def act(crew: Crew) -> None:
         await crew.submit(WIDE)
         script = Script(3.0)
+        consumer, worker = crew.consumer(), crew.worker(script, slots=2)
         if direct:
-            crew.start(*crew.together(script, slots=2))
-        else:
-            crew.start(crew.consumer(), crew.worker(script, slots=2))
+            consumer, worker = crew.together(script, slots=2)
+        crew.start(consumer, worker)
         await crew.until(lambda: len(script.runs) >= 5)
         await gates.close(crew.stage.tables, "default", crew.clock.now(), "new drivers")
         await asyncio.sleep(NOTICED_SECONDS + 3.0)
         begun = len(script.runs)
         assert len(script.ended) == begun, "what had begun has come to its end"
+        assert worker.at_rest, "what was in its stock is in nobody's hand"
         await asyncio.sleep(200.0)
         assert len(script.runs) == begun
         (reason, *_) = [each for each in await crew.stage.queries.why("graph", "m19") if each.cause]
@@ -38,6 +39,28 @@ def test_after_some_seconds_nothing_of_a_paused_target_begins_and_what_runs_ends
         assert await gates.reopen(crew.stage.tables, "default")
         await crew.finish()
         assert set(script.runs) == {(label, 0) for label in WIDE}
+
+    virtually(act)
+
+
+def test_what_a_worker_had_in_stock_is_in_nobodys_hand_once_its_target_is_paused() -> None:
+    async def act(crew: Crew) -> None:
+        script = Script(1.0, {"a": limits.GATE_SECONDS + 0.2})
+        consumer, worker = crew.together(script, slots=2)
+        crew.start(consumer, worker)
+        await asyncio.sleep(limits.GATE_SECONDS - 0.35)
+        await crew.submit(WIDE)
+        await crew.until(lambda: len(script.runs) == 3)  # a moment before it looks for the second time
+        await gates.close(crew.stage.tables, "default", crew.clock.now())
+        await asyncio.sleep(1.5)
+        begun = len(script.runs)
+        assert begun == 3, "what it had begun, and nothing of its stock"
+        assert worker.at_rest
+        assert not worker.wants(crew.stage.graph_id)
+        await asyncio.sleep(60.0)
+        assert len(script.runs) == begun
+        await gates.reopen(crew.stage.tables, "default")
+        await crew.finish()
 
     virtually(act)
 
