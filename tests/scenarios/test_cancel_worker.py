@@ -145,12 +145,19 @@ def test_what_is_being_stopped_can_still_be_terminated() -> None:
     async def act(crew: Crew) -> None:
         await crew.submit({"a": []})
         script = Stopped(HOUR, grace_seconds=HOUR)
-        crew.start(*crew.together(script))
+        consumer, worker = crew.together(script)
+        crew.start(consumer, worker)
         await crew.until(lambda: len(script.runs) == 1)
         await cancel(crew)
         await crew.until(lambda: script.told == ["asked"])
+        asked = crew.clock.monotonic()
         await cancel(crew, terminate=True)
         await in_state(crew, "cancelled")
+        await crew.until(lambda: worker.at_rest)
+        assert crew.clock.monotonic() - asked < 0.5, "though its run would take another hour to end"
+        resolution = json.loads(str((await crew.stage.row("a")).columns["resolution"]))
+        assert resolution["terminated"]
+        assert (script.ended, script.told) == ([], ["asked"])
         await crew.end()
 
     virtually(act)
