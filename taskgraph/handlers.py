@@ -65,7 +65,7 @@ from taskgraph.propagation import (
     Stop,
     Take,
 )
-from taskgraph.records import LIVE, Operation, Records, changes_event
+from taskgraph.records import LIVE, Operation, Records, changes_event, name_in
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, query_all
 from taskgraph.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
@@ -262,30 +262,8 @@ class Handlers:
                     asked = _items(message)
                     items.append((message, asked))
                     everything += asked
-                case AddTasks():
-                    try:
-                        await self.add_tasks(message.graph, message.request, keep_alive=keep_alive)
-                        handled.append(Handled(message))
-                    except StorageError:
-                        raise
-                    except TaskgraphError as error:
-                        handled.append(Handled(message, error=error))
-                case Cancel():
-                    try:
-                        answered = await self.cancel_graph(message, keep_alive=keep_alive)
-                        handled.append(Handled(message, (answered,), answered.error))
-                    except StorageError:
-                        raise
-                    except TaskgraphError as error:
-                        handled.append(Handled(message, error=error))
-                case HoldBack(tasks=()):
-                    try:
-                        answered = await self.hold_back(message, keep_alive=keep_alive)
-                        handled.append(Handled(message, (answered,), answered.error))
-                    except StorageError:
-                        raise
-                    except TaskgraphError as error:
-                        handled.append(Handled(message, error=error))
+                case AddTasks() | Cancel() | HoldBack():
+                    handled.append(await self._handle_alone(message, keep_alive))
                 case RunTasks():
                     raise TypeError("work messages are for workers")
         answers: list[Answer] = []
@@ -299,6 +277,23 @@ class Handlers:
             failure = next((answer.error for answer in mine if answer.error), None)
             handled.append(Handled(message, mine, failure))
         return handled
+
+    async def _handle_alone(self, message: AddTasks | Cancel | HoldBack, keep_alive: KeepAlive) -> Handled:
+        """Handle what takes commits of its own. Raises storage errors alone."""
+        answers: tuple[Answer, ...] = ()
+        try:
+            match message:
+                case AddTasks():
+                    await self.add_tasks(message.graph, message.request, keep_alive=keep_alive)
+                case Cancel():
+                    answers = (await self.cancel_graph(message, keep_alive=keep_alive),)
+                case HoldBack():
+                    answers = (await self.hold_back(message, keep_alive=keep_alive),)
+        except StorageError:
+            raise
+        except TaskgraphError as error:
+            return Handled(message, error=error)
+        return Handled(message, answers, next((answer.error for answer in answers), None))
 
     async def transition(
         self,
@@ -506,14 +501,7 @@ class Handlers:
 
     async def enter_live(self, graph_id: str) -> None:
         """Name the graph in the index of what the sweep looks at. Repeatable."""
-        try:
-            await self.records.tables.commit(LIVE, [Insert(graph_id, {"since": self.clock.now()})])
-        except Conflict:
-            return  # it is there
-        except Unclear:
-            (row,) = await self.records.tables.get(LIVE, [graph_id])
-            if row is None:
-                raise
+        await name_in(self.records.tables, LIVE, graph_id, self.clock.now())
 
     async def leave_live(self, graph_id: str) -> None:
         """Take the graph off that index. Repeatable."""

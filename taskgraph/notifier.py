@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
@@ -22,7 +22,8 @@ from taskgraph.columns import integer, texts
 from taskgraph.errors import Conflict, IntegrityError, Refused, StorageError, Unclear
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, row_key
 from taskgraph.notices import Channel, Notice, Registration
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Tables, query_all
+from taskgraph.records import name_in
+from taskgraph.storage.tables import Change, Columns, Delete, Merge, Range, Row, Tables, query_all
 from taskgraph.transitions import event_key
 
 log = logging.getLogger("taskgraph.notifier")
@@ -76,25 +77,13 @@ class Told:
 
     def add(self, other: "Told") -> None:
         """Count a further one."""
-        self.graphs += other.graphs
-        self.delivered += other.delivered
-        self.failed += other.failed
-        self.waiting += other.waiting
-        self.given_up += other.given_up
-        self.undone += other.undone
-        self.troubles += other.troubles
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 async def enter(tables: Tables, graph_id: str, now: datetime) -> None:
-    """Name a graph in the index. Repeatable."""
-    try:
-        await tables.commit(INDEX, [Insert(graph_id, {"since": now})])
-    except Conflict:
-        return  # it is there
-    except Unclear:
-        (row,) = await tables.get(INDEX, [graph_id])
-        if row is None:
-            raise
+    """Name a graph in the index of those of which somebody has still to be told. Repeatable."""
+    await name_in(tables, INDEX, graph_id, now)
 
 
 async def register(tables: Tables, graph_id: str, registered: Mapping[str, Registration], now: datetime) -> None:

@@ -48,6 +48,18 @@ _PAGES_BETWEEN_PROBES: Final = 2
 _EVENTS_END: Final = "event;"
 
 
+async def name_in(tables: Tables, index: str, graph_id: str, now: datetime) -> None:
+    """Name a graph in an index of those that somebody has to look at. Repeatable."""
+    try:
+        await tables.commit(index, [Insert(graph_id, {"since": now})])
+    except Conflict:
+        return  # it is there
+    except Unclear:
+        (row,) = await tables.get(index, [graph_id])
+        if row is None:
+            raise
+
+
 def listing_key(graph_id: str, created: datetime) -> str:
     """Row key in the list of all graphs: newest first."""
     return f"{_NEWEST_FIRST - int(created.timestamp() * 1000):015d}:{graph_id}"

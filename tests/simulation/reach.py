@@ -113,11 +113,6 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_gates.py",),
     ),
     Place(
-        tuple(f"taskgraph.handlers Handlers.handle: except TaskgraphError ({number})" for number in (2, 3)),
-        "cancels and pauses of what does not exist: nobody who is played here asks for them",
-        ("tests/scenarios/test_cancel.py", "tests/scenarios/test_holding.py"),
-    ),
-    Place(
         ("taskgraph.functions.door",),
         "the function app's door: its host acknowledges and gives back, and no host of functions is played here",
         ("tests/scenarios/test_door.py",),
