@@ -35,6 +35,7 @@ from taskgraph.propagation import (
     block,
     ended_at,
     fence,
+    leave,
     resolution_text,
     tell_dependents,
 )
@@ -235,6 +236,7 @@ def _resolve(
     task: Draft, context: Context, reason: str, code: str, *, more: Mapping[str, Any] | None = None, whole: bool
 ) -> None:
     resolution = {"failed": True, "cancelled": True, "code": code, "reason": reason, **(more or {})}
+    leave(task, context)
     task.set("state", str(TaskState.EXCEPTION))
     task.set("resolved", context.now)
     task.set("resolution", resolution_text(resolution))

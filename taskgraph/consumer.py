@@ -107,6 +107,7 @@ class Consumer:
         self.received = 0
         self._found_empty: set[str] = set()  # queues that held nothing when they were looked at last
         clock = handlers.clock
+        handlers.alone = self.takes
         self._lead = Lead(handlers.records.tables, clock, handlers.names.events, clock.new_id())
 
     @property

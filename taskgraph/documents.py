@@ -19,7 +19,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from taskgraph import digraph, grouping, jsontext, limits, outputs, params, schemas, timing
@@ -287,6 +287,7 @@ def _document(
         if grouped := obj.get("groups"):
             known, groups = _check_groups(grouped, labels, known, kind, report)
             _check_nesting(labels, groups, report)
+            _check_limits(labels, groups, report, whole="maxInFlight" in obj)
             names = labels.union(groups)
             once.update(zip(groups, groups, strict=True))
             handed = grouping.given(groups)
@@ -360,6 +361,7 @@ def _document(
         deadline=obj.get("deadline", ""),
         stalled_after=float(obj.get("stalledAfter", 0)),
         on_stalled=str(obj.get("onStalled", "")).replace("report", ""),
+        max_in_flight=int(obj.get("maxInFlight", 0)),
     )
 
 
@@ -520,7 +522,10 @@ def _check_groups(
         requires = _check_requires(path, group.get("requires"), names, kind, report)
         if inside:
             wanted = requires if report.count else group.get("requires", ())
-            found[name] = GroupNode(name, tuple(inside), tuple(wanted), group.get("active", True))
+            most = group.get("maxInFlight", 0)
+            found[name] = GroupNode(
+                name, tuple(inside), tuple(wanted), group.get("active", True), most if type(most) is int else 0
+            )
     if wrong and not report.count:  # what the schema refuses is never let in for want of words
         report.add(("groups",), "schema", "A group is not of the form that the schema asks for.", "See the schema.")
     return known, found
@@ -552,7 +557,7 @@ def _check_nesting(labels: AbstractSet[str], groups: dict[str, GroupNode], repor
     for name, group in groups.items():
         left = frozenset(nested[name])
         inside = tuple(each for each in group.tasks if each not in groups or each in left)
-        groups[name] = GroupNode(name, inside, group.requires, group.active)
+        groups[name] = replace(group, tasks=inside)
     for label, inside in grouping.within(groups, at_most=limits.GROUPS_OF_TASK_MAX).items():
         if label in labels and len(inside) > limits.GROUPS_OF_TASK_MAX:
             report.add(
@@ -560,6 +565,41 @@ def _check_nesting(labels: AbstractSet[str], groups: dict[str, GroupNode], repor
                 "too-many-groups",
                 f"{show(label)} is in more than {limits.GROUPS_OF_TASK_MAX} groups, nested ones counted.",
                 "Take it out of some, or nest them less deeply.",
+            )
+
+
+def too_limited(document: GraphDocument) -> list[str]:
+    """Tasks that are under as many limits as they may be, so that none of their graph can come on top."""
+    limited = [name for name, group in document.groups.items() if group.max_in_flight]
+    if len(limited) < limits.LIMITS_OF_TASK_MAX:
+        return []
+    return [
+        label
+        for label, inside in grouping.within(document.groups).items()
+        if label in document.tasks and sum(name in limited for name in inside) >= limits.LIMITS_OF_TASK_MAX
+    ]
+
+
+def _check_limits(labels: AbstractSet[str], groups: Mapping[str, GroupNode], report: Report, *, whole: bool) -> None:
+    """Tasks under too many limits, and too many limits. whole: the graph has one of its own."""
+    limited = {name: group for name, group in groups.items() if group.max_in_flight}
+    if len(limited) > limits.LIMITED_GROUPS_MAX:
+        report.add(
+            ("groups",),
+            "too-many-limits",
+            f"{len(limited):,} groups have maxInFlight; {limits.LIMITED_GROUPS_MAX} may in a graph.",
+            "Put a limit on fewer groups.",
+        )
+    most = limits.LIMITS_OF_TASK_MAX - whole
+    if len(limited) <= most:
+        return
+    for label, inside in grouping.within(groups).items():
+        if label in labels and sum(name in limited for name in inside) > most:
+            report.add(
+                ("tasks", label),
+                "too-many-limits",
+                f"{show(label)} is under more than {limits.LIMITS_OF_TASK_MAX} limits, that of the graph counted.",
+                "Take maxInFlight off some of its groups.",
             )
 
 
@@ -990,6 +1030,8 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
     if document.params:
         envelope["params"] = document.values
     envelope |= _stalling(document)
+    if document.max_in_flight:
+        envelope["maxInFlight"] = document.max_in_flight
     if document.notify:
         envelope["notify"] = _channels_listed(document.notify)
     if document.deadline:
@@ -1006,6 +1048,8 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
         }
         if not group.active:
             normal["active"] = False
+        if group.max_in_flight:
+            normal["maxInFlight"] = group.max_in_flight
         digest.update(canonical_json(normal).encode())
     return digest.hexdigest()[:32]
 
@@ -1035,6 +1079,8 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
     if document.params:
         made["params"] = {name: dict(declared) for name, declared in document.params.items()}
     made |= _stalling(document)
+    if document.max_in_flight:
+        made["maxInFlight"] = document.max_in_flight
     if document.notify:
         made["notify"] = dict(document.notify)
     if document.deadline:
@@ -1046,6 +1092,7 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
                 "tasks": list(group.tasks),
                 "requires": list(group.requires),
                 **({} if group.active else {"active": False}),
+                **({"maxInFlight": group.max_in_flight} if group.max_in_flight else {}),
             }
             for name, group in document.groups.items()
         }

@@ -15,9 +15,10 @@ from datetime import datetime
 from typing import Final
 
 from taskgraph import limits
-from taskgraph.documents import external_labels, node_digest, read_document, results_without_requirement
+from taskgraph.documents import external_labels, node_digest, read_document, results_without_requirement, too_limited
 from taskgraph.errors import IntegrityError
 from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension, request_key
+from taskgraph.inflight import scopes_of
 from taskgraph.layout import (
     GRAPH_DIRECT_MAX,
     SCHEMA,
@@ -34,7 +35,19 @@ from taskgraph.layout import (
     utf16_units,
 )
 from taskgraph.membership import group_names, group_rows, members_of
-from taskgraph.model import FailurePolicy, GraphDocument, GraphState, TaskNode, TaskState, When, row_key, task_id_of
+from taskgraph.model import (
+    WHOLE_GRAPH,
+    FailurePolicy,
+    GraphDocument,
+    GraphState,
+    TaskNode,
+    TaskState,
+    When,
+    ids_text,
+    limit_scope,
+    row_key,
+    task_id_of,
+)
 from taskgraph.records import Records
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Range, Row, Value, query_all
@@ -170,6 +183,8 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
     if document.groups:
         counted = graph.columns.get("groups", 0)
         columns["groups"] = (counted if isinstance(counted, int) else 0) + len(document.groups)
+    if limited := [limit_scope(graph_id, name) for name, group in groups.items() if group.max_in_flight]:
+        columns["limits"] = ids_text(dict.fromkeys((*scopes_of(graph.columns), *limited)))
     if (first := first_deadline(new.values())) is not None:
         before = graph.columns.get("nextDeadline")
         columns["nextDeadline"] = min(first, before) if isinstance(before, datetime) else first
@@ -185,6 +200,7 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
             schema=schema_for(graph.columns.get("failurePolicy")),
             groups=groups,
             known=known,
+            limited=WHOLE_GRAPH in scopes_of(graph.columns),
         )
         layout = replace(layout, rows=(*layout.rows, *mapping_rows))
         links = tuple(_units(layout.links))
@@ -237,6 +253,12 @@ def _refusal(
     taken = [name for name in document.groups if name in existing or name in have]
     if taken:
         return f"the graph already has a task or group {_quoted(taken)}, and a group stays as it was submitted"
+    limited = [name for name, group in document.groups.items() if group.max_in_flight]
+    there = scopes_of(graph.columns)
+    if limited and len(there) + len(limited) > limits.LIMITED_GROUPS_MAX:
+        return f"the graph would have more than {limits.LIMITED_GROUPS_MAX} limits"
+    if WHOLE_GRAPH in there and (fourth := too_limited(document)):
+        return f"{_quoted(fourth)} would be under more than {limits.LIMITS_OF_TASK_MAX} limits"
     if clash := [label for label in document.tasks if label in have]:
         return f"the graph has a group {_quoted(clash)}, and a task cannot have its name"
     grouped = {label for group in document.groups.values() for label in group.tasks}

@@ -42,8 +42,8 @@ GRAPH_KEYS: Final = (
     "notify",
     "stalledAfter",
     "deadline",
-    "stalledAfter",
     "onStalled",
+    "maxInFlight",
 )
 COMMAND_KEYS: Final = ("command", "env", "cwd", "timeout")
 CHANNEL_KINDS: Final = ("queue", "webhook", "command")
@@ -55,7 +55,8 @@ RESULT: Final = "$result"
 _NODE_KEYS: Final = frozenset({"requires", "when", "reruns", "task", "notify", "active", *timing.NODE_KEYS})
 _REQUIREMENT_KEYS: Final = frozenset({"label", "optional"})
 _CONDITIONS: Final = frozenset(map(str, When))
-_GROUP_KEYS: Final = frozenset({"tasks", "requires", "active"})
+_GROUP_KEYS: Final = frozenset({"tasks", "requires", "active", "maxInFlight"})
+_GROUP_PLAIN_KEYS: Final = frozenset({"active", "maxInFlight"})  # of a group, those that list no names
 _TASK_NOTIFY_KEYS: Final = frozenset({"onSuccess", "onFailure", "onFinished"})
 _CHANNEL_KEYS: Final = frozenset({"queue", "webhook", "secret", "command"})
 _CHANNELS_MAX: Final = 10
@@ -140,7 +141,10 @@ def group_is_plain(group: Any, names: AbstractSet[str]) -> bool:
         return False
     if type(group.get("active", True)) is not bool:
         return False
-    return all(_names_are_plain(listed, names) for key, listed in group.items() if key != "active")
+    most = group.get("maxInFlight", 1)
+    if type(most) is not int or not 1 <= most <= limits.IN_FLIGHT_MAX:
+        return False
+    return all(_names_are_plain(listed, names) for key, listed in group.items() if key not in _GROUP_PLAIN_KEYS)
 
 
 def _names_are_plain(listed: Any, known: AbstractSet[str]) -> bool:

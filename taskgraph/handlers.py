@@ -11,10 +11,12 @@ import logging
 import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final, Protocol
 
 from taskgraph import limits
+from taskgraph.backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
 from taskgraph.cancellation import BY_HAND, CancelGraph, CancelTask, PublishCancelled
 from taskgraph.clock import Clock
 from taskgraph.edges import references
@@ -22,8 +24,10 @@ from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, S
 from taskgraph.extending import ExtensionPlan, plan_extension
 from taskgraph.extension import request_key
 from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
+from taskgraph.inflight import Limit, limit_of, limits_of, scopes_of
 from taskgraph.kept import KeptRows, Known
 from taskgraph.layout import SCHEMA
+from taskgraph.limiting import NOT_LIMITED, ChangeLimit
 from taskgraph.membership import group_members, group_rows
 from taskgraph.messages import (
     EVENT_TYPES,
@@ -34,6 +38,7 @@ from taskgraph.messages import (
     Rerun,
     RunTasks,
     Seen,
+    SetLimit,
     TaskCompleted,
     TaskFailed,
     bundles,
@@ -51,6 +56,8 @@ from taskgraph.model import (
     held_group,
     ids_text,
     is_task_id,
+    limit_key,
+    limit_scope,
     reference_of,
     row_key,
 )
@@ -61,6 +68,7 @@ from taskgraph.propagation import (
     Effect,
     GraphEnded,
     GraphRevived,
+    Refill,
     Started,
     Stop,
     Take,
@@ -69,6 +77,7 @@ from taskgraph.records import LIVE, Operation, Records, changes_event, name_in
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, query_all
 from taskgraph.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
+from taskgraph.timing import not_yet_seconds
 from taskgraph.transitions import (
     LATER,
     Answer,
@@ -107,10 +116,17 @@ _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
 _NEEDS_MAX: Final = 4  # times that a decision asks for rows, one after the other, before more are read than it asks for
 _FENCE_ROWS: Final = 3  # the graph, an extension that ends with it, the event
 _ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: others wait
+_LOOK_PAGES_MAX: Final = 4  # of ready tasks that are under a limit, in one look for them
+_WAITS: Final = ("run", "target", "limits", "held", "pendingSince", "notBefore")
 
 
 async def no_keep_alive() -> None:
     """For callers that hold no message."""
+
+
+def _never(graph_id: str) -> bool:
+    """Somebody else may handle the graph too."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +240,10 @@ class Handlers:
     their next renewal to hear of it."""
     workers: dict[str, float] = field(default_factory=dict)
     """Worker -> when this process heard of it last (monotonic seconds)."""
+    alone: Callable[[str], bool] = _never
+    """Whether nobody but this process handles a graph: then what it remembers of limited tasks is all there is."""
+    backlogs: dict[str, Backlog] = field(default_factory=dict)
+    """Graph id -> limited tasks that stand ready, as far as this process knows."""
     telemetry: Telemetry = OFF
     stalled_seconds: float = limits.STALLED_SECONDS
     """A graph of which nothing has moved for so long is marked by the sweep, unless it says otherwise itself."""
@@ -262,7 +282,7 @@ class Handlers:
                     asked = _items(message)
                     items.append((message, asked))
                     everything += asked
-                case AddTasks() | Cancel() | HoldBack():
+                case AddTasks() | Cancel() | HoldBack() | SetLimit():
                     handled.append(await self._handle_alone(message, keep_alive))
                 case RunTasks():
                     raise TypeError("work messages are for workers")
@@ -278,7 +298,9 @@ class Handlers:
             handled.append(Handled(message, mine, failure))
         return handled
 
-    async def _handle_alone(self, message: AddTasks | Cancel | HoldBack, keep_alive: KeepAlive) -> Handled:
+    async def _handle_alone(
+        self, message: AddTasks | Cancel | HoldBack | SetLimit, keep_alive: KeepAlive
+    ) -> Handled:
         """Handle what takes commits of its own. Raises storage errors alone."""
         answers: tuple[Answer, ...] = ()
         try:
@@ -289,6 +311,8 @@ class Handlers:
                     answers = (await self.cancel_graph(message, keep_alive=keep_alive),)
                 case HoldBack():
                     answers = (await self.hold_back(message, keep_alive=keep_alive),)
+                case SetLimit():
+                    answers = (await self.set_limit(message, keep_alive=keep_alive),)
         except StorageError:
             raise
         except TaskgraphError as error:
@@ -351,7 +375,7 @@ class Handlers:
 
     def _measure(self, graph_id: str, decision: Decision) -> None:
         """Say what became of tasks, and of the graph, in numbers."""
-        again = {effect.task_id for effect in decision.effects if isinstance(effect, Dispatch | Started)}
+        again = {effect.task_id for effect in decision.effects if isinstance(effect, Dispatch | Refill | Started)}
         counts = Counter(filter(None, (_became(answer, again) for answer in decision.answers)))
         if skipped := sum(isinstance(c, Merge) and c.columns.get("state") == _SKIPPED for c in decision.changes):
             counts["skipped"] = skipped
@@ -379,9 +403,12 @@ class Handlers:
         later: dict[tuple[str, int], list[tuple[str, int]]] = {}
         started: list[Started] = []
         stops: list[Stop] = []
+        limited: list[Refill] = []
         cancelling = False
         for effect in effects:
             match effect:
+                case Refill():
+                    limited.append(effect)
                 case Dispatch(task_id, run, target, delay) if delay:
                     seconds = min(math.ceil(delay), limits.DELAY_SECONDS_MAX)  # those of one second go together
                     later.setdefault((target, seconds), []).append((task_id, run))
@@ -396,6 +423,8 @@ class Handlers:
                 case GraphEnded():
                     self.kept.forget(graph_id)
                     self.in_flight.pop(graph_id, None)
+                    self.backlogs.pop(graph_id, None)
+                    limited.clear()
                     if tell := self.on_ended.get(graph_id):
                         tell()
                     if not await self.late_requests(graph_id):  # the sweep answers them first
@@ -412,6 +441,8 @@ class Handlers:
                 await self.dispatch(graph_id, target, fresh, rows=rows, more=more)
         for (target, seconds), tasks in later.items():
             await self.dispatch(graph_id, target, list(dict.fromkeys(tasks)), delay_seconds=seconds)
+        if limited:
+            await self.refill(graph_id, limited, rows, taker=taker)
         if stops:
             for tell_worker in self.on_stop:
                 tell_worker(graph_id, stops)
@@ -486,8 +517,108 @@ class Handlers:
         """About how many events nobody has handled yet."""
         return sum([await self.queues.count(queue) for queue in self.names.received])
 
+    async def refill(
+        self,
+        graph_id: str,
+        ready: Sequence[Refill] = (),
+        rows: Mapping[str, Row | None] | None = None,
+        *,
+        taker: Taker | None = None,
+    ) -> int:
+        """Tell those limited tasks of a graph for which there is room; gives how many these are. Repeatable.
+
+        ready: what has just become so. rows: as the commit left them. Which tasks wait is remembered, and looked up
+        where that may not be all; how much room there is the rows of the limits say.
+        """
+        if len(self.backlogs) >= _COUNTED_MAX and graph_id not in self.backlogs:
+            self.backlogs.clear()
+        backlog = self.backlogs.setdefault(graph_id, Backlog())
+        for one in ready:
+            if one.task_id:
+                backlog.add(one.task_id, one.run, Waiting(one.target, one.scopes, one.since))
+        alone, now = self.alone(graph_id), self.clock.monotonic()
+        # Rows that were kept are good enough where nobody else writes them.
+        limits_known = limits_of(rows) if alone and rows is not None else {}
+        if not backlog.waiting:
+            if alone and now < backlog.whole_until:
+                return 0
+            if not limits_known:
+                limits_known = await self._limits(graph_id)
+            if all(len(limit.inside) >= limit.most for limit in limits_known.values()):
+                return 0  # who ends one of these runs looks again
+            await self._look_for_limited(graph_id, backlog, now)
+        if missing := backlog.scopes.difference(limits_known):
+            found = await self.records.tables.get(graph_id, [limit_key(scope) for scope in sorted(missing)])
+            limits_known.update({limit.scope: limit for row in found if row is not None if (limit := limit_of(row))})
+        by_target: dict[str, list[tuple[str, int]]] = {}
+        for task_id, run, target in backlog.pick(limits_known, now):
+            by_target.setdefault(target, []).append((task_id, run))
+        for target, tasks in by_target.items():
+            fresh: Sequence[tuple[str, int]] = tasks
+            if taker is not None:
+                fresh = taker.keep(graph_id, target, tasks, rows or {})
+            if fresh:
+                await self.dispatch(graph_id, target, fresh)
+        return sum(map(len, by_target.values()))
+
+    async def refill_from(self, graph_id: str, rows: Sequence[Row]) -> int:
+        """The same, with rows of limited tasks that stand ready and may have gone unheard."""
+        backlog = self.backlogs.setdefault(graph_id, Backlog())
+        self.remember_waiting(backlog, rows, self.clock.monotonic())
+        return await self.refill(graph_id)
+
+    async def _limits(self, graph_id: str) -> dict[str, Limit]:
+        rows = await query_all(self.records.tables, graph_id, Range("limit:", "limit;"))
+        return {limit.scope: limit for limit in map(limit_of, rows)}
+
+    async def _look_for_limited(self, graph_id: str, backlog: Backlog, now: float) -> None:
+        """Look up which limited tasks stand ready; of very many, some: the others are found when these are told."""
+        waits = Range("task:", "task;", where={"state": (str(TaskState.PENDING),), "limited": ("yes",)}, select=_WAITS)
+        continuation: str | None = None
+        backlog.whole_until = 0.0
+        for _ in range(_LOOK_PAGES_MAX):
+            page = await self.records.tables.query(graph_id, waits, continuation=continuation)
+            self.remember_waiting(backlog, page.rows, now)
+            continuation = page.continuation
+            if continuation is None:
+                backlog.whole_until = now + WHOLE_SECONDS
+                return
+            if len(backlog.waiting) >= WAITING_MAX:
+                return
+
+    def remember_waiting(self, backlog: Backlog, rows: Iterable[Row], now: float) -> None:
+        """Take over limited tasks that stand ready from their rows, but those that were told of just now."""
+        for row in rows:
+            columns, task_id = row.columns, reference_of(row.key)
+            run, since = columns.get("run"), columns.get("pendingSince")
+            if not isinstance(run, int) or columns.get("held", "[]") not in ("", "[]"):
+                continue
+            if not_yet_seconds(columns.get, self.clock.now()) or backlog.is_told(task_id, run, now):
+                continue
+            target, scopes = str(columns.get("target", "default")), scopes_of(columns)
+            backlog.add(task_id, run, Waiting(target, scopes, since if isinstance(since, datetime) else None))
+
+    async def set_limit(self, message: SetLimit, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
+        """Change a limit of a graph, or of a group of it. Raises NotFound for an unknown graph or group."""
+        graph_id = message.graph
+        scope = limit_scope(graph_id, message.group)
+        graph, row = await self.records.tables.get(graph_id, [GRAPH, limit_key(scope)])
+        if graph is None:
+            raise NotFound(f"there is no graph {graph_id}")
+        if row is None and message.group:
+            await group_rows(self.records.tables, graph_id, message.group)
+        item = ChangeLimit(scope, message.most, message.asked, message.reason)
+        if row is None:
+            return Answer(item, Outcome.REFUSED, NOT_LIMITED)
+        (answer,) = await self.transition(graph_id, [item], keep_alive=keep_alive)
+        return answer
+
     def landed(self, graph_id: str, answers: Sequence[Answer]) -> None:
         """Tasks have been heard of again."""
+        if (backlog := self.backlogs.get(graph_id)) is not None:
+            for answer in answers:
+                if isinstance(answer.item, Claim | Completed | Failed) and answer.outcome is not Outcome.STALE:
+                    backlog.forget(answer.item.task_id, answer.item.run)
         flying = self.in_flight.get(graph_id)
         if flying:
             heard = sum(isinstance(answer.item, Completed | Failed) for answer in answers)
@@ -842,6 +973,8 @@ class _Transition:
     async def _decide(self, items: Sequence[Item]) -> tuple[Operation, Decision | Need]:
         records, graph_id = self._records, self._graph_id
         take = self._taker.offer(graph_id) if self._taker is not None else None
+        if take is not None and (backlog := self._handlers.backlogs.get(graph_id)) is not None and backlog.waiting:
+            take = replace(take, limited=False)  # others have waited for room for longer
         operation = records.begin(graph_id)
         decision = self._decide_as(operation, items, take)
         if isinstance(decision, Decision) and not operation.sequence and changes_event(decision.changes, 0):

@@ -34,6 +34,8 @@ from taskgraph.model import (
     group_owner,
     ids_text,
     join_reference,
+    limit_key,
+    limit_scope,
     row_key,
     task_id_of,
 )
@@ -321,13 +323,15 @@ def lay_out(
     schema: int = SCHEMA,
     groups: Mapping[str, GroupNode] = _NO_GROUPS,
     known: Mapping[str, KnownGroup] = _NONE_KNOWN,
+    limited: bool = False,
 ) -> Layout:
     """Lay new tasks of a graph that runs out as rows.
 
     nodes: label -> node; requirements outside `nodes` become links. stamp: distinguishes the relays of this request
     from those of others on the same task. request: the request that adds them ("" for the submission).
     direct_leaves_max: up to so many leaves are named directly; 0 forces a gathering join. schema: see `schema_for`.
-    groups: new ones, of these tasks. known: groups of the graph that `nodes` or `groups` require.
+    groups: new ones, of these tasks. known: groups of the graph that `nodes` or `groups` require. limited: the graph
+    has a limit, and these tasks are under it too.
 
     Relays take dependents and requirements as they come in the document, and that must stay so: a cursor of a request
     that is under way counts these very rows, and may have been begun by an older version.
@@ -355,6 +359,7 @@ def lay_out(
 
     rows: list[Insert] = [relay(reference) for reference in edges.gathering]
     rows += _group_rows(graph_id, groups, wired, request=request)
+    rows += limit_rows(graph_id, 0, groups, now=now, request=request)
     roots: list[tuple[str, str]] = []
     for label in order:
         own = _end_reference(graph_id, label, request) if is_end(label) else mapping[label]
@@ -364,6 +369,7 @@ def lay_out(
         else:
             node = nodes[label]
             requires = edges.requires.get(own, ())
+            limits_of = _limits_of(graph_id, inside.get(label, ()), groups, whole=limited)
             if not requires and not _held(node, inside.get(label, ()), groups):
                 roots.append((own, target_of(node.task)))
             digest = node_digest(node)
@@ -381,6 +387,7 @@ def lay_out(
                     optional=edges.optional.get(own, ()),
                     inside=inside.get(label, ()),
                     held=_held(node, inside.get(label, ()), groups),
+                    limits_of=limits_of,
                 )
             )
         rows.extend(relay(reference) for reference in edges.joins.get(own, ()))
@@ -399,10 +406,10 @@ class GraphLayout:
     """A whole graph as rows, each made when it is asked for: not all of them exist at once.
 
     leaves: references that the graph waits for. roots: taskIds that stand pending from the start and are not held back,
-    with their targets. not_before: taskId -> the time before which a root must not run, where it has one. mapping:
-    label -> taskId. count: rows, not counting those of long definitions. cut: whether there are relays that share edges
-    out among them. edges: requirements, as they are kept. `rows` is in the order of the table, for nobody reads it
-    before all of it is there.
+    with their targets; those that wait for room under a limit are not among them (`limited`: whether there are such).
+    not_before: taskId -> the time before which a root must not run, where it has one. mapping: label -> taskId. count:
+    rows, not counting those of long definitions. cut: whether there are relays that share edges out among them. edges:
+    requirements, as they are kept. `rows` is in the order of the table, for nobody reads it before all of it is there.
     """
 
     def __init__(
@@ -416,12 +423,13 @@ class GraphLayout:
         direct_leaves_max: int = GRAPH_DIRECT_MAX,
         schema: int = SCHEMA,
         groups: Mapping[str, GroupNode] = _NO_GROUPS,
+        max_in_flight: int = 0,
     ) -> None:
         """digests: label -> node_digest. by_key: share edges out to relays in the order of the table.
 
         What one relay names lies side by side in the table then, for whoever reads it. Older versions took the order
-        of the document. direct_leaves_max: up to so many leaves are named directly. schema: see `schema_for`. Raises
-        ValueError for a cycle.
+        of the document. direct_leaves_max: up to so many leaves are named directly. schema: see `schema_for`.
+        max_in_flight: limit of the whole graph, 0 for none. Raises ValueError for a cycle.
         """
         wired = wire(nodes, groups)
         if not is_acyclic({**wired.requires, **wired.ends} if wired.ends else wired.requires):
@@ -432,6 +440,9 @@ class GraphLayout:
         self._schema = schema
         self._groups = groups
         self._within = grouping.within(groups)
+        self._graph_id = graph_id
+        self._whole = bool(max_in_flight)
+        self._limited = self._whole or any(group.max_in_flight for group in groups.values())
         self._edges = _edges(
             graph_id,
             nodes,
@@ -443,24 +454,34 @@ class GraphLayout:
             request="",
         )
         self._group_rows = _group_rows(graph_id, groups, wired, request="")
+        self._group_rows += limit_rows(graph_id, max_in_flight, groups, now=now)
         self.edges = wired.edges
         self.mapping: Mapping[str, str] = self._edges.mapping
         self.leaves = self._edges.leaves
         self.cut = bool(self._edges.relays)
         self.count = len(nodes) + len(self._edges.relays) + (self._edges.top is not None) + len(self._group_rows)
         self._labels = sorted(nodes, key=self.mapping.__getitem__)
+        ready = [
+            label
+            for label in self._labels
+            if not wired.requires[label] and not _held(nodes[label], self._within.get(label, ()), groups)
+        ]
+        # What has a time of its own is sent with a delay, limited or not.
+        waits = {label for label in ready if self._limits_of(label) and "notBefore" not in nodes[label].timing}
+        self.limited = bool(waits)
         self.roots = tuple(
-            [
-                (self.mapping[label], target_of(nodes[label].task))
-                for label in self._labels
-                if not wired.requires[label] and not _held(nodes[label], self._within.get(label, ()), groups)
-            ]
+            [(self.mapping[label], target_of(nodes[label].task)) for label in ready if label not in waits]
         )
         self.not_before = {
             self.mapping[label]: moment(node.timing["notBefore"])
             for label, node in nodes.items()
             if node.timing and "notBefore" in node.timing and not node.requires
         }
+
+    def _limits_of(self, label: str) -> list[str]:
+        if not self._limited:
+            return []
+        return _limits_of(self._graph_id, self._within.get(label, ()), self._groups, whole=self._whole)
 
     def told(self, task_id: str) -> Sequence[str]:
         """The references that a task tells of its completion."""
@@ -490,7 +511,31 @@ class GraphLayout:
                 optional=edges.optional.get(own, ()),
                 inside=self._within.get(label, ()),
                 held=_held(node, self._within.get(label, ()), self._groups),
+                limits_of=self._limits_of(label),
             )
+
+
+def limit_rows(
+    graph_id: str, max_in_flight: int, groups: Mapping[str, GroupNode], *, now: datetime, request: str = ""
+) -> list[Insert]:
+    """A row for each limit on tasks in flight: of the whole graph (0 for none), and of groups that have one."""
+    wanted = {"": max_in_flight, **{name: group.max_in_flight for name, group in groups.items()}}
+    made: list[Insert] = []
+    for name, most in wanted.items():
+        if most:
+            columns: dict[str, Value] = {"schema": SCHEMA, "max": most, "inFlight": "[]", "moved": now}
+            if name:
+                columns["label"] = name
+            if request:
+                columns["request"] = request
+            made.append(Insert(limit_key(limit_scope(graph_id, name)), columns))
+    return made
+
+
+def _limits_of(graph_id: str, inside: Sequence[str], groups: Mapping[str, GroupNode], *, whole: bool) -> list[str]:
+    """The scopes of the limits that a task is under. inside: names of the groups that it is in."""
+    own = [limit_scope(graph_id)] if whole else []
+    return own + [limit_scope(graph_id, name) for name in inside if groups[name].max_in_flight]
 
 
 def _group_rows(graph_id: str, groups: Mapping[str, GroupNode], wired: Wiring, *, request: str) -> list[Insert]:
@@ -637,6 +682,7 @@ def _task_rows(
     optional: Sequence[str],
     inside: Sequence[str],
     held: Sequence[str],
+    limits_of: Sequence[str] = (),
 ) -> list[Insert]:
     told = {**node.task, **timing.for_worker(node.timing)} if node.timing else dict(node.task)
     definition = canonical_json(told)
@@ -672,6 +718,10 @@ def _task_rows(
         columns["routing"] = str(routing)
     if held:
         columns["held"] = ids_text(held)
+    if limits_of:
+        columns["limits"] = ids_text(limits_of)
+        columns["limited"] = "yes"  # a query cannot ask whether there is a list
+        columns["schema"] = SCHEMA_OF_CONDITIONS  # older versions would claim it beyond its limit
     if node.notify:
         columns[notices.COLUMN] = notices.task_column(node.notify)
     if (lost := node.task.get("workersLostMax")) is not None:
@@ -680,7 +730,7 @@ def _task_rows(
         columns["deadline"] = moment(str(deadline))
     if node.timing:
         columns.update(_timing_columns(node.timing))
-        columns["schema"] = max(schema, SCHEMA_OF_CONDITIONS)  # older versions would claim it too early
+        columns["schema"] = SCHEMA_OF_CONDITIONS  # older versions would claim it too early
     rows: list[Insert] = []
     if utf16_units(definition) <= limits.INLINE_DEFINITION_CHARS_MAX:
         columns["task"] = definition

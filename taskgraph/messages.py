@@ -98,6 +98,20 @@ class HoldBack:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SetLimit:
+    """Let so many tasks of a graph, or of this group of it, be in flight; 0: as many as can be counted.
+
+    asked: see HoldBack.
+    """
+
+    graph: str
+    most: int
+    asked: str
+    group: str = ""
+    reason: str = ""
+
+
 @value
 class TaskResult:
     """How one run ended.
@@ -166,9 +180,9 @@ class RunTasks:
     seen: Mapping[str, Seen] = field(default_factory=dict, hash=False)
 
 
-Message = AddTasks | Cancel | HoldBack | Rerun | TaskCompleted | TaskFailed | RunTasks
+Message = AddTasks | Cancel | HoldBack | Rerun | SetLimit | TaskCompleted | TaskFailed | RunTasks
 
-EVENT_TYPES: Final = ("add-tasks", "cancel", "hold-back", "rerun", "task-completed", "task-failed")
+EVENT_TYPES: Final = ("add-tasks", "cancel", "hold-back", "rerun", "set-limit", "task-completed", "task-failed")
 """What handlers take; `run-tasks` is for workers."""
 
 _TYPES: Final = {
@@ -176,6 +190,7 @@ _TYPES: Final = {
     Cancel: "cancel",
     HoldBack: "hold-back",
     Rerun: "rerun",
+    SetLimit: "set-limit",
     TaskCompleted: "task-completed",
     TaskFailed: "task-failed",
     RunTasks: "run-tasks",
@@ -214,6 +229,12 @@ def to_object(message: Message) -> dict[str, Any]:
             if reason:
                 made["reason"] = reason
             return made
+        case SetLimit(graph, most, asked, group, reason):
+            change: dict[str, Any] = {"version": VERSION, "type": "set-limit", "graph": graph, "max": most}
+            change["asked"] = asked
+            if group:
+                change["group"] = group
+            return {**change, "reason": reason} if reason else change
         case TaskCompleted(graph, tasks, worker):
             results = [_result_object(result) for result in tasks]
             fact = {"version": VERSION, "type": "task-completed", "graph": graph, "tasks": results}
@@ -421,9 +442,7 @@ def _hold_back(graph: str, obj: Mapping[str, Any]) -> HoldBack:
     on = obj.get("on")
     if not isinstance(on, bool):
         raise InvalidMessage(f"`on` of the message is {show(on)}, and must be true or false.")
-    asked = _text(obj, "asked", "The message", 1, _ASKED_CHARS_MAX)
-    if _ASKED.fullmatch(asked) is None:
-        raise InvalidMessage(f"`asked` of the message is {show(asked)}, and must be a time in UTC.")
+    asked = _asked(obj)
     group = _text(obj, "group", "The message", 0, limits.LABEL_CHARS_MAX, "")
     tasks: tuple[str, ...] = ()
     if "tasks" in obj:
@@ -435,6 +454,20 @@ def _hold_back(graph: str, obj: Mapping[str, Any]) -> HoldBack:
             raise InvalidMessage("The message names `tasks` and a `group`: it is about one of them.")
     reason = _text(obj, "reason", "The message", 0, limits.REASON_CHARS_MAX, "")
     return HoldBack(graph, on, asked, group, tasks, reason)
+
+
+def _set_limit(graph: str, obj: Mapping[str, Any]) -> SetLimit:
+    most = _whole_number(obj, "max", "The message", 0, limits.IN_FLIGHT_MAX)
+    group = _text(obj, "group", "The message", 0, limits.LABEL_CHARS_MAX, "")
+    reason = _text(obj, "reason", "The message", 0, limits.REASON_CHARS_MAX, "")
+    return SetLimit(graph, most, _asked(obj), group, reason)
+
+
+def _asked(obj: Mapping[str, Any]) -> str:
+    asked = _text(obj, "asked", "The message", 1, _ASKED_CHARS_MAX)
+    if _ASKED.fullmatch(asked) is None:
+        raise InvalidMessage(f"`asked` of the message is {show(asked)}, and must be a time in UTC.")
+    return asked
 
 
 def _cancel(graph: str, obj: Mapping[str, Any]) -> Cancel:
@@ -558,6 +591,7 @@ _READERS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Message]]] = {
     "add-tasks": _add_tasks,
     "cancel": _cancel,
     "hold-back": _hold_back,
+    "set-limit": _set_limit,
     "rerun": _rerun,
     "task-completed": _task_completed,
     "task-failed": _task_failed,

@@ -237,6 +237,20 @@ def group_key(group_id: str) -> str:
     return f"group:{group_id}"
 
 
+WHOLE_GRAPH: Final = "graph"
+"""The scope of a limit on all tasks of a graph; that of a group is named by its owner of relays."""
+
+
+def limit_key(scope: str) -> str:
+    """The key of the row of a limit on tasks in flight."""
+    return f"limit:{scope}"
+
+
+def limit_scope(graph_id: str, group: str = "") -> str:
+    """The scope of a limit: of a group by name, or of the whole graph."""
+    return group_owner(task_id_of(graph_id, group)) if group else WHOLE_GRAPH
+
+
 _IDS_JSON: Final = json.JSONEncoder(separators=(",", ":")).encode  # made once: json.dumps makes one for each call
 
 
@@ -281,13 +295,15 @@ class TaskNode:
 class GroupNode:
     """One group as submitted: a name for tasks. tasks: labels, and names of groups; requires: the same.
 
-    active: whether its tasks may run; else they are held back until the group is resumed.
+    active: whether its tasks may run; else they are held back until the group is resumed. max_in_flight: so many of its
+    tasks run at a time, 0 for any number.
     """
 
     name: str
     tasks: tuple[str, ...]
     requires: tuple[str, ...] = ()
     active: bool = True
+    max_in_flight: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +311,7 @@ class GraphDocument:
     """A validated submission, or extension (then `tasks` and `groups` count). Their order is that of the document.
 
     params: declarations by name, the default of each being the value that was used.
-    deadline: RFC 3339, "" for none.
+    deadline: RFC 3339, "" for none. max_in_flight: so many tasks run at a time, 0 for any number.
     """
 
     tasks: Mapping[str, TaskNode]
@@ -309,6 +325,7 @@ class GraphDocument:
     deadline: str = ""
     stalled_after: float = 0.0
     on_stalled: str = ""
+    max_in_flight: int = 0
 
     @property
     def values(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import columns, limits, timing
+from taskgraph import columns, inflight, limits, timing
 from taskgraph.conditions import COMPLETED, SKIP, News, failure_of, goes_on, hear, is_met
 from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import compact_json
@@ -47,6 +47,21 @@ class Dispatch:
 
 
 @value
+class Refill:
+    """Effect: look whom there is room for under the limits of the graph, and tell them.
+
+    A limited task is not dispatched by itself. With a task_id: this run of it stands ready, since then, under limits of
+    these scopes. Without: there may be more room than before.
+    """
+
+    task_id: str = ""
+    run: int = 0
+    target: str = ""
+    scopes: tuple[str, ...] = ()
+    since: datetime | None = None
+
+
+@value
 class Started:
     """Effect: this run has been claimed in the very commit that made it ready, and whoever offered to begin it may.
 
@@ -66,6 +81,7 @@ class Take:
 
     claims: fresh ids, one for each task that may be taken. fits: whether the definition (JSON text) is one that the
     worker can run; a plain function. begins: so many of them are for free slots, the rest wait for one; None for all.
+    limited: whether it may take tasks that are under a limit; not while others have waited for room for longer.
     """
 
     worker: str
@@ -74,6 +90,7 @@ class Take:
     claims: Sequence[str]
     fits: Callable[[str], bool]
     begins: int | None = None
+    limited: bool = True
 
 
 @value
@@ -120,7 +137,7 @@ class NoRoom(Exception):
 ContextMark = tuple[int, int, int, int]
 """A point of a decision to go back to: its events, effects and claims, by number, and how long the events were."""
 
-Effect = Dispatch | Started | Stop | Cancelling | GraphEnded | GraphRevived
+Effect = Dispatch | Refill | Started | Stop | Cancelling | GraphEnded | GraphRevived
 
 
 @dataclass(slots=True)
@@ -150,6 +167,8 @@ class Context:
     """How many tasks were skipped before; -1 if that is not known."""
     sequence: int = 0
     """Number of the event row that this decision may insert, 0 if not known yet."""
+    scopes: set[str] = field(default_factory=set)
+    """Limits whose rows the item that is being decided may write; so many rows there are beside its own."""
     events_units: int = 1
     """UTF-16 units of `events_text`; one less than of "[]" while there are no events."""
 
@@ -166,6 +185,7 @@ class Context:
     def mark(self) -> ContextMark:
         """A point to which `rollback` can go back."""
         self.rows_before = self.view.rows_at_most
+        self.scopes.clear()
         return len(self.events), len(self.effects), self.events_units, self.taken
 
     def rollback(self, mark: ContextMark) -> None:
@@ -194,7 +214,25 @@ def dispatch(task: Draft, context: Context) -> None:
     delay = timing.not_yet_seconds(task.value, context.now)
     if delay > limits.DELAY_SECONDS_MAX:
         return  # no queue keeps a message for so long: the sweep sends it
+    if not delay and inflight.is_limited(task):
+        wait_for_room(task, context)
+        return
     context.effects.append(Dispatch(task.key.removeprefix("task:"), task.integer("run"), task.text("target"), delay))
+
+
+def wait_for_room(task: Draft, context: Context) -> None:
+    """A limited task stands ready: it is told of with others, by how much room there is."""
+    since = task.time("pendingSince")
+    task_id = task.key.removeprefix("task:")
+    context.effects.append(Refill(task_id, task.integer("run"), task.text("target"), tuple(task.ids("limits")), since))
+
+
+def leave(task: Draft, context: Context) -> None:
+    """The run of a task that runs is over: its places under limits are free, in this very commit."""
+    if task.text("state") == _RUNNING and inflight.is_limited(task):
+        context.scopes.update(task.ids("limits"))
+        inflight.leave(task, context.view, context.now)
+        context.effects.append(Refill())
 
 
 def make_pending(task: Draft, context: Context) -> None:
@@ -210,6 +248,8 @@ def claim(
     """Move a pending task to running (D10). ahead: its worker has no slot for it yet."""
     if ahead:
         task.set("ahead", True)
+    if inflight.is_limited(task):
+        inflight.enter(task, context.view, context.now)
     task.set("state", _RUNNING)
     task.set("claim", claim_id)
     task.set("worker", worker)
@@ -223,7 +263,7 @@ def make_ready(task: Draft, context: Context) -> None:
     if take is not None and context.taken < len(take.claims):
         definition = task.text("task")
         may_begin = not timing.not_yet_seconds(task.value, context.now) and not timing.overdue(task.value, context.now)
-        may_begin = may_begin and not is_held(task)
+        may_begin = may_begin and not is_held(task) and (not inflight.is_limited(task) or _may_take(task, context))
         if may_begin and definition and task.text("target") in take.targets and take.fits(definition):
             claim_id = take.claims[context.taken]
             context.taken += 1
@@ -234,6 +274,20 @@ def make_ready(task: Draft, context: Context) -> None:
             context.effects.append(Started(task_id, task.integer("run"), claim_id, task.text("label"), definition))
             return
     make_pending(task, context)
+
+
+def _may_take(task: Draft, context: Context) -> bool:
+    """Whether a limited task may be claimed in the commit that makes it ready.
+
+    Not beyond as many limits as one task may be under: their rows have room in any commit, and more may not.
+    """
+    scopes = context.scopes.union(task.ids("limits"))
+    if context.take is None or not context.take.limited or len(scopes) > limits.LIMITS_OF_TASK_MAX:
+        return False
+    if inflight.seems_full(task, context.view):
+        return False
+    context.scopes = scopes
+    return True
 
 
 def tell_dependents(node: Draft, reference: str, context: Context, news: News = COMPLETED) -> None:

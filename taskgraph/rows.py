@@ -207,6 +207,19 @@ class View:
             raise IntegrityError(f"row {key} is missing, though another row names it")
         return draft
 
+    def glimpse(self, key: str) -> Draft | None:
+        """The row as it stands, for a look that nothing is decided by: it may be old, and counts as not looked at.
+
+        Raises NeedRows if it was not loaded.
+        """
+        draft = self._drafts.get(key)
+        if draft is not None:
+            return draft
+        if key not in self._rows:
+            raise NeedRows((key,))
+        row = self._rows[key]
+        return None if row is None else Draft(key, row.columns, row.etag)
+
     def named(self, reference: str) -> Draft:
         """The row that a reference in `requires` or `dependents` points at; see `get`."""
         key = row_key(reference)

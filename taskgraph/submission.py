@@ -34,7 +34,17 @@ from taskgraph.layout import (
     utf16_units,
 )
 from taskgraph.messages import AddTasks
-from taskgraph.model import GRAPH, FailurePolicy, GraphDocument, GraphState, by_group, ids_text, row_key, slugid_from
+from taskgraph.model import (
+    GRAPH,
+    FailurePolicy,
+    GraphDocument,
+    GraphState,
+    by_group,
+    ids_text,
+    limit_scope,
+    row_key,
+    slugid_from,
+)
 from taskgraph.notifier import enter, register
 from taskgraph.records import ALL, listing_key
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Value
@@ -120,6 +130,7 @@ async def _submit(
                 by_key=by_key,
                 schema=schema_for(document.failure_policy),
                 groups=document.groups,
+                max_in_flight=document.max_in_flight,
             )
 
     await handlers.enter_live(graph_id)
@@ -177,6 +188,8 @@ async def _submit(
             by_target.setdefault((target, delay), []).append((task_id, 0))
     for (target, delay), tasks in by_target.items():
         await handlers.dispatch(graph_id, target, tasks, rows=writing.seen, delay_seconds=delay)
+    if layout.limited:
+        await handlers.refill(graph_id)
     return answer
 
 
@@ -361,6 +374,10 @@ def _graph_row(
         columns["groups"] = len(document.groups)
         if held := [by_group(name) for name, group in document.groups.items() if not group.active]:
             columns["held"] = ids_text(held)
+    limited = [limit_scope(graph_id)] if document.max_in_flight else []
+    limited += [limit_scope(graph_id, name) for name, group in document.groups.items() if group.max_in_flight]
+    if limited:
+        columns["limits"] = ids_text(limited)
     if trace:
         columns[TRACEPARENT_COLUMN] = trace
     if channels:

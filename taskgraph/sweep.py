@@ -5,6 +5,7 @@ looks at rows, not at what happened), idempotent, and safe at any time in any nu
 through the same decisions as a handler's. It never waits and never keeps anything in memory between two rounds.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -15,6 +16,8 @@ from taskgraph.columns import is_held
 from taskgraph.conditions import SKIP
 from taskgraph.errors import Conflict, Unclear
 from taskgraph.handlers import Handlers
+from taskgraph.inflight import Limit, limits_of, scopes_of
+from taskgraph.limiting import Recount
 from taskgraph.messages import AddTasks
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState, reference_of
 from taskgraph.records import LIVE
@@ -35,7 +38,8 @@ QUEUE_FULL: Final = 1000
 
 _CLEAN_SECONDS: Final = 600.0  # the registry is looked at about once in so long, by the time of day: nothing is kept
 _PATIENCE: Final = 10  # times limits.REDISPATCH_SECONDS, after which even a full queue is reminded
-_LOOKED_AT: Final = (*COLUMNS, "claim", "deadline", "pendingTimeout", "cancel")
+_LOOKED_AT: Final = (*COLUMNS, "claim", "deadline", "pendingTimeout", "cancel", "limits")
+_LIMITS: Final = Range("limit:", "limit;")
 _ITEMS_MAX: Final = 500  # items handed to one transition call; keeps its working set small
 
 
@@ -170,6 +174,8 @@ async def sweep_graph(
         select=_LOOKED_AT,
     )
     remind: dict[str, list[tuple[str, int, float]]] = {}
+    waits: list[Row] = []  # ready, and under a limit
+    under = await limits_for(handlers, graph_id, graph)
     open_tasks = await query_all(tables, graph_id, unresolved)
     for row in open_tasks:
         task_id = reference_of(row.key)
@@ -194,8 +200,16 @@ async def sweep_graph(
         since = ready_since(row.columns.get)
         age = (now - since).total_seconds() if since is not None else limits.REDISPATCH_SECONDS
         now_due = is_due(age, period_seconds) or _is_first(row, age, period_seconds)
+        if under and row.columns.get("limits"):
+            # Of those there may be many more than there is room for; how long there has been room tells.
+            moved = [limit.moved for each in scopes_of(row.columns) if (limit := under.get(each))]
+            still = min([(now - each).total_seconds() for each in moved if each is not None], default=age)
+            if state != GraphState.CANCELLING and (at_once or now_due or is_due(min(age, still), period_seconds)):
+                waits.append(row)
+            continue
         if state != GraphState.CANCELLING and (at_once or now_due):
             remind.setdefault(str(row.columns.get("target", "default")), []).append((task_id, run, age))
+    items += _recounts(under, open_tasks)
     expired, following = await _waiting_past_deadline(handlers, graph_id, graph, now)
     items += expired
     swept.overdue += len(expired)
@@ -212,6 +226,8 @@ async def sweep_graph(
         if due:
             await handlers.dispatch(graph_id, target, due)
             swept.reminded += len(due)
+    if waits:
+        swept.reminded += await handlers.refill_from(graph_id, waits)
     if not items and (state == GraphState.RUNNING or graph.columns.get("stalledBecause")):
         swept.stalled += await watch(handlers, graph_id, graph, open_tasks, now)
     if graph.columns.get("settling") is True:
@@ -243,6 +259,26 @@ async def _waiting_past_deadline(
     if not isinstance(revision, int) or graph.columns.get("extending"):
         return items, None  # not all rows of the extension may have been there
     return items, NextDeadline(due, revision, following)
+
+
+async def limits_for(handlers: Handlers, graph_id: str, graph: Row) -> dict[str, Limit]:
+    """The limits of a graph by scope; one that has none is not asked for any."""
+    if not graph.columns.get("limits"):
+        return {}
+    return limits_of({row.key: row for row in await query_all(handlers.records.tables, graph_id, _LIMITS)})
+
+
+def _recounts(under: Mapping[str, Limit], open_tasks: Sequence[Row]) -> list[Item]:
+    """What takes runs off the lists of limits that were not seen to be under way."""
+    if not under:
+        return []
+    runs = {f"{reference_of(row.key)}:{row.columns.get('run', 0)}" for row in open_tasks if _runs(row)}
+    lost = {scope: tuple(each for each in limit.inside if each not in runs) for scope, limit in under.items()}
+    return [Recount(scope, members) for scope, members in lost.items() if members]
+
+
+def _runs(row: Row) -> bool:
+    return row.columns.get("state") == TaskState.RUNNING
 
 
 def _is_first(row: Row, age_seconds: float, period_seconds: float) -> bool:

@@ -32,7 +32,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from taskgraph import limits, timing
+from taskgraph import inflight, limits, timing
 from taskgraph.cancellation import (
     CancelGraph,
     CancelItem,
@@ -74,6 +74,7 @@ from taskgraph.holding import (
 )
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, SCHEMA_OF_CONDITIONS, utf16_units
+from taskgraph.limiting import ChangeLimit, LimitItem, Recount, change_limit, recount
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, TaskState, is_relay, row_key, value
 from taskgraph.propagation import (
     Context,
@@ -82,6 +83,7 @@ from taskgraph.propagation import (
     Effect,
     GraphEnded,
     NoRoom,
+    Refill,
     Take,
     block,
     claim,
@@ -89,10 +91,12 @@ from taskgraph.propagation import (
     ended_at,
     heed_deadline,
     is_held,
+    leave,
     make_pending,
     resolution_text,
     tell_dependents,
     unblock,
+    wait_for_room,
 )
 from taskgraph.rows import Draft, NeedRows, View
 from taskgraph.rows import Mark as RowsMark
@@ -304,6 +308,7 @@ Item = (
     | Abandon
     | CancelItem
     | HoldItem
+    | LimitItem
     | BeginDeletion
     | StallItem
     | ExtensionItem
@@ -525,6 +530,11 @@ def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
         case HoldTask():
             held, reason = hold_task(item, context)
             return Outcome(held), reason
+        case ChangeLimit():
+            changed, reason = change_limit(item, context)
+            return Outcome(changed), reason
+        case Recount():
+            return Outcome(recount(item, context)), ""
         case BeginDeletion():
             return _begin_deletion(item, context)
         case AcceptExtension():
@@ -552,6 +562,7 @@ def _completed(item: Completed, context: Context) -> tuple[Outcome, str]:
     if _holds(task, item.run, item.claim):
         if task.text("cancel"):
             return _cancelled(task, "completed", item.ended, item.resolution, context)
+        leave(task, context)
         task.set("state", _COMPLETED)
         task.set("ended", ended_at(item.ended, context))
         task.set("resolved", context.now)
@@ -560,6 +571,7 @@ def _completed(item: Completed, context: Context) -> tuple[Outcome, str]:
         tell_dependents(task, item.task_id, context)
         return Outcome.APPLIED, ""
     if task.text("state") == _COMPLETED and task.integer("run") == item.run and task.text("claim") == item.claim:
+        _left_before(task, context)
         tell_dependents(task, item.task_id, context)
         return Outcome.REPEATED, ""
     return _stale_result(task, item.run, item.claim, context)
@@ -573,8 +585,15 @@ def _cancelled(
     return Outcome(applied), reason
 
 
+def _left_before(task: Draft, context: Context) -> None:
+    """A run has ended before: whoever ended it may have died before anybody was told of the room that it left."""
+    if inflight.is_limited(task):
+        context.effects.append(Refill())
+
+
 def _stale_result(task: Draft, run: int, claim: str, context: Context) -> tuple[Outcome, str]:
     if was_marked_run(task, run, claim, context):
+        _left_before(task, context)
         return Outcome.REPEATED, ""
     if task.text("state") == TaskState.PENDING and task.integer("run") > run:
         dispatch(task, context)  # it may be the very message whose first handling died before it sent this
@@ -590,6 +609,7 @@ def _failed(item: Failed, context: Context) -> tuple[Outcome, str]:
             and task.text("claim") == item.claim
             and not task.text("cancel")
         ):
+            _left_before(task, context)
             if task.integer("schema") >= SCHEMA_OF_CONDITIONS and goes_on(context.view.get(GRAPH)):
                 tell_dependents(task, item.task_id, context, failure_of(task))
             return Outcome.REPEATED, ""
@@ -682,6 +702,7 @@ def _end_if_overdue(task: Draft, context: Context) -> str:
 def _resolve_unsuccessfully(
     task: Draft, context: Context, state: TaskState, ended: str, reason: str, resolution: Mapping[str, Any]
 ) -> None:
+    leave(task, context)
     task.set("state", str(state))
     task.set("ended", ended_at(ended, context))
     task.set("resolved", context.now)
@@ -713,6 +734,7 @@ def _next_run(
     begun: it was lost with a worker that ran it. more: what else the event says.
     """
     run = task.integer("run")
+    leave(task, context)
     started = task.time("started")
     record: dict[str, Any] = {
         "run": run,
@@ -821,6 +843,9 @@ def _claim(item: Claim, context: Context) -> tuple[Outcome, str]:
         return Outcome.STALE, f"not before {timing.clock_text(task.time('notBefore') or context.now)}"
     if is_held(task):
         return Outcome.STALE, f"the task is held back: {', '.join(task.ids('held'))}"
+    if inflight.is_limited(task) and (no_room := inflight.full(task, context.view)):
+        wait_for_room(task, context)
+        return Outcome.STALE, no_room
     claim(task, item.claim, item.worker, item.lease_until, context, ahead=item.ahead)
     return Outcome.APPLIED, ""
 

@@ -28,8 +28,9 @@ from taskgraph.conditions import meets
 from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
 from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.layout import Link, lay_out, schema_for
+from taskgraph.limiting import ChangeLimit, Recount
 from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskNode, TaskState, When, ids_text, row_key, task_id_of
-from taskgraph.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Stop
+from taskgraph.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
 from taskgraph.stalling import Stall, Stir
 from taskgraph.storage.tables import Insert, Merge, Row, Value
 from taskgraph.transitions import (
@@ -66,6 +67,7 @@ BEFORE, TASK, DEPENDENT = (task_id_of("g", label) for label in ("before", "task"
 ADDED: Final = task_id_of("g", "added")
 RELAY: Final = f"fork:{TASK}:0-0"
 REQUEST: Final = "request:r"
+LIMIT: Final = "limit:graph"
 NAMES: Final = {
     row_key(BEFORE): "requirement",
     row_key(TASK): "task",
@@ -74,6 +76,7 @@ NAMES: Final = {
     GRAPH: "graph",
     RELAY: "relay",
     REQUEST: "request",
+    LIMIT: "limit",
 }
 FAULT: Final = '{"label":"before","state":"failed","taskId":"x"}'
 MARKED: Final[Mapping[str, Value]] = {"cancel": "y"}
@@ -82,6 +85,9 @@ HELD: Final[Mapping[str, Value]] = {
     "heldAsked": f'{{"paused":"{NOW.isoformat()}"}}',
     "holds": 1,
 }
+FREE: Final[Mapping[str, Value]] = {}
+TAKEN: Final[Mapping[str, Value]] = {"inFlight": f'["{TASK}:1"]'}
+FULL: Final[Mapping[str, Value]] = {"inFlight": f'["{BEFORE}:0"]'}
 OK: Final = {"failed": False}
 BROKEN: Final = {"failed": True, "reason": "x"}
 
@@ -142,6 +148,7 @@ class Scene:
     columns: Columns = field(default_factory=dict)
     graph_columns: Columns = field(default_factory=dict)
     dependent: Columns = field(default_factory=dict)
+    limit: Columns | None = None  # of a limit on the graph, which the task is under, and its dependent
 
     def rows(self) -> dict[str, Row | None]:
         """All rows of the graph."""
@@ -163,6 +170,10 @@ class Scene:
             rows[row_key(DEPENDENT)] |= {"requiresLeft": "[]", **told_so}
         rows[row_key(TASK)] |= self.columns
         rows[row_key(DEPENDENT)] |= self.dependent
+        if self.limit is not None:
+            for task in (TASK, DEPENDENT):
+                rows[row_key(task)] |= {"limits": '["graph"]', "limited": "yes"}
+            rows[LIMIT] = {"schema": 1, "max": 1, "inFlight": "[]", "moved": PAST, **self.limit}
         if self.relay:
             rows[row_key(TASK)]["dependents"] = ids_text([RELAY])
             rows[RELAY] = {
@@ -226,6 +237,9 @@ def _accept(*, whole: bool, revision: int = 0) -> AcceptExtension:
     return AcceptExtension("r", revision, 1, 1, (ADDED,), None, whole, rows, links, {"nameMapping": "{}"})
 
 
+NO_LIMIT: Final = Scene()
+
+
 def _spent(**columns: Value) -> Scene:
     return Scene(columns={"rerunsLeft": 0, **columns})
 
@@ -247,6 +261,7 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case(
             "… policy `continue`", Completed(TASK, 1, "c", ENDED, OK), ("task",), Scene(policy=CONTINUE, columns=MARKED)
         ),
+        Case("it is under a limit", Completed(TASK, 1, "c", ENDED, OK), ("task",), Scene(limit=TAKEN)),
         Case("it names another run", Completed(TASK, 0, "c", ENDED, OK), ("task",)),
         Case("it names another claim", Completed(TASK, 1, "z", ENDED, OK), ("task",)),
     ),
@@ -306,6 +321,8 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case(
             "the task is held back", Claim(TASK, 1, "d", "v", LATER), ("task",), Scene(columns={"held": '["paused"]'})
         ),
+        Case("it is under a limit", Claim(TASK, 1, "d", "v", LATER), ("task",), Scene(limit=FREE)),
+        Case("… and that is full", Claim(TASK, 1, "d", "v", LATER), ("task",), Scene(limit=FULL)),
     ),
     "Renew": (
         Case("it names the present run and claim", Renew(TASK, 1, "c", LATER + timedelta(seconds=20))),
@@ -314,6 +331,7 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     ),
     "HandBack": (
         Case("it names the present run and claim", HandBack(TASK, 1, "c", "y")),
+        Case("it is under a limit", HandBack(TASK, 1, "c", "y"), ("task",), Scene(limit=TAKEN)),
         Case("the task is to be cancelled", HandBack(TASK, 1, "c", "y"), ("task",), Scene(columns=MARKED)),
         Case("it names another claim", HandBack(TASK, 1, "z", "y"), ("task",)),
         Case("it names an earlier run", HandBack(TASK, 0, "c", "y"), ("task",)),
@@ -491,6 +509,22 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             Scene(columns={"held": '["inactive"]'}),
         ),
     ),
+    "ChangeLimit": (
+        Case("it is raised", ChangeLimit("graph", 2, LATER.isoformat(), "y"), ("graph",), Scene(limit=TAKEN)),
+        Case("it is taken off", ChangeLimit("graph", 0, LATER.isoformat()), ("graph",), Scene(limit=FREE)),
+        Case("it is lowered", ChangeLimit("graph", 1, LATER.isoformat()), ("graph",), Scene(limit={"max": 5})),
+        Case(
+            "somebody has asked for something else since",
+            ChangeLimit("graph", 2, PAST.isoformat()),
+            ("graph",),
+            Scene(limit={"asked": NOW.isoformat()}),
+        ),
+        Case("there is none", ChangeLimit("graph", 2, LATER.isoformat()), ("graph",), NO_LIMIT),
+    ),
+    "Recount": (
+        Case("the run is thought to be over", Recount("graph", (f"{TASK}:1",)), ("task", "graph"), Scene(limit=TAKEN)),
+        Case("it is not counted", Recount("graph", (f"{TASK}:1",)), ("task",), Scene(limit=FULL)),
+    ),
     "PublishCancelled": (Case("no task is unresolved", PublishCancelled(), ("graph",)),),
     "AcceptExtension": (
         Case("it fits one commit", _accept(whole=True), ("request", "graph"), Scene(request="staged")),
@@ -545,7 +579,8 @@ def outcome(case: Case, over: str, state: str) -> Cells:
     values[over] = state
     if over == "task" and case.scene.policy == FailurePolicy.BLOCK and state in ("failed", "exception"):
         values["graph"] = "blocked" if case.scene.graph == "running" and not case.scene.request else case.scene.graph
-    rows = Scene(**values).rows()
+    rows: dict[str, Row | None] = Scene(**values).rows()
+    rows.setdefault(LIMIT, None)
     if isinstance(case.item, LinkTasks):  # what is linked has been inserted before
         rows |= {row.key: Row(row.key, f"e-{row.key}", row.columns) for row in _ADDED.rows}
     decision = decide(rows, [case.item], now=NOW, operation="op", sequence=1)
@@ -631,6 +666,10 @@ def _sent(effects: Sequence[Effect]) -> str:
 
 def _effect(effect: Effect) -> str:
     match effect:
+        case Refill(task_id, run) if task_id:
+            return f"work message of {_name(task_id)}, run {run}, when there is room"
+        case Refill():
+            return "work messages of whom there is room for"
         case Dispatch(task_id, run, _, delay) if delay:
             return f"work message of {_name(task_id)}, run {run}, later"
         case Dispatch(task_id, run):

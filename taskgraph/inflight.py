@@ -1,0 +1,145 @@
+"""Limits on tasks in flight: who runs under a limit, who may begin, and who is over.
+
+What this room is for: a limit is a row (`limit:graph`, `limit:group-<groupId>`) with the most (`max`) and a list of the
+runs that have been claimed under it (`inFlight`: `<taskId>:<run>`). A task names the limits that it is under in its
+column `limits`; others pay nothing. The rules are over working copies of rows; it never does I/O and asks for nothing
+to be sent.
+
+Why a limit is never exceeded, and never leaks. A run enters the list in the very commit that claims it, and leaves it
+in the very commit that ends it, however it ends: result, failure, lost lease, hand-back, cancellation, deadline. Both
+rows are written there under their etags: of two claimers one meets a conflict and looks again, and a claim that was
+decided by an old list does not come through. So after every commit the list is what runs, and no longer than `max` was
+when its last member came in. It is no counter: each member names a row, which says by its state and its lease whether
+it still runs. A member whose row says that the run is over (a later run, or an end: no row ever goes back from there)
+is taken off by whoever comes by (`limiting.Recount`), so that rows edited by hand cannot cost a place for good.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from taskgraph.columns import integer, texts, time_of
+from taskgraph.model import TASK_UNRESOLVED, limit_key
+from taskgraph.rows import Draft, View
+from taskgraph.storage.tables import Columns, Row
+
+
+def is_limited(task: Draft) -> bool:
+    """Whether a task is under a limit."""
+    return task.text("limits") not in ("", "[]")
+
+
+def member(task: Draft) -> str:
+    """The present run of a task, as lists name it."""
+    return f"{task.key.removeprefix('task:')}:{task.integer('run')}"
+
+
+def require(task: Draft, view: View) -> list[str]:
+    """Keys of the limits of a task, all of them loaded. Raises NeedRows."""
+    keys = [limit_key(scope) for scope in task.ids("limits")]
+    view.require(keys)
+    return keys
+
+
+def full(task: Draft, view: View) -> str:
+    """Why the task may not begin now, "" if it may: what is said rests on the rows of its limits."""
+    for key in require(task, view):
+        row = view.get(key)
+        if not _has_room(row, task):
+            return full_text(row)
+    return ""
+
+
+def seems_full(task: Draft, view: View) -> bool:
+    """The same at a glance, for who may as well leave the task alone: no decision rests on it."""
+    rows = [view.glimpse(key) for key in require(task, view)]
+    return any(row is None or not _has_room(row, task) for row in rows)
+
+
+def _has_room(row: Draft, task: Draft) -> bool:
+    inside = row.ids("inFlight")
+    return len(inside) < row.integer("max") or member(task) in inside
+
+
+def full_text(row: Draft) -> str:
+    """A limit that has no room, in words."""
+    name = row.text("label")
+    whose = f"group “{name}”" if name else "the graph"
+    return f"limit of {whose}: {len(row.ids('inFlight'))} of {row.integer('max')} in flight"
+
+
+def enter(task: Draft, view: View, now: datetime) -> None:
+    """The present run of a task begins: it takes a place under each of its limits."""
+    own = member(task)
+    for key in require(task, view):
+        row = view.get(key)
+        inside = row.ids("inFlight")
+        if own not in inside:
+            row.set_ids("inFlight", [*inside, own])
+            row.set("moved", now)
+
+
+def leave(task: Draft, view: View, now: datetime) -> None:
+    """The present run of a task is over: its places are free. What the list lacks, it lacks."""
+    own = member(task)
+    for key in require(task, view):
+        row = view.find(key)
+        if row is not None and own in row.ids("inFlight"):
+            row.cross_off("inFlight", own)
+            row.set("moved", now)
+
+
+def is_over(task: Draft, run: int) -> bool:
+    """Whether this run of a task is over for good, whatever has been written to its row since it was read."""
+    return task.integer("run") > run or (task.integer("run") == run and task.text("state") not in TASK_UNRESOLVED)
+
+
+def named_in(text: str) -> tuple[str, int]:
+    """(taskId, run) of a member of a list; ("", -1) for what is none."""
+    task_id, _, run = text.rpartition(":")
+    return (task_id, int(run)) if task_id and run.isdecimal() else ("", -1)
+
+
+# --- for who looks at limits from outside of a decision
+
+
+class Limit:
+    """A limit as it was read."""
+
+    __slots__ = ("group", "inside", "most", "moved", "scope")
+
+    def __init__(self, scope: str, group: str, most: int, inside: Sequence[str], moved: datetime | None) -> None:
+        self.scope = scope
+        self.group = group
+        self.most = most
+        self.inside = inside
+        self.moved = moved
+
+    @property
+    def name(self) -> str:
+        """Whose it is, for people."""
+        return f"group “{self.group}”" if self.group else "the graph"
+
+
+def limit_of(row: Row) -> Limit:
+    """A row of a limit as a value; what is damaged in it counts as nothing, and is for `doctor` to name."""
+    return Limit(
+        row.key.removeprefix("limit:"),
+        str(row.columns.get("label", "")),
+        integer(row.columns, "max"),
+        texts(row.columns, "inFlight"),
+        time_of(row.columns, "moved"),
+    )
+
+
+def limits_of(rows: Mapping[str, Row | None]) -> dict[str, Limit]:
+    """The limits among some rows, by scope."""
+    return {
+        key.removeprefix("limit:"): limit_of(row)
+        for key, row in rows.items()
+        if row is not None and key.startswith("limit:")
+    }
+
+
+def scopes_of(columns: Columns) -> tuple[str, ...]:
+    """The limits that the row of a task is under, or that a graph has, by its column `limits`."""
+    return tuple(texts(columns, "limits"))

@@ -1,0 +1,97 @@
+"""Change a limit on tasks in flight, and put one right that names runs which are over.
+
+What this room is for: the items about a limit itself, decided in one commit on its row; how runs come and go is in
+`inflight`. A limit can be changed where one was submitted: what is under it says so on its row from the start. It
+never stops a run: one that is lowered takes effect as runs end. It never does I/O.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from taskgraph import limits
+from taskgraph.inflight import is_over, named_in
+from taskgraph.model import GRAPH, GraphState, limit_key, row_key
+from taskgraph.propagation import Context, Refill
+
+APPLIED: Final = "applied"
+REPEATED: Final = "repeated"
+STALE: Final = "stale"
+REFUSED: Final = "refused"
+
+_GOING: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLimit:
+    """Let so many tasks of a scope be in flight. most: 0 for as many as can be counted.
+
+    asked: RFC 3339 in UTC, so that of two wishes the later one counts, in whatever order they arrive; "" for now.
+    """
+
+    scope: str
+    most: int
+    asked: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """Some runs that a limit counts are thought to be over (sweep): those that are, by their rows, count no more."""
+
+    scope: str
+    members: tuple[str, ...]
+
+
+LimitItem = ChangeLimit | Recount
+
+NOT_LIMITED: Final = "it was submitted without a limit, and only a limit that was submitted can be changed"
+
+
+def change_limit(item: ChangeLimit, context: Context) -> tuple[str, str]:
+    """Set the most of a limit; gives the outcome and, where there is nothing to do, why."""
+    view = context.view
+    view.require((GRAPH, limit_key(item.scope)))
+    state = view.get(GRAPH).text("state")
+    if state not in _GOING:
+        return REFUSED, f"the graph is {state}"
+    row = view.find(limit_key(item.scope))
+    if row is None:
+        return REFUSED, NOT_LIMITED
+    asked = item.asked or context.now.isoformat()
+    if asked < row.text("asked"):
+        return STALE, "somebody has asked for something else since"
+    most, before = item.most or limits.IN_FLIGHT_MAX, row.integer("max")
+    if most >= before:
+        context.effects.append(Refill())
+    if row.text("asked") != asked:
+        row.set("asked", asked)
+    elif most == before:
+        return REPEATED, "it is so already"
+    if most == before:
+        return APPLIED, "it is so already"
+    row.set("max", most)
+    row.set("moved", context.now)
+    context.event("graph-limited", group=row.text("label") or None, max=most, was=before, reason=item.reason or None)
+    return APPLIED, ""
+
+
+def recount(item: Recount, context: Context) -> str:
+    """Take off what is over. What cannot be told stays: a place too few costs time, one too many breaks the limit."""
+    view = context.view
+    row = view.find(limit_key(item.scope))
+    if row is None:
+        return STALE
+    inside = row.ids("inFlight")
+    runs = {each: named_in(each) for each in item.members if each in inside}
+    view.require([row_key(task_id) for task_id, _ in runs.values() if task_id])
+    over = set()
+    for each, (task_id, run) in runs.items():
+        task = view.find(row_key(task_id)) if task_id else None
+        if task is not None and is_over(task, run):
+            over.add(each)
+    if not over:
+        return REPEATED
+    row.set_ids("inFlight", [each for each in inside if each not in over])
+    row.set("moved", context.now)
+    context.effects.append(Refill())
+    return APPLIED

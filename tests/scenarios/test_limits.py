@@ -1,0 +1,350 @@
+"""Limits on tasks in flight: never more, whatever is under way; and nobody waits while there is room."""
+
+import contextlib
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from taskgraph import limits
+from taskgraph.documents import document_from_object
+from taskgraph.errors import Conflict, InvalidGraph, NotFound, StorageUnavailable
+from taskgraph.messages import Cancel, SetLimit
+from taskgraph.model import GraphDocument, limit_key, limit_scope
+from taskgraph.propagation import Take
+from taskgraph.storage.tables import Delete, Insert, Merge, Row
+from taskgraph.transitions import Claim, Completed, Outcome
+from tests.scenarios.stage import (
+    PAST_LEASE_SECONDS,
+    CrashError,
+    Stage,
+    Trap,
+    extension,
+    graph,
+    graph_object,
+    memory_stage,
+)
+
+KINDS = ("before", "after", "unclear", "conflict", "unavailable")
+SIX = {label: [] for label in "abcdef"}
+
+
+def limited(most: int, requires: Any = None, **more: Any) -> GraphDocument:
+    return graph(SIX if requires is None else requires, maxInFlight=most, **more)
+
+
+async def limit_row(stage: Stage, group: str = "") -> Row:
+    (row,) = await stage.tables.get(stage.graph_id, [limit_key(limit_scope(stage.graph_id, group))])
+    assert row is not None
+    return row
+
+
+async def in_flight(stage: Stage, group: str = "") -> list[str]:
+    """Labels of the tasks that a limit counts; they are what runs."""
+    members = json.loads(str((await limit_row(stage, group)).columns["inFlight"]))
+    return sorted(stage.label(each.split(":")[0]) for each in members)
+
+
+def change(stage: Stage, most: int, group: str = "") -> SetLimit:
+    stage.clock.advance(1)
+    return SetLimit(stage.graph_id, most, stage.clock.now().isoformat(), group)
+
+
+# --- how many run
+
+
+async def test_no_more_tasks_of_a_graph_are_sent_or_claimed_than_its_limit_allows(stage: Stage) -> None:
+    await stage.submit(limited(2))
+    told = [label for label, _ in await stage.offered()]
+    others = [label for label in SIX if label not in told]
+    assert len(told) == 2
+    held = [await stage.claim(label) for label in told]
+    answer = await stage.try_claim(others[0])
+    assert answer.outcome is Outcome.STALE
+    assert answer.reason == "limit of the graph: 2 of 2 in flight"
+    assert await in_flight(stage) == told
+    await stage.deliver(stage.completed(held[0]))
+    ((next_one, _),) = await stage.offered()
+    assert (await stage.try_claim(next_one)).outcome is Outcome.APPLIED
+    assert (await stage.try_claim(next(each for each in others if each != next_one))).outcome is Outcome.STALE
+
+
+async def test_two_claims_in_one_commit_are_counted_one_after_the_other(memory: Stage) -> None:
+    await memory.submit(limited(1))
+    lease = memory.clock.now()
+    claims = [Claim(memory.task_id(label), 0, f"c-{label}", "w", lease) for label in "ab"]
+    first, second = await memory.transition(*claims)
+    assert (first.outcome, second.outcome) == (Outcome.APPLIED, Outcome.STALE)
+
+
+async def test_of_two_claimers_at_once_one_looks_again(stage: Stage) -> None:
+    await stage.submit(limited(1))
+    rival = stage.more_handlers(between=lambda: stage.claim("b"))
+    claim = Claim(stage.task_id("a"), 0, "mine", "w", stage.clock.now())
+    (answer,) = await stage.transition(claim, handlers=rival)
+    assert (answer.outcome, rival.counters.conflicts) == (Outcome.STALE, 1)
+    assert await in_flight(stage) == ["b"]
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+async def test_a_limited_graph_comes_to_its_end_without_a_sweep(stage: Stage, most: int) -> None:
+    wide = {"start": [], **{f"m{n}": ["start"] for n in range(12)}, "end": [f"m{n}" for n in range(12)]}
+    await stage.submit(limited(most, wide, reruns={"m3": 2}))
+    assert await stage.work(fails={"m3": 2}) == "finished"
+    assert await in_flight(stage) == []
+
+
+async def test_a_task_is_under_the_limits_of_all_groups_that_it_is_in(stage: Stage) -> None:
+    groups = {
+        "outer": {"tasks": ["inner", "c", "d"], "maxInFlight": 2},
+        "inner": {"tasks": ["a", "b"], "maxInFlight": 1},
+    }
+    await stage.submit(limited(3, SIX, groups=groups))
+    await stage.claim("a")
+    assert "limit of group “inner”: 1 of 1" in (await stage.try_claim("b")).reason
+    await stage.claim("c")
+    assert "limit of group “outer”: 2 of 2" in (await stage.try_claim("d")).reason
+    await stage.claim("e")
+    assert "limit of the graph: 3 of 3" in (await stage.try_claim("f")).reason
+    assert (await in_flight(stage, "outer"), await in_flight(stage, "inner")) == (["a", "c"], ["a"])
+
+
+async def test_a_limited_group_leaves_the_rest_of_the_graph_alone(stage: Stage) -> None:
+    await stage.submit(graph(SIX, groups={"g": {"tasks": ["a", "b"], "maxInFlight": 1}}))
+    assert len(await stage.offered()) == 5
+    for label in "acdef":
+        await stage.claim(label)
+    row = await stage.row("c")
+    assert "limits" not in row.columns
+    assert "limited" not in row.columns
+
+
+async def test_who_has_waited_longest_goes_first(memory: Stage) -> None:
+    await memory.submit(limited(1, {"a": [], "b": ["a"], "c": []}))
+    (first,) = await memory.offered()
+    memory.clock.advance(5)
+    await memory.complete(first[0])
+    (second,) = await memory.offered()
+    assert {first[0], second[0]} == {"a", "c"}, "what became ready later waits for what has waited"
+
+
+@pytest.mark.parametrize("ending", ["failed", "exception", "handed back", "lost", "cancelled"])
+async def test_however_a_run_ends_its_place_is_free_in_the_same_commit(memory: Stage, ending: str) -> None:
+    await memory.submit(limited(1, {"a": [], "b": []}, reruns={"a": 1, "b": 1}))
+    ((label, _),) = await memory.offered()
+    held = await memory.claim(label)
+    match ending:
+        case "failed":
+            await memory.deliver(memory.failed(held, reason="broke"))
+        case "exception":
+            await memory.deliver(memory.failed(held, exception=True, reason="broke"))
+        case "handed back":
+            await memory.hand_back(held)
+        case "lost":
+            memory.clock.advance(PAST_LEASE_SECONDS)
+            await memory.lose(held)
+        case _:
+            await memory.deliver(Cancel(memory.graph_id, ((held.task_id, 0),), "", terminate=True))
+    assert await in_flight(memory) == []
+    assert len(await memory.offered()) == 1
+
+
+async def test_what_becomes_ready_is_claimed_in_the_same_commit_while_there_is_room(memory: Stage) -> None:
+    await memory.submit(limited(1, {"a": [], "b": ["a"], "c": ["a"]}))
+    held = await memory.claim("a")
+
+    class OneTaker:
+        """Somebody who takes whatever there is."""
+
+        def __init__(self) -> None:
+            self.begun: list[str] = []
+            self.kept: list[str] = []
+
+        def wants(self, graph_id: str) -> bool:
+            return False
+
+        def items(self, graph_id: str) -> tuple[Completed, ...]:
+            return ()
+
+        def answered(self, *_: Any) -> None: ...
+
+        def failed(self, *_: Any) -> None: ...
+
+        def offer(self, graph_id: str) -> Take:
+            return Take("w", memory.clock.now(), frozenset({"default"}), ["x", "y", "z"], lambda _: True)
+
+        def started(self, graph_id: str, started: Any, rows: Any) -> None:
+            self.begun += [memory.label(each.task_id) for each in started]
+
+        def keep(self, graph_id: str, target: str, tasks: Any, rows: Any) -> Any:
+            self.kept += [memory.label(task_id) for task_id, _ in tasks]
+            return ()
+
+    taker = OneTaker()
+    await memory.handlers.handle(memory.graph_id, [memory.completed(held)], taker=taker)
+    assert (len(taker.begun), taker.kept) == (1, [])
+    assert await in_flight(memory) == taker.begun
+
+
+# --- changing one
+
+
+async def test_a_limit_is_raised_and_more_begin(stage: Stage) -> None:
+    await stage.submit(limited(1))
+    ((first, _),) = await stage.offered()
+    held = await stage.claim(first)
+    await stage.deliver(change(stage, 3))
+    more = [label for label, _ in await stage.offered()]
+    assert len(more) == 2
+    for label in more:
+        await stage.claim(label)
+    await stage.deliver(change(stage, 1))
+    await stage.deliver(stage.completed(held))
+    last = next(label for label in SIX if label not in (first, *more))
+    assert (await stage.try_claim(last)).reason == "limit of the graph: 2 of 1 in flight"
+    await stage.deliver(change(stage, 0))
+    assert (await limit_row(stage)).columns["max"] == limits.IN_FLIGHT_MAX
+    told = [event for event in await stage.events() if event.kind == "graph-limited"]
+    assert [(event.fields["max"], event.fields["was"]) for event in told] == [(3, 1), (1, 3), (1000, 1)]
+
+
+async def test_of_two_changes_the_later_counts_in_whatever_order_they_come(memory: Stage) -> None:
+    await memory.submit(limited(1))
+    first, second = change(memory, 5), change(memory, 2)
+    await memory.deliver(second)
+    (late,) = await memory.deliver(first)
+    (again,) = await memory.deliver(second)
+    assert (late.answers[0].outcome, again.answers[0].outcome) == (Outcome.STALE, Outcome.REPEATED)
+    assert (await limit_row(memory)).columns["max"] == 2
+
+
+async def test_only_a_limit_that_was_submitted_can_be_changed(memory: Stage) -> None:
+    await memory.submit(graph(SIX, groups={"g": {"tasks": ["a"]}}))
+    for group in ("", "g"):
+        (handled,) = await memory.deliver(change(memory, 5, group))
+        assert handled.answers[0].outcome is Outcome.REFUSED
+        assert "submitted without a limit" in handled.answers[0].reason
+    (handled,) = await memory.handlers.handle(memory.graph_id, [change(memory, 5, "nothing")])
+    assert isinstance(handled.error, NotFound)
+
+
+# --- extensions
+
+
+async def test_what_is_added_is_under_the_limit_of_the_graph(stage: Stage) -> None:
+    await stage.submit(limited(1, {"a": [], "b": ["a"]}))
+    assert await stage.offered() == [("a", 0)]
+    held = await stage.claim("a")
+    assert await stage.extend(extension({f"x{n}": [] for n in range(5)})) == "done"
+    assert await stage.offered() == []
+    assert (await stage.try_claim("x0")).outcome is Outcome.STALE
+    await stage.deliver(stage.completed(held))
+    assert await stage.work() == "finished"
+
+
+async def test_an_extension_brings_limited_groups(memory: Stage) -> None:
+    await memory.submit(graph({"a": [], "b": ["a"]}))
+    added = graph_object({f"x{n}": [] for n in range(4)}, groups={"g": {"tasks": ["x0", "x1"], "maxInFlight": 1}})
+    assert await memory.extend(document_from_object(added, kind="extension")) == "done"
+    await memory.claim("x0")
+    assert "group “g”" in (await memory.try_claim("x1")).reason
+    await memory.claim("x2")
+    assert json.loads(str((await memory.graph_row()).columns["limits"])) == [limit_scope(memory.graph_id, "g")]
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"maxInFlight": 0}, "out-of-range"),
+        ({"maxInFlight": 1001}, "out-of-range"),
+        ({"maxInFlight": 1.5}, "wrong-type"),
+        ({"groups": {"g": {"tasks": ["a"], "maxInFlight": True}}}, "wrong-type"),
+        (
+            {"maxInFlight": 9, "groups": {f"g{n}": {"tasks": ["a"], "maxInFlight": 1} for n in range(4)}},
+            "too-many-limits",
+        ),
+        ({"groups": {f"g{n}": {"tasks": ["a"], "maxInFlight": 1} for n in range(5)}}, "too-many-limits"),
+        ({"groups": {f"g{n}": {"tasks": [f"t{n}"], "maxInFlight": 1} for n in range(101)}}, "too-many-limits"),
+    ],
+)
+def test_a_limit_of_a_wrong_form_is_refused(more: Any, code: str) -> None:
+    with pytest.raises(InvalidGraph) as refused:
+        graph({"a": [], **{f"t{n}": [] for n in range(101)}}, **more)
+    assert {problem.code for problem in refused.value.problems} == {code}
+
+
+# --- faults
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_whoever_ends_a_run_may_die_anywhere_and_the_next_begins_all_the_same(kind: str) -> None:
+    for at in itertools.count(1):
+        stage = memory_stage()
+        await stage.submit(limited(1, {"a": [], "b": [], "c": []}))
+        (first,) = await stage.offered()
+        message = stage.completed(await stage.claim(first[0]))
+        trap = Trap(at, kind)
+        with contextlib.suppress(CrashError, StorageUnavailable, Conflict):
+            await stage.more_handlers(trap).handle(stage.graph_id, [message])
+        await stage.deliver(message, handlers=stage.more_handlers())
+        assert await in_flight(stage) == [], (at, trap.calls)
+        assert await stage.offered() != [], (at, trap.calls)
+        stage.clock.advance(limits.REDISPATCH_SECONDS + 1)
+        await stage.sweep()
+        assert await stage.work() == "finished", (at, trap.calls)
+        if len(trap.calls) < at:
+            assert at > 4
+            return
+
+
+async def test_the_sweep_says_again_what_went_unheard_and_no_more_than_there_is_room_for(memory: Stage) -> None:
+    await memory.submit(limited(2))
+    await memory.forget_queues()
+    memory.clock.advance(limits.REDISPATCH_SECONDS + 1)
+    assert (await memory.sweep()).reminded == 2
+    assert len(await memory.offered()) == 2
+    assert (await memory.sweep()).reminded == 0, "it was said just now"
+    await memory.claim("a")
+    memory.clock.advance(limits.REDISPATCH_SECONDS + 1)
+    assert (await memory.sweep()).reminded == 0 or len(await memory.offered()) == 1
+
+
+async def test_a_run_that_its_limit_counts_and_that_is_over_is_counted_no_more(memory: Stage) -> None:
+    """Rows that were edited by hand: a place is not lost for good."""
+    await memory.submit(limited(1, {"a": [], "b": ["a"], "c": []}))
+    await memory.complete("a")
+    row = await limit_row(memory)
+    ghosts = [f"{memory.task_id('a')}:0", f"{memory.task_id('c')}:0"]
+    text = json.dumps(ghosts)
+    await memory.tables.commit(memory.graph_id, [Merge(row.key, row.etag, {"inFlight": text, "max": 2})])
+    await memory.sweep()
+    assert await in_flight(memory) == ["c"], "what stands ready may have been claimed in this moment"
+
+
+async def test_a_limit_row_that_is_gone_stops_no_result(memory: Stage) -> None:
+    await memory.submit(limited(1, {"a": [], "b": ["a"]}))
+    held = await memory.claim("a")
+    row = await limit_row(memory)
+    await memory.tables.commit(memory.graph_id, [Delete(row.key, row.etag)])
+    await memory.deliver(memory.completed(held))
+    assert await memory.task_state("a") == "completed"
+    answer = await memory.try_claim("b")
+    assert answer.error is not None
+    assert "limit:graph" in str(answer.error)
+    await memory.tables.commit(memory.graph_id, [Insert(row.key, {**row.columns, "inFlight": "[]"})])
+    assert await memory.work() in ("running", "finished")
+
+
+async def test_a_backlog_of_thousands_is_told_as_there_is_room(memory: Stage) -> None:
+    await memory.submit(limited(40, {f"t{n}": [] for n in range(3_000)}))
+    assert len(await memory.offered()) == 40
+    memory.clock.advance(6)
+    await memory.sweep()
+    assert await memory.offered() == [], "nothing has moved, and nobody has waited for long"
+    memory.clock.advance(limits.REDISPATCH_SECONDS)
+    await memory.sweep()
+    assert await memory.work() == "finished"
