@@ -87,10 +87,10 @@ def without(document: GraphDocument, gone: frozenset[str]) -> GraphDocument:
         document,
         tasks={label: left(node) for label, node in document.tasks.items() if label not in gone},
         groups={
-            name: GroupNode(
-                name,
-                tuple(each for each in group.tasks if each not in gone),
-                tuple(each for each in group.requires if each not in gone),
+            name: dataclasses.replace(
+                group,
+                tasks=tuple(each for each in group.tasks if each not in gone),
+                requires=tuple(each for each in group.requires if each not in gone),
             )
             for name, group in groups.items()
         },

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+from taskgraph import limits
 from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, When
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING
 from tests.simulation.grouped import SHARE_GROUPED, with_groups
@@ -33,6 +34,9 @@ TIMED_TASKS_MAX: Final = 12
 
 SHARE_GOING_ON: Final = 0.25
 """Of the graphs of several tasks: so many go on after failures."""
+
+SHARE_LIMITED: Final = 0.15
+"""Of all graphs: so many have limits on tasks in flight."""
 
 RATES: Final = (0.0, 0.0, 0.01, 0.05, 0.1)
 
@@ -131,7 +135,7 @@ def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World
     """The history of a seed. profile: see PROFILES; small: the profile of that name."""
     profile = "small" if small else profile
     world = grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small"))
-    return pausing(cancelling(timed(going_on(world))))
+    return limiting(pausing(cancelling(timed(going_on(world)))))
 
 
 def grouped(world: World) -> World:
@@ -163,6 +167,32 @@ def pausing(world: World) -> World:
     """The same, and in some of them the graph, a group or a task is held back for a while."""
     rng = random.Random(world.seed * 7 + 8)
     return dataclasses.replace(world, pauses=rng.choice((1, 2, 3))) if rng.random() < 0.15 else world
+
+
+def limiting(world: World) -> World:
+    """The same, and some have limits on tasks in flight, which somebody may change; drawn apart, as above."""
+    rng = random.Random(world.seed * 19 + 4)
+    if rng.random() >= SHARE_LIMITED:
+        return world
+    return limited(world, rng)
+
+
+def limited(world: World, rng: random.Random) -> World:
+    """A limit on the graph, or on groups that it has, or on both."""
+
+    def with_limits(document: GraphDocument, most: int) -> GraphDocument:
+        groups = dict(document.groups)
+        for name in rng.sample(sorted(groups), min(len(groups), limits.LIMITS_OF_TASK_MAX - 1)):
+            groups[name] = dataclasses.replace(groups[name], max_in_flight=rng.choice((0, 1, 1, 2)))
+        return dataclasses.replace(document, groups=groups, max_in_flight=most)
+
+    document = with_limits(world.document, rng.choice((0, 1, 1, 2, 3) if world.document.groups else (1, 1, 2, 3)))
+    extensions = [with_limits(each, 0) for each in world.extensions]
+    bounds = dict(world.bounds)
+    if "COMMIT_CHANGES_MAX" in bounds:  # of the rows of limits there is room for, as there is without bounds
+        bounds["COMMIT_CHANGES_MAX"] += limits.LIMITS_OF_TASK_MAX
+    changes = rng.choice((0, 0, 1, 3)) if document != world.document else 0
+    return dataclasses.replace(world, document=document, extensions=extensions, bounds=bounds, changes=changes)
 
 
 def tiny_world(seed: int) -> World:

@@ -121,6 +121,8 @@ class Invariants:
         self.history: list[str] = []
         self.paused: set[str] = set()  # groups, "" for the whole graph, by what the journal has said
         self.members: Mapping[str, frozenset[str]] = {}  # group -> labels of all of its tasks
+        self.under: Mapping[str, frozenset[str]] = {}  # key of a limit -> taskIds of all that is under it
+        self.in_flight: dict[str, frozenset[str]] = {}  # key of a limit -> runs in flight, after the commit before
 
     def committed(self, rows: Mapping[str, Row], changes: Sequence[Change]) -> None:
         """Look at what a commit has left. Raises Violation."""
@@ -147,6 +149,8 @@ class Invariants:
         fenced = GRAPH in rows and rows[GRAPH].columns["state"] in OVER
         for row in tasks:  # once all of the commit is known
             self._ready(row, fenced)
+        if self.under:
+            self._limited(rows)
         if told not in (-1, self.completed):
             raise Violation(f"the journal counts {told} completed tasks, and {self.completed} are")
         if told >= 0 and told_skipped != self.skipped:
@@ -241,6 +245,21 @@ class Invariants:
         for group in self.paused:
             if not group or label in self.members.get(group, ()):
                 raise Violation(f"{label} begins, and {f'group {group}' if group else 'its graph'} is paused")
+
+    def _limited(self, rows: Mapping[str, Row]) -> None:
+        """Never do more run than a limit allows, and it counts them without a mistake."""
+        for key, tasks in self.under.items():
+            row = rows.get(key)
+            if row is None:
+                continue  # its request has not come so far
+            running = frozenset(f"{each}:{self.runs[each]}" for each in tasks if self.states.get(each) == "running")
+            before = self.in_flight.get(key, frozenset())
+            if running - before and len(running) > int(str(row.columns["max"])):
+                raise Violation(f"{len(running)} run under {key}, and {row.columns['max']} may")
+            self.in_flight[key] = running
+            listed = _references(str(row.columns["inFlight"]))
+            if len(set(listed)) != len(listed) or running.difference(listed) or set(listed) - running:
+                raise Violation(f"{key} counts {listed}, and {sorted(running)} run")
 
     def _in_time(self, columns: Mapping[str, Any]) -> None:
         """A claim is neither too early nor too late, by the clock of who made it."""

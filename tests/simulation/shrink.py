@@ -126,6 +126,10 @@ def _simpler(world: World) -> Iterator[World]:
     """Worlds with one thing less."""
     if world.pauses:
         yield fresh(world, pauses=0)
+    if world.changes:
+        yield fresh(world, changes=0)
+    if world.document.max_in_flight:
+        yield fresh(world, document=dataclasses.replace(world.document, max_in_flight=0), changes=0)
     if world.cancel:
         yield fresh(world, cancel="")
     for number in range(len(world.extensions)):

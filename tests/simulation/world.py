@@ -30,13 +30,14 @@ from taskgraph import limits
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.handlers import Handlers
-from taskgraph.inhand import Held, hold_until_due
+from taskgraph.inhand import Held, hold_for_room, hold_until_due
 from taskgraph.messages import (
     Cancel,
     HoldBack,
     Rerun,
     RunTasks,
     Seen,
+    SetLimit,
     TaskCompleted,
     TaskFailed,
     TaskResult,
@@ -96,6 +97,8 @@ _TOLD: Final = (
     "cursor",
     "extending",
     "cancel",
+    "max",
+    "inFlight",
 )
 
 
@@ -426,6 +429,7 @@ class World:
     storm_steps: tuple[int, int] | None = None  # the faults stop after so many steps; None: the more tasks, the later
     rival_rate: float = 0.1  # of another submitter, at each look
     pauses: int = 0  # so many times something of the graph is held back for a while
+    changes: int = 0  # so many times a limit on tasks in flight is changed
     begun: bool = False  # the graph was submitted before, in peace, and nobody has looked at it since
     sweep_seconds: float = limits.SWEEP_SECONDS
     temporary: Mapping[str, int] = field(default_factory=dict)  # label -> runs that fail for the moment, at first
@@ -465,12 +469,27 @@ class World:
         self.goes_on = self.document.failure_policy == FailurePolicy.CONTINUE
         self.invariants = Invariants(self.graph_id, self.tasks, goes_on=self.goes_on)
         self.invariants.members = members(self.document.groups) if self.pauses else {}
+        self.invariants.under = self._limited()
+        self.changes_left = self.changes
         self.watch = Watch(self)
         self.has_limits = any(
             "deadline" in node.task or "pendingTimeout" in node.timing for node in self.tasks.values()
         )
         self.calm_at = 0.0
         self.labels = {_task_id_of(self.graph_id, label): label for label in self.tasks}
+
+    def _limited(self) -> dict[str, frozenset[str]]:
+        """Key of the row of each limit -> taskIds of all that is under it, by the documents alone."""
+        under: dict[str, frozenset[str]] = {}
+        if self.document.max_in_flight:
+            under["limit:graph"] = frozenset(_task_id_of(self.graph_id, label) for label in self.tasks)
+        for document in (self.document, *self.extensions):
+            limited = [name for name, group in document.groups.items() if group.max_in_flight]
+            inside = members(document.groups) if limited else {}
+            for name in limited:
+                key = f"limit:group-{_task_id_of(self.graph_id, name)}"
+                under[key] = frozenset(_task_id_of(self.graph_id, label) for label in inside[name])
+        return under
 
     def _draw(self) -> float:
         return self.random()
@@ -638,7 +657,9 @@ class World:
             early = Held(delivery)
             seen = handlers.kept.of(self.graph_id).rows if direct else rows
             for task_id, _ in message.tasks:
-                hold_until_due(early, seen.get(row_key(task_id)), handlers.clock.now())
+                row = seen.get(row_key(task_id))
+                if not hold_until_due(early, row, handlers.clock.now()):
+                    hold_for_room(early, row, handlers.clock.now())
             with contextlib.suppress(StaleDelivery):
                 if early.busy_until is None:
                     await queues.delete(delivery)
@@ -799,6 +820,17 @@ class World:
         unheard = self._unheard()
         return unheard[0] if unheard and now - self.wished_at > 20.0 else None
 
+    async def _change(self) -> None:
+        """Somebody changes a limit."""
+        whole = [""] if self.document.max_in_flight else []
+        name = self.choice(
+            [*whole, *(name for name, group in self.document.groups.items() if group.max_in_flight)] or [""]
+        )
+        asked = (self.clock.now() + timedelta(microseconds=self.steps)).isoformat()
+        handlers = self.handlers()
+        message = SetLimit(self.graph_id, self.choice((1, 0, 3, 2)), asked, name)
+        await handlers.queues.send(handlers.names.events, [to_text(message)])
+
     async def _hold(self, what: str) -> None:
         on, asked = self.wishes[what]
         tasks = (_task_id_of(self.graph_id, what[5:]),) if what.startswith("task:") else ()
@@ -912,7 +944,13 @@ class World:
             (node.label, node.requires, node.reruns, node.when, node.optional, repr((node.timing, node.task)))
             for node in document.tasks.values()
         ]
-        key = (document.failure_policy, *document.groups.values(), *nodes, *sorted(self.bounds.items()))
+        key = (
+            document.failure_policy,
+            document.max_in_flight,
+            *document.groups.values(),
+            *nodes,
+            *sorted(self.bounds.items()),
+        )
         if known is not None and self.trace is None and key in known:
             known[key].put_into(self)
         else:
@@ -1066,6 +1104,9 @@ class World:
         if wish is not None:
             self.wished_at = now
             return "hold", self._hold(wish)
+        if self.changes_left and submitted and self.active and draw() < 0.05:
+            self.changes_left -= 1
+            return "change", self._change()
         if work <= now:
             choices += ("worker", "worker")
         if events <= now:
