@@ -6,7 +6,7 @@ a claim's commit, so a claim that was under way when it was closed may still be 
 the last claim is paused by itself (`holding`). It never moves a task and never sends anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.errors import Conflict, Unclear
-from taskgraph.storage.tables import Delete, Insert, Range, Tables, query_all
+from taskgraph.storage.tables import Delete, Insert, Range, Row, Tables, query_all
 
 GATES: Final = "index:gates"
 """Partition of paused targets; `:` is in no graph id."""
@@ -34,8 +34,15 @@ class Gate:
 
 async def closed(tables: Tables) -> dict[str, Gate]:
     """The targets that are paused, by name."""
+    return closed_in(await query_all(tables, GATES, Range(_PREFIX, "target;")))
+
+
+def closed_in(rows: Iterable[Row]) -> dict[str, Gate]:
+    """The same, out of the rows of the partition."""
     found: dict[str, Gate] = {}
-    for row in await query_all(tables, GATES, Range(_PREFIX, "target;")):
+    for row in rows:
+        if not row.key.startswith(_PREFIX):
+            continue
         since = row.columns.get("since")
         target = row.key.removeprefix(_PREFIX)
         reason = str(row.columns.get("reason", ""))
@@ -76,16 +83,31 @@ class Gates:
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._tables = tables
         self._clock = clock
-        self._looked: float | None = None
+        self._looked: float | None = None  # when that was tried last
+        self._seen: float | None = None
         self.closed: Mapping[str, Gate] = {}
+        self.rows: Sequence[Row] = ()
+        """All that was read: what lies beside the gates too (`permits`)."""
 
     @property
     def known(self) -> bool:
         """Whether what is known is recent enough to claim by."""
         return self._looked is not None and self._clock.monotonic() - self._looked < limits.GATE_SECONDS
 
+    @property
+    def read(self) -> bool:
+        """Whether they could be read at all so far."""
+        return self._seen is not None
+
+    @property
+    def recent(self) -> bool:
+        """Whether what is known was read a short time ago: who has work in hand looks that often."""
+        return self._seen is not None and self._clock.monotonic() - self._seen < 2 * limits.GATE_SECONDS
+
     async def look(self) -> None:
         """Read the gates, unless that was tried just now. Raises StorageError: what is known stays as it is."""
         if not self.known:
             self._looked = self._clock.monotonic()  # at once: a store in trouble is not asked all the more
-            self.closed = await closed(self._tables)
+            self.rows = await query_all(self._tables, GATES, Range())
+            self.closed = closed_in(self.rows)
+            self._seen = self._looked

@@ -9,8 +9,8 @@ import functools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from taskgraph import limits
 from taskgraph.errors import IntegrityError
@@ -23,6 +23,8 @@ from taskgraph.storage.tables import Row, Value
 from taskgraph.telemetry import Origin, Run
 from taskgraph.timing import not_yet_seconds
 from taskgraph.transitions import Claim
+
+_ROOM_SECONDS_MAX: Final = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +65,7 @@ class Claimed:
     cause: str = ""
     watched: Run | None = None
     takes: bool = False
+    unpermitted: bool = False  # it ran under a permit of its target, which could not be renewed in time
 
     @property
     def instant(self) -> bool:
@@ -93,6 +96,21 @@ def hold_until_due(held: Held, row: Row | None, now: datetime) -> bool:
     not_before = row.columns["notBefore"]
     if isinstance(not_before, datetime) and (held.busy_until is None or held.busy_until < not_before):
         held.busy_until = not_before
+    return True
+
+
+def hold_for_room(held: Held, row: Row | None, now: datetime) -> bool:
+    """Keep a message whose task has no room under a limit, for longer each time it comes; gives whether it was so.
+
+    Whoever ends a run tells the next one, so this is for who was told too early, and nobody remembers it.
+    """
+    if row is None or row.columns.get("state") != TaskState.PENDING or row.columns.get("limited") != "yes":
+        return False
+    if row.columns.get("held", "[]") not in ("", "[]"):
+        return False
+    until = now + timedelta(seconds=min(_ROOM_SECONDS_MAX, 2.0 ** min(held.delivery.dequeue_count - 1, 10)))
+    if held.busy_until is None or held.busy_until < until:
+        held.busy_until = until
     return True
 
 

@@ -45,6 +45,7 @@ from taskgraph.inhand import (
     as_resolved,
     as_seen,
     deadline_in,
+    hold_for_room,
     hold_until_due,
     ids_of,
     label_in,
@@ -65,6 +66,7 @@ from taskgraph.messages import (
 )
 from taskgraph.model import TaskState, ids_text, row_key
 from taskgraph.outputs import NO_OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
+from taskgraph.permits import Permits
 from taskgraph.placement import Offer, target_of
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
 from taskgraph.propagation import Started, Stop, Take
@@ -176,6 +178,9 @@ class Worker:
         self._per_message = 1.0  # tasks, of late
         self._crowded: set[str] = set()  # graphs that others move as well
         self._gates = Gates(handlers.records.tables, self._clock)
+        self._permits = Permits(handlers.records.tables, self._clock, name, lease_seconds)
+        self._full: dict[str, float] = {}  # limited target without a free permit -> when to ask again (monotonic)
+        self._claiming: list[Ready] = []
         self._fits = functools.lru_cache(maxsize=1000)(self._fits_now)
 
     def attach(self, desk: Desk) -> None:
@@ -226,13 +231,15 @@ class Worker:
             beat.cancel()
             gates.cancel()
             await asyncio.wait((beat, gates))
+            for target in self._permits.targets:
+                await self._mind(self._permits.give_back(target))
 
     async def _receive(self, queues: Sequence[str]) -> tuple[bool, bool]:
         """Whether there was something, and whether there may be more of it."""
         found = more = False
         self._turn += 1  # each target is first in turn: a full queue must not starve the others
         turn = self._turn % len(queues)
-        paused = {self.handlers.names.work(target) for target in self._gates.closed}
+        paused = {self.handlers.names.work(target) for target in (*self._gates.closed, *self._without_permit())}
         for queue in (*queues[turn:], *queues[:turn]):
             room = self._room()
             if room <= 0:
@@ -258,19 +265,97 @@ class Worker:
             await self._gates.look()
         except StorageError as error:
             log.warning("whether targets are paused could not be read: %s", error)
+            if not self._gates.read:
+                return True  # or limited: it is looked at again before anything is claimed
+        else:
+            self._permits.saw(self._gates.rows)
         return queue in {self.handlers.names.work(target) for target in self._gates.closed}
 
     async def _mind_gates(self) -> None:
         """Look at the gates while there is work, or one is closed, until cancelled; and let go of what is paused."""
         while True:
             await self._clock.sleep(limits.GATE_SECONDS)
-            if not (self._running or self._waiting or self._stocked or self._gates.closed):
+            in_hand = self._running or self._waiting or self._stocked or self._permits.targets
+            if not (in_hand or self._gates.closed):
                 continue
+            await self._mind(self._mind_permits())
             for target in self.targets:
                 if not await self._is_paused(self.handlers.names.work(target)):
                     continue
                 for graph_id in list(self._stock):
                     await self._tell_others(graph_id, self._take_from_stock(graph_id, target))
+
+    # --- permits of limited targets (see permits)
+
+    def _in_use(self, target: str) -> int:
+        """Runs of a target that this worker has begun, or is about to."""
+        held = sum(target_of(one.work.definition) == target for one in (*self._running.values(), *self._waiting))
+        asked = (one for items in self._in_commit.values() for _, one in items.values() if isinstance(one, Ready))
+        return held + sum(one.target == target for one in (*asked, *self._claiming))
+
+    def _may_begin(self, target: str) -> int:
+        """How many further runs of a limited target there are permits for."""
+        return max(0, self._permits.usable(target) - self._in_use(target))
+
+    def _without_permit(self) -> list[str]:
+        """Limited targets of which nothing can begin here, as far as is known: nobody need ask for their work."""
+        now = self._clock.monotonic()
+        return [
+            target
+            for target in self._permits.limits
+            if target in self.targets and now < self._full.get(target, 0.0) and not self._may_begin(target)
+        ]
+
+    async def _with_permits(self, graph_id: str, ready: Sequence[Ready]) -> list[Ready]:
+        """Those that may be claimed as far as permits go; the others are put by, told to others, or come back."""
+        if not self._permits.limits:
+            return list(ready)
+        may: list[Ready] = [one for one in ready if one.target not in self._permits.limits]
+        for target in dict.fromkeys(one.target for one in ready if one.target in self._permits.limits):
+            ones = [one for one in ready if one.target == target]
+            in_use = self._in_use(target)
+            usable = await self._permits.take(target, min(in_use + len(ones), self.slots))
+            room = max(0, usable - in_use) if target in self._permits.limits else len(ones)
+            may += ones[:room]
+            if not (rest := ones[room:]):
+                continue
+            self._full[target] = self._clock.monotonic() + limits.GATE_SECONDS
+            if usable:
+                self._put_by(graph_id, rest[:usable])
+                await self._tell_others(graph_id, rest[usable:])
+                continue
+            until = self._clock.now() + timedelta(seconds=limits.GATE_SECONDS)
+            for one in rest:
+                if one.held is not None:
+                    one.held.busy_until = max(one.held.busy_until or until, until)
+                    await self._release(one.held)
+        return may
+
+    async def _mind_permits(self) -> None:
+        """Give back what is not used, and stop what has lost its permit."""
+        self._stop_without_permit()
+        for target in self._permits.targets:
+            await self._permits.give_back(target, keep=self._in_use(target))
+
+    async def _renew_permits(self) -> None:
+        try:
+            await self._permits.renew()
+        finally:
+            self._stop_without_permit()
+
+    def _stop_without_permit(self) -> None:
+        """A permit that could not be renewed may be somebody else's by now: a run under it goes back."""
+        for target, lost in self._permits.lost().items():
+            excess = min(lost, self._in_use(target) - self._permits.held(target))
+            runs = [
+                one
+                for one in (*self._waiting, *sorted(self._running.values(), key=lambda one: -one.began))
+                if target_of(one.work.definition) == target
+            ]
+            for one in runs[: max(0, excess)] if target in self._permits.limits else ():
+                log.warning("graph %s: task %s has lost its permit", one.work.graph_id, one.work.task_id)
+                one.unpermitted = True
+                self._give_up(one)
 
     async def take(self, deliveries: Sequence[Delivery]) -> None:
         """Take these, and see through whatever comes of them: for whoever receives by himself."""
@@ -360,8 +445,9 @@ class Worker:
         finally:
             self._reserved -= len(deliveries)  # what is claimed is counted from here on
             self._freed.set()
-        for graph_id, ones in ready.items():
-            if self._seconds is None and all(self._is_instant(one) for one in ones):
+        for graph_id, found in ready.items():
+            ones = await self._with_permits(graph_id, found)
+            if self._seconds is None and ones and all(self._is_instant(one) for one in ones):
                 self._seconds = 0.0
             room = max(0, self._capacity())
             if ones[room:]:
@@ -517,6 +603,7 @@ class Worker:
         conflicts = self.handlers.counters.conflicts
         over: dict[str, str] = {}
         self._reserved += len(ready)
+        self._claiming += ready
         try:
             if self._direct(graph_id):
                 rows = self.handlers.kept.of(graph_id).rows
@@ -527,6 +614,8 @@ class Worker:
                 answers = await self.handlers.transition(graph_id, claims, rows=rows)
         finally:
             self._reserved -= len(ready)
+            for each in ready:
+                self._claiming.remove(each)
             self._freed.set()
         if self.handlers.counters.conflicts > conflicts:
             over = {}  # what was claimed is not what had been seen
@@ -544,7 +633,9 @@ class Worker:
                 begun = True
                 self._begin(graph_id, one, item, rows, over.get(row_key(item.task_id), ""))
             elif one.held is not None:
-                hold_until_due(one.held, rows.get(row_key(item.task_id)), self._clock.now())
+                row, now = rows.get(row_key(item.task_id)), self._clock.now()
+                if not hold_until_due(one.held, row, now):
+                    hold_for_room(one.held, row, now)
                 gone.append(one.held)
         self._fill()
         if newer is not None and not begun:
@@ -606,11 +697,33 @@ class Worker:
             self._expiring = True
             self._background(self._expire())
 
-    def _pop_stock(self, graph_id: str, count: int) -> list[Ready]:
+    def _permitted(self, stock: Iterable[Ready]) -> list[Ready]:
+        """What of a stock may begin as far as permits go."""
+        left = {target: self._may_begin(target) for target in self._permits.limits}
+        found: list[Ready] = []
+        for one in stock:
+            if one.target in left:
+                if left[one.target] <= 0:
+                    continue
+                left[one.target] -= 1
+            found.append(one)
+        return found
+
+    def _has_stock(self, graph_id: str) -> bool:
+        """Whether something in stock may begin as far as permits go."""
+        stock = self._stock.get(graph_id, ())
+        return bool(self._permitted(stock)) if self._permits.limits else bool(stock)
+
+    def _pop_stock(self, graph_id: str, count: int, *, everything: bool = False) -> list[Ready]:
         stock = self._stock.get(graph_id)
         if not stock or count <= 0:
             return []
-        popped = [stock.popleft() for _ in range(min(count, len(stock)))]
+        if self._permits.limits and not everything:
+            popped = self._permitted(stock)[:count]
+            taken = set(map(id, popped))
+            stock = self._stock[graph_id] = deque(one for one in stock if id(one) not in taken)
+        else:
+            popped = [stock.popleft() for _ in range(min(count, len(stock)))]
         self._stocked -= len(popped)
         if not stock:
             del self._stock[graph_id]
@@ -637,7 +750,7 @@ class Worker:
                     if self._seconds is not None and self._stocked * self._seconds < 2 * _STOCK_SECONDS * self.slots:
                         patience = _STOCK_SECONDS_MAX  # it is quick, and only claiming takes its time
                     old = sum(now - one.since >= patience for one in stock)
-                    await self._tell_others(graph_id, self._pop_stock(graph_id, old))
+                    await self._tell_others(graph_id, self._pop_stock(graph_id, old, everything=True))
                 self._freed.set()
                 await self._give_back_waiting(now)
         finally:
@@ -679,6 +792,8 @@ class Worker:
             return  # claimed together, they cost less: while some wait to begin, there is no hurry
         apart = False
         for graph_id in list(self._stock):
+            if not self._has_stock(graph_id):
+                continue
             if self._desk is not None and self._desk.takes(graph_id):
                 self._desk.look(graph_id)
             else:
@@ -690,7 +805,7 @@ class Worker:
     async def _pull_all(self) -> None:
         try:
             while self._stocked and (room := self._capacity()) > 0:
-                graph_id = next((each for each in self._stock if not self._direct(each)), "")
+                graph_id = next((each for each in self._stock if not self._direct(each) and self._has_stock(each)), "")
                 if not graph_id:
                     return
                 ready = self._pop_stock(graph_id, room)
@@ -858,6 +973,8 @@ class Worker:
             seconds = self._clock.monotonic() - one.began
             self._seconds = seconds if self._seconds is None else self._seconds * _FORGET + seconds * (1 - _FORGET)
         graph_id = one.work.graph_id
+        if self._permits.limits and (target := target_of(one.work.definition)) in self._permits.limits:
+            self._wakeup.ring(self.handlers.names.work(target))  # there is a permit for the next one
         plain = outcome is not None and not outcome.failed and outcome.result is None and not one.lost
         if self._desk is not None and self._desk.takes(graph_id) and plain and not self._stopping:
             self._results.setdefault(graph_id, []).append((self._completed(one), one))
@@ -939,6 +1056,8 @@ class Worker:
                 continue
             if one.outcome is None:
                 reason = f"worker {self.name} was {'stopped' if self._stopping else 'drained'}"
+                if one.unpermitted:
+                    reason = f"worker {self.name} could not renew its permit for target {target_of(work.definition)}"
                 hand_back.append(HandBack(work.task_id, work.run, work.claim, reason))
                 continue
             result = await self._result(one, one.outcome)
@@ -1113,7 +1232,7 @@ class Worker:
         """See Taker."""
         if self._desk is None or self._bides():
             return False
-        return bool(self._results.get(graph_id)) or (graph_id in self._stock and self._capacity() > 0)
+        return bool(self._results.get(graph_id)) or (self._has_stock(graph_id) and self._capacity() > 0)
 
     def items(self, graph_id: str) -> Sequence[Completed | Claim]:
         """See Taker."""
@@ -1143,7 +1262,9 @@ class Worker:
                 if isinstance(item, Claim) and answer.outcome in (Decided.APPLIED, Decided.REPEATED):
                     self._begin(graph_id, one, item, rows)
                 elif one.held is not None:
-                    hold_until_due(one.held, rows.get(row_key(one.task_id)), self._clock.now())
+                    row, now = rows.get(row_key(one.task_id)), self._clock.now()
+                    if not hold_until_due(one.held, row, now):
+                        hold_for_room(one.held, row, now)
                     self._background(self._release(one.held))
             elif one is not None:
                 if answer.error is not None:
@@ -1196,12 +1317,12 @@ class Worker:
         room = self._capacity()
         if not self._direct(graph_id):
             room = min(room, 1)  # it goes on with one task
-        if room <= 0:
+        if room <= 0 or not self._gates.recent:
             return None
         while len(self._ids) < room:
             self._ids.append(self._clock.new_id())
         lease_until = self._clock.now() + timedelta(seconds=self.lease_seconds)
-        targets = frozenset(self.targets).difference(self._gates.closed)
+        targets = frozenset(self.targets).difference(self._gates.closed, self._permits.limits)
         return Take(self.name, lease_until, targets, self._ids[:room], self._fits, self._free)
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
@@ -1212,7 +1333,7 @@ class Worker:
             work = self._work(graph_id, each.task_id, each.run, each.claim, each.label, each.definition)
             row = rows.get(row_key(each.task_id))
             one = Claimed(work, self.executors.choose(work.definition), takes=may_take(each.definition))
-            if row is not None and not self._direct(graph_id):
+            if row is not None and not self._direct(graph_id) and "limits" not in row.columns:
                 one.etag, one.next = row.etag, only_dependent(row)
             self._admit(one)
         self._fill()
@@ -1223,7 +1344,9 @@ class Worker:
         """See Taker."""
         if self._stopping or self._draining or target not in self.targets or not self._direct(graph_id):
             return tasks
-        if target in self._gates.closed:
+        if not self._gates.recent:
+            return tasks
+        if target in self._gates.closed or target in self._permits.limits:
             return tasks
         now = self._clock.monotonic()
         kept: list[Ready] = []
@@ -1246,6 +1369,7 @@ class Worker:
         """Renew leases at a third of their time, until cancelled."""
         while True:
             await self._clock.sleep(self.lease_seconds / 3)
+            await self._mind(self._renew_permits())
             try:
                 await self._renew()
             except TaskgraphError as error:
@@ -1355,7 +1479,7 @@ class Worker:
         for graph_id, ones in by_graph.items():
             await self._hand_back(graph_id, ones, f"worker {self.name} was {why}")
         for graph_id in list(self._stock):
-            await self._tell_others(graph_id, self._pop_stock(graph_id, self._stocked))
+            await self._tell_others(graph_id, self._pop_stock(graph_id, self._stocked, everything=True))
 
     # --- as the registry sees it (see registry.Member)
 

@@ -1,0 +1,282 @@
+"""Permits: so many tasks of a target in flight, over all graphs of a store.
+
+What this room is for: a limited target has a row with the most, and up to as many permits: rows that are leases, each
+of which one worker holds for one run at a time. They lie beside the gates, which workers read anyway before they claim,
+so a target that is not limited costs nothing. It never moves a task and never sends anything.
+
+Why the limit holds. A permit is the row of a number below the most, and it is taken by a conditional write: created, or
+taken over after its lease has ended. A worker begins no run without one, and stops a run before its permit ends that it
+could not renew: by its own steady clock, counted from before the renewal was sent, and `MARGIN` of the lease earlier,
+for clocks that differ and runs that take their time to end. Who dies loses its permits by time. A lowered limit takes
+effect as runs end: a permit of a number that there is no more is renewed as long as its run lasts, and not used again.
+A limit that is new holds once every worker has looked, and what ran before has ended.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from taskgraph import limits
+from taskgraph.clock import Clock
+from taskgraph.columns import integer, time_of
+from taskgraph.errors import Conflict, InvalidInput, Unclear
+from taskgraph.gates import GATES
+from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, Tables, Value, query_all
+
+MARGIN: Final = 1 / 4
+"""Of a permit's lease: so much earlier its holder stops what it could not renew."""
+
+_LIMIT: Final = "limit:"
+_PERMIT: Final = "permit:"
+_SCHEMA: Final = 1
+_TRIES: Final = 5  # against others who take permits at the same moment
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """A permit that somebody holds, or held."""
+
+    target: str
+    number: int
+    worker: str
+    since: datetime | None
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLimit:
+    """A limited target. permits: those whose lease has not ended."""
+
+    target: str
+    most: int
+    since: datetime | None
+    reason: str
+    permits: Sequence[Permit] = field(default=())
+
+
+def limits_in(rows: Sequence[Row], now: datetime) -> dict[str, TargetLimit]:
+    """The limited targets, by name, out of the rows that lie beside the gates."""
+    held: dict[str, list[Permit]] = {}
+    for row in rows:
+        if row.key.startswith(_PERMIT):
+            permit = _permit_of(row)
+            if permit.until is not None and permit.until > now:
+                held.setdefault(permit.target, []).append(permit)
+    return {
+        target: TargetLimit(
+            target,
+            integer(row.columns, "max"),
+            time_of(row.columns, "since"),
+            str(row.columns.get("reason", "")),
+            tuple(held.get(target, ())),
+        )
+        for row in rows
+        if row.key.startswith(_LIMIT) and (target := row.key.removeprefix(_LIMIT))
+    }
+
+
+def _permit_of(row: Row) -> Permit:
+    _, target, number = row.key.split(":", 2)
+    columns = row.columns
+    return Permit(
+        target,
+        int(number) if number.isdecimal() else -1,
+        str(columns.get("worker", "")),
+        time_of(columns, "since"),
+        time_of(columns, "until"),
+    )
+
+
+async def limited(tables: Tables, now: datetime) -> dict[str, TargetLimit]:
+    """The limited targets of a store, with who holds permits."""
+    return limits_in(await query_all(tables, GATES, Range()), now)
+
+
+async def limit_target(tables: Tables, target: str, most: int, now: datetime, reason: str = "") -> bool:
+    """Let so many tasks of a target be in flight; whether that was otherwise before. Repeatable."""
+    if not 1 <= most <= limits.IN_FLIGHT_MAX:
+        raise InvalidInput(f"a limit is a number from 1 to {limits.IN_FLIGHT_MAX:,}, and {most} is none")
+    key = _LIMIT + target
+    columns: dict[str, Value] = {"schema": _SCHEMA, "max": most, "since": now, "reason": reason}
+    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+        (row,) = await tables.get(GATES, [key])
+        if row is not None and row.columns.get("max") == most and row.columns.get("reason", "") == reason:
+            return row.columns.get("since") == now
+        try:
+            await tables.commit(GATES, [Insert(key, columns) if row is None else Replace(key, row.etag, columns)])
+        except (Conflict, Unclear):
+            continue  # what is there now tells
+        return True
+    raise Conflict(f"target {target}: others kept writing its limit")
+
+
+async def clear_target(tables: Tables, target: str) -> bool:
+    """Take the limit off a target; whether there was one. Repeatable."""
+    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+        (row,) = await tables.get(GATES, [_LIMIT + target])
+        if row is None:
+            return False
+        try:
+            await tables.commit(GATES, [Delete(row.key, row.etag)])
+        except (Conflict, Unclear):
+            continue  # what is there now tells
+        return True
+    raise Conflict(f"target {target}: others kept writing its limit")
+
+
+@dataclass(slots=True)
+class _Mine:
+    """A permit of this worker. good_until: by the steady clock, when a run under it must have been stopped."""
+
+    etag: str
+    good_until: float
+
+
+class Permits:
+    """The permits of one worker."""
+
+    def __init__(self, tables: Tables, clock: Clock, worker: str, lease_seconds: float) -> None:
+        self._tables = tables
+        self._clock = clock
+        self._worker = worker
+        self._lease_seconds = lease_seconds
+        self._token = clock.new_id()  # a worker of the same name is another one
+        self._mine: dict[str, dict[int, _Mine]] = {}  # target -> number
+        self._lost: Counter[str] = Counter()
+        self.limits: Mapping[str, TargetLimit] = {}
+
+    def saw(self, rows: Sequence[Row]) -> None:
+        """What has just been read beside the gates."""
+        self.limits = limits_in(rows, self._clock.now())
+
+    def held(self, target: str) -> int:
+        """Permits of a target that runs may go under."""
+        now = self._clock.monotonic()
+        return sum(one.good_until > now for one in self._mine.get(target, {}).values())
+
+    def usable(self, target: str) -> int:
+        """Permits that further runs may begin under: not those of numbers that there are no more."""
+        limit, now = self.limits.get(target), self._clock.monotonic()
+        most = limit.most if limit is not None else 0
+        return sum(one.good_until > now and number < most for number, one in self._mine.get(target, {}).items())
+
+    @property
+    def targets(self) -> list[str]:
+        """Of the permits that are held."""
+        return [target for target, mine in self._mine.items() if mine]
+
+    async def take(self, target: str, wanted: int) -> int:
+        """Hold so many permits of a target, as far as there are free ones; gives how many may be used. One commit."""
+        for _ in range(_TRIES):
+            if self.usable(target) >= wanted:
+                break
+            before, now = self._clock.monotonic(), self._clock.now()
+            rows = await query_all(self._tables, GATES, Range())
+            self.saw(rows)
+            limit = self.limits.get(target)
+            if limit is None:
+                break
+            mine = self._recognized(target, rows, now)
+            there = {row.key: row for row in rows}
+            changes: list[Change] = []
+            numbers: list[int] = []
+            for number in range(limit.most):
+                if self.usable(target) + len(numbers) >= wanted or len(numbers) >= limits.COMMIT_CHANGES_MAX:
+                    break
+                row = there.get(_key(target, number))
+                if number in mine or (row is not None and not _is_free(row, now)):
+                    continue
+                numbers.append(number)
+                changes.append(self._change(target, number, row, now))
+            if not changes:
+                break
+            try:
+                etags = await self._tables.commit(GATES, changes)
+            except (Conflict, Unclear):
+                continue  # what is there now tells
+            self._have(target, numbers, etags, before)
+        return self.usable(target)
+
+    async def renew(self) -> None:
+        """Put the ends of all permits off. Those that somebody else has by now are lost. Raises StorageError."""
+        for target in self.targets:
+            for _ in range(_TRIES):
+                mine = self._mine.get(target, {})
+                if not mine:
+                    break
+                before, now = self._clock.monotonic(), self._clock.now()
+                numbers = sorted(mine)[: limits.COMMIT_CHANGES_MAX]
+                changes = [Replace(_key(target, number), mine[number].etag, self._columns(now)) for number in numbers]
+                try:
+                    etags = await self._tables.commit(GATES, changes)
+                except (Conflict, Unclear):
+                    self._recognized(target, await query_all(self._tables, GATES, Range()), now)
+                    continue
+                self._have(target, numbers, etags, before)
+                break
+
+    async def give_back(self, target: str, keep: int = 0) -> None:
+        """Hold only so many permits of a target any more: those of the highest numbers go. Raises StorageError."""
+        mine = self._mine.get(target, {})
+        gone = sorted(mine)[max(0, keep) :][: limits.COMMIT_CHANGES_MAX]
+        if not gone:
+            return
+        changes = [Delete(_key(target, number), mine.pop(number).etag) for number in gone]
+        try:
+            await self._tables.commit(GATES, changes)
+        except (Conflict, Unclear):
+            return  # what was not given back ends by itself
+
+    def lost(self) -> dict[str, int]:
+        """Permits that could not be renewed in time, or that somebody else has: target -> how many, said once."""
+        now = self._clock.monotonic()
+        for target, mine in self._mine.items():
+            for number in [number for number, one in mine.items() if one.good_until <= now]:
+                del mine[number]
+                self._lost[target] += 1
+        found, self._lost = dict(self._lost), Counter()
+        return found
+
+    def _recognized(self, target: str, rows: Sequence[Row], now: datetime) -> dict[int, _Mine]:
+        """Bring what is held up to date with rows as they were read; gives it."""
+        mine = self._mine.setdefault(target, {})
+        found = {_permit_of(row).number: row for row in rows if row.key.startswith(f"{_PERMIT}{target}:")}
+        for number in list(mine):
+            row = found.get(number)
+            if row is None or row.columns.get("token") != self._token:
+                del mine[number]
+                self._lost[target] += 1
+            else:
+                mine[number].etag = row.etag
+        for number, row in found.items():
+            until = row.columns.get("until")
+            if number not in mine and row.columns.get("token") == self._token and isinstance(until, datetime):
+                # A commit whose answer was lost has come through.
+                left = (until - now).total_seconds() - self._lease_seconds * MARGIN
+                mine[number] = _Mine(row.etag, self._clock.monotonic() + left)
+        return mine
+
+    def _have(self, target: str, numbers: Sequence[int], etags: Sequence[str | None], before: float) -> None:
+        good_until = before + self._lease_seconds * (1 - MARGIN)
+        for number, etag in zip(numbers, etags, strict=True):
+            self._mine.setdefault(target, {})[number] = _Mine(str(etag), good_until)
+
+    def _change(self, target: str, number: int, row: Row | None, now: datetime) -> Change:
+        key, columns = _key(target, number), self._columns(now)
+        return Insert(key, columns) if row is None else Replace(key, row.etag, columns)
+
+    def _columns(self, now: datetime) -> dict[str, Value]:
+        until = now + timedelta(seconds=self._lease_seconds)
+        return {"schema": _SCHEMA, "worker": self._worker, "token": self._token, "since": now, "until": until}
+
+
+def _key(target: str, number: int) -> str:
+    return f"{_PERMIT}{target}:{number:04}"
+
+
+def _is_free(row: Row, now: datetime) -> bool:
+    """Whether the lease of a permit has ended."""
+    until = row.columns.get("until")
+    return not isinstance(until, datetime) or until <= now
