@@ -19,7 +19,19 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
-from taskgraph import archives, asking, gates, limits, notifier, pausing, retention, service, submission
+from taskgraph import (
+    archives,
+    asking,
+    gates,
+    limits,
+    notifier,
+    pausing,
+    permits,
+    retention,
+    service,
+    submission,
+    throttling,
+)
 from taskgraph.app import App, open_app
 from taskgraph.archives import Archived, Restored
 from taskgraph.clock import Clock, SystemClock
@@ -48,6 +60,7 @@ from taskgraph.queries import (
     GraphListed,
     GraphStatus,
     GroupStatus,
+    LimitStatus,
     Reason,
     TaskDetail,
     TaskStatus,
@@ -278,17 +291,19 @@ class Group:
 
     members: tasks, groups, and names of such; a text that comes first is the name of the group, unless name says it.
     Without a name it is called by its members: "(a, b)". requires: what has to complete before any of its tasks.
+    max_in_flight: so many of its tasks run at a time.
 
     Raises InvalidInput for a group without members.
     """
 
-    __slots__ = ("_groups", "_members", "_requires", "name")
+    __slots__ = ("_groups", "_members", "_requires", "max_in_flight", "name")
 
     def __init__(
         self,
         *members: "Task | Group | str",
         name: str | None = None,
         requires: "Task | Group | str | Iterable[Task | Group | str]" = (),
+        max_in_flight: int | None = None,
     ) -> None:
         if name is None and members and isinstance(members[0], str):
             name, members = members[0], members[1:]
@@ -298,6 +313,7 @@ class Group:
         self._requires: dict[str, bool] = {}  # name -> whether it is optional, which it never is for all of a group
         self._groups: dict[str, Group] = {each.name: each for each in members if isinstance(each, Group)}
         self.name: str = _called_by(self.tasks) if name is None else name
+        self.max_in_flight = max_in_flight
         self.after(requires)
 
     @property
@@ -329,6 +345,8 @@ class Group:
         made: dict[str, Any] = {"tasks": list(self.tasks)}
         if self._requires:
             made["requires"] = list(self._requires)
+        if self.max_in_flight is not None:
+            made["maxInFlight"] = self.max_in_flight
         return made
 
     def __rshift__(self, other: "_Right") -> "_Right":
@@ -417,7 +435,8 @@ class Graph:
 
     name, description, owner, source: about the graph, for people. routing: at most 10 characters. tags: free words.
     failure_policy: what a task that failed for good does to the graph: "block" (the default), "fail-fast", "continue".
-    deadline: aware, or RFC 3339 text; past it what is left of the graph is cancelled.
+    deadline: aware, or RFC 3339 text; past it what is left of the graph is cancelled. max_in_flight: so many of its
+    tasks run at a time.
     params: declarations by name, such as {"goal": {"type": "string", "default": "all"}}; {"$param": "goal"} anywhere in
     a task becomes the value that is given when the graph is submitted. notify: who is told how it fares, such as
     {"onFinished": {"queue": "builds"}}. As an extension of a graph that runs it has only tasks, groups of these, and
@@ -437,8 +456,10 @@ class Graph:
         notify: Mapping[str, Any] | None = None,
         failure_policy: str = FailurePolicy.BLOCK.value,
         deadline: datetime | str | None = None,
+        max_in_flight: int | None = None,
     ) -> None:
         self.deadline = _moment_text("the graph", "deadline", deadline) or ""
+        self.max_in_flight = max_in_flight
         metadata = {"name": name, "description": description, "owner": owner, "source": source}
         self.metadata: dict[str, str] = {key: text for key, text in metadata.items() if text}
         self.routing = routing
@@ -536,9 +557,10 @@ class Graph:
         name: str,
         *members: Task | Group | str,
         requires: Task | Group | str | Iterable[Task | Group | str] = (),
+        max_in_flight: int | None = None,
     ) -> Group:
         """Make a group and add it, with the tasks in it. The arguments are those of `Group`."""
-        made = Group(*members, name=name, requires=requires)
+        made = Group(*members, name=name, requires=requires, max_in_flight=max_in_flight)
         self._add_group(made)
         return made
 
@@ -600,6 +622,7 @@ class Graph:
             notify=document.notify,
             failure_policy=document.failure_policy,
             deadline=document.deadline or None,
+            max_in_flight=document.max_in_flight or None,
         )
         graph.metadata = dict(document.metadata)
         for label, node in document.tasks.items():
@@ -618,7 +641,7 @@ class Graph:
             for required in node.requires:
                 task.after(required, optional=required in node.optional)
         for name, group in document.groups.items():
-            graph.group(name, *group.tasks, requires=group.requires)
+            graph.group(name, *group.tasks, requires=group.requires, max_in_flight=group.max_in_flight or None)
         return graph
 
     @classmethod
@@ -638,6 +661,8 @@ class Graph:
             made["tags"] = dict(self.tags)
         if self.deadline:
             made["deadline"] = self.deadline
+        if self.max_in_flight is not None:
+            made["maxInFlight"] = self.max_in_flight
         if self.params:
             made["params"] = copy.deepcopy(self.params)
         if self.notify:
@@ -1023,6 +1048,36 @@ class Client:
         """Let a target go on; whether it was paused."""
         return await gates.reopen(self.app.tables, target)
 
+    async def set_limit(
+        self, graph_id: str, most: int, *, group: str = "", reason: str = "", wait: bool = False
+    ) -> None:
+        """Ask for so many tasks of a graph, or of a group of it, to be in flight at a time; 0: as many as can be.
+
+        What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over, or that was
+        submitted without this limit.
+        """
+        change = await throttling.ask(self.app, graph_id, most, group=group, reason=reason)
+        if wait:
+            await throttling.settled(self.app, change)
+
+    async def limits_of(self, graph_id: str) -> list[LimitStatus]:
+        """The limits on tasks in flight of a graph, and what is in flight."""
+        return await self.app.queries.limits_of(graph_id)
+
+    async def limit_target(self, target: str, most: int, *, reason: str = "") -> bool:
+        """Let so many tasks of a target be in flight, over all graphs; 0: any number. Whether that is new.
+
+        Workers notice within some 10 s, and what runs then runs to its end.
+        """
+        if most:
+            return await permits.limit_target(self.app.tables, target, most, self._clock.now(), reason)
+        return await permits.clear_target(self.app.tables, target)
+
+    async def target_limits(self) -> list[permits.TargetLimit]:
+        """The limited targets, and who holds their permits."""
+        found = await permits.limited(self.app.tables, self._clock.now())
+        return [found[target] for target in sorted(found)]
+
     async def _hold(
         self, graph_id: str, labels: Sequence[str], *, on: bool, group: str = "", reason: str = "", wait: bool = False
     ) -> None:
@@ -1376,6 +1431,10 @@ class SyncClient:
     pause = _sync(Client.pause)
     resume = _sync(Client.resume)
     pause_target = _sync(Client.pause_target)
+    set_limit = _sync(Client.set_limit)
+    limits_of = _sync(Client.limits_of)
+    limit_target = _sync(Client.limit_target)
+    target_limits = _sync(Client.target_limits)
     resume_target = _sync(Client.resume_target)
     deactivate = _sync(Client.deactivate)
     activate = _sync(Client.activate)

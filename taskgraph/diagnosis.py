@@ -23,8 +23,10 @@ from taskgraph import limits
 from taskgraph.cancellation import CancelTask, PublishCancelled
 from taskgraph.columns import is_held
 from taskgraph.conditions import SKIP, meets
+from taskgraph.inflight import Limit, is_over, limit_of, named_in, scopes_of
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, gathered
+from taskgraph.limiting import Recount
 from taskgraph.model import (
     GRAPH,
     GRAPH_ENDED,
@@ -43,6 +45,7 @@ from taskgraph.model import (
     is_piece,
     is_relay,
     is_shared,
+    limit_key,
     owner_of,
     reference_of,
     row_key,
@@ -53,7 +56,7 @@ from taskgraph.model import (
 from taskgraph.notices import DONE, GIVEN_UP, OPEN
 from taskgraph.placement import target_of
 from taskgraph.propagation import CANCELLED
-from taskgraph.rows import SCHEMA_MAX
+from taskgraph.rows import SCHEMA_MAX, Draft
 from taskgraph.storage.tables import Change, Insert, Merge, Row, Value
 from taskgraph.timing import Retry, clock_text, not_yet_seconds, overdue, ready_since, retry_of, temporary_used
 from taskgraph.transitions import Completed, Failed, Fire, Item, LeaseLost, Overdue, Skip, event_key
@@ -218,6 +221,8 @@ _TASK: Final = {
     "held": "references?",
     "heldAsked": "object?",
     "holds": "number?",
+    "limits": "references?",
+    "limited": "text?",
     "resolution": "object?",
     "runs": "list?",
     "task": "object?",
@@ -264,11 +269,13 @@ _GRAPH: Final = {
     "holds": "number?",
     "pausing": "references?",
     "pausedReason": "text?",
+    "limits": "references?",
     "stalled": "time?",
     "stalledBecause": "text?",
     "stalledAt": "number?",
 }
 _GROUP: Final = {"label": "text", "tasks": "number", "members": "text", "groups": "list?", "join": "text?"}
+_LIMIT: Final = {"max": "number", "inFlight": "references", "moved": "time", "label": "text?", "asked": "text?"}
 _EVENT: Final = {"sequence": "number", "time": "time", "events": "list"}
 _REQUEST: Final = {"state": "request state", "digest": "text", "staged": "time?", "cursor": "number?"}
 _NOTICE: Final = {
@@ -361,6 +368,8 @@ def _kind_of(key: str) -> Mapping[str, str]:
             return _REQUEST
         case "notice":
             return _NOTICE
+        case "limit":
+            return _LIMIT
         case _:
             return {}
 
@@ -641,6 +650,7 @@ class _Examination:
                     repair=Retell((Fire(reference),)),
                 )
         yield from self._groups()
+        yield from self._limits()
         yield from self._finished()
         if self.steady:
             yield from self._counts()
@@ -1260,6 +1270,86 @@ class _Examination:
                 whole=True,
             )
 
+    # limits on tasks in flight: what one lists is what runs under it
+
+    def _limits(self) -> Iterator[Finding]:
+        running: dict[str, dict[str, _Node]] = {}
+        named: dict[str, list[_Node]] = {}
+        for node in self.tasks:
+            for scope in scopes_of(node.row.columns):
+                named.setdefault(scope, []).append(node)
+                if node.state == TaskState.RUNNING:
+                    member = f"{node.reference}:{node.row.columns.get('run', 0)}"
+                    running.setdefault(scope, {})[member] = node
+        for scope, nodes in named.items():
+            if limit_key(scope) not in self.rows and not self.is_open(nodes[0].reference):
+                yield self.find(
+                    "missing-limit",
+                    nodes[0].row.key,
+                    f"it is under the limit {scope}, whose row is gone, as {len(nodes) - 1:,} other tasks are",
+                    "none of these tasks can be claimed",
+                    refusal="how many may be in flight is written nowhere else",
+                    remedy=f"insert the row {limit_key(scope)} by hand: max, inFlight [] and moved",
+                    detail=scope,
+                )
+        for key, row in self.rows.items():
+            if key.startswith("limit:"):
+                yield from self._limit(row, running.get(key.removeprefix("limit:"), {}))
+
+    def _limit(self, row: Row, running: Mapping[str, _Node]) -> Iterator[Finding]:
+        limit = limit_of(row)
+        uncounted = [member for member in running if member not in limit.inside]
+        if uncounted:
+            tasks = [running[each] for each in uncounted]
+            columns = {row.key: {"inFlight": ids_text([*limit.inside, *uncounted])}}
+            yield self.find(
+                "not-counted",
+                row.key,
+                f"it does not count {self.labels(node.reference for node in tasks)}, and that runs under it",
+                "more may begin than the limit allows",
+                keys=[node.row.key for node in tasks],
+                repair=self.patch(columns, *(node.row.key for node in tasks)),
+            )
+            return
+        over: list[str] = []
+        strange: list[str] = []
+        for member in limit.inside:
+            task_id, run = named_in(member)
+            node = self.nodes.get(task_id)
+            if node is None:
+                strange.append(member)
+            elif member not in running and is_over(Draft(node.row.key, node.row.columns, None), run):
+                over.append(member)
+        if over:
+            yield self.find(
+                "counts-what-is-over",
+                row.key,
+                f"it counts {len(over):,} of {len(limit.inside):,} runs that are over",
+                "fewer tasks begin than the limit allows",
+                severity=Severity.DUE,
+                repair=Retell((Recount(limit.scope, tuple(over)),)),
+            )
+        elif strange and self.steady:
+            left = [each for each in limit.inside if each not in strange]
+            yield self.find(
+                "counts-nothing",
+                row.key,
+                f"it counts {', '.join(strange[:NAMED_MAX])}, and there is no such task",
+                "fewer tasks begin than the limit allows",
+                repair=self.patch({row.key: {"inFlight": ids_text(left)}}),
+                whole=True,
+            )
+        if len(running) > limit.most:
+            yield self.find(
+                "over-limit",
+                row.key,
+                f"{len(running):,} tasks run under it, and {limit.most:,} may",
+                "nothing, if it was lowered while they ran",
+                severity=Severity.NOTE,
+                keys=[node.row.key for node in running.values()],
+                remedy="wait: no more begin until there is room",
+            )
+
     def _group(
         self, own: str, name: str, head: Row | None, listed: Mapping[str, None], named: Sequence[_Node]
     ) -> Iterator[Finding]:
@@ -1626,6 +1716,8 @@ def waiting_by_target(rows: Mapping[str, Row], now: datetime) -> dict[str, Waiti
     for key, row in rows.items():
         if not key.startswith("task:") or row.columns.get("state") != TaskState.PENDING or _is_held(row):
             continue
+        if full_limit(row, rows) is not None:
+            continue
         if not_yet_seconds(row.columns.get, now):
             continue
         one = found.setdefault(str(row.columns.get("target", "default")), Waiting())
@@ -1636,6 +1728,12 @@ def waiting_by_target(rows: Mapping[str, Row], now: datetime) -> dict[str, Waiti
         if refusal := row.columns.get("refusal"):
             one.refusals[str(refusal)] += 1
     return found
+
+
+def full_limit(task: Row, rows: Mapping[str, Row]) -> Limit | None:
+    """A limit that has no room for a task, None if all have."""
+    found = [limit_of(row) for scope in scopes_of(task.columns) if (row := rows.get(limit_key(scope))) is not None]
+    return next((limit for limit in found if len(limit.inside) >= limit.most), None)
 
 
 def _letting_go(graph_id: str, held: str) -> str:
@@ -1679,6 +1777,16 @@ def causes(
     if ready:
         names = Counter(str(row.columns.get("held")) for row in ready).most_common(1)[0][0]
         made.append(Cause(f"{_tasks(len(ready))} ready and held back: {names}", _letting_go(graph_id, names)))
+    room = Counter(
+        f"limit of {limit.name}: {len(limit.inside):,} of {limit.most:,} in flight"
+        for key, row in rows.items()
+        if key.startswith("task:") and row.columns.get("state") == TaskState.PENDING and not _is_held(row)
+        if (limit := full_limit(row, rows)) is not None
+    )
+    for why, number in sorted(room.items()):
+        made.append(
+            Cause(f"{_tasks(number)} ready and waiting for room; {why}", f"see taskgraph limit list {graph_id}")
+        )
     for target, one in sorted(waiting_by_target(rows, now).items()):
         held = queued.get(target, 0)
         since = f" since {one.since:%Y-%m-%d %H:%M:%SZ}" if one.since else ""

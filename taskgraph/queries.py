@@ -15,7 +15,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -29,6 +29,7 @@ from taskgraph.conditions import in_words, meets
 from taskgraph.edges import Edges, references, worth_pages
 from taskgraph.errors import IntegrityError, InvalidInput, NotFound
 from taskgraph.handlers import QueueNames
+from taskgraph.inflight import Limit, limit_of, named_in, scopes_of
 from taskgraph.jsontext import show
 from taskgraph.layout import gathered, moment
 from taskgraph.membership import group_rows, members_of
@@ -49,17 +50,19 @@ from taskgraph.model import (
     is_relay,
     is_shared,
     is_task_id,
+    limit_key,
     row_key,
     task_id_of,
     typed,
 )
 from taskgraph.outputs import NO_OUTPUT, OUTPUT
+from taskgraph.permits import TargetLimit, limits_in
 from taskgraph.placement import worker_options
 from taskgraph.records import ALL, Records
 from taskgraph.registry import Crew, workers
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.queues import Queues
-from taskgraph.storage.tables import Range, Row, Tables, Value, prefix
+from taskgraph.storage.tables import Range, Row, Tables, Value, prefix, query_all
 from taskgraph.timing import not_yet_seconds, overdue, ready_since, retry_of, temporary_used
 from taskgraph.transitions import event_key
 
@@ -101,8 +104,8 @@ class GraphStatus:
     counts: tasks by state, each exact. unresolved: tasks that have not come to an end. exact: whether counts
     names every state that a task is in; of a large graph it may lack some, and at_least then tells how many were seen
     in these, in the part of the graph that was looked at. reason: why it is cancelled. held: what of it is paused, as
-    the column of its row says. stalled, stalled_because: since when it is marked as standing still, and why; None and
-    "" for one that moves or has ended.
+    the column of its row says. limits: on tasks in flight, without labels. stalled, stalled_because: since when it is
+    marked as standing still, and why; None and "" for one that moves or has ended.
     """
 
     graph_id: str
@@ -129,6 +132,17 @@ class GraphStatus:
     held: tuple[str, ...] = ()
     stalled: datetime | None = None
     stalled_because: str = ""
+    limits: tuple["LimitStatus", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LimitStatus:
+    """A limit on tasks in flight. group: "" for the whole graph. labels: of those in flight, where these are named."""
+
+    group: str
+    most: int
+    in_flight: int
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,7 +490,36 @@ class Queries:
             held=tuple(texts(columns, "held")),
             stalled=stalled_since(columns),
             stalled_because=str(columns.get("stalledBecause", "")) if stalled_since(columns) else "",
+            limits=tuple(await self._limits(graph_id)) if columns.get("limits") else (),
         )
+
+    async def _limits(self, graph_id: str) -> list[LimitStatus]:
+        rows = [row async for row in self._pages(graph_id, Range("limit:", "limit;"))]
+        found = sorted(map(limit_of, rows), key=lambda limit: limit.group)
+        return [LimitStatus(limit.group, limit.most, len(limit.inside)) for limit in found]
+
+    async def limits_of(self, graph_id: str) -> list[LimitStatus]:
+        """The limits on tasks in flight of a graph, and what is. Raises NotFound for an unknown graph."""
+        await self.graph_row(graph_id)
+        rows = [row async for row in self._pages(graph_id, Range("limit:", "limit;"))]
+        found = sorted(map(limit_of, rows), key=lambda limit: limit.group)
+        labels = await self._labels_in_flight(graph_id, found)
+        return [
+            LimitStatus(
+                limit.group, limit.most, len(limit.inside), tuple(labels.get(each, each) for each in limit.inside)
+            )
+            for limit in found
+        ]
+
+    async def _labels_in_flight(self, graph_id: str, found: Iterable[Limit]) -> dict[str, str]:
+        """Member of a list -> label."""
+        members = list(dict.fromkeys(each for limit in found for each in limit.inside))
+        rows = await self._tables.get(graph_id, [row_key(named_in(each)[0] or "?") for each in members])
+        return {
+            each: str(row.columns.get("label", each))
+            for each, row in zip(members, rows, strict=True)
+            if row is not None
+        }
 
     async def _totals(self, graph_id: str) -> tuple[int, int]:
         """How many tasks have completed, and were skipped, by the end of the journal; -1 where it does not tell."""
@@ -798,11 +841,12 @@ class Queries:
         held: dict[str, int] = {}
         waiting_for_workers = any(row.columns.get("state") == TaskState.PENDING for _, _, row in stuck)
         crew = Crew(await workers(self._tables, self._clock.now()) if waiting_for_workers else ())
-        paused = await gates.closed(self._tables) if waiting_for_workers else {}
+        beside = await query_all(self._tables, gates.GATES, Range()) if waiting_for_workers else []
+        paused, permitted = gates.closed_in(beside), limits_in(beside, self._clock.now())
         state = str(graph.columns.get("state", ""))
         final = graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE
         made = [
-            (depth, number, await self._cause(row, depth, state, graph_id, held, crew, paused, final=final))
+            (depth, number, await self._cause(row, depth, state, graph_id, held, crew, paused, permitted, final=final))
             for depth, number, row in stuck[:WHY_CAUSES_MAX]
         ]
         ordered = sorted([*waiting, *made], key=lambda one: one[:2])
@@ -817,6 +861,7 @@ class Queries:
         queued: dict[str, int],
         crew: Crew,
         paused: Mapping[str, gates.Gate],
+        permitted: Mapping[str, TargetLimit],
         *,
         final: bool,
     ) -> Reason:
@@ -846,10 +891,16 @@ class Queries:
                 elif holders := texts(row.columns, "held"):
                     text = f"is ready since {_clock_text(status.pending_since)}, and held back: {_holders(holders)}"
                     remedy = _letting_go(holders[0], graph_id, status)
+                elif room := await self._no_room(graph_id, row):
+                    text = f"is ready since {_clock_text(since)}, and waits for room: {room}"
+                    remedy = f"see taskgraph limit list {graph_id}"
                 elif (gate := paused.get(status.target)) is not None:
                     text = f"is ready since {_clock_text(status.pending_since)}; target {status.target} is paused"
                     text += f" since {_clock_text(gate.since)}" + (f": {gate.reason}" if gate.reason else "")
                     remedy = f"let it go on: taskgraph resume --target {status.target}"
+                elif (taken := permitted.get(status.target)) is not None and len(taken.permits) >= taken.most:
+                    text = f"is ready since {_clock_text(since)}; {_permits_text(taken)}"
+                    remedy = "see taskgraph limit list"
                 elif status.refusal:
                     text += f"; a worker gave it back: {status.refusal}"
                     if not crew.able(status.target, definition):
@@ -892,6 +943,20 @@ class Queries:
             text += f"; {late[1]}, so the next sweep ends it"
             remedy = "run `taskgraph serve`, which sweeps"
         return Reason(status.label, status.task_id, status.state, depth, text, True, remedy)
+
+    async def _no_room(self, graph_id: str, row: Row) -> str:
+        """The limit that has no room for a task, and who is in flight under it, in words; "" if all have."""
+        keys = [limit_key(scope) for scope in scopes_of(row.columns)]
+        if not keys:
+            return ""
+        found = [limit_of(each) for each in await self._tables.get(graph_id, keys) if each is not None]
+        full = next((limit for limit in found if len(limit.inside) >= limit.most), None)
+        if full is None:
+            return ""
+        names = list((await self._labels_in_flight(graph_id, [full])).values())
+        shown = ", ".join(f"“{name}”" for name in names[:WHY_GROUPS_MAX])
+        shown += f" and {len(names) - WHY_GROUPS_MAX:,} more" if len(names) > WHY_GROUPS_MAX else ""
+        return f"limit of {full.name}, {len(full.inside):,} of {full.most:,} in flight: {shown}"
 
     async def events(
         self,
@@ -1108,6 +1173,7 @@ _WHY: Final = (
     "refusal",
     "cancel",
     "held",
+    "limits",
     "requiresLeft",
     "when",
     "failedBy",
@@ -1242,6 +1308,13 @@ def _records(columns: Mapping[str, Value], name: str) -> list[Mapping[str, Any]]
     except ValueError:
         return []
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _permits_text(limit: TargetLimit) -> str:
+    by = Counter(permit.worker for permit in limit.permits)
+    shown = ", ".join(worker for worker, _ in by.most_common(WHY_GROUPS_MAX))
+    more = f" and {len(by) - WHY_GROUPS_MAX:,} more workers" if len(by) > WHY_GROUPS_MAX else ""
+    return f"target {limit.target}: {len(limit.permits):,} of {limit.most:,} permits taken by {shown}{more}"
 
 
 def _holders(held: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from taskgraph.cli import (
     functions,
     grant,
     inspecting,
+    limiting,
     notices,
     pausing,
     retaining,
@@ -85,6 +86,12 @@ _add(app, "pause", pausing.pause, pausing.PAUSE_EXAMPLES, _RUN)
 _add(app, "resume", pausing.resume, pausing.RESUME_EXAMPLES, _RUN)
 _add(app, "deactivate", pausing.deactivate, pausing.DEACTIVATE_EXAMPLES, _RUN)
 _add(app, "activate", pausing.activate, pausing.ACTIVATE_EXAMPLES, _RUN)
+
+_limit = typer.Typer(no_args_is_help=True, help="How many tasks may be in flight: of a graph, a group, a target.")
+_add(_limit, "set", limiting.set_, limiting.SET_EXAMPLES)
+_add(_limit, "clear", limiting.clear, limiting.CLEAR_EXAMPLES)
+_add(_limit, "list", limiting.list_, limiting.LIST_EXAMPLES)
+app.add_typer(_limit, name="limit", rich_help_panel=_RUN)
 
 _schedule = typer.Typer(no_args_is_help=True, help="Graphs that are submitted by the clock: cron, interval, once.")
 _add(_schedule, "create", schedules.create, schedules.CREATE_EXAMPLES)

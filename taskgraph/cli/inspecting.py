@@ -243,6 +243,9 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
             some = _at_least(found, TaskState.FAILED, TaskState.EXCEPTION)
             out.line(f"  {'failed for good':15} {found.failed_tasks:>7,}{some}")
         out.line(f"  {'unresolved':14} {found.unresolved:>8,}{_at_least(found, TaskState.RUNNING, TaskState.PENDING)}")
+    for each in found.limits:
+        whose = f"group “{safe(each.group)}”" if each.group else "limit"
+        out.line(f"  {whose}: {each.in_flight:,} of {each.most:,} in flight")
     if found.held:
         groups = [f"group “{safe(name)}”" for each in found.held if (name := held_group(each))]
         what = "all of it" if PAUSED in found.held else ", ".join(groups)

@@ -1,0 +1,71 @@
+"""Ask for a limit on tasks in flight to be changed, and wait until that is so.
+
+What this room is for: what the doors have in common, on the command line and in Python. It never writes a row of a
+graph and never decides about tasks; handlers do. Limits of targets belong to no graph, and are written by `permits`.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from taskgraph import limits
+from taskgraph.app import App
+from taskgraph.errors import InvalidInput, Refused
+from taskgraph.inflight import limit_of
+from taskgraph.limiting import NOT_LIMITED
+from taskgraph.membership import group_rows
+from taskgraph.messages import SetLimit
+from taskgraph.model import GraphState, limit_key, limit_scope
+
+_PAUSE_SECONDS: Final = 0.05
+_PAUSE_SECONDS_MAX: Final = 1.0
+_GOING: Final = (GraphState.RUNNING, GraphState.BLOCKED)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What somebody wants a limit to be."""
+
+    graph_id: str
+    group: str
+    most: int
+
+
+async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: str = "") -> Change:
+    """Ask for so many tasks in flight; 0: as many as can be counted.
+
+    Raises NotFound for a graph or group that there is not, InvalidInput for what is no limit, and Refused where the
+    graph is over, or was submitted without this limit.
+    """
+    if not 0 <= most <= limits.IN_FLIGHT_MAX:
+        raise InvalidInput(f"a limit is a number from 1 to {limits.IN_FLIGHT_MAX:,}, and {most} is none")
+    if len(reason) > limits.REASON_CHARS_MAX:
+        raise InvalidInput(f"the reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+    state = await app.queries.state(graph_id)
+    if state not in _GOING:
+        raise Refused(f"graph {graph_id} is {state}: its limits cannot be changed", str(state))
+    (row,) = await app.tables.get(graph_id, [limit_key(limit_scope(graph_id, group))])
+    if row is None:
+        if group:
+            await group_rows(app.tables, graph_id, group)
+        whose = f"group “{group}” of graph {graph_id}" if group else f"graph {graph_id}"
+        raise Refused(f"{whose}: {NOT_LIMITED}; submit it with maxInFlight", "not-limited")
+    with app.handlers.telemetry.asking("set-limit", graph_id):
+        await app.handlers.tell([SetLimit(graph_id, most, app.clock.now().isoformat(), group, reason)])
+    return Change(graph_id, group, most or limits.IN_FLIGHT_MAX)
+
+
+async def settled(app: App, change: Change, *, until: datetime | None = None) -> bool:
+    """Wait until it is so, or the graph is over; False when `until` comes first."""
+    pause = _PAUSE_SECONDS
+    key = limit_key(limit_scope(change.graph_id, change.group))
+    while True:
+        (row,) = await app.tables.get(change.graph_id, [key])
+        if row is None or limit_of(row).most == change.most:
+            return True
+        if await app.queries.state(change.graph_id) not in _GOING:
+            return True
+        if until is not None and app.clock.now() >= until:
+            return False
+        await app.clock.sleep(pause)
+        pause = min(pause * 1.5, _PAUSE_SECONDS_MAX)
