@@ -298,9 +298,7 @@ class Handlers:
             handled.append(Handled(message, mine, failure))
         return handled
 
-    async def _handle_alone(
-        self, message: AddTasks | Cancel | HoldBack | SetLimit, keep_alive: KeepAlive
-    ) -> Handled:
+    async def _handle_alone(self, message: AddTasks | Cancel | HoldBack | SetLimit, keep_alive: KeepAlive) -> Handled:
         """Handle what takes commits of its own. Raises storage errors alone."""
         answers: tuple[Answer, ...] = ()
         try:
