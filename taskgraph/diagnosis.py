@@ -1308,7 +1308,7 @@ class _Examination:
                 f"it does not count {self.labels(node.reference for node in tasks)}, and that runs under it",
                 "more may begin than the limit allows",
                 keys=[node.row.key for node in tasks],
-                repair=self.patch(columns, *(node.row.key for node in tasks)),
+                repair=self.patch(columns, [node.row.key for node in tasks]),
             )
             return
         over: list[str] = []
@@ -1327,6 +1327,7 @@ class _Examination:
                 f"it counts {len(over):,} of {len(limit.inside):,} runs that are over",
                 "fewer tasks begin than the limit allows",
                 severity=Severity.DUE,
+                keys=[row_key(named_in(member)[0]) for member in over],
                 repair=Retell((Recount(limit.scope, tuple(over)),)),
             )
         elif strange and self.steady:

@@ -421,12 +421,16 @@ def decide(
     unchanged = view.unchanged(looked_at if left else view.size)
     if context.events:
         view.insert(_event_row(context, sequence, completed))
-    effects = tuple([each for each in context.effects if not isinstance(each, Dispatch) or _stands(each, view)])
+    effects = tuple(
+        [each for each in context.effects if not isinstance(each, Dispatch | Refill) or _stands(each, view)]
+    )
     return Decision(tuple(view.changes(operation)), effects, tuple(answers), tuple(left), tuple(unchanged))
 
 
-def _stands(ready: Dispatch, view: View) -> bool:
+def _stands(ready: Dispatch | Refill, view: View) -> bool:
     """Whether a task is to be sent when all is decided: nothing holds it back, and no later item has moved it on."""
+    if not ready.task_id:
+        return True  # it speaks of room, and of no task
     task = view.get(f"task:{ready.task_id}")
     return task.text("state") == _PENDING and task.integer("run") == ready.run and not is_held(task)
 

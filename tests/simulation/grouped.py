@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Mapping
 
 from taskgraph import limits
-from taskgraph.model import GraphDocument, GroupNode, TaskNode, When
+from taskgraph.model import GraphDocument, GroupNode, TaskNode, When, task_id_of
 
 SHARE_GROUPED = 0.2
 """Of the graphs of several tasks: so many have groups."""
@@ -95,6 +95,20 @@ def without(document: GraphDocument, gone: frozenset[str]) -> GraphDocument:
             for name, group in groups.items()
         },
     )
+
+
+def limited_in(graph_id: str, documents: Iterable[GraphDocument], labels: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Key of the row of each limit -> taskIds of all that is under it, by the documents alone. labels: of all tasks."""
+    under: dict[str, frozenset[str]] = {}
+    for document in documents:
+        if document.max_in_flight:
+            under["limit:graph"] = frozenset(task_id_of(graph_id, label) for label in labels)
+        for name, group in document.groups.items():
+            if group.max_in_flight:
+                inside = _tasks_of(name, document.groups)
+                key = f"limit:group-{task_id_of(graph_id, name)}"
+                under[key] = frozenset(task_id_of(graph_id, label) for label in inside)
+    return under
 
 
 def members(groups: Mapping[str, GroupNode]) -> dict[str, frozenset[str]]:

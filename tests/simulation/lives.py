@@ -33,7 +33,7 @@ class Act:
 
     kind: extend, rerun, send (a message that makes no sense), wipe (all queues are deleted), other (another graph is
     submitted under the same id), cancel (the graph, or the task `label`), hold and release (the graph, the task
-    `label`, or `group`), pass (nothing: what comes next waits for it).
+    `label`, or `group`), limit (so many tasks, `most`, may be in flight), pass (nothing: what comes next waits for it).
     at: when. answer: what becomes of an extension; "open": that depends on what else happens, and is not waited for.
     terminate: of a cancel.
     """
@@ -46,6 +46,7 @@ class Act:
     answer: str = "done"
     terminate: bool = False
     group: str = ""
+    most: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Life:
     claims before. sleeps: labels whose first worker is paused with them in hand, and wakes up as a zombie. bounds:
     limits made small, so that a small graph crosses them. batch: messages taken at once. (Of a label that sleeps and is
     handed back, it is the zombie that hands back.) policy, when, optional: as in a document, by label. groups: name ->
-    (what is in it, what it requires); of the document that has its tasks.
+    (what is in it, what it requires); of the document that has its tasks. limits: name of a group, "" for the graph ->
+    so many tasks in flight.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Life:
     optional: Mapping[str, Sequence[str]] = field(default_factory=dict)
     groups: Mapping[str, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
     sweeps: bool = False  # the sweep comes by all the time
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def tasks(self) -> int:
@@ -112,11 +115,12 @@ class Life:
                 for label, wanted in requires.items()
             },
             groups={
-                name: GroupNode(name, tuple(inside), tuple(wanted))
+                name: GroupNode(name, tuple(inside), tuple(wanted), max_in_flight=self.limits.get(name, 0))
                 for name, (inside, wanted) in self.groups.items()
                 if self._tasks_of(name) <= requires.keys()
             },
             failure_policy=self.policy if requires is self.requires else "block",  # an extension has none
+            max_in_flight=self.limits.get("", 0) if requires is self.requires else 0,
         )
 
     def _tasks_of(self, name: str) -> set[str]:
@@ -573,6 +577,39 @@ LIVES: Final = (
         acts=_pause("a", "running", group="g"),
     ),
     Life("a task is inactive for a while", chain(2), held=["c0"], acts=_pause("c0", "running", label="c1")),
+    # limits on tasks in flight
+    Life("one at a time", {"a": [], "b": [], "c": ["a"]}, limits={"": 1}),
+    Life("one at a time of five", dict.fromkeys("abcde", ()), limits={"": 1}),
+    Life(
+        "one at a time, and runs that fail, vanish and are handed back",
+        {"a": [], "b": [], "c": []},
+        limits={"": 1},
+        reruns={"a": 1},
+        fails={"a": 1},
+        vanish={"b": 1},
+        hand_back={"c": 1},
+    ),
+    Life(
+        "two at a time, one of a group",
+        {"a": [], "b": [], "c": [], "d": ["a"]},
+        groups={"g": (["a", "b"], [])},
+        limits={"": 2, "g": 1},
+    ),
+    Life(
+        "one at a time, and more are added",
+        chain(2),
+        held=["c0"],
+        limits={"": 1},
+        acts=[Act("extend", When("c0", "running"), {"x": [], "y": ["c0"]})],
+    ),
+    Life(
+        "a limit is raised",
+        {"a": [], "b": [], "c": []},
+        held=["a", "b", "c"],
+        limits={"": 1},
+        acts=[Act("limit", When("c", "running"), most=3)],  # which is the first
+    ),
+    Life("one at a time, one of which waits", chain(2), limits={"": 1}, timing={"c1": {"notBefore": moment(5)}}),
     # messages
     Life("all queues are deleted", chain(2), late=["c1"], acts=[Act("wipe", When("c1", "pending"))]),
     *(Life(f"junk: {name}", chain(1), acts=[Act("send", When("c0"), body=body)]) for name, body in JUNK.items()),

@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import random
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -24,6 +24,8 @@ from taskgraph import (
     extension,
     handlers,
     holding,
+    inflight,
+    limiting,
     limits,
     propagation,
     submission,
@@ -34,6 +36,8 @@ from taskgraph.consumer import Consumer
 from taskgraph.extending import ExtensionPlan
 from taskgraph.extension import AcceptExtension, InsertRows, LinkTasks
 from taskgraph.handlers import Handlers
+from taskgraph.inflight import Limit
+from taskgraph.limiting import Recount
 from taskgraph.messages import Message
 from taskgraph.model import GRAPH, GraphDocument, TaskNode, row_key
 from taskgraph.poison import Poison
@@ -49,7 +53,7 @@ from tests.simulation import world as world_module
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT_FAILING, bounded
 from tests.simulation.exhaustive import play_without_faults
 from tests.simulation.grouped import with_groups
-from tests.simulation.histories import random_document, timed, with_conditions
+from tests.simulation.histories import limited, random_document, timed, with_conditions
 from tests.simulation.invariants import Violation
 from tests.simulation.lives import LIVES
 from tests.simulation.memory import MemoryTables
@@ -392,6 +396,34 @@ def paused_and_extended(seed: int) -> World:
     rng = random.Random(seed)
     added = [random_document(rng, 6, prefix=f"x{n}_", density=0.4) for n in range(2)]
     return World(seed, random_document(rng, 2), {}, added, Faults(crash=0.02, double=0.1), bounds=CHUNKED, pauses=6)
+
+
+def crowded(seed: int) -> World:
+    """Graphs, and groups of them, under limits of one or two, which somebody changes."""
+    rng = random.Random(seed)
+    document = with_groups(random_document(rng, rng.choice((3, 5)), density=0.1, reruns_max=1), rng)
+    faults = Faults(double=0.2, crash=0.02, unclear=0.02, false_conflict=0.05)
+    return limited(World(seed, document, {"t0": 1}, (), faults, reruns=True), rng)
+
+
+def suspect_all(under: Mapping[str, Limit], open_tasks: object) -> list[Recount]:
+    return [Recount(scope, tuple(limit.inside)) for scope, limit in under.items() if limit.inside]
+
+
+async def commit_with_limits_as_they_stand(
+    self: MemoryTables, partition: str, changes: Sequence[Change]
+) -> list[str | None]:
+    rows = self.partitions.get(partition, {})
+    return await _commit(
+        self,
+        partition,
+        [
+            dataclasses.replace(each, etag=rows[each.key].etag)
+            if isinstance(each, Merge) and each.key.startswith("limit:")
+            else each
+            for each in changes
+        ],
+    )
 
 
 NO_SWEEP: Final = _all(_set(world_module, "sweep", no_sweep), _set(playing, "sweep", no_sweep))
@@ -864,6 +896,49 @@ MUTANTS: Final = (
             ('    if is_held(task) or graph.text("held"):\n        take_along(task, graph)\n', ""),
         ),
         lives=("paused while blocked, and rerun by hand",),
+    ),
+    # limits on tasks in flight
+    Mutant(
+        "D13: a claim takes a place under each limit",
+        "it takes none",
+        _set(inflight, "enter", count_nothing),
+        crowded,
+    ),
+    Mutant("D13: the end of a run leaves its places", "it keeps them", _set(inflight, "leave", count_nothing), crowded),
+    Mutant(
+        "D13: a claim without room is let go",
+        "it is made",
+        _set(inflight, "full", lambda task, view: ""),
+        crowded,
+    ),
+    Mutant(
+        "D13: what becomes ready is claimed at once where there is room",
+        "wherever somebody offers to run it",
+        _set(inflight, "seems_full", lambda task, view: False),
+        crowded,
+    ),
+    Mutant(
+        "D13: the row of a limit is written under the etag that was read",
+        "merges of it take its present etag",
+        _set(MemoryTables, "commit", commit_with_limits_as_they_stand),
+        crowded,
+    ),
+    Mutant(
+        "D13: a run that is counted and not over stays counted",
+        "who is not seen to run is counted no more",
+        _set(limiting, "is_over", lambda task, run: True),
+        crowded,
+        given=_set(sweep_module, "_recounts", suspect_all),
+    ),
+    Mutant(
+        "D13: whoever ends a run tells who waits for room",
+        "the sweep does, a minute later each",
+        _reworded(
+            Handlers,
+            "emit",
+            ("if limited:", "if any(each.task_id for each in limited):"),
+        ),
+        lives=("one at a time of five",),
     ),
     # the sweep
     Mutant("P22: the sweep repeats what went unheard", "no sweep", NO_SWEEP),

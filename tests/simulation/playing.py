@@ -18,12 +18,13 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph import limits
+from taskgraph.backlog import Backlog
 from taskgraph.consumer import Consumer, Lease, misplaced
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
 from taskgraph.handlers import Handled, Handlers
 from taskgraph.inhand import Held as InHand
-from taskgraph.inhand import hold_until_due
+from taskgraph.inhand import hold_for_room, hold_until_due
 from taskgraph.kept import Known
 from taskgraph.layout import gathered
 from taskgraph.messages import (
@@ -32,13 +33,25 @@ from taskgraph.messages import (
     Message,
     Rerun,
     RunTasks,
+    SetLimit,
     TaskCompleted,
     TaskFailed,
     TaskResult,
     parse,
     to_text,
 )
-from taskgraph.model import GRAPH, INACTIVE, PAUSED, FailurePolicy, by_group, row_key, slugid_from, task_id_of
+from taskgraph.model import (
+    GRAPH,
+    INACTIVE,
+    PAUSED,
+    FailurePolicy,
+    by_group,
+    limit_key,
+    limit_scope,
+    row_key,
+    slugid_from,
+    task_id_of,
+)
 from taskgraph.poison import Poison
 from taskgraph.records import LIVE, POISON, Records
 from taskgraph.storage.queues import Delivery
@@ -47,7 +60,7 @@ from taskgraph.submission import extend, submit
 from taskgraph.sweep import sweep
 from taskgraph.transitions import Claim, HandBack, Item, LeaseLost, Outcome, Renew
 from taskgraph.wakeup import Wakeup
-from tests.simulation.grouped import logical_tasks
+from tests.simulation.grouped import limited_in, logical_tasks
 from tests.simulation.invariants import Invariants, Violation, hold, settled
 from tests.simulation.lives import GRAPH_ID, START, Act, Life, When
 from tests.simulation.memory import MemoryQueues, MemoryTables, drive
@@ -314,6 +327,8 @@ class Play:
         self.labels = {task_id_of(GRAPH_ID, label): label for label in known}
         self.goes_on = life.policy == FailurePolicy.CONTINUE
         self.invariants = Invariants(GRAPH_ID, known, goes_on=self.goes_on)
+        documents = [self.document, *map(life.document, added), *self.open]
+        self.invariants.under = limited_in(GRAPH_ID, documents, known)
         self.consumers = [self._consumer(), self._consumer()]
         self.client, self.worker, self.sweeper = self._handlers(), self._handlers(), self._handlers()
         self.held: list[Held] = []
@@ -405,6 +420,10 @@ class Play:
                 asked = f"2030-01-01T00:00:{self.driver.acts_done:02}+00:00"  # each act later than the one before
                 wish = HoldBack(GRAPH_ID, act.kind == "hold", asked, act.group, alone)
                 await client.queues.send(client.names.events, [to_text(wish)])
+            case "limit":
+                asked = f"2030-01-01T00:00:{self.driver.acts_done:02}+00:00"
+                change = SetLimit(GRAPH_ID, act.most, asked, act.group)
+                await client.queues.send(client.names.events, [to_text(change)])
             case "pass":
                 self._next_act()
             case "send":
@@ -445,6 +464,9 @@ class Play:
             self._next_act()  # it stands pending, or further on
             return self._look_at_act()
         if act.kind in ("hold", "release") and self._is_held(act) == (act.kind == "hold"):
+            self._next_act()
+            return self._look_at_act()
+        if act.kind == "limit" and self.rows[limit_key(limit_scope(GRAPH_ID, act.group))].columns["max"] == act.most:
             self._next_act()
             return self._look_at_act()
         if act.kind == "cancel" and self._is_heard(act):
@@ -530,6 +552,9 @@ class Play:
         if ended:
             await handlers.transition(GRAPH_ID, ended)
         answers = await handlers.transition(GRAPH_ID, ready, rows=rows) if ready else []
+        for answer in answers:
+            if isinstance(answer.item, Claim) and answer.outcome is Outcome.STALE:
+                hold_for_room(early, rows[row_key(answer.item.task_id)], now)
         done: list[Held] = []
         for answer in answers:
             if not isinstance(answer.item, Claim) or answer.outcome not in (Outcome.APPLIED, Outcome.REPEATED):
@@ -752,6 +777,10 @@ class Play:
             assert not handlers.workers, "no message of a life names its worker"
         return found
 
+    def backlogs(self) -> list[dict[str, Backlog]]:
+        """The limited tasks that each process remembers."""
+        return [handlers.backlogs for handlers in self._actors()]
+
     def kept(self) -> list[dict[str, Known]]:
         """The rows that each process keeps."""
         return [handlers.kept._graphs for handlers in self._actors()]
@@ -771,12 +800,13 @@ class Play:
             [copy.copy(one) for one in self.held],
             [Counter(count) for count in self.counts()],
             [_same_but_apart(kept) for kept in self.kept()],
+            copy.deepcopy(self.backlogs()),
             (self.clock.seconds, self.clock.ids, self.gate.number),
         )
 
     def restore(self, snapshot: Snapshot, faults: Mapping[int, str] | None = None) -> None:
         """Go on from there, with these faults."""
-        tables, queues, invariants, driver, memories, held, counts, known, numbers = snapshot
+        tables, queues, invariants, driver, memories, held, counts, known, backlogs, numbers = snapshot
         vars(self.tables).update(_copied(tables))
         vars(self.queues).update(_copied(queues))
         vars(self.invariants).update(_copied(invariants))
@@ -787,6 +817,9 @@ class Play:
         for rows, kept in zip(self.kept(), known, strict=True):
             rows.clear()
             rows.update(_same_but_apart(kept))
+        for own, backlog in zip(self.backlogs(), copy.deepcopy(backlogs), strict=True):
+            own.clear()
+            own.update(backlog)
         self.held = [copy.copy(one) for one in held]
         for count, kept in zip(self.counts(), counts, strict=True):
             count.clear()

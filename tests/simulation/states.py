@@ -158,6 +158,19 @@ class States:
         )
         parts.append(self._number(tuple(frozenset(count.items()) for count in play.counts())))
         parts.append(self._number(tuple(frozenset(memory.items()) for memory in play.memories())))
+        parts.append(
+            self._number(
+                tuple(
+                    (
+                        frozenset(backlog.waiting),
+                        frozenset((key, seconds - at) for key, (at, _) in backlog.sent.items()),
+                        backlog.whole_until > 0,
+                    )
+                    for own in play.backlogs()
+                    for backlog in own.values()
+                )
+            )
+        )
         parts.append(self._number(self._kept(play, names, now)))
         for one in play.held:
             waiting = queues.get(one.delivery.queue, {})

@@ -67,7 +67,7 @@ from taskgraph.sweep import Swept, sweep
 from taskgraph.timing import overdue, retry_of, retry_text
 from taskgraph.transitions import Answer, Claim, Completed, HandBack, Outcome, Renew
 from tests.simulation.bounds import bounded
-from tests.simulation.grouped import logical_tasks, members
+from tests.simulation.grouped import limited_in, logical_tasks, members
 from tests.simulation.invariants import FAILED_FOR_GOOD, Invariants, Violation, hold, settled
 from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.races import Watch
@@ -469,7 +469,7 @@ class World:
         self.goes_on = self.document.failure_policy == FailurePolicy.CONTINUE
         self.invariants = Invariants(self.graph_id, self.tasks, goes_on=self.goes_on)
         self.invariants.members = members(self.document.groups) if self.pauses else {}
-        self.invariants.under = self._limited()
+        self.invariants.under = limited_in(self.graph_id, [self.document, *self.extensions], self.tasks)
         self.changes_left = self.changes
         self.watch = Watch(self)
         self.has_limits = any(
@@ -477,19 +477,6 @@ class World:
         )
         self.calm_at = 0.0
         self.labels = {_task_id_of(self.graph_id, label): label for label in self.tasks}
-
-    def _limited(self) -> dict[str, frozenset[str]]:
-        """Key of the row of each limit -> taskIds of all that is under it, by the documents alone."""
-        under: dict[str, frozenset[str]] = {}
-        if self.document.max_in_flight:
-            under["limit:graph"] = frozenset(_task_id_of(self.graph_id, label) for label in self.tasks)
-        for document in (self.document, *self.extensions):
-            limited = [name for name, group in document.groups.items() if group.max_in_flight]
-            inside = members(document.groups) if limited else {}
-            for name in limited:
-                key = f"limit:group-{_task_id_of(self.graph_id, name)}"
-                under[key] = frozenset(_task_id_of(self.graph_id, label) for label in inside[name])
-        return under
 
     def _draw(self) -> float:
         return self.random()
