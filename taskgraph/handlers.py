@@ -923,6 +923,10 @@ class _Transition:
                 more=bool(left or later),
                 keep_alive=self._keep_alive,
             )
+            if self._known is not None and self._taker is None:
+                for change in decision.changes:
+                    if change.key.startswith("limit:"):  # workers elsewhere write it with their next claims
+                        self._rows.pop(change.key, None)
             await self._keep_alive()
 
     async def _excused(self, answers: Sequence[Answer]) -> Sequence[Answer]:

@@ -53,7 +53,7 @@ class Plan:
     waiters of one task, with its label ("" for a graph without edges). roots, leaves: labels that require nothing, that
     nobody requires. critical_path: labels in order of execution, the heaviest path by seconds if any are known, or the
     longest. critical_seconds, total_seconds: None when no seconds are known. rows: in the order of the document.
-    levels: labels by level.
+    levels: labels by level. limits: name of a group, "" for the graph -> so many tasks in flight.
     """
 
     tasks: int
@@ -73,6 +73,7 @@ class Plan:
     levels: tuple[tuple[str, ...], ...]
     kept: int = 0
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 def known_seconds(node: TaskNode) -> float | None:
@@ -141,6 +142,14 @@ def plan(document: GraphDocument, *, seconds: Callable[[TaskNode], float] | None
         levels=tuple(map(tuple, by_level)),
         kept=document.edges if document.groups else edges,
         groups=grouping.members(document.groups),
+        limits={
+            name: most
+            for name, most in [
+                ("", document.max_in_flight),
+                *((g.name, g.max_in_flight) for g in document.groups.values()),
+            ]
+            if most
+        },
     )
 
 
@@ -189,6 +198,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
         "edges": plan.edges,
         "keptEdges": plan.kept,
         "groups": {name: list(labels) for name, labels in plan.groups.items()},
+        "limits": [{"group": name or None, "max": most} for name, most in plan.limits.items()],
         "depth": plan.depth,
         "width": plan.width,
         "fanIn": {"max": plan.fan_in_max, "label": plan.fan_in_label},

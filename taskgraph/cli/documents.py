@@ -193,6 +193,12 @@ def _print_plan(session: Session, made: "Plan", full: bool) -> None:
             ("tasks", f"{made.tasks:,}"),
             ("edges", f"{made.edges:,}" + (f", kept as {made.kept:,} by way of groups" if grouped else "")),
             ("groups", ", ".join(f"{safe(name)} ({len(labels):,})" for name, labels in shown) + more),
+            (
+                "limits",
+                ", ".join(
+                    f"{f'{safe(name)} ' if name else ''}{most:,} at a time" for name, most in made.limits.items()
+                ),
+            ),
             ("depth", f"{made.depth:,}"),
             ("width", f"{made.width:,}"),
             ("fan-in", most(made.fan_in_max, made.fan_in_label)),

@@ -665,3 +665,31 @@ def test_a_terminal_gets_a_picture_and_colours(tmp_path: Path, store: str) -> No
     code, shown = on_a_terminal(["watch", "g"], store, tmp_path, TERM="dumb")
     assert code == 1
     assert "\x1b" not in shown
+
+
+def test_limits_are_listed_set_and_cleared(tg: Run, tmp_path: Path) -> None:
+    tasks = {label: command("true") for label in ("a", "b", "c")}
+    groups = {"uploads": {"tasks": ["a", "b"], "maxInFlight": 1}}
+    file = tmp_path / "limited.json"
+    file.write_text(json.dumps({"tasks": tasks, "groups": groups, "maxInFlight": 2}))
+    assert tg("submit", str(file), "--id", "g").returncode == 0
+    assert "limit: 0 of 2 in flight" in tg("status", "g").stdout
+    listed = json.loads(tg("limit", "list", "g", "--json").stdout)
+    assert listed["limits"] == [
+        {"group": None, "max": 2, "inFlight": []},
+        {"group": "uploads", "max": 1, "inFlight": []},
+    ]
+    asked = tg("limit", "set", "g", "3", "--group", "uploads")
+    assert (asked.returncode, asked.stdout) == (0, "group “uploads” of graph g: the limit is asked to be 3\n")
+    assert tg("limit", "clear", "g").returncode == 0
+    assert tg("limit", "set", "g", "0").returncode == 2
+    assert tg("limit", "set", "g", "many").returncode == 2
+    assert tg("limit", "set", "none", "3").returncode == 3
+    assert (
+        tg("limit", "set", "--target", "gpu", "4", "--reason", "four of them").stdout == "target gpu: the limit is 4\n"
+    )
+    assert tg("limit", "set", "--target", "gpu", "4", "g").returncode == 2
+    (target,) = json.loads(tg("limit", "list", "--json").stdout)["targets"]
+    assert (target["target"], target["max"], target["reason"], target["permits"]) == ("gpu", 4, "four of them", [])
+    assert tg("limit", "clear", "--target", "gpu").stdout == "target gpu has no limit any more\n"
+    assert "no target is limited" in tg("limit", "list").stderr

@@ -118,3 +118,34 @@ def test_the_cost_of_a_chain_grows_with_its_length_alone(length: int) -> None:
         assert counted.total() - counted["commit"] <= 30
 
     virtually(act)
+
+
+@pytest.mark.parametrize(
+    ("requires", "limit", "together", "per_task"),
+    [
+        pytest.param(CHAIN, 1, True, 1.22, id="a chain, one process"),
+        pytest.param(FAN, 4, True, 0.56, id="a fan, one process"),
+        pytest.param(FAN, 32, True, 0.12, id="a fan with more room, one process"),
+        pytest.param(CHAIN, 1, False, 11.5, id="a chain, two processes"),
+        pytest.param(FAN, 32, False, 0.55, id="a fan with more room, two processes"),
+    ],
+)
+def test_what_a_limit_costs(requires: Requirements, limit: int, together: bool, per_task: float) -> None:
+    """With a desk a limit costs no commit; how many run at a time decides how many go into one.
+
+    Elsewhere a lone chain under a limit goes through the handlers, as its worker does not continue it.
+    """
+
+    async def act(crew: Crew) -> None:
+        await crew.submit(requires, maxInFlight=limit)
+        trap, at_work, script = Calls(), Calls(), Script()
+        if together:
+            crew.start(*crew.together(script, trap, slots=4))
+        else:
+            crew.start(crew.consumer(trap), crew.worker(script, at_work, slots=4))
+        await crew.finish()
+        assert once_each([script], requires)
+        counted = trap.counted() + at_work.counted()
+        assert counted.total() <= per_task * len(requires), counted
+
+    virtually(act)

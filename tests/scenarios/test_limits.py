@@ -1,5 +1,6 @@
 """Limits on tasks in flight: never more, whatever is under way; and nobody waits while there is room."""
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -8,13 +9,16 @@ from typing import Any
 import pytest
 
 from taskgraph import limits
+from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents import document_from_object
 from taskgraph.errors import Conflict, InvalidGraph, NotFound, StorageUnavailable
 from taskgraph.messages import Cancel, SetLimit
 from taskgraph.model import GraphDocument, limit_key, limit_scope
 from taskgraph.propagation import Take
 from taskgraph.storage.tables import Delete, Insert, Merge, Row
+from taskgraph.sweep import sweep
 from taskgraph.transitions import Claim, Completed, Outcome
+from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import (
     PAST_LEASE_SECONDS,
     CrashError,
@@ -348,3 +352,101 @@ async def test_a_backlog_of_thousands_is_told_as_there_is_room(memory: Stage) ->
     memory.clock.advance(limits.REDISPATCH_SECONDS)
     await memory.sweep()
     assert await memory.work() == "finished"
+
+
+# --- what people see
+
+
+async def test_why_says_which_limit_has_no_room_and_who_is_in_flight(stage: Stage) -> None:
+    await stage.submit(limited(5, SIX, groups={"g": {"tasks": ["a", "b"], "maxInFlight": 1}}))
+    await stage.claim("a")
+    (reason, *_) = [each for each in await stage.queries.why(stage.graph_id, "b") if each.cause]
+    assert "waits for room: limit of group “g”, 1 of 1 in flight: “a”" in reason.text
+    assert reason.remedy == "see taskgraph limit list graph"
+    (reason, *_) = [each for each in await stage.queries.why(stage.graph_id, "c") if each.cause]
+    assert "no worker has claimed it" in reason.text
+    found = await stage.queries.limits_of(stage.graph_id)
+    assert [(each.group, each.most, each.in_flight, each.labels) for each in found] == [
+        ("", 5, 1, ("a",)),
+        ("g", 1, 1, ("a",)),
+    ]
+    status = await stage.queries.status(stage.graph_id)
+    assert [(each.group, each.in_flight, each.most) for each in status.limits] == [("", 1, 5), ("g", 1, 1)]
+
+
+async def test_doctors_find_what_a_limit_counts_too_much_or_too_little(memory: Stage) -> None:
+    await memory.submit(limited(2, {"a": [], "b": ["a"], "c": []}))
+    await memory.complete("a")
+    await memory.claim("b")
+
+    async def spoil(**columns: Any) -> set[str]:
+        row = await limit_row(memory)
+        await memory.tables.commit(memory.graph_id, [Merge(row.key, row.etag, columns)])
+        found = await examine_graph(memory.handlers, memory.poison, memory.graph_id)
+        return {each.code for each in found.findings}
+
+    async def mended() -> list[str]:
+        await repair_graph(memory.handlers, memory.poison, memory.graph_id)
+        found = await examine_graph(memory.handlers, memory.poison, memory.graph_id)
+        assert not found.findings
+        return await in_flight(memory)
+
+    member = f"{memory.task_id('b')}:0"
+    assert await spoil(inFlight="[]") == {"not-counted"}
+    assert await mended() == ["b"]
+    assert await spoil(inFlight=json.dumps([member, f"{memory.task_id('a')}:0"])) == {"counts-what-is-over"}
+    assert await mended() == ["b"]
+    assert await spoil(inFlight=json.dumps([member, "nobody:7", "nonsense"])) == {"counts-nothing"}
+    assert await mended() == ["b"]
+    assert await spoil(max=0) == {"over-limit"}
+    assert await spoil(max="many") == {"bad-column", "over-limit"}
+    row = await limit_row(memory)
+    await memory.tables.commit(memory.graph_id, [Delete(row.key, row.etag)])
+    found = await examine_graph(memory.handlers, memory.poison, memory.graph_id)
+    assert {each.code for each in found.findings} == {"missing-limit"}
+
+
+async def test_who_waits_for_room_is_told_from_who_waits_for_a_worker(memory: Stage) -> None:
+    await memory.submit(limited(1, {"a": [], "b": []}))
+    await memory.claim("a")
+    found = await examine_graph(memory.handlers, memory.poison, memory.graph_id)
+    assert [each.text for each in found.causes] == [
+        "it moves: 1 task is running",
+        "1 task is ready and waiting for room; limit of the graph: 1 of 1 in flight",
+    ]
+
+
+# --- real workers, in virtual time
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_short_tasks_one_at_a_time_do_not_wait_for_polls(apart: bool) -> None:
+    async def act(crew: Crew) -> None:
+        await crew.submit({f"t{n:02}": [] for n in range(40)}, maxInFlight=1)
+        script = Script(0.05)
+        processes = (crew.consumer(), crew.worker(script, slots=4)) if apart else crew.together(script, slots=4)
+        crew.start(*processes)
+        began = crew.clock.monotonic()
+        await crew.finish()
+        assert crew.clock.monotonic() - began < (40 * 0.05) * (3 if apart else 1.2)
+        assert set(script.runs) == {(f"t{n:02}", 0) for n in range(40)}
+
+    virtually(act)
+
+
+def test_a_worker_that_dies_under_a_limit_gives_its_place_to_the_next_when_its_lease_ends() -> None:
+    async def act(crew: Crew) -> None:
+        await crew.submit({"a": [], "b": []}, maxInFlight=1)
+        ((label, _),) = await crew.stage.offered()
+        await crew.stage.claim(label)
+        script = Script(1.0)
+        crew.start(*crew.together(script))
+        await asyncio.sleep(limits.LEASE_SECONDS - 5)
+        assert script.runs == []
+        await asyncio.sleep(10)
+        swept = await sweep(crew.handlers(Calls()))
+        assert swept.leases_lost == 1
+        await crew.finish()
+        assert len(script.runs) == 2
+
+    virtually(act)

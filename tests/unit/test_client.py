@@ -278,3 +278,24 @@ def test_the_synchronous_face_has_every_method() -> None:
         method = getattr(SyncClient, name)
         assert method.__doc__ == getattr(Client, name).__doc__
         assert not inspect.iscoroutinefunction(method)
+
+
+async def test_limits_on_tasks_in_flight(client: Client) -> None:
+    graph = Graph(max_in_flight=3)
+    graph.group("g", graph.task("a"), graph.task("b"), max_in_flight=1)
+    graph.task("c")
+    assert Graph.from_document(graph.to_dict()).to_dict() == graph.to_dict()
+    await client.submit(graph, "limited")
+    assert [(each.group, each.most) for each in await client.limits_of("limited")] == [("", 3), ("g", 1)]
+    await client.set_limit("limited", 2, group="g")
+    await client.submit(diamond(), "unlimited")
+    with pytest.raises(Refused, match="submitted without a limit"):
+        await client.set_limit("unlimited", 2)
+    with pytest.raises(NotFound):
+        await client.set_limit("limited", 2, group="none")
+    with pytest.raises(InvalidInput):
+        await client.set_limit("limited", 1001)
+    assert await client.limit_target("gpu", 4, reason="four of them")
+    assert [(each.target, each.most) for each in await client.target_limits()] == [("gpu", 4)]
+    assert await client.limit_target("gpu", 0)
+    assert await client.target_limits() == []
