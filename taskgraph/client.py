@@ -123,14 +123,15 @@ class Task:
     aware, or RFC 3339 text; past it the task ends as an exception, whether it runs or waits. not_before: aware, or RFC
     3339 text; no worker claims it earlier. max_run_time: seconds that a run may take. pending_timeout: seconds that it
     may wait for a worker. retry: how it is tried again after temporary failures, by the keys of a document (limit,
-    delay and max in seconds, exitCodes). notify: who is told how it fares, as in a document. definition: a task
+    delay and max in seconds, exitCodes). priority: "highest", "high", "normal", "low" or "lowest", "" for that of its
+    graph. notify: who is told how it fares, as in a document. definition: a task
     definition as it stands in a document; the other arguments are added to it.
 
     Raises InvalidInput when two arguments set the same thing. What a document must not hold is found by
     `Graph.validate`, with all other problems.
     """
 
-    __slots__ = ("_definition", "_groups", "_requires", "_timing", "label", "notify", "reruns", "when")
+    __slots__ = ("_definition", "_groups", "_requires", "_timing", "label", "notify", "priority", "reruns", "when")
 
     def __init__(
         self,
@@ -160,10 +161,12 @@ class Task:
         retry: Mapping[str, Any] | None = None,
         max_run_time: float | None = None,
         pending_timeout: float | None = None,
+        priority: str = "",
     ) -> None:
         self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
         self.label = label
         self.reruns = reruns
+        self.priority = priority
         self.when = when
         self._requires: dict[str, bool] = {}  # name -> whether it is optional
         self._groups: dict[str, Group] = {}
@@ -265,6 +268,8 @@ class Task:
         made.update(copy.deepcopy(self._timing))
         if self.notify:
             made["notify"] = copy.deepcopy(self.notify)
+        if self.priority:
+            made["priority"] = str(self.priority)
         made["task"] = copy.deepcopy(self._definition)
         return made
 
@@ -436,7 +441,7 @@ class Graph:
     name, description, owner, source: about the graph, for people. routing: at most 10 characters. tags: free words.
     failure_policy: what a task that failed for good does to the graph: "block" (the default), "fail-fast", "continue".
     deadline: aware, or RFC 3339 text; past it what is left of the graph is cancelled. max_in_flight: so many of its
-    tasks run at a time.
+    tasks run at a time. priority: of all tasks that name none ("highest", "high", "normal", "low", "lowest").
     params: declarations by name, such as {"goal": {"type": "string", "default": "all"}}; {"$param": "goal"} anywhere in
     a task becomes the value that is given when the graph is submitted. notify: who is told how it fares, such as
     {"onFinished": {"queue": "builds"}}. As an extension of a graph that runs it has only tasks, groups of these, and
@@ -457,7 +462,9 @@ class Graph:
         failure_policy: str = FailurePolicy.BLOCK.value,
         deadline: datetime | str | None = None,
         max_in_flight: int | None = None,
+        priority: str = "",
     ) -> None:
+        self.priority = priority
         self.deadline = _moment_text("the graph", "deadline", deadline) or ""
         self.max_in_flight = max_in_flight
         metadata = {"name": name, "description": description, "owner": owner, "source": source}
@@ -520,6 +527,7 @@ class Graph:
         retry: Mapping[str, Any] | None = None,
         max_run_time: float | None = None,
         pending_timeout: float | None = None,
+        priority: str = "",
     ) -> Task:
         """Make a task and add it. The arguments are those of `Task`. Raises InvalidInput for a label that is taken."""
         made = Task(
@@ -548,6 +556,7 @@ class Graph:
             retry=retry,
             max_run_time=max_run_time,
             pending_timeout=pending_timeout,
+            priority=priority,
         )
         self._add(made)
         return made
@@ -623,6 +632,7 @@ class Graph:
             failure_policy=document.failure_policy,
             deadline=document.deadline or None,
             max_in_flight=document.max_in_flight or None,
+            priority=document.priority,
         )
         graph.metadata = dict(document.metadata)
         for label, node in document.tasks.items():
@@ -637,6 +647,7 @@ class Graph:
                 retry=said.get("retry"),
                 max_run_time=said.get("maxRunTime"),
                 pending_timeout=said.get("pendingTimeout"),
+                priority=node.priority,
             )
             for required in node.requires:
                 task.after(required, optional=required in node.optional)
@@ -669,6 +680,8 @@ class Graph:
             made["notify"] = copy.deepcopy(self.notify)
         if self.failure_policy != FailurePolicy.BLOCK:
             made["failurePolicy"] = str(self.failure_policy)
+        if self.priority:
+            made["priority"] = str(self.priority)
         made["tasks"] = {label: task.to_dict() for label, task in self._tasks.items()}
         if groups := self.groups:
             made["groups"] = {name: group.to_dict() for name, group in groups.items()}

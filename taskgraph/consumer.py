@@ -32,6 +32,7 @@ from taskgraph.rows import NewerSchema
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.telemetry import handed_on, note, watched
 from taskgraph.wakeup import Pacer, Wakeup, wait_any
+from taskgraph.windows import Windows
 
 log = logging.getLogger("taskgraph.consumer")
 
@@ -50,6 +51,7 @@ class _Waiting:
 
 _SETTLED_AT_ONCE: Final = 16
 _PAUSE_SECONDS: Final = 0.5
+_PUMP_SECONDS: Final = 1.0  # between two looks at what is to be sent later
 
 
 class Lease:
@@ -109,6 +111,10 @@ class Consumer:
         clock = handlers.clock
         handlers.alone = self.takes
         self._lead = Lead(handlers.records.tables, clock, handlers.names.events, clock.new_id())
+        self._receiving = False
+        self._pumping: asyncio.Task[None] | None = None
+        handlers.windows = handlers.windows or Windows()
+        handlers.on_put_by = self._mind_unsent
 
     @property
     def idle(self) -> bool:
@@ -117,6 +123,8 @@ class Consumer:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Receive until told to stop; then finish what is in hand."""
+        self._receiving = True
+        self.handlers.leading = self._leads
         try:
             first, *others = self.handlers.names.received
             if others:
@@ -128,7 +136,12 @@ class Consumer:
         finally:
             if self._tasks:
                 await asyncio.wait(self._tasks.values())
+            self._receiving, self.handlers.leading = False, None
+            if self._pumping is not None:
+                self._pumping.cancel()
+                await asyncio.wait((self._pumping,))
             try:
+                await self.handlers.leave_unsent()
                 await self._lead.give_up()
             except StorageError as error:
                 log.info("the lead over %s ends by itself: %s", self.handlers.names.events, error)
@@ -169,6 +182,29 @@ class Consumer:
             else:
                 self._found_empty.add(queue)
                 await pacer.idle(ticket, stop)
+
+    async def _leads(self, graph_id: str) -> bool:
+        """Whether this graph is handled here and by nobody else; asks for the lead, where nobody has it."""
+        return graph_id in self.own or not await self._lead.take()
+
+    def _mind_unsent(self) -> None:
+        """Something was put by: see to it that it goes out even if nothing is heard of what has gone before."""
+        if self._pumping is None or self._pumping.done():
+            self._pumping = asyncio.create_task(self._pump())
+
+    async def _pump(self) -> None:
+        handlers = self.handlers
+        while handlers.windows is not None and handlers.windows.waits:
+            await handlers.clock.sleep(_PUMP_SECONDS)
+            try:
+                if self._receiving and not self.own and await self._lead.take():
+                    await handlers.leave_unsent()  # another leads by now
+                else:
+                    await handlers.pump(taker=self.taker)
+            except StorageError as error:
+                log.warning("what is ready could not be sent: %s", error)
+            except Exception as error:
+                log.error("what is ready could not be sent: %s", trail(error))
 
     def takes(self, graph_id: str) -> bool:
         """Whether what a worker of this process has to report of this graph is handled here, and not by another."""

@@ -212,6 +212,7 @@ _TASK: Final = {
     "deadline": "time?",
     "notBefore": "time?",
     "pendingTimeout": "seconds?",
+    "priority": "text?",
     "retry": "retry policy?",
     "temporaryFailures": "number?",
     "temporaryForgiven": "number?",
@@ -273,6 +274,7 @@ _GRAPH: Final = {
     "stalled": "time?",
     "stalledBecause": "text?",
     "stalledAt": "number?",
+    "priority": "text?",
 }
 _GROUP: Final = {"label": "text", "tasks": "number", "members": "text", "groups": "list?", "join": "text?"}
 _LIMIT: Final = {"max": "number", "inFlight": "references", "moved": "time", "label": "text?", "asked": "text?"}

@@ -26,6 +26,7 @@ from taskgraph.diagnosis import (
     Resend,
     Retell,
     Severity,
+    Waiting,
     causes,
     examine,
     slim,
@@ -35,8 +36,9 @@ from taskgraph.errors import Conflict, InvalidMessage, NotFound, TaskgraphError,
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
 from taskgraph.messages import AddTasks, parse
-from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
+from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, row_key
 from taskgraph.poison import Poison
+from taskgraph.priorities import NORMAL, level_of
 from taskgraph.records import ALL, LIVE, listing_key
 from taskgraph.storage.tables import Change, Insert, Range, Row, Value, query_all
 from taskgraph.sweep import Swept, sweep_graph
@@ -279,8 +281,8 @@ async def _answer(
     graph = picture.rows.get(GRAPH)
     findings = [*picture.findings, *await _poisoned(poison, graph_id)]
     queued = {
-        target: await handlers.queues.count(handlers.names.work(target))
-        for target in waiting_by_target(picture.rows, handlers.clock.now())
+        target: sum([await handlers.queues.count(queue) for queue in _queues_of(handlers, waiting, target, picture)])
+        for target, waiting in waiting_by_target(picture.rows, handlers.clock.now()).items()
         if _is_target(target)
     }
     why = causes(graph_id, picture.rows, findings, queued, handlers.clock.now())
@@ -415,8 +417,24 @@ async def _say_again(handlers: Handlers, graph_id: str, picture: _Picture) -> No
     before = handlers.clock.now() - timedelta(seconds=limits.REDISPATCH_SECONDS)
     for target, waiting in waiting_by_target(picture.rows, handlers.clock.now()).items():
         overdue = waiting.since is None or waiting.since <= before
-        if overdue and _is_target(target) and not await handlers.queues.count(handlers.names.work(target)):
-            await handlers.dispatch(graph_id, target, waiting.tasks)
+        if not overdue or not _is_target(target):
+            continue
+        queues = _queues_of(handlers, waiting, target, picture)
+        for queue, level in queues.items():
+            if not await handlers.queues.count(queue):
+                tasks = [each for each in waiting.tasks if _level(picture, each[0]) == level]
+                await handlers.dispatch(graph_id, target, tasks, level=level)
+
+
+def _queues_of(handlers: Handlers, waiting: Waiting, target: str, picture: _Picture) -> dict[str, str]:
+    """The queues that tasks of a target wait in, each with its level."""
+    levels = dict.fromkeys(_level(picture, task_id) for task_id, _ in waiting.tasks)
+    return {handlers.names.work(target, level): level for level in levels}
+
+
+def _level(picture: _Picture, task_id: str) -> str:
+    row = picture.rows.get(row_key(task_id))
+    return level_of(row.columns.get) if row is not None else NORMAL
 
 
 def _is_target(text: str) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from taskgraph import digraph, grouping, jsontext, limits, outputs, params, schemas, timing
+from taskgraph import digraph, grouping, jsontext, limits, outputs, params, priorities, schemas, timing
 from taskgraph.errors import InvalidGraph, InvalidInput, Problem
 from taskgraph.findings import PROBLEMS_MAX, Report, nearest
 from taskgraph.form import (
@@ -329,6 +329,7 @@ def _document(
                         notify=node.get("notify", {}),
                         timing=timing.of_node(node),
                         active=node.get("active", True),
+                        priority=node.get("priority", ""),
                     )
                     requirements[label] = requires
                     tasks[label] = None  # the node takes its place: a large document is not kept twice
@@ -362,6 +363,7 @@ def _document(
         stalled_after=float(obj.get("stalledAfter", 0)),
         on_stalled=str(obj.get("onStalled", "")).replace("report", ""),
         max_in_flight=int(obj.get("maxInFlight", 0)),
+        priority=priorities.column(obj.get("priority", "")),
     )
 
 
@@ -1004,6 +1006,8 @@ def node_digest(node: TaskNode) -> str:
     normal |= node.timing
     if not node.active:
         normal["active"] = False
+    if node.priority:
+        normal["priority"] = node.priority
     return hashlib.sha256(canonical_json(normal).encode()).hexdigest()[:32]
 
 
@@ -1036,6 +1040,8 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
         envelope["notify"] = _channels_listed(document.notify)
     if document.deadline:
         envelope["deadline"] = document.deadline
+    if document.priority:
+        envelope["priority"] = document.priority
     digest.update(canonical_json(envelope).encode())
     for label in sorted(document.tasks):
         digest.update(digests[label].encode())
@@ -1085,6 +1091,8 @@ def document_object(document: GraphDocument) -> dict[str, Any]:
         made["notify"] = dict(document.notify)
     if document.deadline:
         made["deadline"] = document.deadline
+    if document.priority:
+        made["priority"] = document.priority
     made["tasks"] = {label: _node_object(node) for label, node in document.tasks.items()}
     if document.groups:
         made["groups"] = {
@@ -1108,6 +1116,8 @@ def _node_object(node: TaskNode) -> dict[str, Any]:
         made["notify"] = dict(node.notify)
     if not node.active:
         made["active"] = False
+    if node.priority:
+        made["priority"] = node.priority
     return made
 
 

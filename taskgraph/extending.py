@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from taskgraph import limits
+from taskgraph import limits, priorities
 from taskgraph.documents import external_labels, node_digest, read_document, results_without_requirement, too_limited
 from taskgraph.errors import IntegrityError
 from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension, request_key
@@ -201,6 +201,7 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
             groups=groups,
             known=known,
             limited=WHOLE_GRAPH in scopes_of(graph.columns),
+            priority=str(graph.columns.get(priorities.COLUMN, "")),
         )
         layout = replace(layout, rows=(*layout.rows, *mapping_rows))
         links = tuple(_units(layout.links))

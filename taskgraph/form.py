@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from taskgraph import limits, schemas, timing
+from taskgraph import limits, priorities, schemas, timing
 from taskgraph.findings import Report
 from taskgraph.jsontext import Path, show
 from taskgraph.model import When
@@ -44,6 +44,7 @@ GRAPH_KEYS: Final = (
     "deadline",
     "onStalled",
     "maxInFlight",
+    "priority",
 )
 COMMAND_KEYS: Final = ("command", "env", "cwd", "timeout")
 CHANNEL_KINDS: Final = ("queue", "webhook", "command")
@@ -52,7 +53,7 @@ SUBS_PREFIX: Final = "taskId:"
 PARAM: Final = "$param"
 RESULT: Final = "$result"
 
-_NODE_KEYS: Final = frozenset({"requires", "when", "reruns", "task", "notify", "active", *timing.NODE_KEYS})
+_NODE_KEYS: Final = frozenset({"requires", "when", "reruns", "task", "notify", "active", "priority", *timing.NODE_KEYS})
 _REQUIREMENT_KEYS: Final = frozenset({"label", "optional"})
 _CONDITIONS: Final = frozenset(map(str, When))
 _GROUP_KEYS: Final = frozenset({"tasks", "requires", "active", "maxInFlight"})
@@ -95,6 +96,8 @@ def node_is_plain(node: Any, labels: AbstractSet[str]) -> bool:
     if not 0 <= reruns <= limits.RERUNS_MAX:
         return False
     if "active" in node and type(node["active"]) is not bool:
+        return False
+    if "priority" in node and not priorities.is_level(node["priority"]):
         return False
     if "notify" in node and not _notify_is_plain(node["notify"]):
         return False

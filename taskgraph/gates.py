@@ -1,25 +1,29 @@
-"""Gates: targets that are paused for all graphs of a store.
+"""Gates: targets that are paused for all graphs of a store, and levels that somebody uses.
 
-What this room is for: one row for each target that is paused, which workers look at before they claim. It costs a
-worker one read every few seconds while it has work, and nothing while it has none. A gate is looked at and not part of
-a claim's commit, so a claim that was under way when it was closed may still be made; a graph that must stand still to
-the last claim is paused by itself (`holding`). It never moves a task and never sends anything.
+What this room is for: one row for each target that is paused, which workers look at before they claim, and one for each
+level of a target that tasks are sent to besides `normal`, so that nobody asks for work where there never is any. Both
+are read at once. It costs a worker one read every few seconds while it has work, and nothing while it has none. A gate
+is looked at and not part of a claim's commit, so a claim that was under way when it was closed may still be made; a
+graph that must stand still to the last claim is paused by itself (`holding`). It never moves a task and never sends
+anything.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.errors import Conflict, Unclear
-from taskgraph.storage.tables import Delete, Insert, Range, Row, Tables, query_all
+from taskgraph.priorities import LEVELS, NORMAL, is_level
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Tables, query_all
 
 GATES: Final = "index:gates"
 """Partition of paused targets; `:` is in no graph id."""
 
 _PREFIX: Final = "target:"
+_LEVEL: Final = "level:"
 _SCHEMA: Final = 1
 
 
@@ -32,13 +36,8 @@ class Gate:
     reason: str
 
 
-async def closed(tables: Tables) -> dict[str, Gate]:
-    """The targets that are paused, by name."""
-    return closed_in(await query_all(tables, GATES, Range(_PREFIX, "target;")))
-
-
 def closed_in(rows: Iterable[Row]) -> dict[str, Gate]:
-    """The same, out of the rows of the partition."""
+    """The targets that are paused, out of the rows of the partition."""
     found: dict[str, Gate] = {}
     for row in rows:
         if not row.key.startswith(_PREFIX):
@@ -48,6 +47,45 @@ def closed_in(rows: Iterable[Row]) -> dict[str, Gate]:
         reason = str(row.columns.get("reason", ""))
         found[target] = Gate(target, since if isinstance(since, datetime) else None, reason)
     return found
+
+
+def _levels_in(rows: Iterable[Row], now: datetime) -> dict[str, tuple[str, ...]]:
+    """Target -> the levels besides `normal` that were used of late."""
+    found: dict[str, tuple[str, ...]] = {}
+    for row in rows:
+        if not row.key.startswith(_LEVEL):
+            continue
+        target, _, level = row.key.removeprefix(_LEVEL).partition(":")
+        used = row.columns.get("used")
+        if isinstance(used, datetime) and now - used < timedelta(seconds=limits.LEVEL_SECONDS) and is_level(level):
+            found[target] = (*found.get(target, ()), level)
+    return found
+
+
+async def levels_used(tables: Tables, now: datetime) -> dict[str, tuple[str, ...]]:
+    """Target -> the levels besides `normal` to which tasks were sent of late."""
+    return _levels_in(await query_all(tables, GATES, Range(_LEVEL, "level;")), now)
+
+
+async def use_level(tables: Tables, target: str, level: str, now: datetime) -> None:
+    """Say that tasks are sent to this level. Repeatable; what others say at the same time is as good."""
+    key = f"{_LEVEL}{target}:{level}"
+    (row,) = await tables.get(GATES, [key])
+    columns: Columns = {"schema": _SCHEMA, "used": now}
+    change: Change = Insert(key, columns) if row is None else Merge(key, row.etag, columns)
+    try:
+        await tables.commit(GATES, [change])
+    except Conflict:
+        return  # somebody else has just said so
+    except Unclear:
+        (row,) = await tables.get(GATES, [key])
+        if row is None:
+            raise
+
+
+async def closed(tables: Tables) -> dict[str, Gate]:
+    """The targets that are paused, by name."""
+    return closed_in(await query_all(tables, GATES, Range(_PREFIX, "target;")))
 
 
 async def close(tables: Tables, target: str, now: datetime, reason: str = "") -> bool:
@@ -88,6 +126,7 @@ class Gates:
         self.closed: Mapping[str, Gate] = {}
         self.rows: Sequence[Row] = ()
         """All that was read: what lies beside the gates too (`permits`)."""
+        self._levels: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def known(self) -> bool:
@@ -104,10 +143,19 @@ class Gates:
         """Whether what is known was read a short time ago: who has work in hand looks that often."""
         return self._seen is not None and self._clock.monotonic() - self._seen < 2 * limits.GATE_SECONDS
 
-    async def look(self) -> None:
-        """Read the gates, unless that was tried just now. Raises StorageError: what is known stays as it is."""
-        if not self.known:
+    async def look(self, *, again: bool = False) -> None:
+        """Read the gates, unless that was tried just now. Raises StorageError: what is known stays as it is.
+
+        again: in any case.
+        """
+        if again or not self.known:
             self._looked = self._clock.monotonic()  # at once: a store in trouble is not asked all the more
             self.rows = await query_all(self._tables, GATES, Range())
             self.closed = closed_in(self.rows)
+            self._levels = _levels_in(self.rows, self._clock.now())
             self._seen = self._looked
+
+    def levels(self, target: str) -> list[str]:
+        """The levels of a target that are used, the highest first; `normal` is one of them always."""
+        used = (NORMAL, *self._levels.get(target, ()))
+        return [level for level in LEVELS if level in used]

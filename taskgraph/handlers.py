@@ -19,10 +19,12 @@ from taskgraph import limits
 from taskgraph.backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
 from taskgraph.cancellation import BY_HAND, CancelGraph, CancelTask, PublishCancelled
 from taskgraph.clock import Clock
+from taskgraph.columns import is_held
 from taskgraph.edges import references
 from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, StorageError, TaskgraphError, Unclear
 from taskgraph.extending import ExtensionPlan, plan_extension
 from taskgraph.extension import request_key
+from taskgraph.gates import levels_used, use_level
 from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.inflight import Limit, limit_of, limits_of, scopes_of
 from taskgraph.kept import KeptRows, Known
@@ -38,6 +40,7 @@ from taskgraph.messages import (
     Rerun,
     RunTasks,
     Seen,
+    SendReady,
     SetLimit,
     TaskCompleted,
     TaskFailed,
@@ -61,6 +64,9 @@ from taskgraph.model import (
     reference_of,
     row_key,
 )
+from taskgraph.placement import DEFAULT_TARGET
+from taskgraph.priorities import COLUMN as PRIORITY
+from taskgraph.priorities import LEVELS, NORMAL, level_now, level_of, rank
 from taskgraph.propagation import (
     CANCELLED,
     Cancelling,
@@ -77,7 +83,7 @@ from taskgraph.records import LIVE, Operation, Records, changes_event, name_in
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, query_all
 from taskgraph.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
-from taskgraph.timing import not_yet_seconds
+from taskgraph.timing import not_yet_seconds, ready_since
 from taskgraph.transitions import (
     LATER,
     Answer,
@@ -96,6 +102,7 @@ from taskgraph.transitions import (
     Skip,
     decide,
 )
+from taskgraph.windows import Parcel, Windows
 
 log = logging.getLogger("taskgraph.handlers")
 
@@ -117,7 +124,11 @@ _NEEDS_MAX: Final = 4  # times that a decision asks for rows, one after the othe
 _FENCE_ROWS: Final = 3  # the graph, an extension that ends with it, the event
 _ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: others wait
 _LOOK_PAGES_MAX: Final = 4  # of ready tasks that are under a limit, in one look for them
-_WAITS: Final = ("run", "target", "limits", "held", "pendingSince", "notBefore")
+_WAITS: Final = ("run", "target", "limits", "held", "pendingSince", "notBefore", PRIORITY)
+
+
+_LEVEL_WORDS: Final = {"highest": "max", "high": "high", "low": "low", "lowest": "min"}
+_BELL_SECONDS: Final = 2.0  # between two messages that tell idle workers of a target that a level of it is used
 
 
 async def no_keep_alive() -> None:
@@ -157,9 +168,13 @@ class QueueNames:
         """The queue that an event is sent to."""
         return f"{self.prefix}-{type_of(message)}" if self.per_operation else self.events
 
-    def work(self, target: str) -> str:
-        """The queue of a target's workers."""
-        return f"{self.prefix}-work-{target}"
+    def work(self, target: str, level: str = NORMAL) -> str:
+        """The queue of a target's workers, for tasks of one level.
+
+        Short words in place of `work`, which stands for `normal`: with the longest target the name is as long as a
+        queue's may be. No target and no prefix can make one name of two of these.
+        """
+        return f"{self.prefix}-{_LEVEL_WORDS.get(level, 'work')}-{target}"
 
     def poison(self, queue: str) -> str:
         """Where messages of a queue go that cannot be handled."""
@@ -235,6 +250,12 @@ class Handlers:
     """Called with the id of a graph after each commit about it here; a hint that somebody may have to be told."""
     in_flight: dict[str, int] = field(default_factory=dict)
     """Graph id -> about how many tasks this process has sent out and not heard of again; for the size of bundles."""
+    windows: Windows | None = None
+    """What is ready and not sent yet, in a process that hears of results; None: all that is ready is sent at once."""
+    on_put_by: Callable[[], None] | None = None
+    """Called when something was put by, to be sent later: somebody has to see to it that `pump` is called."""
+    leading: Callable[[str], Awaitable[bool]] | None = None
+    """Whether this process is the one that handles a graph, where there may be several; None where nobody leads."""
     on_stop: list[Callable[[str, Sequence[Stop]], None]] = field(default_factory=list)
     """Called with a graph id and runs that are cancelled: by the workers of this process, that they need not wait for
     their next renewal to hear of it."""
@@ -248,6 +269,10 @@ class Handlers:
     stalled_seconds: float = limits.STALLED_SECONDS
     """A graph of which nothing has moved for so long is marked by the sweep, unless it says otherwise itself."""
     kept: KeptRows = field(init=False)
+    _levels: dict[tuple[str, str], float] = field(default_factory=dict)  # said to be used, and when (monotonic)
+    _rung: dict[str, float] = field(default_factory=dict)  # target -> when its workers were told of levels
+    _used: Mapping[str, Collection[str]] = field(default_factory=dict)
+    _used_at: float | None = None
 
     def __post_init__(self) -> None:
         self.kept = KeptRows(self.records.tables)
@@ -284,6 +309,9 @@ class Handlers:
                     everything += asked
                 case AddTasks() | Cancel() | HoldBack() | SetLimit():
                     handled.append(await self._handle_alone(message, keep_alive))
+                case SendReady():
+                    await self.adopt(message.graph, message.after, taker=taker)
+                    handled.append(Handled(message))
                 case RunTasks():
                     raise TypeError("work messages are for workers")
         answers: list[Answer] = []
@@ -397,8 +425,8 @@ class Handlers:
 
         rows: as the commit left them. more: further commits of the same call will send more.
         """
-        ready: dict[str, list[tuple[str, int]]] = {}
-        later: dict[tuple[str, int], list[tuple[str, int]]] = {}
+        ready: dict[tuple[str, str], list[tuple[str, int]]] = {}
+        later: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
         started: list[Started] = []
         stops: list[Stop] = []
         limited: list[Refill] = []
@@ -407,22 +435,24 @@ class Handlers:
             match effect:
                 case Refill():
                     limited.append(effect)
-                case Dispatch(task_id, run, target, delay) if delay:
+                case Dispatch(task_id, run, target, delay, level) if delay:
                     seconds = min(math.ceil(delay), limits.DELAY_SECONDS_MAX)  # those of one second go together
-                    later.setdefault((target, seconds), []).append((task_id, run))
-                case Dispatch(task_id, run, target):
-                    ready.setdefault(target, []).append((task_id, run))
+                    later.setdefault((target, level, seconds), []).append((task_id, run))
+                case Dispatch(task_id, run, target, _, level):
+                    ready.setdefault((target, level), []).append((task_id, run))
                 case Started():
                     started.append(effect)
                 case Stop():
                     stops.append(effect)
                 case Cancelling(fenced):
                     cancelling = cancelling or fenced or not self._others_run(graph_id, rows)
+                    self._forget_unsent(graph_id)
                 case GraphEnded():
                     self.kept.forget(graph_id)
                     self.in_flight.pop(graph_id, None)
                     self.backlogs.pop(graph_id, None)
                     limited.clear()
+                    self._forget_unsent(graph_id)
                     if tell := self.on_ended.get(graph_id):
                         tell()
                     if not await self.late_requests(graph_id):  # the sweep answers them first
@@ -431,14 +461,14 @@ class Handlers:
                     await self.enter_live(graph_id)
         if taker is not None and started:
             taker.started(graph_id, started, rows or {})
-        for target, tasks in ready.items():
-            fresh: Sequence[tuple[str, int]] = list(dict.fromkeys(tasks))
+        for target, level in sorted(ready, key=lambda each: rank(each[1])):
+            fresh = self._to_send(graph_id, target, level, list(dict.fromkeys(ready[target, level])))
             if taker is not None:
                 fresh = taker.keep(graph_id, target, fresh, rows or {})
             if fresh:
-                await self.dispatch(graph_id, target, fresh, rows=rows, more=more)
-        for (target, seconds), tasks in later.items():
-            await self.dispatch(graph_id, target, list(dict.fromkeys(tasks)), delay_seconds=seconds)
+                await self._send(graph_id, target, level, fresh, rows=rows, more=more)
+        for (target, level, seconds), tasks in later.items():
+            await self._send(graph_id, target, level, list(dict.fromkeys(tasks)), delay_seconds=seconds)
         if limited:
             await self.refill(graph_id, limited, rows, taker=taker)
         if stops:
@@ -464,6 +494,32 @@ class Handlers:
         target: str,
         tasks: Sequence[tuple[str, int]],
         *,
+        level: str = NORMAL,
+        rows: Mapping[str, Row | None] | None = None,
+        more: bool = False,
+        size: int = 0,
+        delay_seconds: float = 0,
+    ) -> None:
+        """Send what is ready, as far as the window of its queue has room; the rest is sent later (`pump`, `landed`).
+
+        rows: rows of the tasks, as far as they are known: a message says what was seen. more: this is a part of plenty.
+        size: so many tasks in each message, and all at once; 0 for as many as suit. delay_seconds: until they can be
+        received; all at once, too.
+        """
+        if not size and not delay_seconds:
+            tasks = self._to_send(graph_id, target, level, tasks)
+        if tasks:
+            await self._send(
+                graph_id, target, level, tasks, rows=rows, more=more, size=size, delay_seconds=delay_seconds
+            )
+
+    async def _send(
+        self,
+        graph_id: str,
+        target: str,
+        level: str,
+        tasks: Sequence[tuple[str, int]],
+        *,
         rows: Mapping[str, Row | None] | None = None,
         more: bool = False,
         size: int = 0,
@@ -471,16 +527,17 @@ class Handlers:
     ) -> None:
         """Send work messages: one task each while there are few, more in one when there is plenty (D12).
 
-        rows: rows of the tasks, as far as they are known: a message says what was seen. more: this is a part of
-        plenty. size: so many tasks in each message, 0 for as many as suit. delay_seconds: until they can be received.
+        more: this is a part of plenty.
         """
         flying = self.in_flight.get(graph_id, 0)
+        if self.windows is not None:
+            flying += self.windows.unsent(graph_id)
         if not size:
             size = limits.BUNDLE_TASKS_MAX if more else (len(tasks) + flying) // self._shares()
             size = max(1, min(limits.BUNDLE_TASKS_MAX, size))
         if len(self.in_flight) >= _COUNTED_MAX:
             self.in_flight.clear()
-        self.in_flight[graph_id] = flying + len(tasks)
+        self.in_flight[graph_id] = self.in_flight.get(graph_id, 0) + len(tasks)
         alone = not flying and len(tasks) == 1
         entries = [(task, run, _seen(task, run, rows, alone=alone)) for task, run in tasks]
 
@@ -489,12 +546,163 @@ class Handlers:
             return RunTasks(graph_id, target, tuple([(task, run) for task, run, _ in part]), seen)
 
         messages = bundles(make, entries, size)
+        if level != NORMAL:
+            await self._announce(graph_id, target, level, tasks[0], delay_seconds)
         await self.queues.send(
-            self.names.work(target), [to_text(message) for message in messages], delay_seconds=delay_seconds
+            self.names.work(target, level), [to_text(message) for message in messages], delay_seconds=delay_seconds
         )
         self.counters.dispatched += len(tasks)
         if self.telemetry.enabled:
             self.telemetry.dispatched(target, len(tasks))
+
+    async def _announce(self, graph_id: str, target: str, level: str, task: tuple[str, int], delay: float) -> None:
+        """See to it that workers of a target ask for this level: a row says that it is used.
+
+        Workers read that row while they have work. One that is idle looks when something comes to the queue that all
+        of them ask: so every few seconds a message goes there too.
+        """
+        now = self.clock.monotonic()
+        said = self._levels.get((target, level))
+        if said is None or now - said >= limits.LEVEL_SECONDS / 2:
+            await use_level(self.records.tables, target, level, self.clock.now())
+            self._levels[target, level] = now
+        rung = self._rung.get(target)
+        if rung is None or now - rung >= _BELL_SECONDS:
+            self._rung[target] = now
+            hint = to_text(RunTasks(graph_id, target, (task,), level=level))
+            await self.queues.send(self.names.work(target), [hint], delay_seconds=delay)
+
+    @property
+    def knows_levels(self) -> bool:
+        """Whether this process has met any level besides `normal`."""
+        return bool(self._levels or self._used)
+
+    async def levels_used(self) -> Mapping[str, Collection[str]]:
+        """Target -> the levels besides `normal` that are used, as it was some seconds ago at most."""
+        now = self.clock.monotonic()
+        if self._used_at is None or now - self._used_at >= limits.GATE_SECONDS:
+            self._used_at = now
+            self._used = await levels_used(self.records.tables, self.clock.now())
+        return self._used
+
+    def _to_send(
+        self, graph_id: str, target: str, level: str, tasks: Sequence[tuple[str, int]]
+    ) -> Sequence[tuple[str, int]]:
+        """Those that the window of their queue has room for; the others are put by."""
+        if self.windows is None:
+            return tasks
+        now, put_by = self.windows.offer(graph_id, (target, level), tasks, self.clock.monotonic())
+        if put_by and self.on_put_by is not None:
+            self.on_put_by()
+        return now
+
+    def _forget_unsent(self, graph_id: str) -> None:
+        if self.windows is not None:
+            self.windows.forget(graph_id)
+
+    async def send_parcels(self, parcels: Sequence[Parcel], taker: Taker | None) -> None:
+        """Send what had been put by. Rows that are not known any more are read, many at once: they spare others reads.
+
+        What is known to have moved on needs no message.
+        """
+        for n, parcel in enumerate(parcels):
+            try:
+                known = self.kept.of(parcel.graph)
+                missing = [key for task_id, _ in parcel.tasks if (key := row_key(task_id)) not in known.rows]
+                if missing:
+                    await self.kept.load(parcel.graph, known, missing)
+                    known.forget_absent()
+                tasks: Sequence[tuple[str, int]] = [
+                    (task_id, run)
+                    for task_id, run in parcel.tasks
+                    if not _has_moved_on(known.rows.get(row_key(task_id)), run)
+                ]
+                if taker is not None:
+                    tasks = taker.keep(parcel.graph, parcel.target, tasks, known.rows)
+                if tasks:
+                    await self._send(parcel.graph, parcel.target, parcel.level, tasks, rows=known.rows)
+            except StorageError:
+                if self.windows is not None:
+                    for left in parcels[n:]:
+                        self.windows.returned(left)
+                raise
+
+    async def pump(self, *, taker: Taker | None = None) -> None:
+        """Send what was put by and has room by now; look whether workers want more than has been sent.
+
+        To be called every second or so while `windows.waits`. Sends what nobody may ever ask for again, whatever has
+        become of results: a process that hears of none goes on, as long as workers take what it sends.
+        """
+        if self.windows is None:
+            return
+        now = self.clock.monotonic()
+        parcels = self.windows.fill()
+        for sample in self.windows.to_look_at(now):
+            (row,) = await self.records.tables.get(sample.graph, [row_key(sample.task_id)])
+            parcels += self.windows.looked(sample, waits=_is_ready(row, sample.run), now=now)
+        await self.send_parcels(parcels, taker)
+        for graph_id in [each for each in self.windows.more if not self.windows.unsent(each)]:
+            self.windows.more.discard(graph_id)
+            await self.adopt(graph_id, taker=taker)
+
+    async def leave_unsent(self, *, but: Collection[str] = ()) -> None:
+        """Leave it to whoever handles these graphs from now on: one message for each. but: graphs that stay here."""
+        if self.windows is not None and (graphs := [each for each in self.windows.graphs if each not in but]):
+            await self.tell([SendReady(graph_id) for graph_id in graphs])
+            for graph_id in graphs:
+                self.windows.forget(graph_id)
+
+    async def adopt(self, graph_id: str, after: str = "", *, taker: Taker | None = None) -> None:
+        """Send what is ready in a graph and is not known to have been sent, by its rows.
+
+        after: tasks up to this one have been sent by somebody else.
+        """
+        now, moment = self.clock.now(), self.clock.monotonic()
+        used: Mapping[str, Collection[str]] | None = None
+        limited = False
+        (graph,) = await self.records.tables.get(graph_id, [GRAPH])
+        if graph is None or graph.columns.get("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
+            return
+        ready = Range("task:", "task;", where={"state": (str(TaskState.PENDING),)})
+        continuation = None
+        while True:
+            page = await self.records.tables.query(graph_id, ready, continuation=continuation)
+            found: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
+            rows: dict[str, Row | None] = {row.key: row for row in page.rows}
+            for row in page.rows:
+                task_id, run = reference_of(row.key), row.columns.get("run")
+                if not isinstance(run, int) or not _is_ready(row, run):
+                    continue
+                if scopes_of(row.columns):
+                    limited = True  # what is under a limit waits for room
+                    continue
+                if self.windows is not None and self.windows.knows(graph_id, task_id, run):
+                    continue
+                level = level_of(row.columns.get)
+                if level != NORMAL:
+                    used = used if used is not None else await self.levels_used()
+                    level = level_now(level, ready_since(row.columns.get), now, used.get(_target(row), ()))
+                delay = not_yet_seconds(row.columns.get, now)
+                if delay > limits.DELAY_SECONDS_MAX:
+                    continue
+                if task_id <= after and not run and not delay:
+                    if self.windows is not None:
+                        self.windows.was_sent(graph_id, (_target(row), level), [(task_id, run)], moment)
+                else:
+                    found.setdefault((_target(row), level, math.ceil(delay)), []).append((task_id, run))
+            for (target, level, seconds), tasks in found.items():
+                fresh: Sequence[tuple[str, int]] = tasks
+                if not seconds:
+                    fresh = self._to_send(graph_id, target, level, tasks)
+                    if taker is not None:
+                        fresh = taker.keep(graph_id, target, fresh, rows)
+                if fresh:
+                    await self._send(graph_id, target, level, fresh, rows=rows, delay_seconds=seconds)
+            continuation = page.continuation
+            if continuation is None:
+                break
+        if limited:
+            await self.refill(graph_id, taker=taker)
 
     def _shares(self) -> int:
         """Into how many messages ready tasks go at least: one for each worker that has been heard of lately."""
@@ -533,7 +741,7 @@ class Handlers:
         backlog = self.backlogs.setdefault(graph_id, Backlog())
         for one in ready:
             if one.task_id:
-                backlog.add(one.task_id, one.run, Waiting(one.target, one.scopes, one.since))
+                backlog.add(one.task_id, one.run, Waiting(one.target, one.scopes, one.since, one.rank))
         alone, now = self.alone(graph_id), self.clock.monotonic()
         # Rows that were kept are good enough where nobody else writes them.
         limits_known = limits_of(rows) if alone and rows is not None else {}
@@ -548,16 +756,17 @@ class Handlers:
         if missing := backlog.scopes.difference(limits_known):
             found = await self.records.tables.get(graph_id, [limit_key(scope) for scope in sorted(missing)])
             limits_known.update({limit.scope: limit for row in found if row is not None if (limit := limit_of(row))})
-        by_target: dict[str, list[tuple[str, int]]] = {}
+        by_queue: dict[tuple[str, int], list[tuple[str, int]]] = {}
+        waiting = dict(backlog.waiting)
         for task_id, run, target in backlog.pick(limits_known, now):
-            by_target.setdefault(target, []).append((task_id, run))
-        for target, tasks in by_target.items():
+            by_queue.setdefault((target, waiting[task_id, run].rank), []).append((task_id, run))
+        for (target, place), tasks in by_queue.items():
             fresh: Sequence[tuple[str, int]] = tasks
             if taker is not None:
                 fresh = taker.keep(graph_id, target, tasks, rows or {})
             if fresh:
-                await self.dispatch(graph_id, target, fresh)
-        return sum(map(len, by_target.values()))
+                await self._send(graph_id, target, LEVELS[place], fresh)
+        return sum(map(len, by_queue.values()))
 
     async def refill_from(self, graph_id: str, rows: Sequence[Row]) -> int:
         """The same, with rows of limited tasks that stand ready and may have gone unheard."""
@@ -594,7 +803,8 @@ class Handlers:
             if not_yet_seconds(columns.get, self.clock.now()) or backlog.is_told(task_id, run, now):
                 continue
             target, scopes = str(columns.get("target", "default")), scopes_of(columns)
-            backlog.add(task_id, run, Waiting(target, scopes, since if isinstance(since, datetime) else None))
+            ready = since if isinstance(since, datetime) else None
+            backlog.add(task_id, run, Waiting(target, scopes, ready, rank(level_of(columns.get))))
 
     async def set_limit(self, message: SetLimit, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
         """Change a limit of a graph, or of a group of it. Raises NotFound for an unknown graph or group."""
@@ -611,8 +821,8 @@ class Handlers:
         (answer,) = await self.transition(graph_id, [item], keep_alive=keep_alive)
         return answer
 
-    def landed(self, graph_id: str, answers: Sequence[Answer]) -> None:
-        """Tasks have been heard of again."""
+    def landed(self, graph_id: str, answers: Sequence[Answer]) -> list[Parcel]:
+        """Tasks have been heard of again. Gives what there is room to send now."""
         if (backlog := self.backlogs.get(graph_id)) is not None:
             for answer in answers:
                 if isinstance(answer.item, Claim | Completed | Failed) and answer.outcome is not Outcome.STALE:
@@ -621,6 +831,10 @@ class Handlers:
         if flying:
             heard = sum(isinstance(answer.item, Completed | Failed) for answer in answers)
             self.in_flight[graph_id] = max(0, flying - heard)
+        if self.windows is None:
+            return []
+        task_ids = [task_id for answer in answers if not answer.error and (task_id := _task_of(answer.item))]
+        return self.windows.landed(graph_id, task_ids, self.clock.monotonic()) if task_ids else []
 
     async def late_requests(self, graph_id: str) -> list[str]:
         """Extensions that were put down and not heard of yet, by the id of their request."""
@@ -914,7 +1128,7 @@ class _Transition:
             if any(isinstance(answer.error, IntegrityError) for answer in given):
                 given = await self._excused(given)
             self._give(answers, theirs, given)
-            handlers.landed(graph_id, decision.answers)
+            parcels = handlers.landed(graph_id, decision.answers)
             await handlers.emit(
                 graph_id,
                 decision.effects,
@@ -927,6 +1141,8 @@ class _Transition:
                 for change in decision.changes:
                     if change.key.startswith("limit:"):  # workers elsewhere write it with their next claims
                         self._rows.pop(change.key, None)
+            if parcels:
+                await handlers.send_parcels(parcels, self._taker)
             await self._keep_alive()
 
     async def _excused(self, answers: Sequence[Answer]) -> Sequence[Answer]:
@@ -1136,6 +1352,8 @@ def _seen(task_id: str, run: int, rows: Mapping[str, Row | None] | None, *, alon
         return None
     if len(definition) > _SEEN_CHARS_MAX or columns.get("schema", 1) != SCHEMA:
         return None  # long ones would make for many messages
+    if is_held(columns.get("held")):
+        return None  # it was put by, and has been held back since: a claim by this hint would not know
     if "notBefore" in columns or "deadline" in columns or "pendingTimeout" in columns:
         return None  # whether it may be claimed now is for the row to say
     after = _only_next(task_id, columns, rows) if alone else ""
@@ -1162,8 +1380,36 @@ def _present(items: Sequence[Item], rows: Mapping[str, Row | None]) -> tuple[lis
     return present, absent
 
 
+def _task_of(item: Item) -> str:
+    """The task that an item is about, "" for none."""
+    return getattr(item, "task_id", "")
+
+
+def _is_ready(row: Row | None, run: int) -> bool:
+    """Whether a task stands pending in this run, and nothing holds it back."""
+    if row is None or row.columns.get("state") != TaskState.PENDING or row.columns.get("run") != run:
+        return False
+    return not is_held(row.columns.get("held"))
+
+
+def _has_moved_on(row: Row | None, run: int) -> bool:
+    """Whether a row, which may be old, says of a run that it need not be sent: nothing goes back behind it.
+
+    What is held back is sent by whoever lets it go.
+    """
+    if row is None or not isinstance(found := row.columns.get("run"), int):
+        return False
+    if is_held(row.columns.get("held")):
+        return True
+    return found > run or (found == run and row.columns.get("state") not in (TaskState.PENDING, TaskState.UNSCHEDULED))
+
+
+def _target(row: Row) -> str:
+    return str(row.columns.get("target", DEFAULT_TARGET))
+
+
 def _own_row(item: Item) -> str:
-    task_id = getattr(item, "task_id", "")
+    task_id = _task_of(item)
     return row_key(task_id) if task_id else ""
 
 

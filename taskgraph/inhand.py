@@ -18,6 +18,7 @@ from taskgraph.executors import Executor, Outcome, Work
 from taskgraph.layout import SCHEMA, moment
 from taskgraph.messages import Seen
 from taskgraph.model import TaskState, ids_text, is_task_id, row_key
+from taskgraph.priorities import NORMAL_RANK
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row, Value
 from taskgraph.telemetry import Origin, Run
@@ -75,7 +76,10 @@ class Claimed:
 
 @dataclass(slots=True, eq=False)
 class Ready:
-    """A task that can be claimed, and that nobody else has been told of lately. held: the message it came by."""
+    """A task that can be claimed, and that nobody else has been told of lately.
+
+    held: the message it came by. rank: of its level, see `priorities`.
+    """
 
     task_id: str
     run: int
@@ -87,6 +91,7 @@ class Ready:
     seen: Seen | None = None
     row: Row | None = None
     claim: Claim | None = None
+    rank: int = NORMAL_RANK
 
 
 def hold_until_due(held: Held, row: Row | None, now: datetime) -> bool:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from json.encoder import encode_basestring
 from typing import Any, Final
 
-from taskgraph import grouping, limits, notices, timing
+from taskgraph import grouping, limits, notices, priorities, timing
 from taskgraph.digraph import is_acyclic
 from taskgraph.documents import canonical_json, node_digest, substitute
 from taskgraph.grouping import DONE, Wiring, is_end, name_of, wire
@@ -324,6 +324,7 @@ def lay_out(
     groups: Mapping[str, GroupNode] = _NO_GROUPS,
     known: Mapping[str, KnownGroup] = _NONE_KNOWN,
     limited: bool = False,
+    priority: str = "",
 ) -> Layout:
     """Lay new tasks of a graph that runs out as rows.
 
@@ -331,7 +332,7 @@ def lay_out(
     from those of others on the same task. request: the request that adds them ("" for the submission).
     direct_leaves_max: up to so many leaves are named directly; 0 forces a gathering join. schema: see `schema_for`.
     groups: new ones, of these tasks. known: groups of the graph that `nodes` or `groups` require. limited: the graph
-    has a limit, and these tasks are under it too.
+    has a limit, and these tasks are under it too. priority: of tasks that name none.
 
     Relays take dependents and requirements as they come in the document, and that must stay so: a cursor of a request
     that is under way counts these very rows, and may have been begun by an older version.
@@ -388,6 +389,7 @@ def lay_out(
                     inside=inside.get(label, ()),
                     held=_held(node, inside.get(label, ()), groups),
                     limits_of=limits_of,
+                    priority=priorities.column(node.priority, priority),
                 )
             )
         rows.extend(relay(reference) for reference in edges.joins.get(own, ()))
@@ -407,9 +409,10 @@ class GraphLayout:
 
     leaves: references that the graph waits for. roots: taskIds that stand pending from the start and are not held back,
     with their targets; those that wait for room under a limit are not among them (`limited`: whether there are such).
-    not_before: taskId -> the time before which a root must not run, where it has one. mapping: label -> taskId. count:
-    rows, not counting those of long definitions. cut: whether there are relays that share edges out among them. edges:
-    requirements, as they are kept. `rows` is in the order of the table, for nobody reads it before all of it is there.
+    not_before: taskId -> the time before which a root must not run, where it has one. levels: taskId -> the level of a
+    task, where it is not `normal`. mapping: label -> taskId. count: rows, not counting those of long definitions. cut:
+    whether there are relays that share edges out among them. edges: requirements, as they are kept. `rows` is in the
+    order of the table, for nobody reads it before all of it is there.
     """
 
     def __init__(
@@ -424,12 +427,14 @@ class GraphLayout:
         schema: int = SCHEMA,
         groups: Mapping[str, GroupNode] = _NO_GROUPS,
         max_in_flight: int = 0,
+        priority: str = "",
     ) -> None:
         """digests: label -> node_digest. by_key: share edges out to relays in the order of the table.
 
         What one relay names lies side by side in the table then, for whoever reads it. Older versions took the order
         of the document. direct_leaves_max: up to so many leaves are named directly. schema: see `schema_for`.
-        max_in_flight: limit of the whole graph, 0 for none. Raises ValueError for a cycle.
+        max_in_flight: limit of the whole graph, 0 for none. priority: of tasks that name none. Raises ValueError for a
+        cycle.
         """
         wired = wire(nodes, groups)
         if not is_acyclic({**wired.requires, **wired.ends} if wired.ends else wired.requires):
@@ -439,6 +444,7 @@ class GraphLayout:
         self._digests = digests
         self._schema = schema
         self._groups = groups
+        self._priority = priority
         self._within = grouping.within(groups)
         self._graph_id = graph_id
         self._whole = bool(max_in_flight)
@@ -472,6 +478,11 @@ class GraphLayout:
         self.roots = tuple(
             [(self.mapping[label], target_of(nodes[label].task)) for label in ready if label not in waits]
         )
+        self.levels = {
+            self.mapping[label]: level
+            for label, node in nodes.items()
+            if (node.priority or priority) and (level := priorities.column(node.priority, priority))
+        }
         self.not_before = {
             self.mapping[label]: moment(node.timing["notBefore"])
             for label, node in nodes.items()
@@ -512,6 +523,7 @@ class GraphLayout:
                 inside=self._within.get(label, ()),
                 held=_held(node, self._within.get(label, ()), self._groups),
                 limits_of=self._limits_of(label),
+                priority=priorities.column(node.priority, self._priority),
             )
 
 
@@ -683,6 +695,7 @@ def _task_rows(
     inside: Sequence[str],
     held: Sequence[str],
     limits_of: Sequence[str] = (),
+    priority: str = "",
 ) -> list[Insert]:
     told = {**node.task, **timing.for_worker(node.timing)} if node.timing else dict(node.task)
     definition = canonical_json(told)
@@ -722,6 +735,8 @@ def _task_rows(
         columns["limits"] = ids_text(limits_of)
         columns["limited"] = "yes"  # a query cannot ask whether there is a list
         columns["schema"] = SCHEMA_OF_CONDITIONS  # older versions would claim it beyond its limit
+    if priority:
+        columns[priorities.COLUMN] = priority
     if node.notify:
         columns[notices.COLUMN] = notices.task_column(node.notify)
     if (lost := node.task.get("workersLostMax")) is not None:

@@ -21,6 +21,7 @@ from taskgraph import jsontext, limits
 from taskgraph.errors import InvalidMessage, TaskgraphError, TooLarge
 from taskgraph.jsontext import show
 from taskgraph.model import is_graph_id, is_task_id, value
+from taskgraph.priorities import LEVELS, is_level
 from taskgraph.schemas import is_date_time
 
 VERSION: Final = 1
@@ -112,6 +113,17 @@ class SetLimit:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SendReady:
+    """Send what is ready in a graph, as far as nobody has.
+
+    after: its tasks up to this taskId, in the order of taskIds, have been sent; "" if that is not known of any.
+    """
+
+    graph: str
+    after: str = ""
+
+
 @value
 class TaskResult:
     """How one run ended.
@@ -171,18 +183,29 @@ class Seen:
 class RunTasks:
     """Work for one target: 1..32 tasks of one graph, each with the number of the run that is wanted.
 
-    seen: taskId -> what was known of it; it may lack any of them.
+    seen: taskId -> what was known of it; it may lack any of them. level: the tasks have this one (see `priorities`) and
+    were sent to its queue too: whoever did not know that it is used had better look; "" where that is no news.
     """
 
     graph: str
     target: str
     tasks: tuple[tuple[str, int], ...]
     seen: Mapping[str, Seen] = field(default_factory=dict, hash=False)
+    level: str = ""
 
 
-Message = AddTasks | Cancel | HoldBack | Rerun | SetLimit | TaskCompleted | TaskFailed | RunTasks
+Message = AddTasks | Cancel | HoldBack | Rerun | SendReady | SetLimit | TaskCompleted | TaskFailed | RunTasks
 
-EVENT_TYPES: Final = ("add-tasks", "cancel", "hold-back", "rerun", "set-limit", "task-completed", "task-failed")
+EVENT_TYPES: Final = (
+    "add-tasks",
+    "cancel",
+    "hold-back",
+    "rerun",
+    "send-ready",
+    "set-limit",
+    "task-completed",
+    "task-failed",
+)
 """What handlers take; `run-tasks` is for workers."""
 
 _TYPES: Final = {
@@ -191,6 +214,7 @@ _TYPES: Final = {
     HoldBack: "hold-back",
     Rerun: "rerun",
     SetLimit: "set-limit",
+    SendReady: "send-ready",
     TaskCompleted: "task-completed",
     TaskFailed: "task-failed",
     RunTasks: "run-tasks",
@@ -235,6 +259,9 @@ def to_object(message: Message) -> dict[str, Any]:
             if group:
                 change["group"] = group
             return {**change, "reason": reason} if reason else change
+        case SendReady(graph, after):
+            word: dict[str, Any] = {"version": VERSION, "type": "send-ready", "graph": graph}
+            return {**word, "after": after} if after else word
         case TaskCompleted(graph, tasks, worker):
             results = [_result_object(result) for result in tasks]
             fact = {"version": VERSION, "type": "task-completed", "graph": graph, "tasks": results}
@@ -242,9 +269,10 @@ def to_object(message: Message) -> dict[str, Any]:
         case TaskFailed(graph, tasks):
             results = [_result_object(result) for result in tasks]
             return {"version": VERSION, "type": "task-failed", "graph": graph, "tasks": results}
-        case RunTasks(graph, target, wanted, seen):
+        case RunTasks(graph, target, wanted, seen, level):
             runs = [_run_object(task, run, seen.get(task)) for task, run in wanted]
-            return {"version": VERSION, "type": "run-tasks", "graph": graph, "target": target, "tasks": runs}
+            work = {"version": VERSION, "type": "run-tasks", "graph": graph, "target": target, "tasks": runs}
+            return {**work, "level": level} if level else work
 
 
 def _run_object(task: str, run: int, seen: Seen | None) -> dict[str, Any]:
@@ -489,6 +517,10 @@ def _rerun(graph: str, obj: Mapping[str, Any]) -> Rerun:
     return Rerun(graph, task, run, _text(obj, "reason", "The message", 0, limits.REASON_CHARS_MAX, ""))
 
 
+def _send_ready(graph: str, obj: Mapping[str, Any]) -> SendReady:
+    return SendReady(graph, _task_id(obj, "The message", "after") if "after" in obj else "")
+
+
 def _task_completed(graph: str, obj: Mapping[str, Any]) -> TaskCompleted:
     worker = _text(obj, "worker", "The message", 0, WORKER_CHARS_MAX, "")
     return TaskCompleted(graph, tuple([_result(entry, failed=False) for entry in _entries(obj)]), worker)
@@ -584,7 +616,10 @@ def _run_tasks(graph: str, obj: Mapping[str, Any]) -> RunTasks:
             hint = _seen(one, name)
             if hint.etag:
                 seen[task] = hint
-    return RunTasks(graph, target, tuple(wanted), seen)
+    level = obj.get("level", "")
+    if "level" in obj and not is_level(level):
+        raise InvalidMessage(f"`level` of the message is {show(level)}, and none of {', '.join(LEVELS)}.")
+    return RunTasks(graph, target, tuple(wanted), seen, level)
 
 
 _READERS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Message]]] = {
@@ -593,6 +628,7 @@ _READERS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Message]]] = {
     "hold-back": _hold_back,
     "set-limit": _set_limit,
     "rerun": _rerun,
+    "send-ready": _send_ready,
     "task-completed": _task_completed,
     "task-failed": _task_failed,
     "run-tasks": _run_tasks,

@@ -277,7 +277,7 @@ class TaskNode:
     worker gets it, with `$subs` not yet replaced. when: how the requirements must have ended; optional: those of them
     whose failing or being skipped does not matter. notify: who is told how the task fares; see `notices`. timing: what
     the node says of time, by the keys of the document (see `timing`). active: whether it may run; else it is held back
-    until it is made active.
+    until it is made active. priority: its level (see `priorities`), "" for that of its graph.
     """
 
     label: str
@@ -289,6 +289,7 @@ class TaskNode:
     notify: Mapping[str, Any] = field(default_factory=dict)
     timing: Mapping[str, Any] = field(default_factory=dict)
     active: bool = True
+    priority: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +312,8 @@ class GraphDocument:
     """A validated submission, or extension (then `tasks` and `groups` count). Their order is that of the document.
 
     params: declarations by name, the default of each being the value that was used.
-    deadline: RFC 3339, "" for none. max_in_flight: so many tasks run at a time, 0 for any number.
+    deadline: RFC 3339, "" for none. max_in_flight: so many tasks run at a time, 0 for any number. priority: of tasks
+    that name none, "" for `normal`.
     """
 
     tasks: Mapping[str, TaskNode]
@@ -326,6 +328,7 @@ class GraphDocument:
     stalled_after: float = 0.0
     on_stalled: str = ""
     max_in_flight: int = 0
+    priority: str = ""
 
     @property
     def values(self) -> dict[str, Any]:

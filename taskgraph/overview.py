@@ -15,9 +15,11 @@ from typing import Final
 from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.columns import integer, time_of
+from taskgraph.gates import levels_used
 from taskgraph.handlers import QueueNames
 from taskgraph.model import GRAPH, TaskState
 from taskgraph.placement import DEFAULT_TARGET
+from taskgraph.priorities import LEVELS, NORMAL
 from taskgraph.records import LIVE, Records
 from taskgraph.registry import WorkerStatus, workers
 from taskgraph.storage.queues import Queues
@@ -216,7 +218,10 @@ class Overview:
                 serving.setdefault(target, []).append(one)
         # What waits without anybody who serves it comes first.
         targets = sorted({*serving, *waiting}, key=lambda each: (each in serving, each))[:QUEUES_MAX]
-        events, works = list(self._names.received), [self._names.work(target) for target in targets]
+        used = await levels_used(self._tables, now)
+        self._requests += 1
+        levels = [(target, level) for target in targets for level in LEVELS if level in (NORMAL, *used.get(target, ()))]
+        events, works = list(self._names.received), [self._names.work(target, level) for target, level in levels]
         counts = await asyncio.gather(*(self._queues.count(queue) for queue in [*events, *works]))
         self._requests += len(counts)
         depth = dict(zip([*events, *works], counts, strict=True))
@@ -232,7 +237,7 @@ class Overview:
                     slots=sum(one.slots for one in serving.get(target, ())),
                     busy=sum(one.busy for one in serving.get(target, ())),
                 )
-                for target, queue in zip(targets, works, strict=True)
+                for (target, _), queue in zip(levels, works, strict=True)
             ),
         ]
 

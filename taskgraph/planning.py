@@ -17,6 +17,7 @@ from typing import Any
 from taskgraph import digraph, grouping, limits
 from taskgraph.errors import InvalidGraph, Problem
 from taskgraph.model import GraphDocument, TaskNode, When
+from taskgraph.priorities import column
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class PlanRow:
     """A line of the table. ndeps: number of tasks that it requires; waiters: labels of the tasks that require it.
 
     level: longest distance in edges from a root. seconds: None where nobody knows. when: its condition; optional: how
-    many of its requirements are.
+    many of its requirements are. priority: "" for `normal`.
     """
 
     label: str
@@ -34,11 +35,18 @@ class PlanRow:
     seconds: float | None = None
     when: str = When.ALL_COMPLETED.value
     optional: int = 0
+    priority: str = ""
+
+    @property
+    def conditional(self) -> bool:
+        """Whether it waits for something else than that all it requires has completed."""
+        return self.when != When.ALL_COMPLETED or self.optional > 0
 
     @property
     def condition(self) -> str:
         """What is not usual about how it waits, "" if nothing is."""
-        parts = [str(self.when)] if self.when != When.ALL_COMPLETED else []
+        parts = [f"priority {self.priority}"] if self.priority else []
+        parts += [str(self.when)] if self.when != When.ALL_COMPLETED else []
         parts += [f"{self.optional} optional"] if self.optional else []
         return ", ".join(parts)
 
@@ -136,6 +144,7 @@ def plan(document: GraphDocument, *, seconds: Callable[[TaskNode], float] | None
                 times[label],
                 document.tasks[label].when,
                 len(document.tasks[label].optional),
+                column(document.tasks[label].priority, document.priority),
             )
             for label, requires in inner.items()
         ),
@@ -214,7 +223,8 @@ def to_json(plan: Plan) -> dict[str, Any]:
                 "waiters": list(row.waiters),
                 "level": row.level,
                 "seconds": row.seconds,
-                **({"when": str(row.when), "optional": row.optional} if row.condition else {}),
+                **({"when": str(row.when), "optional": row.optional} if row.conditional else {}),
+                **({"priority": row.priority} if row.priority else {}),
             }
             for row in plan.rows
         ],

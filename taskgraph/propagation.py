@@ -17,6 +17,7 @@ from taskgraph.jsontext import compact_json
 from taskgraph.layout import moment, utf16_units
 from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskState, is_relay, told_as, value
 from taskgraph.outputs import NO_OUTPUT, OUTPUT
+from taskgraph.priorities import NORMAL, NORMAL_RANK, level_of, rank
 from taskgraph.rows import Draft, View
 
 # As plain texts: comparing one with a member of an enumeration takes ten times as long.
@@ -37,13 +38,14 @@ FAIL_FAST: Final = FailurePolicy.FAIL_FAST.value
 class Dispatch:
     """Effect: tell the workers of a target that this run of a task is ready. A hint, repeated freely (D9).
 
-    delay_seconds: they are to hear of it so much later, as it is not ready yet.
+    delay_seconds: they are to hear of it so much later, as it is not ready yet. level: see `priorities`.
     """
 
     task_id: str
     run: int
     target: str
     delay_seconds: float = 0.0
+    level: str = NORMAL
 
 
 @value
@@ -51,7 +53,7 @@ class Refill:
     """Effect: look whom there is room for under the limits of the graph, and tell them.
 
     A limited task is not dispatched by itself. With a task_id: this run of it stands ready, since then, under limits of
-    these scopes. Without: there may be more room than before.
+    these scopes, with a level of this rank. Without: there may be more room than before.
     """
 
     task_id: str = ""
@@ -59,6 +61,7 @@ class Refill:
     target: str = ""
     scopes: tuple[str, ...] = ()
     since: datetime | None = None
+    rank: int = NORMAL_RANK
 
 
 @value
@@ -82,6 +85,8 @@ class Take:
     claims: fresh ids, one for each task that may be taken. fits: whether the definition (JSON text) is one that the
     worker can run; a plain function. begins: so many of them are for free slots, the rest wait for one; None for all.
     limited: whether it may take tasks that are under a limit; not while others have waited for room for longer.
+    rank_max: of tasks of this rank (see `priorities`) and of better ones; others stand pending, for something of a
+    higher level waits already.
     """
 
     worker: str
@@ -91,6 +96,7 @@ class Take:
     fits: Callable[[str], bool]
     begins: int | None = None
     limited: bool = True
+    rank_max: int | None = None
 
 
 @value
@@ -214,17 +220,20 @@ def dispatch(task: Draft, context: Context) -> None:
     delay = timing.not_yet_seconds(task.value, context.now)
     if delay > limits.DELAY_SECONDS_MAX:
         return  # no queue keeps a message for so long: the sweep sends it
+    task_id, level = task.key.removeprefix("task:"), level_of(task.value)
     if not delay and inflight.is_limited(task):
         wait_for_room(task, context)
         return
-    context.effects.append(Dispatch(task.key.removeprefix("task:"), task.integer("run"), task.text("target"), delay))
+    context.effects.append(Dispatch(task_id, task.integer("run"), task.text("target"), delay, level))
 
 
 def wait_for_room(task: Draft, context: Context) -> None:
     """A limited task stands ready: it is told of with others, by how much room there is."""
     since = task.time("pendingSince")
     task_id = task.key.removeprefix("task:")
-    context.effects.append(Refill(task_id, task.integer("run"), task.text("target"), tuple(task.ids("limits")), since))
+    place = rank(level_of(task.value))
+    scopes = tuple(task.ids("limits"))
+    context.effects.append(Refill(task_id, task.integer("run"), task.text("target"), scopes, since, place))
 
 
 def leave(task: Draft, context: Context) -> None:
@@ -264,6 +273,7 @@ def make_ready(task: Draft, context: Context) -> None:
         definition = task.text("task")
         may_begin = not timing.not_yet_seconds(task.value, context.now) and not timing.overdue(task.value, context.now)
         may_begin = may_begin and not is_held(task) and (not inflight.is_limited(task) or _may_take(task, context))
+        may_begin = may_begin and (take.rank_max is None or rank(level_of(task.value)) <= take.rank_max)
         if may_begin and definition and task.text("target") in take.targets and take.fits(definition):
             claim_id = take.claims[context.taken]
             context.taken += 1

@@ -58,6 +58,7 @@ from taskgraph.model import (
 from taskgraph.outputs import NO_OUTPUT, OUTPUT
 from taskgraph.permits import TargetLimit, limits_in
 from taskgraph.placement import worker_options
+from taskgraph.priorities import NORMAL, level_now, level_of
 from taskgraph.records import ALL, Records
 from taskgraph.registry import Crew, workers
 from taskgraph.rows import SCHEMA_MAX
@@ -191,6 +192,7 @@ class TaskStatus:
     temporary_failures: int = 0
     temporary_left: int = 0
     pending_timeout: float | None = None
+    priority: str = NORMAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -852,6 +854,18 @@ class Queries:
         ordered = sorted([*waiting, *made], key=lambda one: one[:2])
         return Explanation([reason for _, _, reason in ordered], causes, waits)
 
+    async def _level(self, row: Row) -> tuple[str, str]:
+        """The level that a task counts as now, and what is to be said of it, "" for the usual one."""
+        own, now = level_of(row.columns.get), self._clock.now()
+        since = ready_since(row.columns.get)
+        if own == NORMAL and (since is None or (now - since).total_seconds() < limits.AGE_SECONDS):
+            return own, ""
+        used = (await gates.levels_used(self._tables, now)).get(str(row.columns.get("target", "default")), ())
+        level = level_now(own, since, now, used)
+        if level != own:
+            return level, f"; its priority is {own}, and it counts as {level}, having waited for so long"
+        return level, "" if own == NORMAL else f"; its priority is {own}"
+
     async def _cause(
         self,
         row: Row,
@@ -875,13 +889,14 @@ class Queries:
             return Reason(status.label, status.task_id, status.state, depth, _newer(row), True, _NEWER)
         match status.state:
             case TaskState.PENDING:
-                queue = self._names.work(status.target)
+                level, aged = await self._level(row)
+                queue = self._names.work(status.target, level)
                 if queue not in queued:
                     queued[queue] = await self._queues.count(queue)
                 held = queued[queue]
                 since = ready_since(row.columns.get)
                 text = f"is ready since {_clock_text(since)}; no worker has claimed it"
-                text += f" (queue {queue} holds about {held} message{'s' if held != 1 else ''})"
+                text += f" (queue {queue} holds about {held} message{'s' if held != 1 else ''})" + aged
                 definition = _object(row.columns, "task")
                 text += f"; {crew.about(status.target, definition)}"
                 remedy = f"start a worker: taskgraph worker {worker_options(status.target, definition)}"
@@ -1382,6 +1397,7 @@ def _task_status(row: Row) -> TaskStatus:
         temporary_failures=integer(columns, "temporaryFailures"),
         temporary_left=_temporary_left(columns),
         pending_timeout=timeout if isinstance(timeout := columns.get("pendingTimeout"), int | float) else None,
+        priority=level_of(columns.get),
     )
 
 

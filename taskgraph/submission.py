@@ -17,7 +17,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from taskgraph import limits, notices
+from taskgraph import limits, notices, priorities
 from taskgraph.documents import canonical_json, collector_paused, content_hash, document_object, node_digests
 from taskgraph.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.extending import request_rows, row_bytes
@@ -33,7 +33,7 @@ from taskgraph.layout import (
     schema_for,
     utf16_units,
 )
-from taskgraph.messages import AddTasks
+from taskgraph.messages import AddTasks, SendReady
 from taskgraph.model import (
     GRAPH,
     FailurePolicy,
@@ -46,6 +46,7 @@ from taskgraph.model import (
     slugid_from,
 )
 from taskgraph.notifier import enter, register
+from taskgraph.priorities import NORMAL, rank
 from taskgraph.records import ALL, listing_key
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Value
 from taskgraph.telemetry import TRACEPARENT_COLUMN
@@ -56,7 +57,6 @@ Progress = Callable[[int, int], None]
 
 _IN_FLIGHT: Final = 8  # commits at a time
 _TRIED_FIRST: Final = 3  # commits: what so few hold is tried at once, without looking what is there
-_ROOT_ROWS_MAX: Final = 20_000  # rows kept for the first messages
 _MAPPED_CHARS_MIN: Final = 28  # of a label and its taskId in JSON
 _BY_KEY: Final = "by-key:"
 """Before the digest on the graph row while rows of a wide graph are written whose relays share edges out in the order
@@ -131,6 +131,7 @@ async def _submit(
                 schema=schema_for(document.failure_policy),
                 groups=document.groups,
                 max_in_flight=document.max_in_flight,
+                priority=document.priority,
             )
 
     await handlers.enter_live(graph_id)
@@ -181,16 +182,26 @@ async def _submit(
         await handlers.enter_live(graph_id)  # whatever this call put beside a tombstone is taken away by the sweep
         code = "different-content" if "another graph" in flipped.reason else "cancelled"
         raise Refused(f"graph {graph_id}: {flipped.reason}", code)
-    by_target: dict[tuple[str, int], list[tuple[str, int]]] = {}
-    for task_id, target in layout.roots:
-        delay = _delay_seconds(layout.not_before.get(task_id), handlers.clock.now()) if layout.not_before else 0
-        if delay <= limits.DELAY_SECONDS_MAX:  # no queue keeps a message for longer: the sweep sends it
-            by_target.setdefault((target, delay), []).append((task_id, 0))
-    for (target, delay), tasks in by_target.items():
-        await handlers.dispatch(graph_id, target, tasks, rows=writing.seen, delay_seconds=delay)
+    await _send_first(handlers, graph_id, layout, writing.seen)
     if layout.limited:
         await handlers.refill(graph_id)
     return answer
+
+
+async def _send_first(handlers: Handlers, graph_id: str, layout: GraphLayout, seen: Mapping[str, Row]) -> None:
+    """Send the first tasks, and leave the rest to the handlers: so many would stand before all other graphs'."""
+    now = handlers.clock.now()
+    by_queue: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
+    for task_id, target in layout.roots[: limits.WINDOW_START]:
+        delay = _delay_seconds(layout.not_before.get(task_id), now) if layout.not_before else 0
+        if delay <= limits.DELAY_SECONDS_MAX:  # no queue keeps a message for longer: the sweep sends it
+            by_queue.setdefault((target, layout.levels.get(task_id, NORMAL), delay), []).append((task_id, 0))
+    for target, level, delay in sorted(by_queue, key=lambda each: rank(each[1])):
+        tasks = by_queue[target, level, delay]
+        await handlers.dispatch(graph_id, target, tasks, level=level, rows=seen, delay_seconds=delay)
+    if len(layout.roots) > limits.WINDOW_START:
+        last, _ = layout.roots[limits.WINDOW_START - 1]
+        await handlers.tell([SendReady(graph_id, last)])
 
 
 def _delay_seconds(not_before: datetime | None, now: datetime) -> int:
@@ -199,8 +210,8 @@ def _delay_seconds(not_before: datetime | None, now: datetime) -> int:
 
 
 def _looked_for(layout: GraphLayout) -> frozenset[str]:
-    """Keys of the rows that the messages about the first tasks speak of; of very many tasks, some."""
-    roots = layout.roots[:_ROOT_ROWS_MAX]
+    """Keys of the rows that the messages about the first tasks speak of."""
+    roots = layout.roots[: limits.WINDOW_START]
     keys = {row_key(task_id) for task_id, _ in roots}
     if len(roots) == 1:
         keys.update(map(row_key, layout.told(roots[0][0])[:2]))  # a message about a single task also says what is next
@@ -378,6 +389,8 @@ def _graph_row(
     limited += [limit_scope(graph_id, name) for name, group in document.groups.items() if group.max_in_flight]
     if limited:
         columns["limits"] = ids_text(limited)
+    if document.priority:
+        columns[priorities.COLUMN] = document.priority
     if trace:
         columns[TRACEPARENT_COLUMN] = trace
     if channels:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import limits
+from taskgraph import limits, priorities
 from taskgraph.cancellation import CancelGraph
 from taskgraph.columns import is_held
 from taskgraph.conditions import SKIP
@@ -20,6 +20,7 @@ from taskgraph.inflight import Limit, limits_of, scopes_of
 from taskgraph.limiting import Recount
 from taskgraph.messages import AddTasks
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState, reference_of
+from taskgraph.priorities import NORMAL, has_risen, level_now, level_of
 from taskgraph.records import LIVE
 from taskgraph.registry import clean
 from taskgraph.retention import delete, finish_deletion, sweep_beside
@@ -38,7 +39,7 @@ QUEUE_FULL: Final = 1000
 
 _CLEAN_SECONDS: Final = 600.0  # the registry is looked at about once in so long, by the time of day: nothing is kept
 _PATIENCE: Final = 10  # times limits.REDISPATCH_SECONDS, after which even a full queue is reminded
-_LOOKED_AT: Final = (*COLUMNS, "claim", "deadline", "pendingTimeout", "cancel", "limits")
+_LOOKED_AT: Final = (*COLUMNS, "claim", "deadline", "pendingTimeout", "cancel", "limits", priorities.COLUMN)
 _LIMITS: Final = Range("limit:", "limit;")
 _ITEMS_MAX: Final = 500  # items handed to one transition call; keeps its working set small
 
@@ -173,7 +174,9 @@ async def sweep_graph(
         where={"state": (str(TaskState.PENDING), str(TaskState.RUNNING))},
         select=_LOOKED_AT,
     )
-    remind: dict[str, list[tuple[str, int, float]]] = {}
+    remind: dict[tuple[str, str], list[tuple[str, int, float]]] = {}
+    unheard: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    windows = handlers.windows
     waits: list[Row] = []  # ready, and under a limit
     under = await limits_for(handlers, graph_id, graph)
     open_tasks = await query_all(tables, graph_id, unresolved)
@@ -207,8 +210,19 @@ async def sweep_graph(
             if state != GraphState.CANCELLING and (at_once or now_due or is_due(min(age, still), period_seconds)):
                 waits.append(row)
             continue
-        if state != GraphState.CANCELLING and (at_once or now_due):
-            remind.setdefault(str(row.columns.get("target", "default")), []).append((task_id, run, age))
+        if state == GraphState.CANCELLING:
+            continue
+        target, level = str(row.columns.get("target", "default")), level_of(row.columns.get)
+        now_due = now_due or at_once
+        if level != NORMAL or (age >= limits.AGE_SECONDS and handlers.knows_levels):
+            # Otherwise nobody need know which levels are used.
+            used = (await handlers.levels_used()).get(target, ())
+            now_due = now_due or has_risen(level, since, now, used, period_seconds)
+            level = level_now(level, since, now, used)
+        if now_due:
+            remind.setdefault((target, level), []).append((task_id, run, age))
+        elif age >= limits.REDISPATCH_SECONDS and windows is not None and not windows.knows(graph_id, task_id, run):
+            unheard.setdefault((target, level), []).append((task_id, run))
     items += _recounts(under, open_tasks)
     expired, following = await _waiting_past_deadline(handlers, graph_id, graph, now)
     items += expired
@@ -219,15 +233,20 @@ async def sweep_graph(
         swept.failed.extend(f"{graph_id}: {answer.error}" for answer in answers if answer.error is not None)
     if following is not None and len(swept.failed) == failures:
         await handlers.transition(graph_id, [following])
-    for target, tasks in remind.items():
-        full = not at_once and await handlers.queues.count(handlers.names.work(target)) >= QUEUE_FULL
+    for (target, level), tasks in remind.items():
+        full = not at_once and await handlers.queues.count(handlers.names.work(target, level)) >= QUEUE_FULL
         patience = _PATIENCE * limits.REDISPATCH_SECONDS
         due = [(task_id, run) for task_id, run, age in tasks if not full or age >= patience]
         if due:
-            await handlers.dispatch(graph_id, target, due)
+            await handlers.dispatch(graph_id, target, due, level=level)
             swept.reminded += len(due)
     if waits:
         swept.reminded += await handlers.refill_from(graph_id, waits)
+    # Who handles the graph is to know all that is ready: who handled it before may have put it by, and died.
+    if unheard and (handlers.leading is None or await handlers.leading(graph_id)):
+        for (target, level), unsent in unheard.items():
+            await handlers.dispatch(graph_id, target, unsent, level=level)
+            swept.reminded += len(unsent)
     if not items and (state == GraphState.RUNNING or graph.columns.get("stalledBecause")):
         swept.stalled += await watch(handlers, graph_id, graph, open_tasks, now)
     if graph.columns.get("settling") is True:

@@ -17,7 +17,17 @@ import dataclasses
 import functools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
@@ -69,6 +79,7 @@ from taskgraph.outputs import NO_OUTPUT, NoResult, handed_on, may_take, put_in, 
 from taskgraph.permits import Permits
 from taskgraph.placement import Offer, target_of
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
+from taskgraph.priorities import LEVELS, NORMAL_RANK, in_turn, level_of, rank
 from taskgraph.propagation import Started, Stop, Take
 from taskgraph.registry import RUNNING_SHOWN_MAX, Presence
 from taskgraph.rows import NewerSchema
@@ -93,6 +104,8 @@ _AHEAD_INSTANT: Final = 256  # of those that take no time
 _STOCK_SECONDS: Final = 0.5  # ready tasks are kept for so long without a slot; then others are offered them
 _STOCK_SECONDS_MAX: Final = 5.0
 _STOCK_MAX: Final = 512
+_LOOK_SECONDS: Final = 1.0  # so seldom at least others are asked for work by one that feeds itself, if runs are short
+_LOOK_SECONDS_MAX: Final = 5.0  # and if they are not
 _LINGER_SECONDS: Final = 0.008  # a result waits for others as long as there is other work in hand
 _INSTANT_SECONDS: Final = 0.0005
 _DEADLINE_LOOK_SECONDS: Final = 3600.0  # clocks are set: no longer is slept towards a deadline
@@ -158,6 +171,8 @@ class Worker:
         self._store_url = store_url
         self._desk: Desk | None = None
         self._turn = 0
+        self._receiving = self._listening = self._look_first = False
+        self._looked = self._clock.monotonic()  # at the queues
         self._stopping = self._draining = self._cut_short = False
         self._freed = asyncio.Event()
         self._reserved = 0  # places for what is being received, or claimed
@@ -196,14 +211,15 @@ class Worker:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until told to stop; then hand unfinished runs back and return."""
         pacer = Pacer(self._clock, seconds_max=self._idle_seconds_max)
-        queues = [self.handlers.names.work(target) for target in self.targets]
         stopped = asyncio.ensure_future(stop.wait())
         beat = asyncio.create_task(self._beat())
         gates = asyncio.create_task(self._mind_gates())
         self.handlers.on_stop.append(self._stop)
+        self._receiving = True
+        await self._look_at_gates()
         try:
             while not stop.is_set():
-                if self._room() <= 0:
+                if self._room() <= 0 and not (self._look_first and self._capacity() > 0):
                     self._freed.clear()
                     freed = asyncio.ensure_future(self._freed.wait())
                     try:
@@ -211,20 +227,27 @@ class Worker:
                     finally:
                         freed.cancel()
                     continue
-                ticket = self._wakeup.ticket(*queues)
+                fed = self._look_first
+                ticket = self._wakeup.ticket(*self._queues_in_turn(0))
                 try:
-                    found, more = await self._receive(queues)
+                    found, more = await self._receive()
                 except StorageError as error:
                     log.warning("cannot receive work: %s", error)
                     await pacer.trouble(stop)
                     continue
+                finally:
+                    self._go_on_feeding()
                 if found:
                     pacer.reset()
                     if not more and self._capacity() > 0:
-                        await pacer.rest(ticket, stop)
-                else:
-                    await pacer.idle(ticket, stop)
+                        with self._listening_in():
+                            await pacer.rest(ticket, stop)
+                elif not fed:
+                    with self._listening_in():
+                        await pacer.idle(ticket, stop)
         finally:
+            self._receiving = False
+            self._go_on_feeding()
             stopped.cancel()
             await self._hand_everything_back()
             self.handlers.on_stop.remove(self._stop)
@@ -234,21 +257,77 @@ class Worker:
             for target in self._permits.targets:
                 await self._mind(self._permits.give_back(target))
 
-    async def _receive(self, queues: Sequence[str]) -> tuple[bool, bool]:
+    def _queues_in_turn(self, turn: int) -> dict[str, tuple[str, int]]:
+        """The queues that are asked, in the order of this turn, each with its target and the rank of its level.
+
+        Of each level all targets, and each is first in turn: a full queue must not starve the others.
+        """
+        names, targets = self.handlers.names, self.targets
+        levels = {target: self._gates.levels(target) for target in targets}
+        first = turn % len(targets)
+        return {
+            names.work(target, level): (target, rank(level))
+            for level in in_turn([each for each in LEVELS if any(each in levels[target] for target in targets)], turn)
+            for target in (*targets[first:], *targets[:first])
+            if level in levels[target]
+        }
+
+    def _feeds_itself(self) -> bool:
+        """Whether this worker may take what it knows of now; not if it is time to ask the queues first.
+
+        Whoever has work of his own, time and again, would never hear of what is more urgent, nor of other graphs.
+        """
+        if self._look_first or not self._receiving or self._listening or self._stopping or self._draining:
+            return not self._look_first
+        often = self._seconds is None or self._seconds < _LOOK_SECONDS or self._levels_used()
+        if self._clock.monotonic() - self._looked < (_LOOK_SECONDS if often else _LOOK_SECONDS_MAX):
+            return True
+        self._look_first = True
+        self._freed.set()
+        return False
+
+    def _until_next_look(self) -> int:
+        """How many tasks may be asked for by one that feeds itself.
+
+        With a desk, whose own graphs need no messages: as many as it runs before it asks again.
+        """
+        room = self._capacity()
+        if room <= 0 or self._seconds is None or self._desk is None:
+            return room
+        return max(room, min(_STOCK_MAX // 2, int(self.slots * _LOOK_SECONDS / max(self._seconds, 1e-3))))
+
+    def _levels_used(self) -> bool:
+        return any(len(self._gates.levels(target)) > 1 for target in self.targets)
+
+    @contextlib.contextmanager
+    def _listening_in(self) -> Iterator[None]:
+        """There is room, the queues have been asked, and will be."""
+        self._listening = True
+        try:
+            yield
+        finally:
+            self._listening = False
+
+    def _go_on_feeding(self) -> None:
+        if self._look_first:
+            self._look_first = False
+            self._pull()
+
+    async def _receive(self) -> tuple[bool, bool]:
         """Whether there was something, and whether there may be more of it."""
         found = more = False
-        self._turn += 1  # each target is first in turn: a full queue must not starve the others
-        turn = self._turn % len(queues)
-        paused = {self.handlers.names.work(target) for target in (*self._gates.closed, *self._without_permit())}
-        for queue in (*queues[turn:], *queues[:turn]):
-            room = self._room()
+        self._turn += 1
+        self._looked = self._clock.monotonic()
+        closed = {*self._gates.closed, *self._without_permit()}
+        for queue, (target, _) in self._queues_in_turn(self._turn).items():
+            room = self._until_next_look() if self._look_first else self._room()
             if room <= 0:
                 break
-            if queue in paused:
+            if target in closed:
                 continue
             count = min(limits.RECEIVE_MAX, max(1, int(room / self._per_message)))
             deliveries = await self.handlers.queues.receive(queue, count=count, lease_seconds=self.lease_seconds)
-            if deliveries and await self._is_paused(queue):
+            if deliveries and await self._is_paused(target):
                 for delivery in deliveries:
                     await release(self.handlers.queues, delivery, limits.GATE_SECONDS)
                 continue
@@ -259,17 +338,19 @@ class Worker:
                 self._background(self._take_all(deliveries))
         return found, more
 
-    async def _is_paused(self, queue: str) -> bool:
-        """Whether the target of a queue is paused, as far as can be told now."""
+    async def _is_paused(self, target: str) -> bool:
+        """Whether a target is paused, as far as can be told now."""
+        await self._look_at_gates()
+        # As long as nothing could be read it may be, or limited: it is looked at again before anything is claimed.
+        return target in self._gates.closed or not self._gates.read
+
+    async def _look_at_gates(self, *, again: bool = False) -> None:
         try:
-            await self._gates.look()
+            await self._gates.look(again=again)
         except StorageError as error:
-            log.warning("whether targets are paused could not be read: %s", error)
-            if not self._gates.read:
-                return True  # or limited: it is looked at again before anything is claimed
+            log.warning("whether targets are paused, and which levels are used, could not be read: %s", error)
         else:
             self._permits.saw(self._gates.rows)
-        return queue in {self.handlers.names.work(target) for target in self._gates.closed}
 
     async def _mind_gates(self) -> None:
         """Look at the gates while there is work, or one is closed, until cancelled; and let go of what is paused."""
@@ -280,10 +361,11 @@ class Worker:
                 continue
             await self._mind(self._mind_permits())
             for target in self.targets:
-                if not await self._is_paused(self.handlers.names.work(target)):
+                if not await self._is_paused(target):
                     continue
                 for graph_id in list(self._stock):
-                    await self._tell_others(graph_id, self._take_from_stock(graph_id, target))
+                    mine = [one for one in self._stock.get(graph_id, ()) if one.target == target]
+                    await self._tell_others(graph_id, self._take_out(graph_id, mine))
 
     # --- permits of limited targets (see permits)
 
@@ -445,11 +527,11 @@ class Worker:
         finally:
             self._reserved -= len(deliveries)  # what is claimed is counted from here on
             self._freed.set()
-        for graph_id, found in ready.items():
+        for n, (graph_id, found) in enumerate(ready.items()):
             ones = await self._with_permits(graph_id, found)
             if self._seconds is None and ones and all(self._is_instant(one) for one in ones):
                 self._seconds = 0.0
-            room = max(0, self._capacity())
+            room = -(-max(0, self._capacity()) // (len(ready) - n))  # each graph has its part
             if ones[room:]:
                 self._put_by(graph_id, ones[room:])
             if ones[:room]:
@@ -466,13 +548,17 @@ class Worker:
                 return  # set aside, or left to a newer version
             if watched(self.handlers.telemetry):
                 held.origin = origin_of(message, held.delivery, self._clock.monotonic())
+            if message.level and message.level not in self._gates.levels(message.target):
+                await self._look_at_gates(again=True)
             self._per_message = self._per_message * _FORGET + len(message.tasks) * (1 - _FORGET)
             found = await self._look_up(message, held)
             if found is None:
                 return  # set aside
-            able = await self._choose(message, found)
+            able = await self._choose(message, found, held.delivery.queue)
+            _, of_level = self._queues_in_turn(0).get(held.delivery.queue, ("", NORMAL_RANK))
             for one in able:
                 one.held = held
+                one.rank = rank(message.level) if message.level else of_level
             held.open += len(able)
             held.taken = True
             ready.setdefault(message.graph, []).extend(able)
@@ -539,7 +625,7 @@ class Worker:
             await self.handlers.transition(message.graph, ended)
         return ready
 
-    async def _choose(self, message: RunTasks, found: Sequence[Ready]) -> list[Ready]:
+    async def _choose(self, message: RunTasks, found: Sequence[Ready], queue: str) -> list[Ready]:
         """Those that this worker can run; what it cannot is given back to the queue for others."""
         able: list[Ready] = []
         unable: list[tuple[str, int, str]] = []
@@ -550,7 +636,7 @@ class Worker:
             else:
                 unable.append((one.task_id, one.run, reason))
         if unable:
-            await self._give_back(message, unable)
+            await self._give_back(message, unable, queue)
         return able
 
     async def _definition(self, graph_id: str, task_id: str, rows: Mapping[str, Row | None]) -> str:
@@ -572,7 +658,7 @@ class Worker:
         """Why this worker cannot run a task, None if it can: for want of a label, a host, or an executor."""
         return self.offer_made.why_not(definition) or self.executors.why_not(definition)
 
-    async def _give_back(self, message: RunTasks, tasks: Sequence[tuple[str, int, str]]) -> None:
+    async def _give_back(self, message: RunTasks, tasks: Sequence[tuple[str, int, str]], queue: str) -> None:
         """Put tasks back that this worker cannot run, after a pause, and say so (on the row too, for `why`)."""
         self.counters.given_back += len(tasks)
         for task_id, run, _ in tasks:  # not with the reason, which quotes the payload
@@ -581,7 +667,6 @@ class Worker:
         items = [CannotRun(task_id, run, self.name, reason) for task_id, run, reason in tasks]
         await self.handlers.transition(message.graph, items)
         again = RunTasks(message.graph, message.target, tuple((task_id, run) for task_id, run, _ in tasks))
-        queue = self.handlers.names.work(message.target)
         with for_others():  # woken by it, this worker would be the first to ask, each time
             await self.handlers.queues.send(queue, [to_text(again)], delay_seconds=_GIVE_BACK_SECONDS)
 
@@ -690,6 +775,8 @@ class Worker:
         before = len(stock)
         stock.extend(ready)
         self._stocked += len(stock) - before
+        if len(stock) > before and any(one.rank != stock[-1].rank for one in (stock[0], stock[before])):
+            self._stock[graph_id] = deque(sorted(stock, key=lambda one: one.rank))
         self._watch_expiry()
 
     def _watch_expiry(self) -> None:
@@ -725,18 +812,56 @@ class Worker:
         else:
             popped = [stock.popleft() for _ in range(min(count, len(stock)))]
         self._stocked -= len(popped)
-        if not stock:
-            del self._stock[graph_id]
+        del self._stock[graph_id]
+        if stock:
+            self._stock[graph_id] = stock  # others are first next time
         return popped
 
-    def _take_from_stock(self, graph_id: str, target: str) -> list[Ready]:
-        """Those of a graph that are for one target."""
-        stock = self._stock.pop(graph_id, deque())
-        if others := deque(one for one in stock if one.target != target):
-            self._stock[graph_id] = others
-        taken = [one for one in stock if one.target == target]
-        self._stocked -= len(taken)
-        return taken
+    def _take_out(self, graph_id: str, ones: Collection[Ready]) -> Collection[Ready]:
+        """Take just these out of the stock of a graph."""
+        if ones:
+            out = set(ones)
+            left = [one for one in self._stock.pop(graph_id) if one not in out]
+            self._stocked -= len(ones)
+            if left:
+                self._stock[graph_id] = deque(left)
+        return ones
+
+    def _share(self, graph_id: str) -> int:
+        """How much of the room now is for this graph: what waits of a higher level goes before, and graphs share.
+
+        Those that have something in stock, and this one. What cannot be shared evenly goes to those whose turn it is.
+        """
+        room, fronts = self._capacity(), self._fronts()
+        if room <= 0 or not fronts or (len(fronts) == 1 and graph_id in fronts):
+            return room
+        best = min(fronts.values())
+        peers = [each for each, front in fronts.items() if front == best]
+        if graph_id not in peers:
+            if graph_id in fronts:
+                return 0  # all that it has is less urgent
+            peers.append(graph_id)
+        turn = room // len(peers) + (peers.index(graph_id) < room % len(peers))
+        # Whose runs end most often asks most often: so what it has in hand counts too.
+        mine = sum(one.work.graph_id == graph_id for one in (*self._running.values(), *self._waiting))
+        return max(0, min(turn, -(-self._in_hand_max() // len(peers)) - mine))
+
+    def _fronts(self) -> dict[str, int]:
+        """Graphs that have something in stock which may begin, each with the rank of what goes first."""
+        if not self._permits.limits:
+            return {graph_id: stock[0].rank for graph_id, stock in self._stock.items()}
+        permitted = {graph_id: self._permitted(stock) for graph_id, stock in self._stock.items()}
+        return {graph_id: ones[0].rank for graph_id, ones in permitted.items() if ones}
+
+    def _in_hand_max(self) -> int:
+        return self.slots + self._ahead()
+
+    def _let_others_ask(self, graph_id: str) -> None:
+        """Others have something in stock too, and a good part of the room is theirs."""
+        if self._desk is not None and len(self._stock) > (graph_id in self._stock):
+            for other in list(self._stock):
+                if other != graph_id and 4 * self._share(other) >= self._in_hand_max() and self._desk.takes(other):
+                    self._desk.look(other)
 
     async def _expire(self) -> None:
         """Tell others of what has been kept too long; give claims back that have waited too long for a slot."""
@@ -745,27 +870,27 @@ class Worker:
                 self._nap = asyncio.ensure_future(self._clock.sleep(_STOCK_SECONDS / 2))
                 await asyncio.wait((self._nap,))
                 now = self._clock.monotonic()
-                for graph_id, stock in list(self._stock.items()):
+                for graph_id in list(self._stock):
                     patience = _STOCK_SECONDS
                     if self._seconds is not None and self._stocked * self._seconds < 2 * _STOCK_SECONDS * self.slots:
                         patience = _STOCK_SECONDS_MAX  # it is quick, and only claiming takes its time
-                    old = sum(now - one.since >= patience for one in stock)
-                    await self._tell_others(graph_id, self._pop_stock(graph_id, old, everything=True))
+                    old = [one for one in self._stock.get(graph_id, ()) if now - one.since >= patience]
+                    await self._tell_others(graph_id, self._take_out(graph_id, old))
                 self._freed.set()
                 await self._give_back_waiting(now)
         finally:
             self._expiring = False
 
-    async def _tell_others(self, graph_id: str, ready: Sequence[Ready]) -> None:
-        by_target: dict[str, list[tuple[str, int]]] = {}
+    async def _tell_others(self, graph_id: str, ready: Collection[Ready]) -> None:
+        by_queue: dict[tuple[str, str], list[tuple[str, int]]] = {}
         rows: dict[str, Row | None] = {}
         for one in ready:
-            by_target.setdefault(one.target, []).append((one.task_id, one.run))
+            by_queue.setdefault((one.target, LEVELS[one.rank]), []).append((one.task_id, one.run))
             rows[row_key(one.task_id)] = one.row or as_seen(one)
-        for target, tasks in by_target.items():
+        for (target, level), tasks in by_queue.items():
             size = min(8, max(1, len(tasks) // 16))
             try:
-                await self.handlers.dispatch(graph_id, target, tasks, rows=rows, size=size)
+                await self.handlers.dispatch(graph_id, target, tasks, level=level, rows=rows, size=size)
             except StorageError as error:
                 log.warning("graph %s: %d ready tasks are left to the sweep: %s", graph_id, len(tasks), error)
                 await self._forsake([one.held for one in ready if one.held is not None])
@@ -788,7 +913,7 @@ class Worker:
     def _pull(self) -> None:
         """Claim from the stock what there is room for."""
         room = self._capacity()
-        if not self._stocked or room <= 0 or (self._waiting and 2 * room < self._ahead()):
+        if not self._stocked or room <= 0 or not self._feeds_itself() or (self._waiting and 2 * room < self._ahead()):
             return  # claimed together, they cost less: while some wait to begin, there is no hurry
         apart = False
         for graph_id in list(self._stock):
@@ -805,10 +930,17 @@ class Worker:
     async def _pull_all(self) -> None:
         try:
             while self._stocked and (room := self._capacity()) > 0:
-                graph_id = next((each for each in self._stock if not self._direct(each) and self._has_stock(each)), "")
+                graph_id = next(
+                    (
+                        each
+                        for each in self._stock
+                        if not self._direct(each) and self._has_stock(each) and self._share(each)
+                    ),
+                    "",
+                )
                 if not graph_id:
                     return
-                ready = self._pop_stock(graph_id, room)
+                ready = self._pop_stock(graph_id, min(room, self._share(graph_id)))
                 try:
                     await self._claim(graph_id, ready)
                 except TaskgraphError as error:
@@ -1089,6 +1221,8 @@ class Worker:
         if not one.next or not one.etag or self._stopping or self._direct(graph_id) or graph_id in self._crowded:
             return False
         handlers = self.handlers
+        if not self._feeds_itself():
+            return False  # what waits for it takes its turn
         known = handlers.kept.of(graph_id)
         own, after = row_key(task_id), row_key(one.next)
         if len(self._crowded) > 1000:
@@ -1232,7 +1366,9 @@ class Worker:
         """See Taker."""
         if self._desk is None or self._bides():
             return False
-        return bool(self._results.get(graph_id)) or (self._has_stock(graph_id) and self._capacity() > 0)
+        if self._results.get(graph_id):
+            return True
+        return self._has_stock(graph_id) and self._share(graph_id) > 0 and self._feeds_itself()
 
     def items(self, graph_id: str) -> Sequence[Completed | Claim]:
         """See Taker."""
@@ -1244,7 +1380,9 @@ class Worker:
             items.append(item)
             open_items[id(item)] = (item, one)
         free = self._free
-        for n, ready in enumerate(self._pop_stock(graph_id, self._capacity())):
+        count = self._share(graph_id) if self._has_stock(graph_id) and self._feeds_itself() else 0
+        self._let_others_ask(graph_id)
+        for n, ready in enumerate(self._pop_stock(graph_id, count)):
             claim = self._claim_of(ready, ahead=n >= free)
             items.append(claim)
             open_items[id(claim)] = (claim, ready)
@@ -1314,16 +1452,17 @@ class Worker:
 
     def offer(self, graph_id: str) -> Take | None:
         """See Taker."""
-        room = self._capacity()
+        room = self._share(graph_id)
         if not self._direct(graph_id):
             room = min(room, 1)  # it goes on with one task
-        if room <= 0 or not self._gates.recent:
+        if room <= 0 or not self._gates.recent or not self._feeds_itself():
             return None
         while len(self._ids) < room:
             self._ids.append(self._clock.new_id())
         lease_until = self._clock.now() + timedelta(seconds=self.lease_seconds)
         targets = frozenset(self.targets).difference(self._gates.closed, self._permits.limits)
-        return Take(self.name, lease_until, targets, self._ids[:room], self._fits, self._free)
+        best = min(self._fronts().values(), default=None)
+        return Take(self.name, lease_until, targets, self._ids[:room], self._fits, self._free, rank_max=best)
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
         """See Taker."""
@@ -1355,7 +1494,8 @@ class Worker:
             row = rows.get(row_key(task_id))
             definition = str(row.columns.get("task", "")) if row else ""
             if definition and self._fits(definition) and self._stocked + len(kept) < _STOCK_MAX:
-                kept.append(Ready(task_id, run, target, definition, now, label_in(row)))
+                own = rank(level_of(row.columns.get)) if row else NORMAL_RANK
+                kept.append(Ready(task_id, run, target, definition, now, label_in(row), rank=own))
             else:
                 others.append((task_id, run))
         if kept:

@@ -14,7 +14,7 @@ import signal
 import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
@@ -34,6 +34,7 @@ from taskgraph.errors import (
     StorageUnavailable,
     TaskgraphError,
 )
+from taskgraph.priorities import LEVELS, column, is_level
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.telemetry import HANDLED
 
@@ -98,6 +99,15 @@ GroupOption = Annotated[
 TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long, with exit code 124."),
+]
+PriorityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--priority",
+        metavar="LEVEL",
+        help=f"The priority of tasks that name none: {', '.join(LEVELS)}. The document's own otherwise.",
+        show_default=False,
+    ),
 ]
 ParamOption = Annotated[
     list[str] | None,
@@ -474,14 +484,22 @@ def read_source(file: str) -> tuple[bytes, str]:
     return data, name
 
 
-def read_graph(file: str, kind: "Kind" = "graph", params: Sequence[str] | None = None) -> "tuple[GraphDocument, str]":
-    """A validated document, and the name of its source. params: words of --param. Raises InvalidGraph, InvalidInput."""
+def read_graph(
+    file: str, kind: "Kind" = "graph", params: Sequence[str] | None = None, *, priority: str | None = None
+) -> "tuple[GraphDocument, str]":
+    """A validated document, and the name of its source. params: words of --param. priority: instead of its own.
+
+    Raises InvalidGraph, InvalidInput.
+    """
+    if priority is not None and not is_level(priority):
+        raise InvalidInput(f"--priority is one of {', '.join(LEVELS)}, and not {priority}")
     from taskgraph.documents import Given, read_document
     from taskgraph.params import typed
 
     given = Given(typed(params or ()))
     data, name = read_source(file)
-    return read_document(data, source=name, kind=kind, given=given), name
+    document = read_document(data, source=name, kind=kind, given=given)
+    return document if priority is None else replace(document, priority=column(priority)), name
 
 
 def check_graph_id(graph_id: str) -> str:

@@ -37,6 +37,7 @@ from taskgraph.cli.output import LOOKS, Column, LogText, camel_object, count, is
 from taskgraph.cli.running import command_words, wait_and_finish
 from taskgraph.errors import InvalidInput, NotFound
 from taskgraph.model import PAUSED, FailurePolicy, GraphState, TaskState, When, condition_words, held_group
+from taskgraph.priorities import NORMAL
 
 if TYPE_CHECKING:
     from taskgraph.app import App
@@ -482,6 +483,7 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
             ("took", seconds(length) if length is not None else ""),
             ("worker", safe(one.worker)),
             ("target", safe(one.target)),
+            ("priority", one.priority if one.priority != NORMAL else ""),
             ("groups", safe(", ".join(one.groups))),
             ("reruns left", f"{one.reruns_left} of {one.reruns_allowed}"),
             ("retries left", f"{one.retries_left}"),

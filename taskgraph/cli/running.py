@@ -26,6 +26,7 @@ from taskgraph.cli.common import (
     JsonOption,
     LogFormatOption,
     ParamOption,
+    PriorityOption,
     PythonOption,
     Serves,
     Session,
@@ -176,6 +177,7 @@ def run(
     ] = None,
     graph_id: IdOption = None,
     param: ParamOption = None,
+    priority: PriorityOption = None,
     slots: SlotsOption = None,
     target: TargetOption = None,
     label: WorkerLabelOption = None,
@@ -197,6 +199,8 @@ def run(
         raise InvalidInput("give a FILE to run, or --id of a graph that exists")
     if file is None and param:
         raise InvalidInput("--param goes with a FILE: a graph that exists has its values")
+    if file is None and priority:
+        raise InvalidInput("--priority goes with a FILE: a graph that exists has its own")
     if graph_id is not None:
         check_graph_id(graph_id)
     served = serves(target, label, host)
@@ -206,7 +210,7 @@ def run(
     executors = make_executors(board.clock, executor=executor, time_scale=time_scale, python=python, board=board)
     document: GraphDocument | None = None
     if file is not None:
-        document, name = read_graph(file, params=param)
+        document, name = read_graph(file, params=param, priority=priority)
         check_runnable(document, name, executors, served)
     order = _Order(file, graph_id, document, executors, board, served, slots or default_slots(), param or ())
     raise typer.Exit(session.open(lambda app: _run(app, session, order), measured=True))
@@ -458,6 +462,7 @@ def submit(
     ],
     graph_id: IdOption = None,
     param: ParamOption = None,
+    priority: PriorityOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the graph has ended, and say how.")] = False,
     timeout: TimeoutOption = None,
     store: StoreOption = None,
@@ -474,7 +479,7 @@ def submit(
         raise InvalidInput("--timeout goes with --wait")
     if graph_id is not None:
         check_graph_id(graph_id)
-    document, name = read_graph(file, params=param)
+    document, name = read_graph(file, params=param, priority=priority)
     from taskgraph.documents import warnings
 
     print_warnings(session, InvalidGraph(warnings(document), name))
@@ -487,6 +492,7 @@ SUBMIT_EXAMPLES = examples(
     "taskgraph submit graph.json --id nightly-2026-08-01",
     "taskgraph submit graph.json --wait --timeout 600",
     "taskgraph submit release.json --param version=1.4",
+    "taskgraph submit hotfix.json --priority high",
     "generate | taskgraph submit -",
 )
 

@@ -116,7 +116,17 @@ def test_the_worker_reports_a_function_for_each_operation_where_that_is_set(
         TASKGRAPH_CONNECTION="Graphs",
         TASKGRAPH_SWEEP_SECONDS="30",
     )
-    kinds = ("events", "add-tasks", "cancel", "hold-back", "rerun", "set-limit", "task-completed", "task-failed")
+    kinds = (
+        "events",
+        "add-tasks",
+        "cancel",
+        "hold-back",
+        "rerun",
+        "send-ready",
+        "set-limit",
+        "task-completed",
+        "task-failed",
+    )
     expected = {kind: [on_queue(kind, f"other-{kind}", "Graphs")] for kind in kinds}
     expected |= {f"{kind}-poison": [on_queue(kind, f"other-{kind}-poison", "Graphs")] for kind in kinds}
     expected["sweep"] = [{"type": "timerTrigger", "name": "timer", "schedule": "*/30 * * * * *", "direction": "IN"}]

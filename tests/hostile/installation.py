@@ -470,7 +470,7 @@ def _allowed(good: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Any, ...]]:
                 yield ("rerun", message["task"], message["run"])
             case "cancel":
                 yield from (("cancel", each["task"]) for each in message.get("tasks", [{"task": ""}]))
-            case "hold-back" | "set-limit":
+            case "hold-back" | "send-ready" | "set-limit":
                 pass  # it moves nothing
             case "run-tasks":
                 yield from (("run-tasks", each["task"], each["run"]) for each in message["tasks"])

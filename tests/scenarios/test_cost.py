@@ -49,8 +49,8 @@ def most(**calls: int) -> Counter[str]:
         ),
         pytest.param(
             FAN,
-            most(receive=4, get=10, commit=27, query=4, send=37, delete=40),
-            most(receive=4, query=1, commit=18, send=40, delete=38),
+            most(receive=5, get=8, commit=29, query=4, send=35, delete=36),
+            most(receive=7, query=1, commit=17, send=36, delete=36),
             0.3,
             id="fan",
         ),

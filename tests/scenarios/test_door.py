@@ -275,6 +275,8 @@ def test_each_operation_may_have_a_queue_and_the_common_one_stays() -> None:
         Trigger("cancel", "other-cancel"),
         Trigger("hold-back", "other-hold-back"),
         Trigger("rerun", "other-rerun"),
+        Trigger("send-ready", "other-send-ready"),
+        Trigger("set-limit", "other-set-limit"),
         Trigger("task-completed", "other-task-completed"),
         Trigger("task-failed", "other-task-failed"),
     )

@@ -89,12 +89,12 @@ def test_other_targets_go_on() -> None:
     virtually(act)
 
 
-def test_a_worker_without_work_does_not_look() -> None:
+def test_a_worker_without_work_looks_when_it_begins_and_never_again() -> None:
     async def act(crew: Crew) -> None:
         calls = Calls()
         crew.start(crew.worker(Script(), calls))
         await asyncio.sleep(3_600.0)
-        assert calls.counted()["query"] == 0
+        assert calls.counted()["query"] == 1
         await crew.end()
 
     virtually(act)

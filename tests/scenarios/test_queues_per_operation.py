@@ -35,6 +35,7 @@ async def test_each_kind_goes_to_its_queue_and_all_of_them_are_handled(apart: St
         "taskgraph-hold-back": 0,
         "taskgraph-set-limit": 0,
         "taskgraph-rerun": 0,
+        "taskgraph-send-ready": 0,
         "taskgraph-task-completed": 1,
         "taskgraph-task-failed": 1,
     }

@@ -15,7 +15,7 @@ from taskgraph.errors import Conflict, Refused, StorageUnavailable, Unclear
 from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
 from taskgraph.layout import lay_out, name_mapping_rows
-from taskgraph.messages import RunTasks, parse
+from taskgraph.messages import RunTasks, SendReady, parse
 from taskgraph.model import GRAPH, GraphDocument, TaskNode, row_key, task_id_of
 from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row
@@ -343,8 +343,12 @@ async def test_the_first_messages_say_what_was_written() -> None:
     tables = MemoryTables()
     handlers = handlers_of(tables)
     await submit(handlers, "g", document({f"t{number}": [] for number in range(300)}, n=1))
+    first = sorted(task_id_of("g", f"t{number}") for number in range(300))[: limits.WINDOW_START]
+    assert isinstance(handlers.queues, MemoryQueues)
     messages = sent(handlers)
-    assert sum(len(message.tasks) for message in messages) == 300
+    assert [task for message in messages for task, _ in message.tasks] == first
+    (queued,) = [parse(body) for _, _, _, body in handlers.queues.messages[handlers.names.events].values()]
+    assert queued == SendReady("g", first[-1])  # the rest is for the handlers
     for message in messages:
         for task_id, _ in message.tasks:
             row = tables.partitions["g"][row_key(task_id)]
@@ -373,8 +377,10 @@ async def test_what_was_not_heard_is_not_said() -> None:
     assert message.seen == {}
 
 
-async def test_rows_of_very_many_first_tasks_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "_ROOT_ROWS_MAX", 20)
+@pytest.mark.parametrize("tasks", [1, limits.WINDOW_START])
+async def test_where_all_first_tasks_are_sent_nobody_is_told_of_more(tasks: int) -> None:
     handlers = handlers_of(MemoryTables())
-    await submit(handlers, "g", document({f"t{number}": [] for number in range(300)}))
-    assert sum(len(message.seen) for message in sent(handlers)) == 20
+    await submit(handlers, "g", document({f"t{number}": [] for number in range(tasks)}))
+    assert sum(len(message.seen) for message in sent(handlers)) == tasks
+    assert isinstance(handlers.queues, MemoryQueues)
+    assert not handlers.queues.messages.get(handlers.names.events)

@@ -1,0 +1,79 @@
+"""Priorities of tasks: the words, what ageing makes of them, and whose turn it is.
+
+What this room is for: five levels, in TaskCluster's words, of which nothing is written for the middle one. A task that
+has stood ready for long counts as one of the next level, and so on, as far up as anybody uses levels at its target.
+Plain functions over values: the time comes in. It knows no queue and no row, and moves no task.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from taskgraph import limits
+
+LEVELS: Final = ("highest", "high", "normal", "low", "lowest")
+"""All levels, the highest first."""
+
+NORMAL: Final = "normal"
+"""The level of a task that says nothing, and of which nothing is written."""
+
+COLUMN: Final = "priority"
+"""Of a task row, and of a graph row for tasks that come later; absent for `normal`."""
+
+_RANKS: Final = {level: rank for rank, level in enumerate(LEVELS)}
+NORMAL_RANK: Final = _RANKS[NORMAL]
+_TURNS: Final = 4  # of so many turns, one begins a level further down
+
+
+def is_level(found: object) -> bool:
+    """Whether this is the word for a level."""
+    return type(found) is str and found in _RANKS
+
+
+def rank(level: str) -> int:
+    """0 for the highest, 4 for the lowest; a word that is none counts as `normal`."""
+    return _RANKS.get(level, NORMAL_RANK)
+
+
+def level_of(columns: Callable[[str], Any]) -> str:
+    """The level of a task, by its columns."""
+    found = columns(COLUMN)
+    return found if is_level(found) else NORMAL
+
+
+def column(own: str, of_graph: str = "") -> str:
+    """What the row of a task says: its own level, else its graph's; "" for `normal`."""
+    level = own or of_graph
+    return "" if level == NORMAL else level
+
+
+def level_now(level: str, since: datetime | None, now: datetime, used: Collection[str] = LEVELS) -> str:
+    """The level that a task counts as that has been ready since then.
+
+    One level higher for each `limits.AGE_SECONDS`, and never one that nobody uses: there is nobody to be passed by.
+    used: the levels that are in use at its target.
+    """
+    if since is None:
+        return level
+    own = rank(level)
+    reached = max(0, own - max(0, int((now - since).total_seconds() // limits.AGE_SECONDS)))
+    return next((each for each in LEVELS[reached:own] if each == NORMAL or each in used), level)
+
+
+def has_risen(level: str, since: datetime | None, now: datetime, used: Collection[str], period_seconds: float) -> bool:
+    """Whether a task has come to a higher level since a look that was so long ago, or somewhat longer."""
+    before = now - timedelta(seconds=max(period_seconds, 1.0) * 1.5)
+    return level_now(level, since, now, used) != level_now(level, since, before, used)
+
+
+def in_turn(levels: Sequence[str], turn: int) -> list[str]:
+    """Levels (the highest first) in the order of one turn.
+
+    Mostly the highest goes first. Every fourth turn begins one further down, every sixteenth two, and so on: so much of
+    the time even the lowest has, whatever there is above it.
+    """
+    first = 0
+    while first + 1 < len(levels) and turn > 0 and turn % _TURNS == 0:
+        first += 1
+        turn //= _TURNS
+    return [*levels[first:], *levels[:first]]

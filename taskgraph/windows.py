@@ -1,0 +1,288 @@
+"""What is ready and has not been sent yet: a window for each queue of workers, shared by graphs in turn.
+
+What this room is for: queues have no order but that of coming, so what stands there already is before everybody else.
+So a process that handles results sends no more than workers take within a few seconds, and remembers the rest, which it
+sends as results come in: of each graph its part. What is remembered is a hint as messages are: the rows stand pending,
+and whoever forgets them, or dies, is mended by the sweep. It holds task ids and nothing else, reads no clock and no
+store, and never sends.
+
+How wide a window is, is found out. It grows when half of it comes back within half a second, and when a look at a row
+says that workers have taken what was sent (they may be many, with long tasks, of which nothing is heard for long). It
+shrinks when half of it takes longer than some seconds while workers still have not taken all of it.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from taskgraph import limits
+
+Queue = tuple[str, str]
+"""A target and a level."""
+
+_QUICK_SECONDS: Final = 0.5  # half a window comes back within it: it is too narrow
+_SLOW_SECONDS: Final = 3.0  # half a window takes longer: it is wider than it need be
+_GROWS: Final = 4
+_LOOK_SECONDS: Final = 2.0  # between two looks whether workers have taken what was sent; doubled while they have not
+_LOOK_SECONDS_MAX: Final = 16.0
+_STALE_SECONDS: Final = 120.0  # without a word of a graph
+_STEADY_SECONDS: Final = 60.0  # a window that was too narrow does not shrink for so long
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Tasks of one graph to be sent to one queue now: taskId and run of each."""
+
+    graph: str
+    target: str
+    level: str
+    tasks: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A task that was sent and not heard of: where it stands tells whether workers have come so far."""
+
+    queue: Queue
+    graph: str
+    task_id: str
+    run: int
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What one graph has in one queue, and what it has still to send there: taskId -> run, in order."""
+
+    touched: float = 0.0
+    sent: dict[str, int] = field(default_factory=dict)
+    unsent: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Window:
+    """One queue. lanes: by graph, the one whose turn it is first."""
+
+    size: int
+    lanes: dict[str, _Lane] = field(default_factory=dict)
+    landed: int = 0
+    since: float = 0.0  # of `landed`
+    look: float = 0.0  # when to look next
+    pause: float = _LOOK_SECONDS
+    steady: float = 0.0
+    fed: bool = False  # the last look said that workers have not taken all
+
+    @property
+    def waits(self) -> bool:
+        return any(lane.unsent for lane in self.lanes.values())
+
+    def lane(self, graph: str, now: float) -> _Lane:
+        """That of a graph. What others have sent and nobody has heard of for long is somebody else's matter."""
+        lane = self.lanes.get(graph)
+        if lane is None:
+            for each in [
+                name for name, old in self.lanes.items() if not old.unsent and now - old.touched > _STALE_SECONDS
+            ]:
+                del self.lanes[each]
+            lane = self.lanes[graph] = _Lane()
+        lane.touched = now
+        return lane
+
+    def part(self, new: _Lane | None = None) -> int:
+        """How much of the window each graph has that has anything there. new: it is about to."""
+        graphs = sum(bool(lane.sent or lane.unsent or lane is new) for lane in self.lanes.values())
+        return max(limits.WINDOW_MIN, self.size // max(1, graphs))
+
+
+class Windows:
+    """The windows of one process. start: how wide they are at first; most: and at most."""
+
+    def __init__(self, *, start: int = limits.WINDOW_START, most: int = limits.WINDOW_MAX) -> None:
+        self._start = start
+        self._most = most
+        self._windows: dict[Queue, _Window] = {}
+        self._unsent = 0
+        self.more: set[str] = set()
+        """Graphs of which not all could be remembered: their rows are to be looked at again."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is anything to be sent later."""
+        return self._unsent > 0 or bool(self.more)
+
+    def unsent(self, graph: str) -> int:
+        """How much of a graph is to be sent later."""
+        return sum(len(lane.unsent) for lane in self._lanes(graph))
+
+    @property
+    def graphs(self) -> list[str]:
+        """Those of which something is to be sent later."""
+        held = {graph: None for window in self._windows.values() for graph, lane in window.lanes.items() if lane.unsent}
+        return list(held | dict.fromkeys(self.more))
+
+    def knows(self, graph: str, task_id: str, run: int) -> bool:
+        """Whether this run was sent by this process, or will be."""
+        return any(run in (lane.sent.get(task_id), lane.unsent.get(task_id)) for lane in self._lanes(graph))
+
+    def offer(
+        self, graph: str, queue: Queue, tasks: Sequence[tuple[str, int]], now: float
+    ) -> tuple[list[tuple[str, int]], int]:
+        """Tasks that are ready: those to be sent now, and how many have been put by.
+
+        What was sent already is sent again, as a reminder; what is remembered at another level is not there any more.
+        """
+        window = self._windows.get(queue)
+        if window is None:
+            window = self._windows[queue] = _Window(self._start, since=now, look=now + _LOOK_SECONDS)
+        lane = window.lane(graph, now)
+        if not window.waits:  # from here on it matters how long it takes
+            window.landed, window.since, window.look, window.pause = 0, now, now + _LOOK_SECONDS, _LOOK_SECONDS
+        send: list[tuple[str, int]] = []
+        put_by = 0
+        part = window.part(lane)
+        for task_id, run in tasks:
+            if lane.sent.get(task_id) == run:
+                send.append((task_id, run))
+            elif lane.unsent.get(task_id) != run:
+                self._take_off(graph, task_id)
+                if len(lane.sent) < part and not lane.unsent:
+                    lane.sent[task_id] = run
+                    send.append((task_id, run))
+                elif self._unsent >= limits.UNSENT_MAX:
+                    self.more.add(graph)
+                else:
+                    put_by += 1
+                    self._unsent += 1
+                    lane.unsent[task_id] = run
+        return send, put_by
+
+    def was_sent(self, graph: str, queue: Queue, tasks: Iterable[tuple[str, int]], now: float) -> None:
+        """Somebody else has sent these."""
+        window = self._windows.setdefault(queue, _Window(self._start, since=now, look=now + _LOOK_SECONDS))
+        lane = window.lane(graph, now)
+        for task_id, run in tasks:
+            self._take_off(graph, task_id)
+            lane.sent[task_id] = run
+
+    def landed(self, graph: str, task_ids: Iterable[str], now: float) -> list[Parcel]:
+        """These have been heard of. Gives what is to be sent in their place, of whatever graph."""
+        touched: dict[Queue, _Window] = {}
+        heard = list(task_ids)
+        for queue, window in self._windows.items():
+            lane = window.lanes.get(graph)
+            if lane is None:
+                continue
+            lane.touched = now
+            for task_id in heard:
+                if lane.sent.pop(task_id, None) is not None:
+                    window.landed += 1
+                    touched[queue] = window
+                elif lane.unsent.pop(task_id, None) is not None:
+                    self._unsent -= 1
+            if not lane.sent and not lane.unsent:
+                del window.lanes[graph]
+                touched[queue] = window  # the others have more room now
+        parcels: list[Parcel] = []
+        for queue, window in touched.items():
+            if not window.waits:
+                continue
+            if 2 * window.landed >= window.size:
+                took = now - window.since
+                if took < _QUICK_SECONDS:
+                    window.size = min(window.size * _GROWS, self._most)
+                elif took > _SLOW_SECONDS and window.fed and now >= window.steady:
+                    window.size = max(window.size // 2, limits.WINDOW_MIN)
+                window.landed, window.since = 0, now
+            parcels += self._fill(queue, window)
+        return parcels
+
+    def forget(self, graph: str) -> None:
+        """Nothing of this graph is to be sent any more."""
+        self.more.discard(graph)
+        for window in self._windows.values():
+            if (lane := window.lanes.pop(graph, None)) is not None:
+                self._unsent -= len(lane.unsent)
+
+    def returned(self, parcel: Parcel) -> None:
+        """It could not be sent: it goes before all else."""
+        window = self._windows.get((parcel.target, parcel.level))
+        lane = window.lanes.get(parcel.graph) if window is not None else None
+        if lane is not None:
+            back = {task_id: run for task_id, run in parcel.tasks if lane.sent.pop(task_id, None) is not None}
+            self._unsent += len(back)
+            lane.unsent = {**back, **lane.unsent}
+
+    def to_look_at(self, now: float) -> list[Sample]:
+        """Of each queue for which something waits, and of which it is time to know more: a task in the midst of it."""
+        samples: list[Sample] = []
+        for queue, window in self._windows.items():
+            if not window.waits or now < window.look:
+                continue
+            for graph, lane in window.lanes.items():
+                if lane.sent and lane.unsent:
+                    task_id = list(lane.sent)[len(lane.sent) // 2]
+                    samples.append(Sample(queue, graph, task_id, lane.sent[task_id]))
+                    break
+            window.look = now + window.pause
+        return samples
+
+    def looked(self, sample: Sample, *, waits: bool, now: float) -> list[Parcel]:
+        """What the look has told: whether this task still waits for a worker. Gives what is to be sent now."""
+        window = self._windows.get(sample.queue)
+        lane = window.lanes.get(sample.graph) if window is not None else None
+        if window is None or lane is None:
+            return []
+        window.fed = waits
+        if waits:
+            window.pause = min(window.pause * 2, _LOOK_SECONDS_MAX)
+            window.look = now + window.pause
+            return []
+        # Workers have come as far as that, whatever has been heard of it: they want more.
+        for task_id in list(lane.sent):
+            del lane.sent[task_id]
+            if task_id == sample.task_id:
+                break
+        window.size = min(window.size * 2, self._most)
+        window.pause = _LOOK_SECONDS
+        window.look, window.steady = now + _LOOK_SECONDS, now + _STEADY_SECONDS
+        return self._fill(sample.queue, window)
+
+    def fill(self) -> list[Parcel]:
+        """What there is room for, in every queue: for whoever comes by after some time."""
+        return [
+            parcel for queue, window in self._windows.items() if window.waits for parcel in self._fill(queue, window)
+        ]
+
+    def _lanes(self, graph: str) -> Iterator[_Lane]:
+        for window in self._windows.values():
+            if (lane := window.lanes.get(graph)) is not None:
+                yield lane
+
+    def _take_off(self, graph: str, task_id: str) -> None:
+        """It goes somewhere else, or for another run."""
+        for lane in self._lanes(graph):
+            lane.sent.pop(task_id, None)
+            if lane.unsent.pop(task_id, None) is not None:
+                self._unsent -= 1
+
+    def _fill(self, queue: Queue, window: _Window) -> list[Parcel]:
+        """Let every graph send what its part has room for, each in turn.
+
+        Half a part at least at a time: messages with many tasks cost less.
+        """
+        target, level = queue
+        parcels: list[Parcel] = []
+        part = window.part()
+        for graph in list(window.lanes):
+            lane = window.lanes[graph]
+            room = part - len(lane.sent)
+            if not lane.unsent or room <= 0 or (2 * room < part and room < len(lane.unsent)):
+                continue
+            tasks = tuple(itertools.islice(lane.unsent.items(), room))
+            for task_id, run in tasks:
+                del lane.unsent[task_id]
+                lane.sent[task_id] = run
+            self._unsent -= len(tasks)
+            parcels.append(Parcel(graph, target, level, tasks))
+            window.lanes[graph] = window.lanes.pop(graph)  # others go first next time
+        return parcels
