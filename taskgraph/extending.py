@@ -16,6 +16,7 @@ from typing import Final
 
 from taskgraph import limits, priorities
 from taskgraph.documents import external_labels, node_digest, read_document, results_without_requirement, too_limited
+from taskgraph.editing import DELETED_IN, EDITED
 from taskgraph.errors import IntegrityError
 from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension, request_key
 from taskgraph.inflight import scopes_of
@@ -57,6 +58,10 @@ POINT_READS_MAX: Final = 200
 
 LINK_REFERENCES_MAX: Final = 80
 """Dependents registered at one task in one step: with the task, a fork, the head and the event row they fit."""
+
+ADD_TASKS: Final = "add-tasks"
+EDIT: Final = "edit"
+"""Kinds of requests, as their rows name them."""
 
 _STEP_ROWS_MAX: Final = 96
 
@@ -144,8 +149,10 @@ async def read_request(records: Records, graph_id: str, request: str) -> GraphDo
     return read_document("".join(gathered(part.columns, "text") for part in parts), source=key, kind="extension")
 
 
-def request_rows(request: str, text: str, digest: str, tasks: int, now: datetime) -> tuple[list[Insert], Insert]:
-    """Rows that hold a request: its parts, and the head row that goes in last."""
+def request_rows(
+    request: str, text: str, digest: str, tasks: int, now: datetime, *, kind: str = ADD_TASKS
+) -> tuple[list[Insert], Insert]:
+    """Rows that hold a request: its parts, and the head row that goes in last. kind: ADD_TASKS or EDIT."""
     key = request_key(request)
     pieces = limits.ROW_CHARS_MAX // 2 // limits.PROPERTY_CHARS_MAX
     size = pieces * limits.PROPERTY_CHARS_MAX
@@ -155,7 +162,7 @@ def request_rows(request: str, text: str, digest: str, tasks: int, now: datetime
     ]
     head = Insert(
         key,
-        {"schema": SCHEMA, "kind": "add-tasks", "state": "staged", "digest": digest, "tasks": tasks, "staged": now},
+        {"schema": SCHEMA, "kind": kind, "state": "staged", "digest": digest, "tasks": tasks, "staged": now},
     )
     return parts, head
 
@@ -203,7 +210,7 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
             limited=WHOLE_GRAPH in scopes_of(graph.columns),
             priority=str(graph.columns.get(priorities.COLUMN, "")),
         )
-        layout = replace(layout, rows=(*layout.rows, *mapping_rows))
+        layout = replace(layout, rows=(*_told_apart(layout.rows, graph), *mapping_rows))
         links = tuple(_units(layout.links))
         revision = graph.columns.get("revision", 0)
         if not isinstance(revision, int):
@@ -217,6 +224,16 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
         if refusal or (rows <= _STEP_ROWS_MAX and size <= _STEP_BYTES_MAX):
             return small
     return plan(0, whole=False)
+
+
+def _told_apart(rows: tuple[Insert, ...], graph: Row) -> tuple[Insert, ...]:
+    """New tasks of a graph of which some were taken away: no word about one of these fits what comes in its place."""
+    revision = graph.columns.get(DELETED_IN)
+    if not revision:
+        return rows
+    return tuple(
+        Insert(row.key, {**row.columns, EDITED: revision}) if row.key.startswith("task:") else row for row in rows
+    )
 
 
 def _units(links: Iterable[Link]) -> Iterable[Link]:

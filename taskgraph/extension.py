@@ -103,7 +103,7 @@ def accept_extension(item: AcceptExtension, context: Context) -> str:
         return REFUSED
     if graph.integer("revision") != item.revision or graph.text("extending") not in ("", item.request):
         return STALE
-    _await_leaves(item, graph, context)
+    await_leaves(item.top, item.leaves, graph, context)
     graph.set("tasks", graph.integer("tasks") + item.tasks)
     graph.set("edges", graph.integer("edges") + item.edges)
     graph.set("revision", graph.integer("revision") + 1)
@@ -137,11 +137,11 @@ def _refuse(head: Draft, context: Context, reason: str) -> None:
     head.set("answered", context.now)
 
 
-def _await_leaves(item: AcceptExtension, graph: Draft, context: Context) -> None:
+def await_leaves(top: Insert | None, leaves: Sequence[str], graph: Draft, context: Context) -> None:
+    """Let the graph wait for leaves, or for the join that gathers them. It is not finished before."""
     requires, left = graph.ids("requires"), graph.ids("requiresLeft")
-    top = item.top
     if top is None:
-        leaves = list(item.leaves)
+        leaves = list(leaves)
     else:
         reference = reference_of(top.key)
         leaves = [reference]
@@ -205,8 +205,17 @@ def link_tasks(item: LinkTasks, context: Context) -> str:
 
 
 def _link(link: Link, stamp: str, context: Context) -> None:
+    news = register(link, stamp, context)
+    if news is not None:
+        context.view.require(row_key(each) for each in link.references)
+        for each in link.references:
+            count_down(each, link.task_id, context, news)
+
+
+def register(link: Link, stamp: str, context: Context) -> News | None:
+    """Name dependents on the row of what they come to require; gives what they are to be told of it at once."""
     task = context.view.named(link.task_id)
-    news = _news(task, context)
+    news = news_at_once(task, context)
     have = task.ids("dependents")
     new = [each for each in link.references if each not in have]
     if len(have) + len(new) > limits.DEPENDENTS_MAX:
@@ -216,13 +225,10 @@ def _link(link: Link, stamp: str, context: Context) -> None:
         task.set_ids("dependents", [fork, *new])
     elif new:
         task.set_ids("dependents", [*have, *new])
-    if news is not None:
-        context.view.require(row_key(each) for each in link.references)
-        for each in link.references:
-            count_down(each, link.task_id, context, news)
+    return news
 
 
-def _news(task: Draft, context: Context) -> News | None:
+def news_at_once(task: Draft, context: Context) -> News | None:
     """What those that come to require a task are told of it at once; None while nothing is."""
     news = news_of(task)
     if news is None or news is COMPLETED or goes_on(context.view.get(GRAPH)):

@@ -21,8 +21,9 @@ from taskgraph.cancellation import BY_HAND, CancelGraph, CancelTask, PublishCanc
 from taskgraph.clock import Clock
 from taskgraph.columns import is_held
 from taskgraph.edges import references
+from taskgraph.editing import DELETED_IN, EDITED, EditGraph, RefuseEdit
 from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, StorageError, TaskgraphError, Unclear
-from taskgraph.extending import ExtensionPlan, plan_extension
+from taskgraph.extending import EDIT, ExtensionPlan, plan_extension
 from taskgraph.extension import request_key
 from taskgraph.gates import levels_used, use_level
 from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
@@ -35,6 +36,7 @@ from taskgraph.messages import (
     EVENT_TYPES,
     AddTasks,
     Cancel,
+    Edit,
     HoldBack,
     Message,
     Rerun,
@@ -80,6 +82,7 @@ from taskgraph.propagation import (
     Take,
 )
 from taskgraph.records import LIVE, Operation, Records, changes_event, name_in
+from taskgraph.replanning import plan_edit, read_request
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, query_all
 from taskgraph.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
@@ -307,7 +310,7 @@ class Handlers:
                     asked = _items(message)
                     items.append((message, asked))
                     everything += asked
-                case AddTasks() | Cancel() | HoldBack() | SetLimit():
+                case AddTasks() | Cancel() | Edit() | HoldBack() | SetLimit():
                     handled.append(await self._handle_alone(message, keep_alive))
                 case SendReady():
                     await self.adopt(message.graph, message.after, taker=taker)
@@ -326,13 +329,15 @@ class Handlers:
             handled.append(Handled(message, mine, failure))
         return handled
 
-    async def _handle_alone(self, message: AddTasks | Cancel | HoldBack | SetLimit, keep_alive: KeepAlive) -> Handled:
+    async def _handle_alone(
+        self, message: AddTasks | Cancel | Edit | HoldBack | SetLimit, keep_alive: KeepAlive
+    ) -> Handled:
         """Handle what takes commits of its own. Raises storage errors alone."""
         answers: tuple[Answer, ...] = ()
         try:
             match message:
-                case AddTasks():
-                    await self.add_tasks(message.graph, message.request, keep_alive=keep_alive)
+                case AddTasks() | Edit():
+                    await self.answer_request(message.graph, message.request, keep_alive=keep_alive)
                 case Cancel():
                     answers = (await self.cancel_graph(message, keep_alive=keep_alive),)
                 case HoldBack():
@@ -837,7 +842,7 @@ class Handlers:
         return self.windows.landed(graph_id, task_ids, self.clock.monotonic()) if task_ids else []
 
     async def late_requests(self, graph_id: str) -> list[str]:
-        """Extensions that were put down and not heard of yet, by the id of their request."""
+        """Extensions and edits that were put down and not heard of yet, by the id of their request."""
         staged = Range("request:", "request;", where={"state": ("staged",)}, select=("state",))
         rows = await query_all(self.records.tables, graph_id, staged)
         return [row.key.removeprefix("request:") for row in rows]
@@ -981,19 +986,19 @@ class Handlers:
             done += len(answers)
         return done
 
-    async def add_tasks(self, graph_id: str, request: str, *, keep_alive: KeepAlive = no_keep_alive) -> None:
-        """Take one extension from staged to done or refused, through as many commits as it needs.
+    async def answer_request(self, graph_id: str, request: str, *, keep_alive: KeepAlive = no_keep_alive) -> None:
+        """Take one extension, or edit, from staged to done or refused, through as many commits as it needs.
 
-        Extensions of a graph go one after the other: one that is under way is brought to its end first, by whoever
+        Those of a graph go one after the other: an extension that is under way is brought to its end first, by whoever
         comes by. Raises NotFound for an unknown graph or request.
         """
         try:
-            await self._add_tasks(graph_id, request, keep_alive)
+            await self._answer_request(graph_id, request, keep_alive)
         except (NotFound, IntegrityError):
             if not await is_gone(self.records, graph_id):
                 raise  # otherwise its rows are being taken away, and what is missing is nobody's error
 
-    async def _add_tasks(self, graph_id: str, request: str, keep_alive: KeepAlive) -> None:
+    async def _answer_request(self, graph_id: str, request: str, keep_alive: KeepAlive) -> None:
         key = request_key(request)
         while True:
             rows: dict[str, Row | None] = {}
@@ -1009,7 +1014,10 @@ class Handlers:
                 return
             under_way = str(graph.columns.get("extending", ""))
             if under_way and under_way != request:
-                await self.add_tasks(graph_id, under_way, keep_alive=keep_alive)
+                await self.answer_request(graph_id, under_way, keep_alive=keep_alive)
+                continue
+            if head.columns.get("kind") == EDIT:
+                await self._edit(graph_id, request, rows, keep_alive)
                 continue
             try:
                 plan = await plan_extension(self.records, graph_id, graph, head, now=self.clock.now())
@@ -1017,6 +1025,25 @@ class Handlers:
                 raise IntegrityError(f"request {request} of graph {graph_id} holds no valid document") from error
             await keep_alive()
             await self._push(graph_id, key, plan, rows, keep_alive)
+
+    async def _edit(self, graph_id: str, request: str, rows: dict[str, Row | None], keep_alive: KeepAlive) -> None:
+        """Plan an edit for the graph as it is, and try it once; a plan that has been overtaken is made again."""
+        graph = rows[GRAPH]
+        if graph is None:
+            return
+        try:
+            document = await read_request(self.records, graph_id, request)
+        except InvalidGraph as error:
+            raise IntegrityError(f"request {request} of graph {graph_id} holds no valid document") from error
+        plan = await plan_edit(self.records, graph_id, graph, document, request)
+        await keep_alive()
+        (answer,) = await self.transition(graph_id, [plan], keep_alive=keep_alive)
+        if answer.error is not None and isinstance(plan, EditGraph):
+            # It is more than one commit takes, or rests on rows that contradict each other.
+            refusal = RefuseEdit(request, plan.revision, str(answer.error))
+            (answer,) = await self.transition(graph_id, [refusal], keep_alive=keep_alive)
+        if answer.error is not None:
+            raise answer.error
 
     async def _push(
         self, graph_id: str, key: str, plan: ExtensionPlan, rows: dict[str, Row | None], keep_alive: KeepAlive
@@ -1146,11 +1173,21 @@ class _Transition:
             await self._keep_alive()
 
     async def _excused(self, answers: Sequence[Answer]) -> Sequence[Answer]:
-        """What a deleted graph lacks is nobody's error: whatever is heard of it comes late, and is let go."""
-        if not await is_gone(self._records, self._graph_id):
+        """What a deleted graph lacks is nobody's error: whatever is heard of it comes late, and is let go.
+
+        The same for a task that an edit has taken away.
+        """
+        (graph,) = await self._records.tables.get(self._graph_id, [GRAPH])
+        if graph is None:
             return answers
+        gone = graph.columns.get("state") in GRAPH_GONE
+        if not gone and not graph.columns.get(DELETED_IN):
+            return answers
+        why = "the graph was deleted" if gone else "an edit has taken the task away"
         return [
-            answer if answer.error is None else Answer(answer.item, Outcome.STALE, "the graph was deleted")
+            Answer(answer.item, Outcome.STALE, why)
+            if isinstance(answer.error, NotFound) or (gone and answer.error is not None)
+            else answer
             for answer in answers
         ]
 
@@ -1354,6 +1391,8 @@ def _seen(task_id: str, run: int, rows: Mapping[str, Row | None] | None, *, alon
         return None  # long ones would make for many messages
     if is_held(columns.get("held")):
         return None  # it was put by, and has been held back since: a claim by this hint would not know
+    if EDITED in columns:
+        return None  # of which edit the definition is, only the row says
     if "notBefore" in columns or "deadline" in columns or "pendingTimeout" in columns:
         return None  # whether it may be claimed now is for the row to say
     after = _only_next(task_id, columns, rows) if alone else ""

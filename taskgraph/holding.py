@@ -192,6 +192,16 @@ def hold_task(item: HoldTask, context: Context) -> tuple[str, str]:
     return APPLIED, ""
 
 
+def set_active(task: Draft, on: bool, context: Context) -> None:
+    """Make a task active, or inactive, as a part of something else that is said of it."""
+    before = task.ids("held")
+    _spoken(task, _asked(task), INACTIVE, context.now.isoformat())
+    if on == (INACTIVE in before):
+        task.set_ids("held", [each for each in before if each != INACTIVE] if on else [INACTIVE, *before])
+        if on and len(before) == 1 and task.text("state") == TaskState.PENDING:
+            task.set("pendingSince", context.now)
+
+
 def take_along(task: Draft, graph: Draft) -> None:
     """A task comes back by a rerun: it is held by what its graph holds now, and not by what was held when it ended.
 

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph import limits
+from taskgraph.editing import EDITED
 from taskgraph.errors import IntegrityError
 from taskgraph.executors import Executor, Outcome, Work
 from taskgraph.layout import SCHEMA, moment
@@ -78,7 +79,8 @@ class Claimed:
 class Ready:
     """A task that can be claimed, and that nobody else has been told of lately.
 
-    held: the message it came by. rank: of its level, see `priorities`.
+    held: the message it came by. rank: of its level, see `priorities`. edited: of which edit its
+    definition is, as its row says; a message tells of none.
     """
 
     task_id: str
@@ -92,6 +94,7 @@ class Ready:
     row: Row | None = None
     claim: Claim | None = None
     rank: int = NORMAL_RANK
+    edited: int = 0
 
 
 def hold_until_due(held: Held, row: Row | None, now: datetime) -> bool:
@@ -126,6 +129,12 @@ def deadline_in(definition: Mapping[str, Any]) -> datetime | None:
         return moment(text) if isinstance(text, str) else None
     except ValueError:
         return None
+
+
+def edited_in(row: Row | None) -> int:
+    """Of which edit the definition is that belongs to a task row, 0 for the one that was submitted."""
+    edited = row.columns.get(EDITED, 0) if row is not None else 0
+    return edited if isinstance(edited, int) else 0
 
 
 def label_in(row: Row | None) -> str:

@@ -280,7 +280,7 @@ def _edges(
         top_reference = join_reference(GRAPH, stamp)
         top_members, made = _gather(GRAPH, leaf_ids, top_reference, f"{stamp}-", by_key=by_key)
         pieces.update(reference for reference, _, _ in made)
-        top = _relay(top_reference, top_members, [GRAPH], schema)
+        top = relay_row(top_reference, top_members, [GRAPH], schema)
         for member in top_members:
             tell(member, top_reference)
         for reference, members, above in made:
@@ -356,7 +356,7 @@ def lay_out(
         return mapping.get(label) or task_id_of(graph_id, label)
 
     def relay(reference: str) -> Insert:
-        return _relay(reference, *edges.relays[reference], schema)
+        return relay_row(reference, *edges.relays[reference], schema)
 
     rows: list[Insert] = [relay(reference) for reference in edges.gathering]
     rows += _group_rows(graph_id, groups, wired, request=request)
@@ -506,7 +506,7 @@ class GraphLayout:
         if edges.top is not None:
             others[edges.top.key] = edges.top
         for key in sorted(others):
-            yield others[key] or _relay(key, *edges.relays[key], self._schema)
+            yield others[key] or relay_row(key, *edges.relays[key], self._schema)
         for label in self._labels:
             node, own = self._nodes[label], mapping[label]
             yield from _task_rows(
@@ -643,7 +643,8 @@ def _fan_out(
     return current, made
 
 
-def _relay(reference: str, requires: Sequence[str], dependents: Sequence[str], schema: int) -> Insert:
+def relay_row(reference: str, requires: Sequence[str], dependents: Sequence[str], schema: int) -> Insert:
+    """A relay of which nothing has been fulfilled yet."""
     text = ids_text(requires)
     return Insert(
         row_key(reference),
@@ -697,10 +698,7 @@ def _task_rows(
     limits_of: Sequence[str] = (),
     priority: str = "",
 ) -> list[Insert]:
-    told = {**node.task, **timing.for_worker(node.timing)} if node.timing else dict(node.task)
-    definition = canonical_json(told)
-    if _SUBS_KEY in definition or _RESULT_KEY in definition:
-        definition = canonical_json(substitute(told, resolve))
+    definition = definition_text({**node.task, **timing.for_worker(node.timing)} if node.timing else node.task, resolve)
     requires_text = ids_text(requires)
     columns: dict[str, Value] = {
         "schema": schema,
@@ -713,7 +711,7 @@ def _task_rows(
         "requires": requires_text,
         "requiresLeft": requires_text,
         "dependents": ids_text(dependents),
-        "target": target_of(node.task),
+        **defined_columns(node.task),
         "digest": digest,
         "created": now,
     }
@@ -727,8 +725,6 @@ def _task_rows(
         columns["groups"] = canonical_json(list(inside))
     if not requires:
         columns["pendingSince"] = now
-    if routing := node.task.get("routing"):
-        columns["routing"] = str(routing)
     if held:
         columns["held"] = ids_text(held)
     if limits_of:
@@ -739,24 +735,57 @@ def _task_rows(
         columns[priorities.COLUMN] = priority
     if node.notify:
         columns[notices.COLUMN] = notices.task_column(node.notify)
-    if (lost := node.task.get("workersLostMax")) is not None:
-        columns["workersLostMax"] = int(lost)
-    if deadline := node.task.get("deadline"):
-        columns["deadline"] = moment(str(deadline))
     if node.timing:
-        columns.update(_timing_columns(node.timing))
+        columns.update(timing_columns(node.timing))
         columns["schema"] = SCHEMA_OF_CONDITIONS  # older versions would claim it too early
     rows: list[Insert] = []
-    if utf16_units(definition) <= limits.INLINE_DEFINITION_CHARS_MAX:
+    if is_short(definition):
         columns["task"] = definition
     else:
         # The row that every transition touches stays small; the long text is read once, by the worker.
-        rows.append(Insert(f"definition:{own}", {"schema": SCHEMA, "label": node.label, **spread("task", definition)}))
+        rows.append(definition_row(own, node.label, definition))
     rows.append(Insert(row_key(own), columns))
     return rows
 
 
-def _timing_columns(said: Mapping[str, Any]) -> dict[str, Value]:
+DEFINED_COLUMNS: Final = ("target", "routing", "workersLostMax", "deadline")
+"""What a definition says to others than the worker."""
+
+TIMING_COLUMNS: Final = {"notBefore": "notBefore", "pendingTimeout": "pendingTimeout", "retry": "retry"}
+"""Key of a node -> the column that a decision asks for."""
+
+
+def defined_columns(task: Mapping[str, Any]) -> dict[str, Value]:
+    """What a definition says to others than the worker: its columns on the row of the task."""
+    columns: dict[str, Value] = {"target": target_of(task)}
+    if routing := task.get("routing"):
+        columns["routing"] = str(routing)
+    if (lost := task.get("workersLostMax")) is not None:
+        columns["workersLostMax"] = int(lost)
+    if deadline := task.get("deadline"):
+        columns["deadline"] = moment(str(deadline))
+    return columns
+
+
+def definition_text(told: Mapping[str, Any], resolve: Callable[[str], str]) -> str:
+    """A definition as its worker gets it. resolve: label -> taskId."""
+    definition = canonical_json(told)
+    if _SUBS_KEY in definition or _RESULT_KEY in definition:
+        definition = canonical_json(substitute(told, resolve))
+    return definition
+
+
+def is_short(definition: str) -> bool:
+    """Whether a definition stands on the row of its task, and not on one of its own."""
+    return utf16_units(definition) <= limits.INLINE_DEFINITION_CHARS_MAX
+
+
+def definition_row(own: str, label: str, definition: str) -> Insert:
+    """The row of a long definition."""
+    return Insert(f"definition:{own}", {"schema": SCHEMA, "label": label, **spread("task", definition)})
+
+
+def timing_columns(said: Mapping[str, Any]) -> dict[str, Value]:
     """What a decision asks of what a node says of time; the rest is for the worker."""
     columns: dict[str, Value] = {}
     if "notBefore" in said:

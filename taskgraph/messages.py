@@ -1,9 +1,9 @@
 """Messages: what goes through queues, as frozen values and as JSON text.
 
-What this room is for: commands are named by what is to be done (`add-tasks`, `cancel`, `rerun`, `run-tasks`), facts in
-the past tense (`task-completed`, `task-failed`). A message is a hint and never the truth: it names rows, and whoever
-receives it reads them, or writes them under the etag that its sender saw. Reading is strict about what is named here,
-passes over keys that it does not know, and leaves a higher version to a newer reader. It never touches a queue.
+What this room is for: commands are named by what is to be done (`add-tasks`, `cancel`, `edit`, `rerun`, `run-tasks`),
+facts in the past tense (`task-completed`, `task-failed`). A message is a hint and never the truth: it names rows, and
+whoever receives it reads them, or writes them under the etag that its sender saw. Reading is strict about what is named
+here, passes over keys that it does not know, and leaves a higher version to a newer reader. It never touches a queue.
 
 The JSON of each message has a schema, `schemas/message-<type>.json`; the checks below are the same ones written out,
 because they run for every message, and a test holds the two against each other.
@@ -55,6 +55,14 @@ class UnknownVersion(TaskgraphError):
 @dataclass(frozen=True, slots=True)
 class AddTasks:
     """Add the tasks that a stored request holds. request: name of the request in the graph's partition."""
+
+    graph: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Change the graph as a stored request says. request: name of the request in the graph's partition."""
 
     graph: str
     request: str
@@ -194,11 +202,12 @@ class RunTasks:
     level: str = ""
 
 
-Message = AddTasks | Cancel | HoldBack | Rerun | SendReady | SetLimit | TaskCompleted | TaskFailed | RunTasks
+Message = AddTasks | Cancel | Edit | HoldBack | Rerun | SendReady | SetLimit | TaskCompleted | TaskFailed | RunTasks
 
 EVENT_TYPES: Final = (
     "add-tasks",
     "cancel",
+    "edit",
     "hold-back",
     "rerun",
     "send-ready",
@@ -211,6 +220,7 @@ EVENT_TYPES: Final = (
 _TYPES: Final = {
     AddTasks: "add-tasks",
     Cancel: "cancel",
+    Edit: "edit",
     HoldBack: "hold-back",
     Rerun: "rerun",
     SetLimit: "set-limit",
@@ -234,6 +244,8 @@ def to_object(message: Message) -> dict[str, Any]:
     match message:
         case AddTasks(graph, request):
             return {"version": VERSION, "type": "add-tasks", "graph": graph, "request": request}
+        case Edit(graph, request):
+            return {"version": VERSION, "type": "edit", "graph": graph, "request": request}
         case Cancel(graph, cancelled, reason, terminate):
             ordered: dict[str, Any] = {"version": VERSION, "type": "cancel", "graph": graph}
             if cancelled:
@@ -460,10 +472,18 @@ def _entries(obj: Mapping[str, Any]) -> list[Any]:
 
 
 def _add_tasks(graph: str, obj: Mapping[str, Any]) -> AddTasks:
+    return AddTasks(graph, _request(obj))
+
+
+def _edit(graph: str, obj: Mapping[str, Any]) -> Edit:
+    return Edit(graph, _request(obj))
+
+
+def _request(obj: Mapping[str, Any]) -> str:
     request = obj.get("request")
     if not isinstance(request, str) or _REQUEST.fullmatch(request) is None:
         raise InvalidMessage(f"`request` of the message is {show(request)}, which names no request.")
-    return AddTasks(graph, request)
+    return request
 
 
 def _hold_back(graph: str, obj: Mapping[str, Any]) -> HoldBack:
@@ -625,6 +645,7 @@ def _run_tasks(graph: str, obj: Mapping[str, Any]) -> RunTasks:
 _READERS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Message]]] = {
     "add-tasks": _add_tasks,
     "cancel": _cancel,
+    "edit": _edit,
     "hold-back": _hold_back,
     "set-limit": _set_limit,
     "rerun": _rerun,

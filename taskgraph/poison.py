@@ -21,7 +21,7 @@ from taskgraph.clock import Clock
 from taskgraph.errors import Conflict, InvalidMessage, NotFound, Refused, StaleDelivery, TooLarge, Unclear
 from taskgraph.handlers import QueueNames
 from taskgraph.layout import SCHEMA, gathered, spread
-from taskgraph.messages import AddTasks, Message, Rerun, SendReady, SetLimit, UnknownVersion, parse, type_of
+from taskgraph.messages import AddTasks, Edit, Message, Rerun, SendReady, SetLimit, UnknownVersion, parse, type_of
 from taskgraph.records import POISON
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, Tables, Value, query_all
@@ -264,7 +264,7 @@ def origin_of(message: Message, delivery: Delivery | None, began: float) -> Orig
     match message:
         case Rerun():
             origin.task, origin.run = message.task, message.run
-        case AddTasks() | SendReady() | SetLimit():
+        case AddTasks() | Edit() | SendReady() | SetLimit():
             pass
         case _:
             origin.tasks = len(message.tasks)

@@ -1033,7 +1033,7 @@ class Queries:
         return sorted(found, key=lambda each: each.channel)
 
     async def request(self, graph_id: str, request: str) -> Mapping[str, Value]:
-        """The head row of an extension: state (staged, accepted, done, refused), reason. Raises NotFound."""
+        """The head row of an extension or edit: state (staged, accepted, done, refused), reason. Raises NotFound."""
         check_graph_id(graph_id)
         check_graph_id(request, "a request")
         (row,) = await self._tables.get(graph_id, [f"request:{request}"])

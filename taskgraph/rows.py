@@ -13,7 +13,7 @@ from typing import Final
 
 from taskgraph.errors import IntegrityError, TaskgraphError
 from taskgraph.model import ids_text, row_key
-from taskgraph.storage.tables import Change, Columns, Insert, Merge, Row, Value
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Replace, Row, Value
 
 SCHEMA_MAX: Final = 2
 """2: rows of a graph that goes on after failures (`conditions`)."""
@@ -21,8 +21,9 @@ SCHEMA_MAX: Final = 2
 _DECODE: Final = json.JSONDecoder().raw_decode  # json.loads goes through three functions first
 _BLANKS: Final = " \t\n\r"  # what JSON may have around it
 
-Mark = tuple[int, int, int, int]
-"""A point of a view to go back to: how far its journal and its inserts had come, and what they came to."""
+Mark = tuple[int, int, int, int, int]
+"""A point of a view to go back to: how far its journal, its inserts and what it took away had come, and what they came
+to."""
 
 
 class NeedRows(Exception):
@@ -53,18 +54,27 @@ class Journal:
 
 
 class Draft:
-    """One row with what has been set on it."""
+    """One row with what has been set on it.
 
-    __slots__ = ("_journal", "_lists", "changed", "columns", "etag", "key")
+    gone: the row is to be deleted. bare: columns have been taken off it, so that it is written as a whole.
+    """
+
+    __slots__ = ("_journal", "_lists", "bare", "changed", "columns", "etag", "gone", "key")
 
     def __init__(self, key: str, columns: Columns, etag: str | None, journal: Journal | None = None) -> None:
         self.key = key
         self.etag = etag  # None: the row is new
         self.columns = columns
+        self.gone = self.bare = False
         self.changed: dict[str, Value] = {}
         self._journal = Journal() if journal is None else journal
         # Lists by column: the very text that each was read from or became, the list, and whether `ids_text` wrote it.
         self._lists: dict[str, tuple[str, list[str], bool]] = {}
+
+    @property
+    def written(self) -> Columns:
+        """The columns that would be written."""
+        return {**self.columns, **self.changed} if self.bare else self.changed
 
     def value(self, name: str) -> Value | None:
         """The column as it stands now, or None."""
@@ -171,6 +181,7 @@ class View:
         self._drafts: dict[str, Draft] = {}
         self._journal = Journal()
         self._inserted: list[tuple[str, Draft | None]] = []  # with what stood at its key, if anything did
+        self._taken: list[tuple[Draft, Columns | None]] = []  # rows to delete; rows that lost columns, as they were
 
     def knows(self, key: str) -> bool:
         """Whether a row was loaded (even if it does not exist), or is about to be inserted."""
@@ -187,7 +198,7 @@ class View:
         """The row, or None if it does not exist. Raises NeedRows if it was not loaded."""
         draft = self._drafts.get(key)
         if draft is not None:
-            return draft
+            return None if draft.gone else draft
         if key not in self._rows:
             raise NeedRows((key,))
         row = self._rows[key]
@@ -223,7 +234,8 @@ class View:
     def named(self, reference: str) -> Draft:
         """The row that a reference in `requires` or `dependents` points at; see `get`."""
         key = row_key(reference)
-        return self._drafts.get(key) or self.get(key)
+        draft = self._drafts.get(key)
+        return self.get(key) if draft is None or draft.gone else draft
 
     def insert(self, row: Insert) -> Draft:
         """Add a row that does not exist yet; the commit fails if it does."""
@@ -236,15 +248,42 @@ class View:
         journal.chars += sum(len(value) for value in row.columns.values() if isinstance(value, str))
         return draft
 
+    def delete(self, key: str) -> None:
+        """Take a row away, under the etag with which it was read; nothing finds it any more."""
+        draft = self.get(key)
+        draft.gone = True
+        self._taken.append((draft, None))
+        self._journal.rows += 1
+
+    def clear(self, key: str, names: Iterable[str]) -> None:
+        """Take columns off a row: it is written as a whole then, and keeps those that nobody knows."""
+        draft = self.get(key)
+        kept = {name: value for name, value in draft.columns.items() if name not in names}
+        if len(kept) == len(draft.columns):
+            return
+        self._taken.append((draft, draft.columns))
+        draft.columns = kept
+        if not draft.bare:
+            draft.bare = True
+            self._journal.rows += 1
+            self._journal.chars += sum(len(value) for value in kept.values() if isinstance(value, str))
+
     def mark(self) -> Mark:
         """A point to which `rollback` can go back."""
         journal = self._journal
-        return len(journal.entries), len(self._inserted), journal.rows, journal.chars
+        return len(journal.entries), len(self._inserted), len(self._taken), journal.rows, journal.chars
 
     def rollback(self, mark: Mark) -> None:
         """Forget what was set since the mark."""
         journal, inserted = self._journal, self._inserted
-        entries, inserts, journal.rows, journal.chars = mark
+        entries, inserts, taken, journal.rows, journal.chars = mark
+        while len(self._taken) > taken:
+            draft, columns = self._taken.pop()
+            if columns is None:
+                draft.gone = False
+            else:
+                draft.columns = columns
+                draft.bare = any(each is draft and whole is not None for each, whole in self._taken)
         while len(journal.entries) > entries:
             draft, name, before = journal.entries.pop()
             if before is None:
@@ -283,6 +322,13 @@ class View:
             if draft.etag is None:
                 changes.append(Insert(draft.key, {**draft.changed, "operation": operation}))
                 continue
+            if draft.gone:
+                changes.append(Delete(draft.key, draft.etag))
+                continue
+            if draft.bare:
+                whole = {**draft.columns, **draft.changed, "operation": operation}
+                changes.append(Replace(draft.key, draft.etag, whole))
+                continue
             get = draft.columns.get
             different = {name: value for name, value in draft.changed.items() if get(name) != value}
             if different:
@@ -301,8 +347,8 @@ class View:
 
 
 def _differs(draft: Draft) -> bool:
-    """Whether a row would be written: it is new, or has something set on it that was not read."""
-    if draft.etag is None:
+    """Whether a row would be written: it is new, or goes, or has something set on it that was not read."""
+    if draft.etag is None or draft.gone or draft.bare:
         return True
     read = draft.columns.get
     return any(read(name) != value for name, value in draft.changed.items())

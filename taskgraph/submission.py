@@ -1,4 +1,4 @@
-"""Submit a graph, or stage an extension: the only writers besides the handlers, of rows that are still their own (D16).
+"""Submit a graph, stage an extension or an edit: the only writers besides the handlers, of rows still their own (D16).
 
 What this room is for: the client's side of getting work in. A submission writes its rows as `submitting`, in commits
 of up to 100, several at a time, and then flips the graph row to `running` (P10); every step can be repeated, by the
@@ -19,8 +19,10 @@ from typing import Final
 
 from taskgraph import limits, notices, priorities
 from taskgraph.documents import canonical_json, collector_paused, content_hash, document_object, node_digests
+from taskgraph.editing import EDITABLE
+from taskgraph.edits import EditDocument
 from taskgraph.errors import Conflict, NotFound, Refused, Unclear
-from taskgraph.extending import request_rows, row_bytes
+from taskgraph.extending import EDIT, request_rows, row_bytes
 from taskgraph.extension import request_key
 from taskgraph.handlers import Handlers
 from taskgraph.layout import (
@@ -33,7 +35,7 @@ from taskgraph.layout import (
     schema_for,
     utf16_units,
 )
-from taskgraph.messages import AddTasks, SendReady
+from taskgraph.messages import AddTasks, Edit, SendReady
 from taskgraph.model import (
     GRAPH,
     FailurePolicy,
@@ -530,6 +532,48 @@ async def _extend(handlers: Handlers, graph_id: str, document: GraphDocument, re
     _same_request(head, graph_id, request, digest)
     await handlers.enter_live(graph_id)  # should the message be lost, the sweep answers, even if the graph ends first
     await handlers.tell([AddTasks(graph_id, request)])
+    return Extension(graph_id, request, str(head.columns["state"]))
+
+
+async def edit(handlers: Handlers, graph_id: str, document: EditDocument, *, request: str | None = None) -> Extension:
+    """Put an edit down and tell the handlers. The same content again gives the same request, and its answer.
+
+    request: an id of the caller's choice; derived from the content otherwise. Raises NotFound for an unknown graph,
+    Refused unless it runs or is blocked, or if this request id was used for other content.
+    """
+    with handlers.telemetry.asking("edit", graph_id):
+        return await _edit(handlers, graph_id, document, request)
+
+
+async def _edit(handlers: Handlers, graph_id: str, document: EditDocument, request: str | None) -> Extension:
+    records = handlers.records
+    request = request or document.request
+    graph, head = await records.tables.get(graph_id, [GRAPH, request_key(request)])
+    if graph is None:
+        raise NotFound(f"there is no graph {graph_id}")
+    handlers.telemetry.met(graph_id, graph.columns.get(TRACEPARENT_COLUMN))
+    if head is not None:
+        _same_request(head, graph_id, request, document.digest)
+        if head.columns["state"] == "done":
+            return Extension(graph_id, request, "done")
+    state = graph.columns["state"]
+    if state not in EDITABLE:
+        raise Refused(f"graph {graph_id} is {state}; only one that runs or is blocked is edited", "not-running")
+    if head is None:
+        parts, first = request_rows(
+            request, document.text, document.digest, len(document.updates), handlers.clock.now(), kind=EDIT
+        )
+        for chunk in _chunks(parts):
+            await _insert(handlers, graph_id, chunk)
+        await _insert(handlers, graph_id, [first])
+    elif head.columns["state"] == "refused":
+        await _stage_again(handlers, graph_id, head)
+    (head,) = await records.tables.get(graph_id, [request_key(request)])
+    if head is None:
+        raise Conflict(f"graph {graph_id}: request {request} could not be written; try again")
+    _same_request(head, graph_id, request, document.digest)
+    await handlers.enter_live(graph_id)  # should the message be lost, the sweep answers, even if the graph ends first
+    await handlers.tell([Edit(graph_id, request)])
     return Extension(graph_id, request, str(head.columns["state"]))
 
 

@@ -15,10 +15,11 @@ from taskgraph.cancellation import CancelGraph
 from taskgraph.columns import is_held
 from taskgraph.conditions import SKIP
 from taskgraph.errors import Conflict, Unclear
+from taskgraph.extending import EDIT
 from taskgraph.handlers import Handlers
 from taskgraph.inflight import Limit, limits_of, scopes_of
 from taskgraph.limiting import Recount
-from taskgraph.messages import AddTasks
+from taskgraph.messages import AddTasks, Edit
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState, reference_of
 from taskgraph.priorities import NORMAL, has_risen, level_now, level_of
 from taskgraph.records import LIVE
@@ -138,7 +139,7 @@ async def sweep_graph(
         return
     if state in GRAPH_ENDED:
         for request in await handlers.late_requests(graph_id):
-            await handlers.add_tasks(graph_id, request)  # it is refused, and whoever asked hears it
+            await handlers.answer_request(graph_id, request)  # it is refused, and whoever asked hears it
         await handlers.leave_live(graph_id)
         swept.index_mended += 1
         return
@@ -348,14 +349,16 @@ def is_due(age_seconds: float, period_seconds: float) -> bool:
 async def _requests(
     handlers: Handlers, graph_id: str, now: datetime, swept: Swept, period_seconds: float, *, at_once: bool
 ) -> None:
-    """Send the message of extensions again that are neither done nor refused."""
-    open_requests = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=("state", "staged"))
-    due: list[AddTasks] = []
+    """Send the message of extensions and edits again that are neither done nor refused."""
+    looked_at = ("state", "staged", "kind")
+    open_requests = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=looked_at)
+    due: list[AddTasks | Edit] = []
     for row in await query_all(handlers.records.tables, graph_id, open_requests):
         staged = row.columns.get("staged")
         age = (now - staged).total_seconds() if isinstance(staged, datetime) else limits.REDISPATCH_SECONDS
         if at_once or is_due(age, period_seconds):
-            due.append(AddTasks(graph_id, row.key.removeprefix("request:")))
+            kind = Edit if row.columns.get("kind") == EDIT else AddTasks
+            due.append(kind(graph_id, row.key.removeprefix("request:")))
     if due:
         await handlers.tell(due)
         swept.requests_resent += len(due)

@@ -36,7 +36,8 @@ _HEAD: Final = re.compile(
     r'\{(?:"traceparent":"(?P<trace>00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})",)?"sent":"(?P<sent>[0-9TZ:.+-]{20,35})"'
 )
 _GRAPH: Final = re.compile(
-    r'\{"version":\d{1,9},"type":"(?P<type>add-tasks|cancel|hold-back|rerun|send-ready|set-limit|task-completed|task-failed|run-tasks)",'
+    r'\{"version":\d{1,9},"type":"(?P<type>add-tasks|cancel|edit|hold-back|rerun|send-ready|set-limit|task-completed|'
+    r'task-failed|run-tasks)",'
     r'"graph":"(?P<graph>[A-Za-z0-9_-]{1,64})"'
 )
 

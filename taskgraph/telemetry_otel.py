@@ -51,7 +51,7 @@ _GRAPHS_MAX: Final = 10_000  # whose trace is remembered
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LONG: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)  # of runs and queues
 _ASKERS: Final = frozenset(
-    {"cancel", "rerun", "add-tasks"}
+    {"cancel", "rerun", "add-tasks", "edit"}
 )  # messages that belong to the trace of who asks, not to the graph's
 
 SPANS: Final = (

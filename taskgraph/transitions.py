@@ -22,6 +22,7 @@ Two properties hold for every item, and the tests check them:
            running | blocked ── cancelled by somebody ──▶ cancelling ── every task resolved ──▶ cancelled
     a task of a cancelled graph, or one that is cancelled alone: see `cancellation`
     a task that is held back stands as it stands, and is neither sent nor claimed: see `holding`
+    a task that has not started may be changed or taken away: see `editing`
            finished | cancelled | blocked ── fenced off ──▶ deleting ── nothing is left ──▶ deleted (a tombstone)
 """
 
@@ -46,6 +47,7 @@ from taskgraph.cancellation import (
     was_marked_run,
 )
 from taskgraph.conditions import SKIP, failure_of, goes_on, passed_on, skip_of, skip_resolution
+from taskgraph.editing import DELETED_IN, EDITED, EditGraph, EditItem, RefuseEdit, edit_graph, refuse_edit
 from taskgraph.errors import IntegrityError, TaskgraphError
 from taskgraph.extension import (
     AcceptExtension,
@@ -169,7 +171,10 @@ class ManualRerun:
 
 @value
 class Claim:
-    """A worker takes a pending run. claim: fresh id, also the fencing token. ahead: it has no slot for it yet."""
+    """A worker takes a pending run. claim: fresh id, also the fencing token. ahead: it has no slot for it yet.
+
+    edited: of which edit the definition is that it would run (see `editing`); 0 for the one that was submitted.
+    """
 
     task_id: str
     run: int
@@ -177,6 +182,7 @@ class Claim:
     worker: str
     lease_until: datetime
     ahead: bool = False
+    edited: int = 0
 
 
 @value
@@ -312,6 +318,7 @@ Item = (
     | BeginDeletion
     | StallItem
     | ExtensionItem
+    | EditItem
 )
 
 
@@ -472,10 +479,10 @@ def _fits(view: View, context: Context) -> bool:
     if (view.chars_at_most + EVENT_CHARS_MAX) * _ESCAPED_BYTES_MAX <= limits.COMMIT_BYTES_MAX:
         return True  # whatever characters they are; only what might be too long is counted, and then measured
     changed = view.changed()
-    size = sum(len(value) for draft in changed for value in draft.changed.values() if isinstance(value, str))
+    size = sum(len(value) for draft in changed for value in draft.written.values() if isinstance(value, str))
     if (size + EVENT_CHARS_MAX) * _ESCAPED_BYTES_MAX <= limits.COMMIT_BYTES_MAX:
         return True
-    size = sum(_ROW_BYTES + sent_bytes(draft.changed) for draft in changed)
+    size = sum(_ROW_BYTES + sent_bytes(draft.written) for draft in changed)
     return size + EVENT_CHARS_MAX * _ESCAPED_BYTES_MAX <= limits.COMMIT_BYTES_MAX
 
 
@@ -551,6 +558,11 @@ def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
             return Outcome(link_tasks(item, context)), ""
         case FinishExtension():
             return Outcome(finish_extension(item, context)), ""
+        case EditGraph():
+            edited, reason = edit_graph(item, context)
+            return Outcome(edited), reason
+        case RefuseEdit():
+            return Outcome(refuse_edit(item, context)), item.reason
 
 
 def _task(task_id: str, context: Context) -> Draft:
@@ -841,6 +853,8 @@ def _claim(item: Claim, context: Context) -> tuple[Outcome, str]:
         return Outcome.REPEATED, ""
     if task.text("state") != _PENDING or task.integer("run") != item.run:
         return Outcome.STALE, f"the task is {task.text('state')} in run {task.integer('run')}"
+    if task.integer(EDITED) != item.edited:
+        return Outcome.STALE, "the task was edited"
     if reason := _end_if_overdue(task, context):
         return Outcome.ENDED, reason
     if timing.not_yet_seconds(task.value, context.now):
@@ -921,6 +935,8 @@ def _cannot_run(item: CannotRun, context: Context) -> tuple[Outcome, str]:
 
 
 def _fire(item: Fire, context: Context) -> tuple[Outcome, str]:
+    if context.view.find(row_key(item.reference)) is None and context.view.get(GRAPH).integer(DELETED_IN):
+        return Outcome.STALE, "an edit has taken the relay away"
     relay = context.view.named(item.reference)
     state = relay.text("state")
     if relay.ids("requiresLeft") or state == TaskState.UNSCHEDULED:

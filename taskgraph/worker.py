@@ -34,6 +34,7 @@ from typing import Any, Final, Protocol
 
 from taskgraph import limits
 from taskgraph.clock import Clock
+from taskgraph.editing import DELETED_IN
 from taskgraph.errors import (
     Conflict,
     IntegrityError,
@@ -55,6 +56,7 @@ from taskgraph.inhand import (
     as_resolved,
     as_seen,
     deadline_in,
+    edited_in,
     hold_for_room,
     hold_until_due,
     ids_of,
@@ -74,7 +76,7 @@ from taskgraph.messages import (
     bundles,
     to_text,
 )
-from taskgraph.model import TaskState, ids_text, row_key
+from taskgraph.model import GRAPH, TaskState, ids_text, row_key
 from taskgraph.outputs import NO_OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
 from taskgraph.permits import Permits
 from taskgraph.placement import Offer, target_of
@@ -579,6 +581,8 @@ class Worker:
         keys = [row_key(task_id) for task_id, _ in message.tasks]
         await self.handlers.records.load(message.graph, keys, rows)
         missing = [key for key in keys if rows[key] is None]
+        if len(missing) == len(keys) and await self._is_edited(message.graph):
+            return []  # an edit has taken the tasks away
         if len(missing) == len(keys):
             # Foreign, or of a graph that is gone: tried a few times, since a message may be early, then set aside.
             aside = await self.poison.failed(held.delivery, f"graph {message.graph} has no row {missing[0]}")
@@ -594,9 +598,15 @@ class Worker:
                 now,
                 label_in(rows[row_key(task_id)]),
                 row=rows[row_key(task_id)],
+                edited=edited_in(rows[row_key(task_id)]),
             )
             for task_id, run in ready
         ]
+
+    async def _is_edited(self, graph_id: str) -> bool:
+        """Whether tasks of a graph have been taken away."""
+        (graph,) = await self.handlers.records.tables.get(graph_id, [GRAPH])
+        return graph is not None and bool(graph.columns.get(DELETED_IN))
 
     async def _sift(self, message: RunTasks, rows: Mapping[str, Row | None], held: Held) -> list[tuple[str, int]]:
         """Which runs of a message can be claimed; also, until when to keep one that came early, or back for a live run.
@@ -735,9 +745,9 @@ class Worker:
     def _claim_of(self, one: Ready, *, ahead: bool) -> Claim:
         lease_until = self._clock.now() + timedelta(seconds=self.lease_seconds)
         if one.claim is None:
-            one.claim = Claim(one.task_id, one.run, self._clock.new_id(), self.name, lease_until, ahead)
+            one.claim = Claim(one.task_id, one.run, self._clock.new_id(), self.name, lease_until, ahead, one.edited)
         else:  # tried before: should that have come through after all, it is still ours
-            one.claim = Claim(one.task_id, one.run, one.claim.claim, self.name, lease_until, ahead)
+            one.claim = Claim(one.task_id, one.run, one.claim.claim, self.name, lease_until, ahead, one.edited)
         return one.claim
 
     def _begin(self, graph_id: str, ready: Ready, claim: Claim, rows: Mapping[str, Row | None], over: str = "") -> None:
@@ -1495,7 +1505,9 @@ class Worker:
             definition = str(row.columns.get("task", "")) if row else ""
             if definition and self._fits(definition) and self._stocked + len(kept) < _STOCK_MAX:
                 own = rank(level_of(row.columns.get)) if row else NORMAL_RANK
-                kept.append(Ready(task_id, run, target, definition, now, label_in(row), rank=own))
+                kept.append(
+                    Ready(task_id, run, target, definition, now, label_in(row), rank=own, edited=edited_in(row))
+                )
             else:
                 others.append((task_id, run))
         if kept:

@@ -120,6 +120,7 @@ def test_the_worker_reports_a_function_for_each_operation_where_that_is_set(
         "events",
         "add-tasks",
         "cancel",
+        "edit",
         "hold-back",
         "rerun",
         "send-ready",

@@ -18,6 +18,8 @@ import pytest
 from taskgraph import limits
 from taskgraph.consumer import Consumer
 from taskgraph.documents import document_from_object
+from taskgraph.editing import EDITED
+from taskgraph.edits import edit_from_object
 from taskgraph.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.handlers import Handled, Handlers, QueueNames
 from taskgraph.messages import (
@@ -37,7 +39,7 @@ from taskgraph.queries import Event, Queries
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Change, Page, Range, Row, Tables
-from taskgraph.submission import Extension, Submission, extend, submit
+from taskgraph.submission import Extension, Submission, edit, extend, submit
 from taskgraph.sweep import Swept, sweep
 from taskgraph.transitions import Answer, Claim, HandBack, Item, LeaseLost, Outcome
 from taskgraph.wakeup import Wakeup
@@ -270,6 +272,19 @@ class Stage:
         await self.pump()
         return str((await self.queries.request(self.graph_id, staged.request))["state"])
 
+    async def stage_edit(
+        self, wish: Mapping[str, Any], *, request: str | None = None, handlers: Handlers | None = None
+    ) -> Extension:
+        """Put an edit down; the handlers have its message."""
+        return await edit(handlers or self.handlers, self.graph_id, edit_from_object(wish), request=request)
+
+    async def edit(self, wish: Mapping[str, Any], *, request: str | None = None) -> str:
+        """Put an edit down and have it handled; gives "done", or the reason why it was refused."""
+        staged = await self.stage_edit(wish, request=request)
+        await self.pump()
+        head = await self.queries.request(self.graph_id, staged.request)
+        return str(head["reason"] if head["state"] == "refused" else head["state"])
+
     def _know(self, labels: Iterable[str]) -> None:
         for label in labels:
             self._labels[self.task_id(label)] = label
@@ -332,9 +347,15 @@ class Stage:
         if run is None:
             run = int((await self.row(label)).columns["run"])
         lease_until = self.clock.now() + timedelta(seconds=limits.LEASE_SECONDS)
-        claim = Claim(task_id, run, f"claim-{next(self._ids)}", worker, lease_until)
+        edited = await self._edited(task_id)
+        claim = Claim(task_id, run, f"claim-{next(self._ids)}", worker, lease_until, edited=edited)
         (answer,) = await self.transition(claim)
         return answer
+
+    async def _edited(self, task_id: str) -> int:
+        """Of which edit the definition is that somebody would read now."""
+        (row,) = await self.tables.get(self.graph_id, [row_key(task_id)])
+        return int(row.columns.get(EDITED, 0)) if row is not None else 0
 
     async def claim(self, label: str, run: int | None = None, *, worker: str = "w") -> Held:
         """Claim a run; it must be given."""
@@ -417,7 +438,10 @@ class Stage:
 
     async def _execute(self, wanted: Sequence[tuple[str, int]], fails: Mapping[str, int]) -> None:
         lease_until = self.clock.now() + timedelta(seconds=limits.LEASE_SECONDS)
-        claims = [Claim(task_id, run, f"claim-{next(self._ids)}", "w", lease_until) for task_id, run in wanted]
+        claims = [
+            Claim(task_id, run, f"claim-{next(self._ids)}", "w", lease_until, edited=await self._edited(task_id))
+            for task_id, run in wanted
+        ]
         completed: list[TaskResult] = []
         failed: list[TaskResult] = []
         for answer in await self.transition(*claims) if claims else ():

@@ -650,10 +650,10 @@ async def test_whoever_else_takes_a_graph_off_the_live_index_is_welcome(
 
 async def test_an_extension_of_an_unknown_graph_and_an_unknown_extension(handlers: Handlers) -> None:
     with pytest.raises(NotFound, match=r"^there is no graph g$"):
-        await handlers.add_tasks("g", "r")
+        await handlers.answer_request("g", "r")
     await begin(handlers)
     with pytest.raises(NotFound, match=r"^graph g has no request r$"):
-        await handlers.add_tasks("g", "r")
+        await handlers.answer_request("g", "r")
 
 
 @pytest.mark.parametrize("state", ["done", "refused"])
@@ -661,7 +661,7 @@ async def test_an_extension_that_was_answered_is_left_alone(handlers: Handlers, 
     await begin(handlers)
     await tables.commit("g", [Insert("request:r", {"state": state})])
     tables.written.clear()
-    await handlers.add_tasks("g", "r")
+    await handlers.answer_request("g", "r")
     assert tables.written == []
     assert tables.gets == [("g", ("request:r", GRAPH))], "not even its document is read"
     assert tables.queries == []
@@ -672,7 +672,7 @@ async def test_a_request_without_a_valid_document_is_an_integrity_error(handlers
     await tables.commit("g", [Insert("request:r", {"state": "staged"})])
     expected = r"^request r of graph g holds no valid document$"
     with pytest.raises(IntegrityError, match=expected) as caught:
-        await handlers.add_tasks("g", "r")
+        await handlers.answer_request("g", "r")
     assert isinstance(caught.value.__cause__, TaskgraphError)
 
 
@@ -689,9 +689,9 @@ async def test_an_extension_under_way_is_brought_to_its_end_first(
     tables.written.clear()
     tables.after = [StorageUnavailable("503")]
     with pytest.raises(StorageUnavailable):
-        await handlers.add_tasks("g", large.request)
+        await handlers.answer_request("g", large.request)
     assert tables.columns(GRAPH)["extending"] == large.request
-    await handlers.add_tasks("g", small.request, keep_alive=beats)
+    await handlers.answer_request("g", small.request, keep_alive=beats)
     assert tables.columns(f"request:{large.request}")["state"] == "done"
     assert tables.columns(f"request:{small.request}")["state"] == "done"
     assert tables.columns(GRAPH)["extending"] == ""
@@ -728,10 +728,10 @@ async def test_two_who_push_the_same_extension_do_it_once(
         pass
 
     async def push() -> None:
-        await other.add_tasks("g", staged.request)
+        await other.answer_request("g", staged.request)
 
     tables.meddle = [*[idle] * at, push]
-    await handlers.add_tasks("g", staged.request)
+    await handlers.answer_request("g", staged.request)
     tables.meddle = []
     assert tables.columns(f"request:{staged.request}")["state"] == "done"
     assert tables.columns(GRAPH)["tasks"] == 2 + size
@@ -751,10 +751,10 @@ async def test_an_extension_is_planned_again_when_another_was_accepted_meanwhile
     other = Handlers(Records(tables, clock), queues, clock)
 
     async def push() -> None:
-        await other.add_tasks("g", second.request)
+        await other.answer_request("g", second.request)
 
     tables.meddle = [push]
-    await handlers.add_tasks("g", first.request)
+    await handlers.answer_request("g", first.request)
     assert {tables.columns(f"request:{each.request}")["state"] for each in (first, second)} == {"done"}
     assert tables.columns(GRAPH)["tasks"] == 2 + size + 1
     assert tables.columns(GRAPH)["revision"] == 2
@@ -768,7 +768,7 @@ async def test_a_request_that_disappears_is_an_integrity_error(handlers: Handler
     real = tables.partitions["g"][key]
     tables.torn[key] = [real, None, None]
     with pytest.raises(IntegrityError, match=f"^graph g: row {key} is gone$"):
-        await handlers.add_tasks("g", staged.request)
+        await handlers.answer_request("g", staged.request)
 
 
 @pytest.mark.parametrize("answer", [Conflict("412 on the own write"), Unclear("lost")], ids=["conflict", "unclear"])
@@ -788,7 +788,7 @@ async def test_an_extension_goes_on_after_an_answer_that_was_lost(
         tables.after = [answer]
 
     tables.meddle = [*[idle] * (at - 1), lose]
-    await handlers.add_tasks("g", staged.request)
+    await handlers.answer_request("g", staged.request)
     assert tables.columns(f"request:{staged.request}")["state"] == "done"
     assert tables.columns(GRAPH)["tasks"] == 2 + 150
 
@@ -804,11 +804,11 @@ async def test_a_request_that_cannot_be_seen_for_a_moment_is_looked_for_again(
     other = Handlers(Records(tables, clock), queues, clock)
 
     async def push() -> None:
-        await other.add_tasks("g", staged.request)
+        await other.answer_request("g", staged.request)
         tables.torn[key] = [tables.partitions["g"][key], None]
 
     tables.meddle = [push]
-    await handlers.add_tasks("g", staged.request)
+    await handlers.answer_request("g", staged.request)
     assert tables.torn[key] == []
     assert tables.columns(key)["state"] == "done"
 
@@ -827,7 +827,7 @@ async def test_a_plan_for_one_commit_is_dropped_when_others_have_begun_it_in_ste
         tables.put(GRAPH, extending=staged.request, revision=1)
 
     tables.meddle = [accepted_in_steps]
-    await handlers.add_tasks("g", staged.request)
+    await handlers.answer_request("g", staged.request)
     assert tables.columns(f"request:{staged.request}")["state"] == "done"
     assert str(tables.columns(row_key(task_id_of("g", "x")))["dependents"]).startswith('["join:')
 
@@ -837,7 +837,7 @@ async def test_a_step_that_cannot_be_decided_raises_its_error(handlers: Handlers
     staged = await extend(handlers, "g", GraphDocument({"x": TaskNode("x", ("a",))}))
     tables.put(row_key(A), dependents="{")
     with pytest.raises(IntegrityError, match="dependents"):
-        await handlers.add_tasks("g", staged.request)
+        await handlers.answer_request("g", staged.request)
 
 
 def keys_of(changes: Iterable[Change]) -> set[str]:

@@ -16,6 +16,7 @@ from taskgraph.errors import InvalidInput, InvalidMessage, TaskgraphError, TooLa
 from taskgraph.messages import (
     AddTasks,
     Cancel,
+    Edit,
     HoldBack,
     Message,
     Rerun,
@@ -40,6 +41,7 @@ DONE = TaskResult(IDS[0], 0, "claim", ENDED, {"failed": False, "exitCode": 0, "s
 LOST = TaskResult(IDS[1], 3, "claim", ENDED, {"failed": True, "reason": "é"}, exception=True)
 MESSAGES: list[tuple[str, Message]] = [
     ("add-tasks", AddTasks("g-1", "r_1")),
+    ("edit", Edit("g-1", "r_1")),
     ("cancel", Cancel("g-1")),
     ("cancel", Cancel("g-1", (), "superseded", terminate=True)),
     ("cancel", Cancel("g-1", ((IDS[0], 0), (IDS[1], 3)), "why not")),
@@ -144,6 +146,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (changed("add-tasks", graph=None), "graph"),
     (changed("add-tasks", request=""), "request"),
     (changed("add-tasks", request="r#"), "request"),
+    (changed("edit", request=""), "request"),
+    (changed("edit", request=...), "request"),
     (changed("rerun", task="short"), "task"),
     (changed("rerun", task=IDS[0] + "\n"), "task"),
     (changed("rerun", run=-1), "run"),

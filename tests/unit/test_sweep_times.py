@@ -127,7 +127,7 @@ async def test_an_extension_brings_its_deadlines(stage: Stage) -> None:
     assert "nextDeadline" not in stage.columns("")
     added = {"x": {"requires": ["a"], "task": {"deadline": stage.moment(50)}}}
     extended = await extend(stage.handlers, "g", document_from_object({"tasks": added}, kind="extension"))
-    await stage.handlers.add_tasks("g", extended.request)
+    await stage.handlers.answer_request("g", extended.request)
     assert (await stage.after(60)).overdue == 1
     assert stage.columns("x")["state"] == "exception"
 

@@ -1,0 +1,267 @@
+"""Editing a graph while it runs: the rule by which a task that has not started is changed, or taken away.
+
+What this room is for: an edit is one request row, `staged → done` or `refused`, and one commit with one fact. It was
+planned for one revision of the graph, and holds for no other: whatever adds, takes away or moves an edge raises the
+revision on the graph row, so the edges of the plan are those of the rows. States go on meanwhile, so they are looked at
+again here. What each edit does is laid out by row (`replanning`); what follows from it follows by the rules that all
+others go by: a row that waits for nothing any more is made ready, passed on, skipped or finished. It never does I/O and
+never validates documents.
+
+A worker may hold the definition of a task that is edited: in a message, in its stock, or read a moment ago. So each
+edit writes on the row in which revision it was (`edited`), a claim says of which one its definition is, and a claim of
+another is stale. A task that is added under a label that was taken away has the revision of that (`deletedIn` of the
+graph), so that no word about its predecessor fits it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from taskgraph import limits
+from taskgraph.extension import await_leaves, news_at_once, register, request_key
+from taskgraph.holding import set_active
+from taskgraph.layout import SCHEMA, Link, relay_row
+from taskgraph.model import GRAPH, GraphState, TaskState, join_reference, row_key
+from taskgraph.propagation import Context, count_down, dispatch
+from taskgraph.rows import Draft
+from taskgraph.storage.tables import Insert, Value
+
+APPLIED: Final = "applied"
+REPEATED: Final = "repeated"
+STALE: Final = "stale"
+REFUSED: Final = "refused"
+
+EDITED: Final = "edited"
+"""Column of a task: the revision of the graph in which its definition was written, if it was not the submission."""
+
+DELETED_IN: Final = "deletedIn"
+"""Column of the graph: the revision in which tasks were taken away last."""
+
+EDITABLE: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
+LEAVES_MAX: Final = limits.REQUIRES_MAX
+"""Rows that come to be leaves of the graph by one edit."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEdit:
+    """What becomes of one task that has not started.
+
+    columns, clear: set on its row, and taken off it. requires: references that it names from now on, None for those
+    that it names; optional: those of them that do not matter. active: None for as it is. again: its condition is to be
+    asked anew, as it is another.
+    """
+
+    task_id: str
+    columns: Mapping[str, Value]
+    clear: tuple[str, ...] = ()
+    requires: tuple[str, ...] | None = None
+    optional: tuple[str, ...] = ()
+    active: bool | None = None
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EditGraph:
+    """Change and take away tasks that have not started, all in one commit.
+
+    revision: of the graph that this was planned for. delete: keys of rows that go. cut: (row, reference): the row does
+    not tell it any more. lost: (row, name): the row does not wait for that any more. links: who tells whom from now on.
+    leaves: rows that tell nobody any more. inserts: new rows. columns: further columns to set, by row. tasks, edges:
+    how many more there are. told: what the journal says.
+    """
+
+    request: str
+    revision: int
+    edits: tuple[TaskEdit, ...]
+    delete: tuple[str, ...]
+    cut: tuple[tuple[str, str], ...]
+    lost: tuple[tuple[str, str], ...]
+    links: tuple[Link, ...]
+    leaves: tuple[str, ...]
+    inserts: tuple[Insert, ...]
+    columns: tuple[tuple[str, Mapping[str, Value]], ...]
+    tasks: int
+    edges: int
+    told: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseEdit:
+    """The graph, or what it holds, forbids the edit. revision: of the graph that was looked at."""
+
+    request: str
+    revision: int
+    reason: str
+
+
+EditItem = EditGraph | RefuseEdit
+
+
+def has_started(task: Draft) -> str:
+    """Why a task cannot be edited any more, "" if it can."""
+    label, state, run = task.text("label"), task.text("state"), task.integer("run")
+    if task.text("cancel"):
+        return f"“{label}” is being cancelled"
+    if task.text("due"):
+        return f"“{label}” is being skipped"
+    if state in (TaskState.UNSCHEDULED, TaskState.PENDING) and not run and not task.text("claim"):
+        return ""
+    if state in (TaskState.UNSCHEDULED, TaskState.PENDING):
+        return f"“{label}” has been started: it is {state} in run {run}"
+    return f"“{label}” has been started: it is {state}" if state != TaskState.SKIPPED else f"“{label}” was skipped"
+
+
+def refuse_edit(item: RefuseEdit, context: Context) -> str:
+    """Answer a request with no; nothing else has been written for it."""
+    head = context.view.get(request_key(item.request))
+    if head.text("state") != "staged":
+        return REPEATED
+    if context.view.get(GRAPH).integer("revision") != item.revision:
+        return STALE
+    _refuse(head, context, item.reason)
+    return REFUSED
+
+
+def _refuse(head: Draft, context: Context, reason: str) -> tuple[str, str]:
+    head.set("state", "refused")
+    head.set("reason", reason[: limits.REASON_CHARS_MAX])
+    head.set("answered", context.now)
+    return REFUSED, reason
+
+
+def edit_graph(item: EditGraph, context: Context) -> tuple[str, str]:
+    """All of an edit, or nothing: gives the outcome and, where it is refused, why."""
+    view = context.view
+    view.require(_keys(item))
+    graph, head = view.get(GRAPH), view.get(request_key(item.request))
+    if head.text("state") != "staged":
+        return REPEATED, ""
+    if graph.text("state") not in EDITABLE:
+        return _refuse(head, context, f"the graph is {graph.text('state')}; only one that runs or is blocked is edited")
+    if graph.integer("revision") != item.revision or graph.text("extending"):
+        return STALE, "the graph has changed since"
+    for key in (*(row_key(each.task_id) for each in item.edits), *item.delete):
+        if key.startswith("task:") and (reason := has_started(view.get(key))):
+            return _refuse(head, context, reason)
+    mark, context_mark = view.mark(), context.mark()
+    _apply(item, graph, context)
+    head.set("state", "done")
+    head.set("answered", context.now)
+    head.set("revision", item.revision + 1)
+    rows = len(view.changed()) + 1
+    if rows > limits.COMMIT_CHANGES_MAX:
+        view.rollback(mark)
+        context.rollback(context_mark)
+        context.follow.clear()
+        return _refuse(head, context, too_many_rows(rows))
+    return APPLIED, ""
+
+
+def too_many_rows(rows: int) -> str:
+    """Why an edit that writes so many rows is refused."""
+    return f"it writes {rows} rows, and one commit takes {limits.COMMIT_CHANGES_MAX}: split it"
+
+
+def _keys(item: EditGraph) -> list[str]:
+    """The rows without which nothing can be said."""
+    references = [each.task_id for each in item.edits]
+    references += [each for one in item.edits for each in one.requires or ()]
+    references += [each for pair in item.cut for each in pair[:1]]
+    references += [below for below, _ in item.lost]
+    references += [link.task_id for link in item.links]
+    keys = [GRAPH, request_key(item.request), *map(row_key, (*references, *item.leaves))]
+    return [*dict.fromkeys([*keys, *item.delete, *(key for key, _ in item.columns)])]
+
+
+def _apply(item: EditGraph, graph: Draft, context: Context) -> None:
+    view, revision = context.view, item.revision + 1
+    for key in item.delete:
+        view.delete(key)
+    for holder, below in item.cut:
+        view.named(holder).cross_off("dependents", below)
+    for below, name in item.lost:
+        view.named(below).cross_off("requires", name)
+    for row in item.inserts:
+        view.insert(row)
+    for key, columns in item.columns:
+        for name, value in columns.items():
+            view.get(key).set(name, value)
+    for edit in item.edits:
+        _rewrite(edit, revision, context)
+    for number, link in enumerate(item.links):
+        register(link, f"{item.request}-{number}", context)
+    _await(item, graph, context)
+    graph.set("tasks", graph.integer("tasks") + item.tasks)
+    graph.set("edges", graph.integer("edges") + item.edges)
+    graph.set("revision", revision)
+    if any(key.startswith("task:") for key in item.delete):
+        graph.set(DELETED_IN, revision)
+    context.event("graph-edited", request=item.request, revision=revision, **item.told)
+    for edit in item.edits:
+        _go_on(edit, context)
+    for below, name in item.lost:
+        count_down(below, name, context)
+
+
+def _rewrite(edit: TaskEdit, revision: int, context: Context) -> None:
+    """What the edit says of one task, before anything follows from it."""
+    key = row_key(edit.task_id)
+    context.view.clear(key, edit.clear)
+    task = context.view.get(key)
+    for name, value in edit.columns.items():
+        task.set(name, value)
+    task.set(EDITED, revision)
+    if edit.active is not None:
+        set_active(task, edit.active, context)
+    if edit.requires is not None:
+        # From the beginning: what it has heard may have come from those that it does not require any more.
+        task.set_ids("requires", edit.requires)
+        task.set_ids("requiresLeft", edit.requires)
+        for name in ("failedBy", "skippedBy"):
+            if task.text(name):
+                task.set(name, "")
+        if edit.optional or task.ids("optional"):
+            task.set_ids("optional", edit.optional)
+    if task.text("state") == TaskState.PENDING and (edit.requires or edit.again):
+        task.set("state", str(TaskState.UNSCHEDULED))
+
+
+def _go_on(edit: TaskEdit, context: Context) -> None:
+    """What follows for one task: it waits, or stands ready and is sent again, or is to be skipped."""
+    task = context.view.named(edit.task_id)
+    for name in edit.requires or ():
+        news = news_at_once(context.view.named(name), context)
+        if news is not None:
+            count_down(edit.task_id, name, context, news)
+    if task.text("state") == TaskState.PENDING:
+        dispatch(task, context)
+    elif not task.ids("requiresLeft") and not edit.requires:
+        count_down(edit.task_id, "", context)
+
+
+def _await(item: EditGraph, graph: Draft, context: Context) -> None:
+    """Let the graph wait for what tells nobody any more; what has ended need not be waited for."""
+    view = context.view
+    leaves: list[str] = []
+    for each in item.leaves:
+        row = view.named(each)
+        if news_at_once(row, context) is None:
+            leaves.append(each)
+        else:
+            row.set_ids("dependents", [*row.ids("dependents"), GRAPH])
+    if not leaves:
+        return
+    told, top = GRAPH, None
+    if len(graph.ids("requires")) + len(leaves) > limits.GRAPH_REQUIRES_MAX:
+        told = join_reference(GRAPH, item.request)
+        top = relay_row(told, leaves, [GRAPH], graph.integer("schema") or SCHEMA)
+    await_leaves(top, leaves, graph, context)
+    for each in leaves:
+        row = view.named(each)
+        row.set_ids("dependents", [*row.ids("dependents"), told])
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names for a person, the rest by number."""
+    shown = ", ".join(f"“{name}”" for name in sorted(names)[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

@@ -1,0 +1,227 @@
+"""Edits of a graph: from text to a validated EditDocument, or to everything that is wrong.
+
+What this room is for: the door through which every edit comes in. What it says of a task is checked as a task of an
+extension would be, since that is what it may become; what is missing is filled in for the check, and left alone by the
+edit. It never reads a store or a clock: whether the graph allows the edit is seen when it is planned.
+"""
+
+import contextlib
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from taskgraph import schemas
+from taskgraph.documents import NOTHING_GIVEN, Given, canonical_json, document_from_object, read_json
+from taskgraph.errors import InvalidGraph
+from taskgraph.findings import PROBLEMS_MAX, Report
+from taskgraph.form import explain
+from taskgraph.jsontext import Path, show
+from taskgraph.model import TaskNode, slugid_from
+
+KEYS: Final = (
+    "task",
+    "requires",
+    "when",
+    "reruns",
+    "deadline",
+    "notBefore",
+    "maxRunTime",
+    "pendingTimeout",
+    "retry",
+    "active",
+)
+"""What can be other about a task."""
+
+REMOVABLE: Final = frozenset({"deadline", "notBefore", "maxRunTime", "pendingTimeout", "retry"})
+"""Those that null takes away."""
+
+_STAND_INS: Final = ("something", "something else")  # labels that a task requires for want of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What is to be other about one task.
+
+    keys: those that were named; node: has their values, and whatever stands in for the others. removed: those of the
+    keys that are to be without a value. deadline: the value of that key, which no node has.
+    """
+
+    label: str
+    keys: frozenset[str]
+    node: TaskNode
+    removed: frozenset[str] = frozenset()
+    deadline: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EditDocument:
+    """A validated edit. said: the JSON of it, with the values of parameters put in. if_revision: None for any."""
+
+    updates: Mapping[str, Update] = field(default_factory=dict)
+    delete: tuple[str, ...] = ()
+    delete_groups: tuple[str, ...] = ()
+    reason: str = ""
+    if_revision: int | None = None
+    said: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The JSON text by which it is kept."""
+        return canonical_json(self.said)
+
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits that are equal for edits that say the same."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:32]
+
+    @property
+    def request(self) -> str:
+        """The id of its request, unless somebody chooses another."""
+        return slugid_from(bytes.fromhex(self.digest))
+
+
+def read_edit(text: bytes | str, *, source: str = "edit", given: Given = NOTHING_GIVEN) -> EditDocument:
+    """Read an edit. given: values of the graph's parameters.
+
+    Raises InvalidGraph with every problem, each with its pointer and line.
+    """
+    obj = read_json(text, source=source)
+    report = Report(source)
+    with contextlib.suppress(UnicodeDecodeError):
+        report.text = (text.decode("utf-8") if isinstance(text, bytes) else text).removeprefix("\ufeff")
+    return _checked(obj, report, given)
+
+
+def edit_from_object(obj: object, *, source: str = "edit", given: Given = NOTHING_GIVEN) -> EditDocument:
+    """The same checks on Python values. Raises InvalidGraph."""
+    try:
+        text = canonical_json(obj)
+    except (TypeError, ValueError, RecursionError) as error:
+        report = Report(source)
+        report.add((), "not-json", f"The edit is no JSON: {error}.", "Pass mappings, lists, text, numbers, booleans.")
+        raise report.error() from error
+    return read_edit(text, source=source, given=given)
+
+
+def _checked(obj: Any, report: Report, given: Given) -> EditDocument:
+    whole = dict(schemas.schema("edit"))
+    whole["properties"] = {**whole["properties"], "update": {"type": "object"}}
+    envelope = schemas.validator_of({key: value for key, value in whole.items() if key != "$id"})
+    for error in itertools.islice(envelope.iter_errors(obj), PROBLEMS_MAX):
+        explain(error, (), report, False)
+    if not isinstance(obj, dict):
+        raise report.error()
+    said = obj.get("update")
+    asked = said if isinstance(said, dict) else {}
+    if not any(obj.get(key) for key in ("update", "delete", "deleteGroups")):
+        remedy = "Name tasks in `update` or `delete`, or groups in `deleteGroups`."
+        report.add((), "empty", "The edit changes nothing.", remedy)
+    _check_once(obj, asked, report)
+    updates = _updates(asked, report, given)
+    if not report.count and not schemas.validator("edit").is_valid(obj):
+        report.add((), "schema", "The edit is not of the form that the schema asks for.", "See schemas/edit.json.")
+    report.raise_if_any()
+    kept: dict[str, Any] = {key: value for key, value in obj.items() if value or key == "ifRevision"}
+    if updates:
+        kept["update"] = {
+            label: {**asked[label], "task": each.node.task} if "task" in each.keys else asked[label]
+            for label, each in updates.items()
+        }
+    return EditDocument(
+        updates,
+        tuple(obj.get("delete", ())),
+        tuple(obj.get("deleteGroups", ())),
+        obj.get("reason", ""),
+        int(obj["ifRevision"]) if "ifRevision" in obj else None,
+        kept,
+    )
+
+
+def _check_once(obj: Mapping[str, Any], asked: Mapping[str, Any], report: Report) -> None:
+    """A label is updated or deleted, once."""
+    for key in ("delete", "deleteGroups"):
+        listed = obj.get(key)
+        if not isinstance(listed, list):
+            continue
+        seen: set[str] = set()
+        for index, name in enumerate(listed):
+            if not isinstance(name, str):
+                continue
+            if name in seen:
+                report.add((key, index), "duplicate", f"{show(name)} is named more than once.", "Name it once.")
+            if key == "delete" and name in asked:
+                message = f"{show(name)} is to be deleted, and to be updated."
+                report.add((key, index), "deleted-and-updated", message, "Leave one of the two out.")
+            seen.add(name)
+
+
+def _updates(asked: Mapping[str, Any], report: Report, given: Given) -> dict[str, Update]:
+    """What is said of each task, checked as a task of an extension; problems are told where the edit says it."""
+    tasks: dict[str, Any] = {}
+    removed: dict[str, frozenset[str]] = {}
+    for label, wish in asked.items():
+        path: Path = ("update", label)
+        if not isinstance(wish, dict):
+            report.add(path, "wrong-type", f"The update of {show(label)} must be an object.", "Name keys and values.")
+            continue
+        if not wish:
+            report.add(path, "empty", f"The update of {show(label)} changes nothing.", f"Keys: {', '.join(KEYS)}.")
+        for key in wish:
+            if key not in KEYS:
+                near = report.near(key, KEYS)
+                message = f"{show(key)} is not a key of an update.{near}"
+                report.add((*path, key), "unknown-key", message, f"Known keys here: {', '.join(KEYS)}.")
+        removed[label] = frozenset(key for key in wish if key in REMOVABLE and wish[key] is None)
+        node = {key: value for key, value in wish.items() if key in KEYS and key not in removed[label]}
+        task = node.setdefault("task", {})
+        if "deadline" in node:
+            deadline = node.pop("deadline")
+            if isinstance(task, dict):
+                node["task"] = {**task, "deadline": deadline}
+        if "when" in node and "requires" not in node:
+            node["requires"] = [next(each for each in _STAND_INS if each != label)]
+        tasks[label] = node
+    if not tasks:
+        return {}
+    try:
+        document = document_from_object({"tasks": tasks}, source=report.source, kind="extension", given=given)
+    except InvalidGraph as invalid:
+        _tell(invalid, asked, report)
+        return {}
+    return {
+        label: Update(
+            label,
+            frozenset(asked[label]),
+            node,
+            removed[label],
+            str(asked[label].get("deadline") or ""),
+        )
+        for label, node in document.tasks.items()
+    }
+
+
+def _tell(invalid: InvalidGraph, asked: Mapping[str, Any], report: Report) -> None:
+    """Problems of the tasks as problems of the edit."""
+    for problem in invalid.problems:
+        path = list(_path(problem.pointer, {"tasks": asked}))
+        if path[:1] == ["tasks"]:
+            path[0] = "update"
+            if path[2:4] == ["task", "deadline"] and "deadline" in asked.get(str(path[1]), {}):
+                del path[2]
+        report.add(tuple(path), problem.code, problem.message, problem.remedy, problem.line)
+
+
+def _path(pointer: str, obj: Any) -> Sequence[str | int]:
+    """The path that a JSON pointer names: indexes of lists as numbers."""
+    path: list[str | int] = []
+    for token in pointer.split("/")[1:]:
+        name = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(obj, list) and name.isdecimal():
+            path.append(int(name))
+            obj = obj[int(name)] if int(name) < len(obj) else None
+        else:
+            path.append(name)
+            obj = obj.get(name) if isinstance(obj, dict) else None
+    return path
