@@ -36,6 +36,7 @@ from taskgraph.app import App, open_app
 from taskgraph.archives import Archived, Restored
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.documents import NOTHING_GIVEN, Given, Kind, document_from_object, read_document
+from taskgraph.edits import EditDocument, edit_from_object
 from taskgraph.errors import InvalidGraph, InvalidInput, NotFound, Refused
 from taskgraph.executors import built_in
 from taskgraph.messages import Rerun
@@ -67,6 +68,7 @@ from taskgraph.queries import (
     check_graph_id,
 )
 from taskgraph.recurrence import Recurrence
+from taskgraph.replanning import EditPreview, preview_edit
 from taskgraph.retention import Deleted
 from taskgraph.schedules import ScheduleDetail, Schedules, Written
 from taskgraph.scheduling import CatchUp, Overlap, Schedule
@@ -859,8 +861,46 @@ class Client:
             graph = _document(graph, "extension", Given(params))
         return await submission.extend(self.app.handlers, graph_id, graph, request=request)
 
+    async def edit(
+        self,
+        graph_id: str,
+        edit: Mapping[str, Any] | EditDocument,
+        *,
+        request: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> Extension:
+        """Ask for tasks that have not started to be changed or taken away: all of it in one step, or none.
+
+        edit: `{"update": {label: {key: value}}, "delete": [label], "deleteGroups": [name], "ifRevision": n}`. request:
+        as for `extend`. The answer says that the request is put down; `request` tells what became of it, and why it was
+        refused. params: values of parameters; what is not given is as the graph has it. Raises InvalidGraph, Refused.
+        """
+        check_graph_id(graph_id)
+        if request is not None and not is_graph_id(request):
+            raise InvalidInput(f"{request!r} is no request id: 1 to 64 letters, digits, `-` and `_`")
+        document = await self._edit(graph_id, edit, params)
+        return await submission.edit(self.app.handlers, graph_id, document, request=request)
+
+    async def plan_edit(
+        self, graph_id: str, edit: Mapping[str, Any] | EditDocument, *, params: Mapping[str, Any] | None = None
+    ) -> EditPreview:
+        """What an edit would do now, row by row, or why it would be refused; nothing is written."""
+        check_graph_id(graph_id)
+        document = await self._edit(graph_id, edit, params)
+        return await preview_edit(self.app.handlers.records, graph_id, document, now=self._clock.now())
+
+    async def _edit(
+        self, graph_id: str, edit: Mapping[str, Any] | EditDocument, params: Mapping[str, Any] | None
+    ) -> EditDocument:
+        if isinstance(edit, EditDocument):
+            return edit
+        named = params or names_in([edit.get("update")])
+        inherited = await self.app.queries.params(graph_id) if named else {}
+        with _explained():
+            return edit_from_object(edit, given=Given(params or {}, inherited))
+
     async def request(self, graph_id: str, request: str) -> Mapping[str, Value]:
-        """What became of an extension: `state` (staged, accepted, done, refused), and `reason` if it was refused."""
+        """What became of an extension or edit: `state` (staged, accepted, done, refused), `reason` if it was refused."""
         return await self.app.queries.request(graph_id, request)
 
     @property
@@ -1433,6 +1473,8 @@ class SyncClient:
     follow.__doc__ = Client.follow.__doc__
     submit = _sync(Client.submit)
     extend = _sync(Client.extend)
+    edit = _sync(Client.edit)
+    plan_edit = _sync(Client.plan_edit)
     request = _sync(Client.request)
     graphs = _sync(Client.graphs)
     status = _sync(Client.status)

@@ -106,7 +106,8 @@ class GraphStatus:
     names every state that a task is in; of a large graph it may lack some, and at_least then tells how many were seen
     in these, in the part of the graph that was looked at. reason: why it is cancelled. held: what of it is paused, as
     the column of its row says. limits: on tasks in flight, without labels. stalled, stalled_because: since when it is
-    marked as standing still, and why; None and "" for one that moves or has ended.
+    marked as standing still, and why; None and "" for one that moves or has ended. revision: how many extensions and edits it
+    has taken in.
     """
 
     graph_id: str
@@ -134,6 +135,7 @@ class GraphStatus:
     stalled: datetime | None = None
     stalled_because: str = ""
     limits: tuple["LimitStatus", ...] = ()
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,6 +495,7 @@ class Queries:
             stalled=stalled_since(columns),
             stalled_because=str(columns.get("stalledBecause", "")) if stalled_since(columns) else "",
             limits=tuple(await self._limits(graph_id)) if columns.get("limits") else (),
+            revision=integer(columns, "revision"),
         )
 
     async def _limits(self, graph_id: str) -> list[LimitStatus]:

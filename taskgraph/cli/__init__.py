@@ -16,6 +16,7 @@ from taskgraph.cli import (
     cancelling,
     doctor,
     documents,
+    editing,
     failures,
     functions,
     grant,
@@ -80,6 +81,7 @@ _RUN, _LOOK, _KEEP, _FILES, _SERVE = "Run", "Look", "Keep", "Files", "Serve"
 _add(app, "run", running.run, running.RUN_EXAMPLES, _RUN)
 _add(app, "submit", running.submit, running.SUBMIT_EXAMPLES, _RUN)
 _add(app, "extend", running.extend, running.EXTEND_EXAMPLES, _RUN)
+_add(app, "edit", editing.edit, editing.EDIT_EXAMPLES, _RUN)
 _add(app, "rerun", running.rerun, running.RERUN_EXAMPLES, _RUN)
 _add(app, "cancel", cancelling.cancel, cancelling.CANCEL_EXAMPLES, _RUN)
 _add(app, "pause", pausing.pause, pausing.PAUSE_EXAMPLES, _RUN)

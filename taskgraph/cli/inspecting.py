@@ -233,6 +233,7 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
             ("finished", moment(found.finished)),
             ("deadline", moment(found.deadline)),
             ("stalled", _stalled(session, found)),
+            ("revision", f"{found.revision:,}" if found.revision else ""),
             ("edges", f"{found.edges:,}"),
             ("tasks", f"{found.tasks:,}"),
         ]

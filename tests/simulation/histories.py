@@ -12,6 +12,7 @@ from typing import Any, Final
 from taskgraph import limits
 from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, When
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING
+from tests.simulation.edited import SHARE_EDITED
 from tests.simulation.grouped import SHARE_GROUPED, with_groups
 from tests.simulation.world import EPOCH, Faults, World
 
@@ -135,7 +136,7 @@ def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World
     """The history of a seed. profile: see PROFILES; small: the profile of that name."""
     profile = "small" if small else profile
     world = grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small"))
-    return limiting(pausing(cancelling(timed(going_on(world)))))
+    return editing(limiting(pausing(cancelling(timed(going_on(world))))))
 
 
 def grouped(world: World) -> World:
@@ -193,6 +194,12 @@ def limited(world: World, rng: random.Random) -> World:
         bounds["COMMIT_CHANGES_MAX"] += limits.LIMITS_OF_TASK_MAX
     changes = rng.choice((0, 0, 1, 3)) if document != world.document else 0
     return dataclasses.replace(world, document=document, extensions=extensions, bounds=bounds, changes=changes)
+
+
+def editing(world: World) -> World:
+    """The same, and in some of them somebody changes or takes away what has not started."""
+    rng = random.Random(world.seed * 19 + 3)
+    return dataclasses.replace(world, edits=rng.choice((1, 2, 3))) if rng.random() < SHARE_EDITED else world
 
 
 def tiny_world(seed: int) -> World:

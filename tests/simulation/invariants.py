@@ -10,12 +10,12 @@ never put together. Columns of JSON are read once for each text, for all histori
 import functools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from taskgraph import limits
 from taskgraph.model import GRAPH, TaskNode, TaskState, reference_of, task_id_of
-from taskgraph.storage.tables import Change, Row
+from taskgraph.storage.tables import Change, Delete, Row
 from taskgraph.timing import retry_of
 from tests.outcomes import expected, runs
 
@@ -55,6 +55,10 @@ TASK_MOVES = frozenset(
         ("exception", "unscheduled"),  # and rerun by hand
     }
 )
+
+
+EDITED_TO = frozenset({"unscheduled", "pending", "skipped"})
+"""States in which an edit leaves a task: it waits, or stands ready, or its condition is not met."""
 
 
 class Violation(BaseException):
@@ -119,22 +123,46 @@ class Invariants:
         self.sequence = 0
         self.graph_state = ""
         self.history: list[str] = []
+        self.going: set[str] = set()  # tasks that the edit of this commit takes away
         self.paused: set[str] = set()  # groups, "" for the whole graph, by what the journal has said
         self.members: Mapping[str, frozenset[str]] = {}  # group -> labels of all of its tasks
         self.under: Mapping[str, frozenset[str]] = {}  # key of a limit -> taskIds of all that is under it
         self.in_flight: dict[str, frozenset[str]] = {}  # key of a limit -> runs in flight, after the commit before
 
-    def committed(self, rows: Mapping[str, Row], changes: Sequence[Change]) -> None:
-        """Look at what a commit has left. Raises Violation."""
+    def edited(self, tasks: Mapping[str, TaskNode], deleted: Iterable[str]) -> None:
+        """The graph is another from this commit on: these tasks may be in it, and those are not any more."""
+        self.tasks = tasks
+        self.requires = {
+            label: [_id_of(self.graph_id, each) for each in node.requires] for label, node in tasks.items()
+        }
+        self.going = {_id_of(self.graph_id, label) for label in deleted}
+
+    def _gone(self, key: str) -> None:
+        """A row was taken away: an edit says so, and it had not been started."""
+        reference = reference_of(key)
+        if not key.startswith(("task:", "join:", "fork:", "definition:", "group:")):
+            raise Violation(f"{key} was taken away")
+        state = self.states.pop(reference, "")
+        if key.startswith("task:"):
+            if reference not in self.going:
+                raise Violation(f"{key} was taken away, and nobody wished for that")
+            if state not in ("unscheduled", "pending") or self.runs.pop(reference, 0):
+                raise Violation(f"{key} was taken away, and was {state}")
+
+    def committed(self, rows: Mapping[str, Row], changes: Sequence[Change], updated: Sequence[str] = ()) -> None:
+        """Look at what a commit has left. updated: labels of tasks that it edits. Raises Violation."""
         graph: Row | None = None
         tasks: list[Row] = []
         told, told_skipped = -1, 0
         for change in changes:
             key = change.key
+            if isinstance(change, Delete):
+                self._gone(key)
+                continue
             row = rows[key]
             if key.startswith("task:"):
                 tasks.append(row)
-                self._task(row)
+                self._task(row, edited=bool(updated) and row.columns["label"] in updated)
             elif key == GRAPH:
                 graph = row
             elif key.startswith("event:"):
@@ -173,13 +201,15 @@ class Invariants:
             self.skipped += after == "skipped"
         return before, after
 
-    def _task(self, row: Row) -> None:
+    def _task(self, row: Row, *, edited: bool = False) -> None:
         columns: Mapping[str, Any] = row.columns
         reference, label = row.key[5:], columns["label"]
         before, after = self._move(reference, columns)
         run = columns["run"]
         last = self.runs.get(reference, 0)
-        if before != after:
+        if edited and (run or before not in ("unscheduled", "pending") or after not in EDITED_TO):
+            raise Violation(f"{label} was edited in run {run}, from {before} to {after}")
+        if before != after and not edited:
             if (before, after) not in TASK_MOVES:
                 raise Violation(f"{label} moved from {before} to {after}")
             if after in ("pending", "unscheduled") and before not in ("", "unscheduled") and run <= last:

@@ -314,7 +314,10 @@ class Watch:
         if isinstance(item, Claim) and answer.outcome is Outcome.STALE:
             self.met["R25"] += 1
             self.met["R43"] += "held back" in answer.reason
-            row = self._world.rows[row_key(item.task_id)].columns
+            known = self._world.rows.get(row_key(item.task_id))
+            if known is None:
+                return  # an edit has taken it away
+            row = known.columns
             self.met["R13"] += row["state"] == "pending" and int(row["run"]) > item.run
 
     def handled(self, delivery: Delivery, handled: Handled) -> None:

@@ -124,6 +124,8 @@ def _some_seed_fails(search: _Search, world: World) -> bool:
 
 def _simpler(world: World) -> Iterator[World]:
     """Worlds with one thing less."""
+    if world.edits:
+        yield fresh(world, edits=0)
     if world.pauses:
         yield fresh(world, pauses=0)
     if world.changes:

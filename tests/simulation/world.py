@@ -14,6 +14,7 @@ have come goes on. So a history is shrunk by making its tape dull (`shrink`).
 import asyncio
 import contextlib
 import copy
+import dataclasses
 import functools
 import itertools
 import json
@@ -30,7 +31,7 @@ from taskgraph import limits
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.handlers import Handlers
-from taskgraph.inhand import Held, hold_for_room, hold_until_due
+from taskgraph.inhand import Held, edited_in, hold_for_room, hold_until_due
 from taskgraph.messages import (
     Cancel,
     HoldBack,
@@ -62,11 +63,12 @@ from taskgraph.propagation import Started, Take
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
-from taskgraph.submission import extend, submit
+from taskgraph.submission import edit, extend, submit
 from taskgraph.sweep import Swept, sweep
 from taskgraph.timing import overdue, retry_of, retry_text
 from taskgraph.transitions import Answer, Claim, Completed, HandBack, Outcome, Renew
 from tests.simulation.bounds import bounded
+from tests.simulation.edited import Edits, named_by
 from tests.simulation.grouped import limited_in, logical_tasks, members
 from tests.simulation.invariants import FAILED_FOR_GOOD, Invariants, Violation, hold, settled
 from tests.simulation.memory import MemoryQueues, MemoryTables
@@ -323,6 +325,7 @@ class SimulatedTaker:
         self._name = name
         self.results: list[Completed] = []
         self.stock: list[tuple[str, int]] = []
+        self.known: dict[str, Row | None] = {}  # rows of what is in stock, as they were then
         self.running: list[Claim] = []
 
     def _claim(self, task_id: str, run: int, claim: str) -> Claim:
@@ -333,7 +336,11 @@ class SimulatedTaker:
 
     def items(self, graph_id: str) -> Sequence[Completed | Claim]:
         items: list[Completed | Claim] = [*self.results]
-        items += [self._claim(task_id, run, self._world.clock.new_id()) for task_id, run in self.stock]
+        for task_id, run in self.stock:
+            row = self.known[task_id]
+            claim = dataclasses.replace(self._claim(task_id, run, self._world.clock.new_id()), edited=edited_in(row))
+            self._world.believes(claim.claim, row)
+            items.append(claim)
         self.results, self.stock = [], []
         return items
 
@@ -356,19 +363,24 @@ class SimulatedTaker:
         return Take(self._name, until, frozenset({"default"}), ids, bool)
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
-        self.running.extend(self._claim(each.task_id, each.run, each.claim) for each in started)
+        for each in started:
+            self._world.believed[each.claim] = each.definition
+            self.running.append(self._claim(each.task_id, each.run, each.claim))
 
     def keep(
         self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
     ) -> Sequence[tuple[str, int]]:
         if self._world.random() < 0.5:
             return tasks
-        self.stock.extend(tasks)
-        return ()
+        found = {task_id: rows.get(row_key(task_id)) for task_id, _ in tasks}
+        self.known |= found
+        self.stock.extend(each for each in tasks if found[each[0]] is not None)
+        return [each for each in tasks if found[each[0]] is None]
 
 
 def _as_seen(task_id: str, run: int, seen: Seen) -> Row:
-    return Row(row_key(task_id), seen.etag, {"state": "pending", "run": run, "label": seen.label})
+    told = {"state": "pending", "run": run, "label": seen.label, "task": seen.definition}
+    return Row(row_key(task_id), seen.etag, told)
 
 
 class Begun:
@@ -388,7 +400,7 @@ _BEGUN: Final = (
     ("tables", ()),
     ("queues", ("_clock",)),
     ("clock", ("_draw",)),
-    ("invariants", ("graph_id", "goes_on", "tasks", "requires")),
+    ("invariants", ("graph_id", "goes_on", "tasks", "requires", "members")),
     ("watch", ("_world", "_outside")),
 )
 """Part of a world -> what of it does not come from its submission."""
@@ -430,6 +442,7 @@ class World:
     rival_rate: float = 0.1  # of another submitter, at each look
     pauses: int = 0  # so many times something of the graph is held back for a while
     changes: int = 0  # so many times a limit on tasks in flight is changed
+    edits: int = 0  # so many times somebody changes or takes away what has not started
     begun: bool = False  # the graph was submitted before, in peace, and nobody has looked at it since
     sweep_seconds: float = limits.SWEEP_SECONDS
     temporary: Mapping[str, int] = field(default_factory=dict)  # label -> runs that fail for the moment, at first
@@ -465,7 +478,18 @@ class World:
         self.wished_at = -1e9
         self.sendable: set[tuple[str, int]] = set()  # runs that stood ready after some commit, and not held back
         self.active = False
-        self.tasks = logical_tasks([self.document, *self.extensions])
+        self.edits_left = self.edits
+        self.edited_at = -1e9
+        self.believed: dict[str, str] = {}  # claim -> the definition that its worker has in hand
+        self.claimed: dict[str, str] = {}  # claim -> the definition that stood on the row when it was made
+        self.tasks = dict(logical_tasks([self.document, *self.extensions]))
+        self.edit: Edits | None = None
+        if self.edits:
+            documents = [self.document, *self.extensions]
+            named = named_by(self.extensions)
+            inside = {each for name, labels in members(self.document.groups).items() for each in labels}
+            fixed = named | inside if self.extensions or self.pauses else set()
+            self.edit = Edits(self.tasks, documents, fixed)
         self.goes_on = self.document.failure_policy == FailurePolicy.CONTINUE
         self.invariants = Invariants(self.graph_id, self.tasks, goes_on=self.goes_on)
         self.invariants.members = members(self.document.groups) if self.pauses else {}
@@ -588,6 +612,35 @@ class World:
         if answer.state == "done":
             self.extended[number] = True
 
+    async def _edit(self) -> None:
+        assert self.edit is not None
+        assert self.edit.wish is not None
+        with contextlib.suppress(NotFound, Refused):
+            await edit(self.handlers(), self.graph_id, self.edit.wish)
+
+    def _edit_is_open(self) -> bool:
+        """Whether somebody still waits for the answer to an edit."""
+        if self.edit is None or self.edit.wish is None:
+            return False
+        head = self.rows.get(f"request:{self.edit.wish.request}")
+        return head is None or head.columns["state"] == "staged"
+
+    def _edit_comes(self) -> bool:
+        """Whether somebody asks for an edit now: a new one, or once more for one that went unheard."""
+        state = self.invariants.graph_state
+        if self.edit is None or state not in ("running", "blocked"):
+            return False
+        if self._edit_is_open():
+            return self.clock.seconds - self.edited_at > 20.0
+        if not self.active or not self.edits_left or self.random() >= 0.05:
+            return False
+        self.edits_left -= 1
+        present = {str(row.columns["label"]): row for key, row in self.rows.items() if key.startswith("task:")}
+        self.edit.wish = None
+        if present:
+            self.edit.draw(present, self.choice, self.edits_left)
+        return self.edit.wish is not None
+
     async def _handler(self, handlers: Handlers) -> None:
         queues = handlers.queues
         found = await queues.receive(
@@ -614,13 +667,18 @@ class World:
             if not isinstance(message, RunTasks):
                 raise Violation(f"{message} is on a work queue")
             lease = handlers.clock.now() + timedelta(seconds=60)
-            claims = [Claim(task, run, self.clock.new_id(), name, lease) for task, run in message.tasks]
             direct = self.random() < 0.4  # it handles what it has done by itself, as where a desk is in its process
             rows: dict[str, Row | None] = {}
             if delivery.dequeue_count == 1 and all(task in message.seen for task, _ in message.tasks):
                 rows = {row_key(task): _as_seen(task, run, message.seen[task]) for task, run in message.tasks}
             else:
                 await handlers.records.load(self.graph_id, [row_key(task) for task, _ in message.tasks], rows)
+            claims = []
+            for task, run in message.tasks:
+                row = rows[row_key(task)]
+                claim = Claim(task, run, self.clock.new_id(), name, lease, edited=edited_in(row))
+                self.believes(claim.claim, row)
+                claims.append(claim)
             conflicts = handlers.counters.conflicts
             over = {key: row.etag for key, row in rows.items() if row is not None}
             if direct:
@@ -730,8 +788,14 @@ class World:
             )
         return TaskResult(item.task_id, item.run, item.claim, ended, resolution, etag=etag, over=over)
 
+    def believes(self, claim: str, row: Row | None) -> None:
+        """A worker is about to claim a run, by the definition on a row that it has seen."""
+        self.believed[claim] = str(row.columns.get("task", "")) if row is not None else ""
+
     def _executed(self, item: Claim) -> None:
         key = (item.task_id, item.run)
+        meant, stood = self.believed.get(item.claim), self.claimed.get(item.claim)
+        hold(meant == stood, f"{self.labels[item.task_id]} is executed as {meant}, and was claimed as {stood}")
         self.executions[key] = self.executions.get(key, 0) + 1
         hold(self.executions[key] == 1, f"{self.labels[item.task_id]} run {item.run} executed twice")
 
@@ -755,7 +819,10 @@ class World:
     def _cancel_is_heard(self) -> bool:
         if self.cancel_of is None:
             return self.state() in ("cancelling", "cancelled", "finished")
-        columns = self.rows[row_key(self.cancel_of[0])].columns
+        row = self.rows.get(row_key(self.cancel_of[0]))
+        if row is None:
+            return True  # an edit has taken it away
+        columns = row.columns
         over = columns["state"] in ("completed", "failed", "exception", "skipped")
         return bool(over or columns.get("cancel") or int(columns.get("manualReruns", 0)) > self.cancel_of[1])
 
@@ -834,11 +901,34 @@ class World:
     def committed(self, partition: str, changes: Sequence[Change]) -> None:
         """After every commit."""
         if partition == self.graph_id:
-            self.invariants.committed(self.tables.partitions[partition], changes)
+            rows = self.tables.partitions[partition]
+            updated: list[str] = []
+            if self.edit is not None:
+                updated = self._edited(changes)
+            for each in changes:
+                if each.key.startswith("task:") and (row := rows.get(each.key)) and row.columns["state"] == "running":
+                    self.claimed.setdefault(str(row.columns["claim"]), str(row.columns.get("task", "")))
+            self.invariants.committed(rows, changes, updated)
             if self.pauses:
                 self._now_ready(
                     [self.rows[each.key] for each in changes if each.key.startswith("task:") and each.key in self.rows]
                 )
+
+    def _edited(self, changes: Sequence[Change]) -> list[str]:
+        """Bring the model up to a commit; what is refused changes nothing but its own row."""
+        assert self.edit is not None
+        made, gone = self.edit.made, set(self.edit.deleted)
+        updated = self.edit.committed(changes)
+        if self.edit.made > made:
+            self.watch.met["edited"] += 1
+            self.invariants.edited(self.tasks, self.edit.deleted - gone)
+        for each in changes:
+            request = each.key.removeprefix("request:")
+            if request in self.edit.wishes and isinstance(each, Merge) and each.columns.get("state") == "refused":
+                self.edit.refused += 1
+                self.watch.met["edit refused"] += 1
+                hold(len(changes) == 1, f"an edit is refused, and something is written: {changes}")
+        return updated
 
     def _now_ready(self, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -995,7 +1085,8 @@ class World:
             hold(answer == "done" or not done, f"an extension was done, and is {answer}")
             if answer == "done":
                 taken.append(extension)
-        return logical_tasks(taken)
+        found = logical_tasks(taken)
+        return found if self.edit is None else {label: self.tasks[label] for label in found if label in self.tasks}
 
     def _calm(self) -> None:
         self.active = False
@@ -1087,6 +1178,9 @@ class World:
                     choices.append("extend")
             if self.reruns and state == "blocked" and now - self.rerun_at > 20.0 and self._at_rest():
                 choices.append("rerun")
+        if self.edit is not None and self._edit_comes():
+            self.edited_at = now
+            return "edit", self._edit()
         wish = self._wish() if self.pauses else None
         if wish is not None:
             self.wished_at = now

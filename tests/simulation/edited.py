@@ -1,0 +1,122 @@
+"""Edits in histories: what somebody wishes for, and what the graph is once it has been granted.
+
+The model is of tasks and of what they require from task to task, as edits say it; it owes nothing to the code under
+test. It is brought up to date by the fact in the journal, in the very commit, so that all that must hold after a commit
+is held against the graph as it is edited.
+"""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from taskgraph.edits import EditDocument, edit_from_object
+from taskgraph.errors import InvalidGraph
+from taskgraph.model import GraphDocument, TaskNode
+from taskgraph.storage.tables import Change, Insert, Row
+from tests.simulation.grouped import members
+
+SHARE_EDITED = 0.12
+"""So many histories have edits."""
+
+
+class Edits:
+    """The edits of one history.
+
+    tasks: label -> node, of all that may ever be in the graph; changed in place. fixed: labels that nobody takes away.
+    """
+
+    def __init__(self, tasks: dict[str, TaskNode], documents: Sequence[GraphDocument], fixed: Iterable[str]) -> None:
+        self.tasks = tasks
+        self.groups = {name: set(inside) for each in documents for name, inside in members(each.groups).items()}
+        self.fixed = frozenset(fixed)
+        self.wish: EditDocument | None = None
+        self.wishes: dict[str, EditDocument] = {}  # by request
+        self.made = self.refused = 0
+        self.deleted: set[str] = set()
+
+    def draw(self, present: Mapping[str, Row], choice: Callable[[Sequence[Any]], Any], number: int) -> None:
+        """Wish for something new. present: the rows of tasks by label, as somebody sees them."""
+        labels = sorted(present)
+        open_ones = [each for each in labels if present[each].columns["state"] in ("unscheduled", "pending")] or labels
+        doomed: set[str] = set()
+        if choice((True, False)):
+            doomed = {choice(open_ones)} - self.fixed
+            if choice((True, False)):  # with all that waits for it: this may be granted
+                doomed |= self._behind(doomed) & set(present)
+        update: dict[str, dict[str, Any]] = {}
+        names = [*labels, *(name for name, inside in self.groups.items() if inside & set(labels))]
+        for _ in range(choice((2, 1, 1)) if not doomed else choice((1, 0))):
+            label = choice(open_ones)
+            if label in doomed:
+                continue
+            said = update.setdefault(label, {})
+            what = choice(("requires", "task", "both", "reruns"))
+            if what in ("requires", "both"):
+                before = [each for each in labels if each < label] if choice((True, True, False)) else labels
+                wanted = {choice(before or labels) for _ in range(choice((2, 1, 0)))}
+                if choice((True, False, False)) and names != labels:
+                    wanted.add(choice(names))
+                said["requires"] = sorted(wanted - {label} - doomed)
+            if what in ("task", "both"):
+                said["task"] = {"payload": {"edited": number}}
+            if what == "reruns":
+                said["reruns"] = choice((0, 1, 2))
+        wish: dict[str, Any] = {"reason": f"number {number}"}  # no two are the same request
+        if update:
+            wish["update"] = update
+        if doomed - self.fixed:
+            wish["delete"] = sorted(doomed - self.fixed)
+        if len(wish) > 1:
+            with contextlib.suppress(InvalidGraph):  # a circle among those that it updates
+                self.wish = edit_from_object(wish)
+                self.wishes[self.wish.request] = self.wish
+
+    def _behind(self, labels: Collection[str]) -> set[str]:
+        found = set(labels)
+        while more := {each for each, node in self.tasks.items() if found & set(node.requires)} - found:
+            found |= more
+        return found - self.fixed
+
+    def committed(self, changes: Sequence[Change]) -> list[str]:
+        """Bring the model up to a commit, before anybody looks at it; gives the labels that it updates."""
+        updated: list[str] = []
+        for change in changes:
+            if not isinstance(change, Insert) or "graph-edited" not in str(change.columns.get("kinds", "")):
+                continue
+            for fact in json.loads(str(change.columns["events"])):
+                if fact["event"] == "graph-edited":
+                    updated += self._grant(self.wishes[fact["request"]])
+        return updated
+
+    def _grant(self, wish: EditDocument) -> list[str]:
+        self.made += 1
+        for label, update in wish.updates.items():
+            node = self.tasks[label]
+            if "reruns" in update.keys:
+                node = dataclasses.replace(node, reruns=update.node.reruns)
+            if "requires" in update.keys:
+                every = {each for name in update.node.requires for each in self.groups.get(name, {name})}
+                node = dataclasses.replace(node, requires=tuple(sorted(every)), optional=frozenset())
+            self.tasks[label] = node
+        gone = set(wish.delete)
+        self.deleted |= gone
+        for label in gone:
+            del self.tasks[label]
+        for inside in self.groups.values():
+            inside -= gone
+        for label, node in self.tasks.items():
+            if not gone.isdisjoint(node.requires):
+                left = tuple(each for each in node.requires if each not in gone)
+                self.tasks[label] = dataclasses.replace(node, requires=left, optional=node.optional - gone)
+        return list(wish.updates)
+
+
+def named_by(documents: Iterable[GraphDocument]) -> set[str]:
+    """Labels that documents name without holding them, and all that is in groups that they name."""
+    found: set[str] = set()
+    for document in documents:
+        for node in (*document.tasks.values(), *document.groups.values()):
+            found.update(node.requires)
+    return found
