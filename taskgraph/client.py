@@ -900,7 +900,7 @@ class Client:
             return edit_from_object(edit, given=Given(params or {}, inherited))
 
     async def request(self, graph_id: str, request: str) -> Mapping[str, Value]:
-        """What became of an extension or edit: `state` (staged, accepted, done, refused), `reason` if it was refused."""
+        """What became of an extension or edit: `state` (staged, accepted, done, refused), and `reason` if refused."""
         return await self.app.queries.request(graph_id, request)
 
     @property

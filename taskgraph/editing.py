@@ -38,8 +38,6 @@ DELETED_IN: Final = "deletedIn"
 """Column of the graph: the revision in which tasks were taken away last."""
 
 EDITABLE: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
-LEAVES_MAX: Final = limits.REQUIRES_MAX
-"""Rows that come to be leaves of the graph by one edit."""
 
 
 @dataclass(frozen=True, slots=True)

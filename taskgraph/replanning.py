@@ -17,7 +17,7 @@ from typing import Any, Final, TypeGuard
 
 from taskgraph import digraph, limits, outputs, timing
 from taskgraph.documents import canonical_json, references, without_requirement
-from taskgraph.editing import EDITABLE, EDITED, LEAVES_MAX, EditGraph, RefuseEdit, TaskEdit, has_started, listed
+from taskgraph.editing import EDITABLE, EDITED, EditGraph, RefuseEdit, TaskEdit, has_started, listed
 from taskgraph.edits import EditDocument, Update, read_edit
 from taskgraph.errors import IntegrityError, NotFound
 from taskgraph.extension import request_key
@@ -587,7 +587,7 @@ class _Plan:
             if not left[name] and name not in self.links:
                 self.leaves.append(name)
         self.cut = dict.fromkeys(pair for pair in self.cut if row_key(pair[0]) not in self.delete)
-        if len(self.leaves) > LEAVES_MAX:
+        if len(self.leaves) > limits.REQUIRES_MAX:
             raise _RefusedError(f"{len(self.leaves)} tasks would have no dependent any more: split it")
 
     def _check_cycle(self) -> None:

@@ -81,36 +81,53 @@ class Edits:
 
     def committed(self, changes: Sequence[Change]) -> list[str]:
         """Bring the model up to a commit, before anybody looks at it; gives the labels that it updates."""
-        updated: list[str] = []
-        for change in changes:
-            if not isinstance(change, Insert) or "graph-edited" not in str(change.columns.get("kinds", "")):
-                continue
-            for fact in json.loads(str(change.columns["events"])):
-                if fact["event"] == "graph-edited":
-                    updated += self._grant(self.wishes[fact["request"]])
-        return updated
+        return [label for request in requests_granted(changes) for label in self._grant(self.wishes[request])]
 
     def _grant(self, wish: EditDocument) -> list[str]:
         self.made += 1
-        for label, update in wish.updates.items():
-            node = self.tasks[label]
-            if "reruns" in update.keys:
-                node = dataclasses.replace(node, reruns=update.node.reruns)
-            if "requires" in update.keys:
-                every = {each for name in update.node.requires for each in self.groups.get(name, {name})}
-                node = dataclasses.replace(node, requires=tuple(sorted(every)), optional=frozenset())
-            self.tasks[label] = node
-        gone = set(wish.delete)
-        self.deleted |= gone
-        for label in gone:
-            del self.tasks[label]
+        made = granted(self.tasks, self.groups, wish)
+        self.deleted |= self.tasks.keys() - made.keys()
+        self.tasks.clear()
+        self.tasks.update(made)
         for inside in self.groups.values():
-            inside -= gone
-        for label, node in self.tasks.items():
-            if not gone.isdisjoint(node.requires):
-                left = tuple(each for each in node.requires if each not in gone)
-                self.tasks[label] = dataclasses.replace(node, requires=left, optional=node.optional - gone)
+            inside -= self.deleted
         return list(wish.updates)
+
+
+def granted(
+    tasks: Mapping[str, TaskNode], groups: Mapping[str, Collection[str]], wish: EditDocument
+) -> dict[str, TaskNode]:
+    """The tasks of a graph once an edit of it is made. groups: labels of all tasks in each."""
+    made = dict(tasks)
+    for label, update in wish.updates.items():
+        node = made[label]
+        if "reruns" in update.keys:
+            node = dataclasses.replace(node, reruns=update.node.reruns)
+        if "when" in update.keys:
+            node = dataclasses.replace(node, when=update.node.when)
+        if "requires" in update.keys:
+            every = {each for name in update.node.requires for each in groups.get(name, {name})}
+            node = dataclasses.replace(node, requires=tuple(sorted(every)), optional=frozenset())
+        made[label] = node
+    gone = {*wish.delete, *(label for name in wish.delete_groups for label in groups[name])}
+    for label in gone:
+        del made[label]
+    for label, node in made.items():
+        if not gone.isdisjoint(node.requires):
+            left = tuple(each for each in node.requires if each not in gone)
+            made[label] = dataclasses.replace(node, requires=left, optional=node.optional - gone)
+    return made
+
+
+def requests_granted(changes: Sequence[Change]) -> list[str]:
+    """The requests of the edits that a commit makes."""
+    return [
+        fact["request"]
+        for change in changes
+        if isinstance(change, Insert) and "graph-edited" in str(change.columns.get("kinds", ""))
+        for fact in json.loads(str(change.columns["events"]))
+        if fact["event"] == "graph-edited"
+    ]
 
 
 def named_by(documents: Iterable[GraphDocument]) -> set[str]:

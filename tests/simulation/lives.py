@@ -3,14 +3,16 @@
 `exhaustive` plays each of them, once for each place where something can go wrong. Nothing is played here.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from taskgraph.edits import EditDocument, edit_from_object
 from taskgraph.messages import RunTasks, TaskCompleted, TaskResult, to_text
 from taskgraph.model import GraphDocument, GroupNode, TaskNode, task_id_of
-from tests.simulation.bounds import CHUNKED, NARROW, NARROWER, TIGHT, TIGHT_FAILING
+from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROW, NARROWER, TIGHT, TIGHT_FAILING
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 GRAPH_ID: Final = "g"
@@ -33,7 +35,8 @@ class Act:
 
     kind: extend, rerun, send (a message that makes no sense), wipe (all queues are deleted), other (another graph is
     submitted under the same id), cancel (the graph, or the task `label`), hold and release (the graph, the task
-    `label`, or `group`), limit (so many tasks, `most`, may be in flight), pass (nothing: what comes next waits for it).
+    `label`, or `group`), limit (so many tasks, `most`, may be in flight), edit (what `wish` says, by the keys of the
+    document), pass (nothing: what comes next waits for it).
     at: when. answer: what becomes of an extension; "open": that depends on what else happens, and is not waited for.
     terminate: of a cancel.
     """
@@ -47,6 +50,12 @@ class Act:
     terminate: bool = False
     group: str = ""
     most: int = 0
+    wish: Mapping[str, Any] = field(default_factory=dict)
+
+    @functools.cached_property
+    def edit(self) -> EditDocument:
+        """What is wished for."""
+        return edit_from_object(self.wish)
 
 
 @dataclass(frozen=True)
@@ -172,6 +181,15 @@ def _added(requires: Requires, label: str, state: str, **more: Any) -> Act:
 def _cancel(moment: str, state: str, **more: Any) -> Act:
     """label: of the task that is cancelled; without, the graph."""
     return Act("cancel", When(moment, state), **more)
+
+
+NEW: Final = {"task": {"payload": {"n": "new"}}}
+"""Another definition, on the usual target."""
+
+
+def _edit(label: str, state: str, answer: str = "done", **wish: Any) -> Act:
+    """Tasks are changed or taken away."""
+    return Act("edit", When(label, state), answer=answer, wish=wish)
 
 
 def _pause(moment: str, state: str, **more: Any) -> tuple[Act, Act]:
@@ -610,6 +628,140 @@ LIVES: Final = (
         acts=[Act("limit", When("c", "running"), most=3)],  # which is the first
     ),
     Life("one at a time, one of which waits", chain(2), limits={"": 1}, timing={"c1": {"notBefore": moment(5)}}),
+    # edited
+    Life("another definition", chain(2), late=["c1"], acts=[_edit("c1", "pending", update={"c1": NEW})]),
+    Life(
+        "another definition, on another target",
+        chain(2),
+        late=["c1"],
+        acts=[_edit("c1", "pending", update={"c1": {"task": {"payload": {"n": "new"}, "target": "late"}}})],
+    ),
+    Life(
+        "edited twice",
+        {"a": [], "b": ["a"]},
+        held=["a"],
+        acts=[_edit("a", "running", update={"b": {"reruns": 1}}), _edit("a", "running", update={"b": NEW})],
+    ),
+    Life("other requirements", DIAMOND, held=["b"], acts=[_edit("b", "running", update={"d": {"requires": ["a"]}})]),
+    Life(
+        "it waits again",
+        {"a": [], "b": [], "c": ["b"]},
+        held=["a"],
+        late=["c"],
+        acts=[_edit("c", "pending", update={"c": {"requires": ["a", "b"]}})],
+    ),
+    Life(
+        "tasks go, and what they required is a leaf",
+        chain(3),
+        held=["c0"],
+        acts=[_edit("c0", "running", delete=["c1", "c2"])],
+    ),
+    Life("the last open task goes", {"a": [], "b": ["a"]}, late=["b"], acts=[_edit("b", "pending", delete=["b"])]),
+    Life(
+        "a started task stays",
+        chain(2),
+        held=["c0"],
+        acts=[
+            _edit("c0", "running", update={"c0": NEW}, answer="refused"),
+            _edit("c0", "running", delete=["c0", "c1"], answer="refused"),
+        ],
+    ),
+    Life(
+        "somebody requires what would go",
+        chain(3),
+        held=["c0"],
+        acts=[
+            _edit("c0", "running", delete=["c1"], answer="refused"),
+            _edit("c0", "running", update={"c1": {"requires": ["c2"]}}, answer="refused"),
+        ],
+    ),
+    Life(
+        "edited behind relays",
+        both_ways(4),
+        held=["a"],
+        bounds=NARROW,
+        acts=[
+            _edit(
+                "a",
+                "running",
+                update={"z": {"requires": ["m0", "m1", "m2"]}, "m1": {"requires": ["m0"]}},
+                delete=["m3"],
+            ),
+        ],
+    ),
+    Life(
+        "more leaves than the graph names",
+        {**fan_out(4), "z": ["a"]},
+        held=["a"],
+        bounds=FEW_LEAVES,
+        acts=[
+            _edit("a", "running", delete=["z"]),
+            _edit("a", "running", update={f"m{n}": {"requires": []} for n in range(4)}),
+        ],
+    ),
+    Life(
+        "edited around what failed",
+        {"a": [], "b": ["a"], "c": []},
+        "blocked",
+        fails={"a": 1},
+        late=["c"],
+        acts=[_edit("a", "failed", update={"b": {"requires": ["c"]}})],
+    ),
+    Life(
+        "below what failed, and not below it any more",
+        {"a": [], "b": [], "c": [], "d": ["b", "c"], "e": ["a", "c"]},
+        policy="continue",
+        fails={"a": 1},
+        late=["c"],
+        acts=[_edit("a", "failed", update={"d": {"requires": ["a", "c"]}, "e": {"requires": ["b", "c"]}})],
+    ),
+    Life(
+        "another condition",
+        {"a": [], "b": ["a"]},
+        policy="continue",
+        late=["b"],
+        acts=[_edit("b", "pending", update={"b": {"when": "any-failed"}})],
+    ),
+    Life(
+        "a group goes",
+        {"a": [], "b": ["a"], "c": ["a"], "d": ["g"]},
+        held=["a"],
+        groups={"g": (["b", "c"], [])},
+        acts=[_edit("a", "running", update={"d": {"requires": ["a"]}}, deleteGroups=["g"])],
+    ),
+    Life(
+        "a group loses what it waited for",
+        {"a": [], "b": [], "c": [], "d": ["g"]},
+        late=["c"],
+        groups={"g": (["b", "c"], [])},
+        acts=[_edit("b", "completed", delete=["c"])],
+    ),
+    Life(
+        "edited and extended",
+        chain(2),
+        held=["c0"],
+        acts=[
+            _added({"x": ["c0"]}, "c0", "running"),
+            _edit("c0", "running", update={"x": {"requires": []}}, delete=["c1"]),
+        ],
+    ),
+    Life(
+        "edited, and cancelled",
+        chain(3),
+        "cancelled",
+        held=["c0"],
+        acts=[_edit("c0", "running", delete=["c2"]), Act("cancel", When("c0", "running"))],
+    ),
+    Life(
+        "edited while it is paused",
+        chain(2),
+        held=["c0"],
+        acts=[
+            Act("hold", When("c0", "running")),
+            _edit("c0", "running", update={"c1": NEW}),
+            Act("release", When("c0", "running")),
+        ],
+    ),
     # messages
     Life("all queues are deleted", chain(2), late=["c1"], acts=[Act("wipe", When("c1", "pending"))]),
     *(Life(f"junk: {name}", chain(1), acts=[Act("send", When("c0"), body=body)]) for name, body in JUNK.items()),

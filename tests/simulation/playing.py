@@ -24,7 +24,7 @@ from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
 from taskgraph.handlers import Handled, Handlers
 from taskgraph.inhand import Held as InHand
-from taskgraph.inhand import hold_for_room, hold_until_due
+from taskgraph.inhand import edited_in, hold_for_room, hold_until_due
 from taskgraph.kept import Known
 from taskgraph.layout import gathered
 from taskgraph.messages import (
@@ -56,11 +56,12 @@ from taskgraph.poison import Poison
 from taskgraph.records import LIVE, POISON, Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Merge, Page, Range, Row
-from taskgraph.submission import extend, submit
+from taskgraph.submission import edit, extend, submit
 from taskgraph.sweep import sweep
 from taskgraph.transitions import Claim, HandBack, Item, LeaseLost, Outcome, Renew
 from taskgraph.wakeup import Wakeup
-from tests.simulation.grouped import limited_in, logical_tasks
+from tests.simulation.edited import granted, requests_granted
+from tests.simulation.grouped import limited_in, logical_tasks, members
 from tests.simulation.invariants import Invariants, Violation, hold, settled
 from tests.simulation.lives import GRAPH_ID, START, Act, Life, When
 from tests.simulation.memory import MemoryQueues, MemoryTables, drive
@@ -160,7 +161,8 @@ class GatedTables:
             until = row.columns["leaseUntil"]
             hold(until < self._play.clock.now(), f"{row.columns['label']} was given up before its lease ended")
         if partition == GRAPH_ID:
-            self._play.invariants.committed(self._inner.partitions[partition], changes)
+            updated = self._play.edited(changes)
+            self._play.invariants.committed(self._inner.partitions[partition], changes, updated)
         self._gate.after()
         return etags
 
@@ -329,6 +331,12 @@ class Play:
         self.invariants = Invariants(GRAPH_ID, known, goes_on=self.goes_on)
         documents = [self.document, *map(life.document, added), *self.open]
         self.invariants.under = limited_in(GRAPH_ID, documents, known)
+        self.wishes = {act.edit.request: act.edit for act in life.acts if act.kind == "edit"}
+        self.groups = members(self.document.groups)
+        for act in life.acts:
+            if act.kind == "edit" and act.answer == "done":
+                self.all_tasks = granted(self.all_tasks, self.groups, act.edit)
+                self.known_tasks = granted(self.known_tasks, self.groups, act.edit)
         self.consumers = [self._consumer(), self._consumer()]
         self.client, self.worker, self.sweeper = self._handlers(), self._handlers(), self._handlers()
         self.held: list[Held] = []
@@ -346,6 +354,21 @@ class Play:
         handlers = self._handlers()
         poison = Poison(handlers.records.tables, handlers.queues, self.clock, handlers.names)
         return OneByOne(handlers, poison, Wakeup())
+
+    def edited(self, changes: Sequence[Change]) -> list[str]:
+        """The model is another from this commit on, if it makes an edit; gives the labels that it updates."""
+        updated: list[str] = []
+        for request in requests_granted(changes):
+            wish = self.wishes[request]
+            before = self.invariants.tasks
+            after = granted(before, self.groups, wish)
+            self.invariants.edited(after, before.keys() - after.keys())
+            updated += wish.updates
+        for change in changes:
+            if change.key.removeprefix("request:") in self.wishes and isinstance(change, Merge):
+                refused = change.columns.get("state") == "refused"
+                hold(not refused or len(changes) == 1, f"an edit is refused, and something is written: {changes}")
+        return updated
 
     # --- what can be seen from outside
 
@@ -405,6 +428,15 @@ class Play:
                     self._next_act()
                     return True
                 if answer.state == "done" or act.answer == "open":
+                    self._next_act()
+            case "edit":
+                try:
+                    answer = await edit(client, GRAPH_ID, act.edit)
+                except Refused as refused:
+                    hold(refused.code == act.answer, refused)
+                    self._next_act()
+                    return True
+                if answer.state == "done":
                     self._next_act()
             case "rerun":
                 task_id = task_id_of(GRAPH_ID, act.label)
@@ -472,11 +504,11 @@ class Play:
         if act.kind == "cancel" and self._is_heard(act):
             self._next_act()
             return self._look_at_act()
-        if act.kind == "extend" and waiting:
+        if act.kind == "edit" or (act.kind == "extend" and waiting):  # an edit may change what its moment is known by
             answers = {str(r.columns["digest"]): str(r.columns["state"]) for r in self._requests()}
-            digest = content_hash(self.life.document(act.requires))
+            digest = act.edit.digest if act.kind == "edit" else content_hash(self.life.document(act.requires))
             if answers.get(digest) in ("done", "refused"):
-                hold(answers[digest] == act.answer, f"the extension is {answers[digest]}")
+                hold(answers[digest] == act.answer, f"the {act.kind} is {answers[digest]}")
                 self._next_act()
                 return self._look_at_act()
         return act if not waiting and self._meets(act.at) else None
@@ -535,10 +567,12 @@ class Play:
         ready: list[Item] = []
         ended: list[Item] = []
         early = InHand(delivery)
+        meant: dict[str, Any] = {}
         for task_id, run in message.tasks:
             row = rows[row_key(task_id)]
             if row is None:
-                raise Violation(f"there is no task {task_id}, and a message for it")
+                hold(self.wishes, f"there is no task {task_id}, and a message for it")
+                continue
             lease_until = row.columns.get("leaseUntil")
             if row.columns["run"] != run:
                 continue
@@ -546,7 +580,8 @@ class Play:
                 if hold_until_due(early, row, now):
                     continue
                 until = now + timedelta(seconds=limits.LEASE_SECONDS)
-                ready.append(Claim(task_id, run, self.clock.new_id(), "w", until))
+                ready.append(Claim(task_id, run, self.clock.new_id(), "w", until, edited=edited_in(row)))
+                meant[task_id] = row.columns["task"]
             elif row.columns["state"] == "running" and isinstance(lease_until, datetime) and lease_until < now:
                 ended.append(LeaseLost(task_id, run, str(row.columns["claim"])))
         if ended:
@@ -561,6 +596,8 @@ class Play:
                 continue
             one = Held(answer.item, self.labels[answer.item.task_id], delivery)
             self.executions[one.claim.task_id, one.claim.run] += 1
+            stands = self.rows[row_key(one.claim.task_id)].columns["task"]
+            hold(meant[one.claim.task_id] == stands, f"{one.label} is executed as {meant}, and stands as {stands}")
             hold(
                 self.executions[one.claim.task_id, one.claim.run] == 1, f"run {one.claim.run} of {one.label} ran twice"
             )
@@ -688,7 +725,7 @@ class Play:
         moved = self.step(self._act(act), self._new_client)
         # Who is told nothing, or that it failed, asks again at once. Of a rerun whose message is lost nobody is told,
         # and nobody remembers; whoever asked sees that nothing happens. An extension is remembered: the sweep's.
-        heard = ("", "lose", "double") if act.kind == "extend" else ("",)
+        heard = ("", "lose", "double") if act.kind in ("extend", "edit") else ("",)
         if driver.acts_done == tried and self.gate.kind in heard:
             driver.act_tried_at = self.clock.seconds
         return moved
