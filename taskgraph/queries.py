@@ -106,8 +106,8 @@ class GraphStatus:
     names every state that a task is in; of a large graph it may lack some, and at_least then tells how many were seen
     in these, in the part of the graph that was looked at. reason: why it is cancelled. held: what of it is paused, as
     the column of its row says. limits: on tasks in flight, without labels. stalled, stalled_because: since when it is
-    marked as standing still, and why; None and "" for one that moves or has ended. revision: how many extensions and edits it
-    has taken in.
+    marked as standing still, and why; None and "" for one that moves or has ended. revision: how many extensions and
+    edits it has taken in.
     """
 
     graph_id: str

@@ -5,7 +5,6 @@ test. It is brought up to date by the fact in the journal, in the very commit, s
 is held against the graph as it is edited.
 """
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -36,8 +35,8 @@ class Edits:
         self.made = self.refused = 0
         self.deleted: set[str] = set()
 
-    def draw(self, present: Mapping[str, Row], choice: Callable[[Sequence[Any]], Any], number: int) -> None:
-        """Wish for something new. present: the rows of tasks by label, as somebody sees them."""
+    def draw(self, present: Mapping[str, Row], choice: Callable[[Sequence[Any]], Any], number: int) -> bool:
+        """Wish for something new; gives whether there is a wish. present: the rows of tasks by label, as they stand."""
         labels = sorted(present)
         open_ones = [each for each in labels if present[each].columns["state"] in ("unscheduled", "pending")] or labels
         doomed: set[str] = set()
@@ -68,10 +67,14 @@ class Edits:
             wish["update"] = update
         if doomed - self.fixed:
             wish["delete"] = sorted(doomed - self.fixed)
-        if len(wish) > 1:
-            with contextlib.suppress(InvalidGraph):  # a circle among those that it updates
-                self.wish = edit_from_object(wish)
-                self.wishes[self.wish.request] = self.wish
+        if len(wish) == 1:
+            return False
+        try:
+            self.wish = edit_from_object(wish)
+        except InvalidGraph:  # a circle among those that it updates
+            return False
+        self.wishes[self.wish.request] = self.wish
+        return True
 
     def _behind(self, labels: Collection[str]) -> set[str]:
         found = set(labels)

@@ -676,6 +676,19 @@ LIVES: Final = (
         ],
     ),
     Life(
+        "tasks would require each other",
+        chain(3),
+        held=["c0"],
+        acts=[_edit("c0", "running", update={"c1": {"requires": ["c2"]}}, answer="refused")],
+    ),
+    Life(
+        "more than one commit takes",
+        {"a": [], **{f"m{n}": ["a"] for n in range(4)}},
+        held=["a"],
+        bounds={"COMMIT_CHANGES_MAX": 6},
+        acts=[_edit("a", "running", update={f"m{n}": {"reruns": 1} for n in range(4)}, answer="refused")],
+    ),
+    Life(
         "edited behind relays",
         both_ways(4),
         held=["a"],

@@ -20,6 +20,7 @@ import pytest
 from taskgraph import (
     cancellation,
     conditions,
+    editing,
     extending,
     extension,
     handlers,
@@ -28,6 +29,7 @@ from taskgraph import (
     limiting,
     limits,
     propagation,
+    replanning,
     submission,
     transitions,
 )
@@ -426,6 +428,17 @@ async def commit_with_limits_as_they_stand(
     )
 
 
+def edited(seed: int) -> World:
+    """Graphs that are edited again and again, by several at once, while messages come twice and late."""
+    rng = random.Random(seed)
+    document = random_document(rng, rng.choice((2, 3, 5)), density=rng.choice((0.1, 0.4)))
+    if rng.random() < 0.3:
+        document = with_groups(document, rng)
+    added = [random_document(rng, 2, prefix="x", base=tuple(document.tasks), density=0.3)]
+    extensions = added if rng.random() < 0.3 else []
+    return World(seed, document, {}, extensions, Faults(double=0.2, crash=0.02, unclear=0.02), edits=8)
+
+
 NO_SWEEP: Final = _all(_set(world_module, "sweep", no_sweep), _set(playing, "sweep", no_sweep))
 
 _UNLESS_HELD: Final = (
@@ -546,7 +559,7 @@ MUTANTS: Final = (
     Mutant(
         "P15: who is added below a task that failed or was skipped is told at once",
         "only below one that completed",
-        _reworded(extension, "_news", ("goes_on(context.view.get(GRAPH))", "False")),
+        _reworded(extension, "news_at_once", ("goes_on(context.view.get(GRAPH))", "False")),
         conditional,
     ),
     Mutant(
@@ -686,7 +699,7 @@ MUTANTS: Final = (
     Mutant(
         "P8: an extension holds the graph open",
         "the graph row does not wait for it",
-        _set(extension, "_await_leaves", count_nothing),
+        _set(extension, "await_leaves", count_nothing),
     ),
     Mutant(
         "P8: an extension is planned for one revision",
@@ -715,7 +728,7 @@ MUTANTS: Final = (
         _reworded(
             extending,
             "plan_extension",
-            ("(*layout.rows, *mapping_rows)", "(*reversed(layout.rows), *mapping_rows)"),
+            ("(*_told_apart(layout.rows, graph), *mapping_rows)", "(*reversed(layout.rows), *mapping_rows)"),
             owner=handlers,
         ),
         long_extensions,
@@ -1012,6 +1025,88 @@ MUTANTS: Final = (
             ("timing.temporary_used(task.value) < _retry(task).limit", "True"),
         ),
         times,
+    ),
+    # editing
+    Mutant(
+        "D8: an edit holds for the revision for which it was planned",
+        "for any",
+        _reworded(
+            editing,
+            "edit_graph",
+            ('graph.integer("revision") != item.revision or graph.text("extending")', "False"),
+            owner=transitions,
+        ),
+        edited,
+    ),
+    Mutant(
+        "D8: what has started is not edited",
+        "it is, by the states that were read when the edit was planned",
+        _reworded(editing, "edit_graph", ("(reason := has_started(view.get(key)))", "False"), owner=transitions),
+        edited,
+    ),
+    Mutant(
+        "P5: a claim is of the definition that stands on the row",
+        "of any",
+        _reworded(transitions, "_claim", ("task.integer(EDITED) != item.edited", "False")),
+        edited,
+    ),
+    Mutant(
+        "P8: the graph waits for what tells nobody any more",
+        "it does not",
+        _set(editing, "_await", lambda item, graph, context: None),
+        lives=("tasks go, and what they required is a leaf",),
+    ),
+    Mutant(
+        "P7: an edge is taken off at both ends",
+        "off the one that requires alone",
+        _reworded(editing, "_apply", ("for holder, below in item.cut:", "for holder, below in ():")),
+        lives=("other requirements",),
+    ),
+    Mutant(
+        "P7: requirements are counted from the beginning",
+        "those that are fulfilled already are waited for",
+        _reworded(editing, "_go_on", ("for name in edit.requires or ():", "for name in ():")),
+        lives=("it waits again",),
+    ),
+    Mutant(
+        "P7: a task forgets what it has heard from what it does not require any more",
+        "it does not",
+        _reworded(editing, "_rewrite", ('for name in ("failedBy", "skippedBy"):', "for name in ():")),
+        lives=("below what failed, and not below it any more",),
+    ),
+    Mutant(
+        "P7: a condition that is another is asked anew",
+        "what stands ready stays so",
+        _reworded(editing, "_rewrite", ("(edit.requires or edit.again)", "edit.requires")),
+        lives=("another condition",),
+    ),
+    Mutant(
+        "P7: who waits for what goes waits for one less",
+        "it waits for ever",
+        _reworded(
+            editing,
+            "_apply",
+            ("for below, name in item.lost:\n        count_down", "for below, name in ():\n        count_down"),
+        ),
+        lives=("a group loses what it waited for",),
+    ),
+    Mutant(
+        "D8: an edit that is refused changes nothing",
+        "what was set before stays set",
+        _reworded(editing, "edit_graph", ("view.rollback(mark)", "pass"), owner=transitions),
+        lives=("more than one commit takes",),
+    ),
+    Mutant(
+        "P8: whoever requires what goes is asked first",
+        "nobody is",
+        _reworded(replanning._Plan, "_outsiders", ("if outside:", "if not outside and outside:")),
+        lives=("somebody requires what would go",),
+    ),
+    Mutant(
+        "P8: no edit makes a circle",
+        "it is not looked for",
+        _set(replanning._Plan, "_check_cycle", lambda self: None),
+        lives=("tasks would require each other",),
     ),
     # messages
     Mutant(

@@ -16,6 +16,7 @@ from tests.simulation.mutants import (
     HISTORIES_MAX,
     MUTANTS,
     Mutant,
+    edited,
     history,
     hunt,
     hunt_in_life,
@@ -39,6 +40,7 @@ def test_nothing_breaks_while_all_rules_hold() -> None:
     assert hunt(history, range(60)) == (0, "")
     assert hunt(rivals, range(60)) == (0, "")
     assert hunt(times, range(40)) == (0, "")
+    assert hunt(edited, range(60)) == (0, "")
     assert hunt(late_and_rerun, range(40)) == (0, "")
     lives = lives_of_mutants()
     for name in lives[:: len(lives) // 4]:  # test_exhaustive plays them all

@@ -618,11 +618,9 @@ class World:
         with contextlib.suppress(NotFound, Refused):
             await edit(self.handlers(), self.graph_id, self.edit.wish)
 
-    def _edit_is_open(self) -> bool:
+    def _edit_is_open(self, request: str) -> bool:
         """Whether somebody still waits for the answer to an edit."""
-        if self.edit is None or self.edit.wish is None:
-            return False
-        head = self.rows.get(f"request:{self.edit.wish.request}")
+        head = self.rows.get(f"request:{request}")
         return head is None or head.columns["state"] == "staged"
 
     def _edit_comes(self) -> bool:
@@ -630,16 +628,16 @@ class World:
         state = self.invariants.graph_state
         if self.edit is None or state not in ("running", "blocked"):
             return False
-        if self._edit_is_open():
-            return self.clock.seconds - self.edited_at > 20.0
-        if not self.active or not self.edits_left or self.random() >= 0.05:
-            return False
-        self.edits_left -= 1
-        present = {str(row.columns["label"]): row for key, row in self.rows.items() if key.startswith("task:")}
-        self.edit.wish = None
-        if present:
-            self.edit.draw(present, self.choice, self.edits_left)
-        return self.edit.wish is not None
+        if self.active and self.edits_left and self.random() < 0.05:
+            self.edits_left -= 1
+            present = {str(row.columns["label"]): row for key, row in self.rows.items() if key.startswith("task:")}
+            if present and self.edit.draw(present, self.choice, self.edits_left):
+                return True  # somebody else may wait for an answer still
+        if self.clock.seconds - self.edited_at > 20.0:
+            waiting = [wish for request, wish in self.edit.wishes.items() if self._edit_is_open(request)]
+            self.edit.wish = waiting[0] if waiting else None
+            return bool(waiting)
+        return False
 
     async def _handler(self, handlers: Handlers) -> None:
         queues = handlers.queues
