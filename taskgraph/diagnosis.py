@@ -233,6 +233,7 @@ _TASK: Final = {
     "failedBy": "object?",
     "skippedBy": "object?",
     "due": "text?",
+    "edited": "number?",
 }
 _RELAY: Final = {
     "state": "task state",
@@ -275,11 +276,19 @@ _GRAPH: Final = {
     "stalledBecause": "text?",
     "stalledAt": "number?",
     "priority": "text?",
+    "deletedIn": "number?",
 }
 _GROUP: Final = {"label": "text", "tasks": "number", "members": "text", "groups": "list?", "join": "text?"}
 _LIMIT: Final = {"max": "number", "inFlight": "references", "moved": "time", "label": "text?", "asked": "text?"}
 _EVENT: Final = {"sequence": "number", "time": "time", "events": "list"}
-_REQUEST: Final = {"state": "request state", "digest": "text", "staged": "time?", "cursor": "number?"}
+_REQUEST: Final = {
+    "state": "request state",
+    "kind": "text?",
+    "digest": "text",
+    "staged": "time?",
+    "cursor": "number?",
+    "revision": "number?",
+}
 _NOTICE: Final = {
     "state": "notice state",
     "channel": "object",
@@ -1548,11 +1557,12 @@ class _Examination:
             if state not in ("staged", "accepted"):
                 continue
             request = key.removeprefix("request:")
+            what = "edit" if row.columns.get("kind") == "edit" else "extension"
             if f"{key}:0000" not in self.rows:
                 yield self.find(
                     "missing-row",
                     key,
-                    "the document of this extension is gone",
+                    f"the document of this {what} is gone",
                     "it can never be brought in",
                     keys=(f"{key}:0000",),
                     detail="document",
@@ -1576,7 +1586,7 @@ class _Examination:
                 yield self.find(
                     "extension-open",
                     key,
-                    f"the extension is {state} since {staged}",
+                    f"the {what} is {state} since {staged}",
                     "its tasks wait for a handler",
                     severity=Severity.DUE,
                     remedy="run `taskgraph serve`, which handles and sweeps",

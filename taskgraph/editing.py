@@ -231,9 +231,11 @@ def _go_on(edit: TaskEdit, context: Context) -> None:
         news = news_at_once(context.view.named(name), context)
         if news is not None:
             count_down(edit.task_id, name, context, news)
+    if edit.requires:
+        return
     if task.text("state") == TaskState.PENDING:
         dispatch(task, context)
-    elif not task.ids("requiresLeft") and not edit.requires:
+    elif not task.ids("requiresLeft"):
         count_down(edit.task_id, "", context)
 
 

@@ -369,6 +369,7 @@ class _Plan:
     def _update(self, own: str, update: Update) -> None:
         row = self.touched[row_key(own)]
         columns, clear = self._definition(own, update, row)
+        clear = [name for name in clear if name in row.columns]
         keys, node = update.keys, update.node
         if "reruns" in keys:
             columns["rerunsAllowed"] = columns["rerunsLeft"] = node.reruns

@@ -57,6 +57,7 @@ _ASKERS: Final = frozenset(
 SPANS: Final = (
     "taskgraph.submit",
     "taskgraph.extend",
+    "taskgraph.edit",
     "taskgraph.rerun",
     "taskgraph.cancel",
     "taskgraph.handle",

@@ -259,33 +259,44 @@ def paused(stage: Stage) -> None:
 
 
 def edits(stage: Stage) -> None:
-    """extensions of a running graph are refused with the reason, and accepted."""
-    if "No such command" in stage.quietly("edit"):
-        stage.note(
-            "there is no `taskgraph edit` yet: tasks that are there cannot be changed or deleted; tasks can be added"
-        )
-    else:
-        stage.note("there is a `taskgraph edit`, which this scene does not show: it shows that tasks are added")
-    gate = gated("gate")
-    file = stage.graph("grow", {"gate": gate})
+    """edits and extensions of a running graph are refused with the reason, and accepted."""
+    tasks = {
+        "gate": gated("gate"),
+        "bench": after(command("echo", "bench"), "gate"),
+        "publish": after(command("echo", "old"), "bench"),
+    }
+    file = stage.graph("grow", tasks)
     more = stage.graph("more", {"late": after(command("echo", "late"), "gate")})
-    other = stage.graph("other", {"gate": command("echo", "another gate")})
+    change = stage.folder / "change.json"
+    publish = {"requires": ["gate"], "task": command("echo", "new")["task"], "reruns": 1}
+    change.write_text(json.dumps({"update": {"publish": publish}, "delete": ["bench"], "reason": "no time for it"}))
     stage.background("serve", "--worker", "2")
     stage.tg("submit", file, "--id", "grow", only="created")
     stage.wait(lambda: "gate.0" in stage.begun(), "the gate begins")
-    stage.tg("extend", "grow", other, code=4)
+    stage.tg("edit", "grow", "--task", "gate", "--reruns", "3", code=4)
+    stage.tg("edit", "grow", "--delete", "bench", code=4)
+    stage.tg("edit", "grow", "--task", "bench", "--requires", "publish", code=4)
+    stage.tg("edit", "grow", change.name, "--if-revision", "7", code=4)
+    row = {label: (each.state, each.reruns_left) for label, each in tasks_of(stage, "grow").items()}
+    left = {"gate": ("running", 0), "bench": ("unscheduled", 0), "publish": ("unscheduled", 0)}
+    stage.promise(row == left, "all four were refused, and no task is another")
+    stage.tg("edit", "grow", change.name, "--if-revision", "0", "--plan", only="update|delete|edited|requires:")
+    for _ in range(2):
+        stage.tg("edit", "grow", change.name, "--if-revision", "0", only="revision")
     stage.tg("pause", "grow", "--wait")
     stage.tg("extend", "grow", more, "--request", "first", code=4)
-    stage.promise(list(tasks_of(stage, "grow")) == ["gate"], "both were refused, and no row of a task was written")
     stage.tg("resume", "grow", "--wait")
-    for _ in range(2):
-        stage.tg("extend", "grow", more, "--request", "second", only="added")
+    stage.tg("extend", "grow", more, "--request", "second", only="added")
     stage.open("gate")
     stage.wait(lambda: stage.ask(lambda app: app.queries.state("grow")) == "finished", "the graph finishes")
     stage.tg("show", "grow")
+    told = stage.tg("logs", "grow", "publish")
+    stage.promise("new" in told and "old" not in told, "what ran is what the edit said")
     kinds = Counter(each.kind for each in stage.ask(lambda app: app.queries.events("grow")))
-    states = {each.label: each.state for each in tasks_of(stage, "grow").values()}
-    stage.promise(states == {"gate": "completed", "late": "completed"}, "the third was accepted, once: two tasks")
+    states = {label: each.state for label, each in tasks_of(stage, "grow").items()}
+    wanted = dict.fromkeys(("gate", "publish", "late"), "completed")
+    stage.promise(states == wanted, "one task went, one came, and one is another")
+    stage.promise((kinds["graph-edited"], kinds["graph-extended"]) == (1, 1), "each of it was done once")
     stage.note(f"the journal: {', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))}")
 
 

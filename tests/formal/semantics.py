@@ -25,6 +25,7 @@ from typing import Any, Final
 from taskgraph import transitions
 from taskgraph.cancellation import CancelGraph, CancelTask, PublishCancelled
 from taskgraph.conditions import meets
+from taskgraph.editing import EditGraph, RefuseEdit, TaskEdit
 from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
 from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.layout import Link, lay_out, schema_for
@@ -32,7 +33,7 @@ from taskgraph.limiting import ChangeLimit, Recount
 from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskNode, TaskState, When, ids_text, row_key, task_id_of
 from taskgraph.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
 from taskgraph.stalling import Stall, Stir
-from taskgraph.storage.tables import Insert, Merge, Row, Value
+from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row, Value
 from taskgraph.transitions import (
     Abandon,
     BeginDeletion,
@@ -238,6 +239,31 @@ def _accept(*, whole: bool, revision: int = 0) -> AcceptExtension:
 
 
 NO_LIMIT: Final = Scene()
+_UNSTARTED: Final[Columns] = {"run": 0, "rerunsLeft": 2, "rerunsAllowed": 2, "claim": ""}
+
+
+def _edit(*edits: TaskEdit, edges: int = 0, tasks: int = 0, **more: Any) -> EditGraph:
+    nothing: dict[str, Any] = dict.fromkeys(("delete", "cut", "lost", "links", "leaves", "inserts", "columns"), ())
+    return EditGraph("r", 0, edits, **{**nothing, **more}, tasks=tasks, edges=edges, told={})
+
+
+_REWRITTEN: Final = _edit(TaskEdit(TASK, {"task": '{"payload":{"n":2}}'}))
+_FREED: Final = _edit(TaskEdit(TASK, {}, requires=()), cut=((BEFORE, TASK),), leaves=(BEFORE,), edges=-1)
+_BELOW: Final = _edit(
+    TaskEdit(DEPENDENT, {}, requires=(BEFORE,)),
+    cut=((TASK, DEPENDENT),),
+    links=(Link(BEFORE, (DEPENDENT,)),),
+    leaves=(TASK,),
+)
+_GONE: Final = _edit(
+    delete=(row_key(TASK), row_key(DEPENDENT)),
+    cut=((BEFORE, TASK),),
+    lost=((GRAPH, DEPENDENT),),
+    leaves=(BEFORE,),
+    tasks=-2,
+    edges=-2,
+)
+_ASKED_ANEW: Final = _edit(TaskEdit(TASK, {"when": "any-failed"}, again=True))
 
 
 def _spent(**columns: Value) -> Scene:
@@ -318,6 +344,9 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case("it names another run", Claim(TASK, 0, "d", "v", LATER), ("task",)),
         Case("it must not run yet", Claim(TASK, 1, "d", "v", LATER), ("task",), Scene(columns={"notBefore": LATER})),
         Case("its deadline has passed", Claim(TASK, 1, "d", "v", LATER), ("task",), Scene(columns={"deadline": PAST})),
+        Case(
+            "its definition was edited since", Claim(TASK, 1, "d", "v", LATER), ("task",), Scene(columns={"edited": 1})
+        ),
         Case(
             "the task is held back", Claim(TASK, 1, "d", "v", LATER), ("task",), Scene(columns={"held": '["paused"]'})
         ),
@@ -554,6 +583,67 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case("it goes on elsewhere", LinkTasks("r", 5, _LINK), ("request",)),
     ),
     "FinishExtension": (Case("always", FinishExtension("r"), ("request", "graph"), Scene(request="accepted")),),
+    "EditGraph": (
+        Case(
+            "the task gets another definition, and has not started",
+            _REWRITTEN,
+            ("task", "graph", "request"),
+            Scene("pending", request="staged", columns=_UNSTARTED),
+        ),
+        Case("… and has started", _REWRITTEN, ("task",), Scene(request="staged")),
+        Case(
+            "… and is to be cancelled",
+            _REWRITTEN,
+            ("task",),
+            Scene(request="staged", columns={**_UNSTARTED, **MARKED}),
+        ),
+        Case(
+            "it requires nothing any more",
+            _FREED,
+            ("task", "graph"),
+            Scene("unscheduled", request="staged", columns=_UNSTARTED),
+        ),
+        Case("the dependent requires another", _BELOW, ("task",), Scene(request="staged")),
+        Case(
+            "… policy `continue`",
+            _BELOW,
+            ("task",),
+            Scene(request="staged", policy=CONTINUE, dependent={"due": ""}),
+        ),
+        Case(
+            "its condition is another, policy `continue`",
+            _ASKED_ANEW,
+            ("task",),
+            Scene(request="staged", policy=CONTINUE, columns=_UNSTARTED),
+        ),
+        Case(
+            "the task and its dependent go",
+            _GONE,
+            ("task", "graph"),
+            Scene("pending", request="staged", columns=_UNSTARTED),
+        ),
+        Case(
+            "it was planned for another revision",
+            _REWRITTEN,
+            ("graph",),
+            Scene("pending", request="staged", columns=_UNSTARTED, graph_columns={"revision": 1}),
+        ),
+        Case(
+            "an extension is under way",
+            _REWRITTEN,
+            ("graph",),
+            Scene("pending", request="staged", columns=_UNSTARTED, graph_columns={"extending": "x"}),
+        ),
+    ),
+    "RefuseEdit": (
+        Case(
+            "the graph is the one that was looked at",
+            RefuseEdit("r", 0, "y"),
+            ("request", "graph"),
+            Scene(request="staged"),
+        ),
+        Case("it has changed since", RefuseEdit("r", 1, "y"), ("request",)),
+    ),
 }
 """Name of an item -> its cases."""
 
@@ -616,10 +706,13 @@ def _changes(rows: Mapping[str, Row | None], decision: Decision) -> str:
         name = NAMES.get(change.key, change.key)
         if isinstance(change, Insert):
             shown.append(f"{name}: inserted, {change.columns.get('state', '')}")
-        elif isinstance(change, Merge):
+        elif isinstance(change, Delete):
+            shown.append(f"{name}: taken away")
+        elif isinstance(change, Merge | Replace):
             row = rows[change.key]
             assert row is not None
-            parts = [_column(each, row.columns.get(each), value) for each, value in change.columns.items()]
+            different = [(each, value) for each, value in change.columns.items() if row.columns.get(each) != value]
+            parts = [_column(each, row.columns.get(each), value) for each, value in different]
             shown.append(f"{name}: {', '.join(filter(None, parts))}")
     return "; ".join(shown) or "–"
 

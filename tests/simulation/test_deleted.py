@@ -66,7 +66,7 @@ class After:
     states: Mapping[str, str] = field(default_factory=dict)
     late: int = 0
 
-    def committed(self, rows: Mapping[str, Row], changes: Sequence[Change]) -> None:
+    def committed(self, rows: Mapping[str, Row], changes: Sequence[Change], updated: Sequence[str] = ()) -> None:
         state = str(rows[GRAPH].columns["state"]) if GRAPH in rows else "nothing"
         if self.graph_state != state:
             follows = {"deleting": ("deleted",), "deleted": ("nothing",)}.get(self.graph_state, ("deleting",))

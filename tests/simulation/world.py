@@ -918,13 +918,11 @@ class World:
         made, gone = self.edit.made, set(self.edit.deleted)
         updated = self.edit.committed(changes)
         if self.edit.made > made:
-            self.watch.met["edited"] += 1
             self.invariants.edited(self.tasks, self.edit.deleted - gone)
         for each in changes:
             request = each.key.removeprefix("request:")
             if request in self.edit.wishes and isinstance(each, Merge) and each.columns.get("state") == "refused":
                 self.edit.refused += 1
-                self.watch.met["edit refused"] += 1
                 hold(len(changes) == 1, f"an edit is refused, and something is written: {changes}")
         return updated
 

@@ -23,7 +23,7 @@ from taskgraph.cli.loglines import JsonLines
 from taskgraph.cli.output import Output
 from taskgraph.clock import SystemClock
 from taskgraph.errors import InvalidSettings, StorageUnavailable, trail
-from taskgraph.messages import EVENT_TYPES, AddTasks, Rerun, RunTasks, TaskCompleted, TaskResult, parse, to_text
+from taskgraph.messages import EVENT_TYPES, AddTasks, Edit, Rerun, RunTasks, TaskCompleted, TaskResult, parse, to_text
 from taskgraph.model import task_id_of
 from taskgraph.poison import origin_of
 from taskgraph.storage.queues import Delivery
@@ -57,6 +57,7 @@ SENT = "2030-01-31T12:00:00.123Z"
 TASK = task_id_of("g", "a")
 MESSAGES = [
     AddTasks("g", "r"),
+    Edit("g", "r"),
     Rerun("g", TASK, 0, "why"),
     RunTasks("g", "default", ((TASK, 3),)),
     TaskCompleted("g", (TaskResult(TASK, 0, "c", "2030-01-31T12:00:00Z", {"failed": False}),)),
