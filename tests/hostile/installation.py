@@ -464,7 +464,7 @@ class Installation:
 def _allowed(good: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Any, ...]]:
     for message in good:
         match message["type"]:
-            case "add-tasks":
+            case "add-tasks" | "edit":  # whatever names a request: its row says what it is
                 yield ("add-tasks", f"request:{message['request']}")
             case "rerun":
                 yield ("rerun", message["task"], message["run"])
