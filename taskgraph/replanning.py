@@ -21,6 +21,7 @@ from taskgraph.editing import EDITABLE, EDITED, EditGraph, RefuseEdit, TaskEdit,
 from taskgraph.edits import EditDocument, Update, read_edit
 from taskgraph.errors import IntegrityError, NotFound
 from taskgraph.extension import request_key
+from taskgraph.inflight import scopes_of
 from taskgraph.jsontext import compact_json, utf16_units
 from taskgraph.layout import (
     DEFINED_COLUMNS,
@@ -44,10 +45,12 @@ from taskgraph.model import (
     by_group,
     group_key,
     group_of,
+    group_owner,
     ids_text,
     is_piece,
     is_relay,
     is_shared,
+    limit_key,
     owner_of,
     reference_of,
     row_key,
@@ -638,6 +641,10 @@ class _Plan:
             if lost:
                 counted = rows[0].columns.get("tasks", 0)
                 self._set(group_key(own), "tasks", (counted if isinstance(counted, int) else 0) - lost)
+        scopes = scopes_of(self.graph.columns)
+        if ended := [scope for own in self.groups_gone if (scope := group_owner(own)) in scopes]:
+            self.delete.update(dict.fromkeys(map(limit_key, ended)))  # nothing of it has begun
+            self._set(GRAPH, "limits", ids_text([scope for scope in scopes if scope not in ended]))
         if self.groups_gone:
             counted = self.graph.columns.get("groups", 0)
             self._set(GRAPH, "groups", (counted if isinstance(counted, int) else 0) - len(self.groups_gone))

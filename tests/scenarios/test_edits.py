@@ -279,6 +279,27 @@ async def test_a_group_goes_with_its_tasks_and_others_lose_what_goes(stage: Stag
     assert await stage.work() == "finished"
 
 
+async def test_the_limit_of_a_group_goes_with_it(stage: Stage) -> None:
+    groups = {"one": {"tasks": ["a", "b"], "maxInFlight": 1}, "two": {"tasks": ["c"], "maxInFlight": 1}}
+    await stage.submit(document_from_object(graph_object({each: [] for each in "abc"}, groups=groups)))
+    assert await stage.edit({"deleteGroups": ["one"]}) == "done"
+    await healthy(stage)
+    assert len([key for key in await rows_of(stage) if key.startswith("limit:")]) == 1
+    assert await stage.work() == "finished"
+    await healthy(stage)
+
+
+async def test_a_limited_task_is_edited_and_runs_when_there_is_room(stage: Stage) -> None:
+    await stage.submit(document_from_object(graph_object({"a": [], "b": [], "c": ["b"]}, maxInFlight=1)))
+    held = await stage.claim("a")
+    wish = {"update": {"b": {"task": {"payload": {"n": 2}}}, "c": {"requires": []}}}
+    assert await stage.edit(wish) == "done"
+    await healthy(stage)
+    await stage.deliver(stage.completed(held))
+    assert await stage.work() == "finished"
+    await healthy(stage)
+
+
 async def test_requirements_on_groups_and_the_last_of_a_group(stage: Stage) -> None:
     labels = [f"m{number}" for number in range(4)]
     obj = graph_object(

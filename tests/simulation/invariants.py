@@ -140,7 +140,7 @@ class Invariants:
     def _gone(self, key: str) -> None:
         """A row was taken away: an edit says so, and it had not been started."""
         reference = reference_of(key)
-        if not key.startswith(("task:", "join:", "fork:", "definition:", "group:")):
+        if not key.startswith(("task:", "join:", "fork:", "definition:", "group:", "limit:")):
             raise Violation(f"{key} was taken away")
         state = self.states.pop(reference, "")
         if key.startswith("task:"):

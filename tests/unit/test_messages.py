@@ -41,7 +41,6 @@ DONE = TaskResult(IDS[0], 0, "claim", ENDED, {"failed": False, "exitCode": 0, "s
 LOST = TaskResult(IDS[1], 3, "claim", ENDED, {"failed": True, "reason": "é"}, exception=True)
 MESSAGES: list[tuple[str, Message]] = [
     ("add-tasks", AddTasks("g-1", "r_1")),
-    ("edit", Edit("g-1", "r_1")),
     ("cancel", Cancel("g-1")),
     ("cancel", Cancel("g-1", (), "superseded", terminate=True)),
     ("cancel", Cancel("g-1", ((IDS[0], 0), (IDS[1], 3)), "why not")),
@@ -62,6 +61,7 @@ MESSAGES: list[tuple[str, Message]] = [
     ("run-tasks", RunTasks("g-1", "big-one", ((IDS[0], 0),), {IDS[0]: Seen("e", "", "{}")})),
     ("task-completed", TaskCompleted("g-1", (DONE, replace(DONE, task=IDS[1], etag="e2", over="e1")), "worker-7")),
     ("task-failed", TaskFailed("g-1", (replace(LOST, etag="e2", over="e1"),))),
+    ("edit", Edit("g-1", "r_1")),
 ]
 
 
