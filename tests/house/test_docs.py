@@ -15,6 +15,7 @@ from typer.main import get_command
 from taskgraph import limits, settings
 from taskgraph.cli import app, failures
 from taskgraph.documents import read_document, warnings
+from taskgraph.edits import read_edit
 from taskgraph.model import GraphState, TaskState
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -119,8 +120,11 @@ def test_the_readme_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("text", json_examples())
-def test_an_example_is_a_valid_graph(text: str) -> None:
-    assert warnings(read_document(text, source="example")) == []
+def test_an_example_is_a_valid_graph_or_edit(text: str) -> None:
+    if '"update"' in text:
+        assert read_edit(text, source="example").said
+    else:
+        assert warnings(read_document(text, source="example")) == []
 
 
 def table(heading: str) -> list[list[str]]:
