@@ -832,7 +832,14 @@ MUTANTS: Final = (
     Mutant(
         "P14: a graph that is being cancelled is its own reminder",
         "the sweep looks past it",
-        _reworded(sweep_module, "sweep_graph", ("    if state == GraphState.CANCELLING:\n", "    if False:\n")),
+        _reworded(
+            sweep_module,
+            "sweep_graph",
+            (
+                "    if state == GraphState.CANCELLING:\n        swept.cancelled +=",
+                "    if False:\n        swept.cancelled +=",
+            ),
+        ),
         lives=("cancelled, and the worker hears of it as it renews its lease",),
     ),
     Mutant(
