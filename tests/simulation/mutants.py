@@ -965,7 +965,7 @@ MUTANTS: Final = (
     Mutant(
         "P22: the sweep sends pending tasks again",
         "it looks past them",
-        _reworded(sweep_module, "sweep_graph", ("(at_once or now_due):", "False:")),
+        _reworded(sweep_module, "sweep_graph", ("        if now_due:\n", "        if False:\n")),
     ),
     Mutant(
         "P22: the sweep gives up runs whose lease has ended",
