@@ -623,6 +623,8 @@ class Worker:
                 continue
             state = row.columns.get("state")
             if state == TaskState.PENDING:
+                if row.columns.get("target", message.target) != message.target:
+                    continue  # an edit has sent it elsewhere
                 if not hold_until_due(held, row, now):
                     ready.append((task_id, run))
             elif state == TaskState.RUNNING and held.delivery.dequeue_count > 1:
