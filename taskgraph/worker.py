@@ -530,7 +530,12 @@ class Worker:
             self._reserved -= len(deliveries)  # what is claimed is counted from here on
             self._freed.set()
         for n, (graph_id, found) in enumerate(ready.items()):
-            ones = await self._with_permits(graph_id, found)
+            try:
+                ones = await self._with_permits(graph_id, found)
+            except StorageError as error:
+                log.warning("graph %s: permits could not be taken: %s", graph_id, error)
+                await self._forsake([one.held for one in found if one.held is not None])
+                continue
             if self._seconds is None and ones and all(self._is_instant(one) for one in ones):
                 self._seconds = 0.0
             room = -(-max(0, self._capacity()) // (len(ready) - n))  # each graph has its part
