@@ -110,14 +110,14 @@ async def test_a_look_costs_three_requests_a_graph_and_one_a_queue(memory: Stage
     trap = Trap()
     look = overview(memory, trap)
     first = await look.look()
-    assert first.requests == len(trap.calls) == 2 + 3 * graphs + 2
+    assert first.requests == len(trap.calls) == 3 + 3 * graphs + 2
     trap.calls.clear()
     assert (await look.look()).requests == len(trap.calls) == first.requests
     trap.calls.clear()
     some = await look.look(graphs_max=1)
     assert [each.graph_id for each in some.graphs] == [f"g{graphs - 1}"], "the newest"
     assert some.live == graphs
-    assert len(trap.calls) == 2 + 3 + 2
+    assert len(trap.calls) == 3 + 3 + 2
     assert ("more live graphs" in "\n".join(drawn(some))) == (graphs > 1)
 
 

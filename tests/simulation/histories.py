@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from taskgraph import limits
 from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, When
+from taskgraph.priorities import LEVELS
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING
 from tests.simulation.edited import SHARE_EDITED
 from tests.simulation.grouped import SHARE_GROUPED, with_groups
@@ -38,6 +39,9 @@ SHARE_GOING_ON: Final = 0.25
 
 SHARE_LIMITED: Final = 0.15
 """Of all graphs: so many have limits on tasks in flight."""
+
+SHARE_RANKED: Final = 0.1
+"""Of all graphs: so many have tasks with priorities."""
 
 RATES: Final = (0.0, 0.0, 0.01, 0.05, 0.1)
 
@@ -136,7 +140,7 @@ def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World
     """The history of a seed. profile: see PROFILES; small: the profile of that name."""
     profile = "small" if small else profile
     world = grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small"))
-    return editing(limiting(pausing(cancelling(timed(going_on(world))))))
+    return ranking(editing(limiting(pausing(cancelling(timed(going_on(world)))))))
 
 
 def grouped(world: World) -> World:
@@ -176,6 +180,27 @@ def limiting(world: World) -> World:
     if rng.random() >= SHARE_LIMITED:
         return world
     return limited(world, rng)
+
+
+def ranking(world: World) -> World:
+    """The same, and in some of them tasks have priorities; drawn apart, as above."""
+    rng = random.Random(world.seed * 23 + 3)
+    return ranked(world, rng) if rng.random() < SHARE_RANKED else world
+
+
+def ranked(world: World, rng: random.Random) -> World:
+    """Levels for some tasks, and time enough for some to grow old."""
+
+    def with_levels(document: GraphDocument) -> GraphDocument:
+        tasks = {
+            label: dataclasses.replace(node, priority=rng.choice(LEVELS)) if rng.random() < 0.6 else node
+            for label, node in document.tasks.items()
+        }
+        return dataclasses.replace(document, tasks=tasks)
+
+    bounds = {**world.bounds, "AGE_SECONDS": rng.choice((20.0, 70.0, 300.0))}
+    extensions = [with_levels(each) for each in world.extensions]
+    return dataclasses.replace(world, document=with_levels(world.document), extensions=extensions, bounds=bounds)
 
 
 def limited(world: World, rng: random.Random) -> World:

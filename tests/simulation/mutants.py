@@ -55,7 +55,7 @@ from tests.simulation import world as world_module
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT_FAILING, bounded
 from tests.simulation.exhaustive import play_without_faults
 from tests.simulation.grouped import with_groups
-from tests.simulation.histories import limited, random_document, timed, with_conditions
+from tests.simulation.histories import limited, random_document, ranked, timed, with_conditions
 from tests.simulation.invariants import Violation
 from tests.simulation.lives import LIVES
 from tests.simulation.memory import MemoryTables
@@ -375,6 +375,13 @@ def cancelled_and_rerun(seed: int) -> World:
     document = random_document(rng, 4, density=0.2)
     faults = Faults(double=0.3, crash=0.02)
     return World(seed, document, {"t0": 1, "t1": 1}, (), faults, reruns=True, cancel="graph")
+
+
+def ranked_and_faulty(seed: int) -> World:
+    """Graphs whose tasks have priorities, and messages that are lost."""
+    rng = random.Random(seed)
+    document = random_document(rng, rng.choice((3, 5)), density=0.3, reruns_max=1)
+    return ranked(World(seed, document, {"t0": 1}, (), Faults(lose=0.3, double=0.1, crash=0.05), reruns=True), rng)
 
 
 def paused(seed: int) -> World:
@@ -871,6 +878,19 @@ MUTANTS: Final = (
         lives=("a task is cancelled that waits, where failures are told to dependents",),
     ),
     # holding back
+    # priorities
+    Mutant(
+        "D13: a ready task goes to the queue of its level",
+        "its commit forgets the level",
+        _reworded(propagation, "dispatch", ("level_of(task.value)", "NORMAL")),
+        ranked_and_faulty,
+    ),
+    Mutant(
+        "D13: what is said again goes to the queue of its level",
+        "the sweep forgets the level",
+        _reworded(sweep_module, "sweep_graph", ("level_of(row.columns.get)", "NORMAL")),
+        ranked_and_faulty,
+    ),
     Mutant(
         "P14: what is held back is not claimed",
         "it is",

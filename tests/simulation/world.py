@@ -30,7 +30,7 @@ from typing import Any, Final
 from taskgraph import limits
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, TaskgraphError, Unclear
-from taskgraph.handlers import Handlers
+from taskgraph.handlers import Handlers, QueueNames
 from taskgraph.inhand import Held, edited_in, hold_for_room, hold_until_due
 from taskgraph.messages import (
     Cancel,
@@ -59,6 +59,7 @@ from taskgraph.model import (
     row_key,
     task_id_of,
 )
+from taskgraph.priorities import LEVELS, rank
 from taskgraph.propagation import Started, Take
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
@@ -80,6 +81,7 @@ DULL: Final = 0.999_999
 STEPS_MAX: Final = 200_000
 EVENTS: Final = "taskgraph-events"
 WORK: Final = "taskgraph-work-default"
+LEVEL_OF: Final = {QueueNames().work("default", level): level for level in LEVELS}
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _NO_ROWS: Final[dict[str, Row]] = {}
 _task_id_of = functools.lru_cache(maxsize=10_000)(task_id_of)  # the same few labels in all histories
@@ -246,8 +248,8 @@ class FaultyQueues:
         for body in bodies:
             await _step()
             world.called("send", queue, (body,))
-            if world.pauses and queue == WORK:
-                world.sent(body)
+            if queue in LEVEL_OF and (world.pauses or world.levels):
+                world.sent(body, LEVEL_OF[queue])
             copies = 1
             faults = world.faults
             if world.active and (faults.lose or faults.double):
@@ -495,6 +497,9 @@ class World:
         self.invariants.members = members(self.document.groups) if self.pauses else {}
         self.invariants.under = limited_in(self.graph_id, [self.document, *self.extensions], self.tasks)
         self.changes_left = self.changes
+        # Levels that tasks say, and those between: they may come there by their age.
+        self.levels = {node.priority for node in self.tasks.values() if node.priority}
+        self.works = tuple(LEVEL_OF) if self.levels else (WORK,)
         self.watch = Watch(self)
         self.has_limits = any(
             "deadline" in node.task or "pendingTimeout" in node.timing for node in self.tasks.values()
@@ -659,7 +664,12 @@ class World:
 
     async def _worker(self, handlers: Handlers, name: str) -> None:
         queues, actor = handlers.queues, self.actor
-        found = await queues.receive(handlers.names.work("default"), count=1, lease_seconds=MESSAGE_LEASE_SECONDS)
+        work = WORK
+        if self.levels:  # it asks some level of which there is something
+            work = self.choice(
+                [each for each in self.works if self.queues.due_seconds(each) <= self.clock.seconds] or [WORK]
+            )
+        found = await queues.receive(work, count=1, lease_seconds=MESSAGE_LEASE_SECONDS)
         for delivery in found:
             message = parse(delivery.body)
             if not isinstance(message, RunTasks):
@@ -748,8 +758,9 @@ class World:
                 if self.random() < 0.5:
                     break  # some report each by itself
             await handlers.advance(self.graph_id, [], taker=taker)
-        if taker.stock:
-            await handlers.dispatch(self.graph_id, "default", taker.stock)
+        for task_id, run in taker.stock:
+            level = self.tasks[self.labels[task_id]].priority or "normal"
+            await handlers.dispatch(self.graph_id, "default", [(task_id, run)], level=level)
 
     async def _stopped(self, handlers: Handlers, item: Claim) -> bool:
         if await self._told(handlers, item):
@@ -931,12 +942,19 @@ class World:
             if row.columns["state"] == TaskState.PENDING and row.columns.get("held", "[]") in ("", "[]"):
                 self.sendable.add((reference_of(row.key), int(str(row.columns["run"]))))
 
-    def sent(self, body: str) -> None:
-        """A work message names no run that has never stood ready, or only while it was held back."""
+    def sent(self, body: str, level: str) -> None:
+        """A work message names no run that has never stood ready, or only while it was held back.
+
+        Nor does it go to a lower level than that of its task, but where it tells idle workers of that level.
+        """
         message = parse(body)
         assert isinstance(message, RunTasks)
         for task_id, run in message.tasks:
-            hold((task_id, run) in self.sendable, f"run {run} of {self.labels[task_id]} is sent, and was never ready")
+            label = self.labels[task_id]
+            if self.pauses:
+                hold((task_id, run) in self.sendable, f"run {run} of {label} is sent, and was never ready")
+            own = self.tasks[label].priority or "normal"
+            hold(message.level or rank(level) <= rank(own), f"{label} is {own}, and is sent as {level}")
 
     def all_tasks(self) -> dict[str, Any]:
         return self.tasks
@@ -1118,11 +1136,11 @@ class World:
         queues = self.queues
         if queues.changes != self._due_known:
             self._due_known = queues.changes
-            self._due = queues.due_seconds(EVENTS), queues.due_seconds(WORK)
+            self._due = queues.due_seconds(EVENTS), min(map(queues.due_seconds, self.works))
         return self._due
 
     def _ended(self) -> bool:
-        if not self.submitted() or any(self.queues.messages.get(name) for name in (EVENTS, WORK)):
+        if not self.submitted() or any(self.queues.messages.get(name) for name in (EVENTS, *self.works)):
             return False
         if self.state() in ("finished", "cancelled"):
             return True
