@@ -759,7 +759,7 @@ class World:
                     break  # some report each by itself
             await handlers.advance(self.graph_id, [], taker=taker)
         for task_id, run in taker.stock:
-            level = self.tasks[self.labels[task_id]].priority or "normal"
+            level = self._level_of(self.labels[task_id])
             await handlers.dispatch(self.graph_id, "default", [(task_id, run)], level=level)
 
     async def _stopped(self, handlers: Handlers, item: Claim) -> bool:
@@ -953,8 +953,12 @@ class World:
             label = self.labels[task_id]
             if self.pauses:
                 hold((task_id, run) in self.sendable, f"run {run} of {label} is sent, and was never ready")
-            own = self.tasks[label].priority or "normal"
+            own = self._level_of(label)
             hold(message.level or rank(level) <= rank(own), f"{label} is {own}, and is sent as {level}")
+
+    def _level_of(self, label: str) -> str:
+        """The level of a task; of one that an edit has taken away, the lowest."""
+        return self.tasks[label].priority or "normal" if label in self.tasks else LEVELS[-1]
 
     def all_tasks(self) -> dict[str, Any]:
         return self.tasks
