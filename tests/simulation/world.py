@@ -402,7 +402,7 @@ _BEGUN: Final = (
     ("tables", ()),
     ("queues", ("_clock",)),
     ("clock", ("_draw",)),
-    ("invariants", ("graph_id", "goes_on", "tasks", "requires", "members")),
+    ("invariants", ("graph_id", "goes_on", "tasks", "requires", "members", "under")),
     ("watch", ("_world", "_outside")),
 )
 """Part of a world -> what of it does not come from its submission."""
@@ -1034,18 +1034,8 @@ class World:
 
     def _begin(self) -> None:
         """Submit the graph in peace, or take over what the same submission has left behind in another history."""
-        document, known = self.document, begun_before
-        nodes = [
-            (node.label, node.requires, node.reruns, node.when, node.optional, repr((node.timing, node.task)))
-            for node in document.tasks.values()
-        ]
-        key = (
-            document.failure_policy,
-            document.max_in_flight,
-            *document.groups.values(),
-            *nodes,
-            *sorted(self.bounds.items()),
-        )
+        known = begun_before
+        key = (repr(self.document), *sorted(self.bounds.items()))
         if known is not None and self.trace is None and key in known:
             known[key].put_into(self)
         else:
