@@ -3,17 +3,24 @@
 `pytest tests/simulation/test_processes.py --seed 4711` plays one history again.
 """
 
+import dataclasses
+import json
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
+from taskgraph.model import reference_of
+from taskgraph.storage.tables import Change
 from tests.simulation.histories import random_document
+from tests.simulation.invariants import Violation, hold
+from tests.simulation.memory import MemoryTables
 from tests.simulation.processes import ProcessWorld
 from tests.simulation.world import Faults
 
+LIMITED_SEEDS = range(30)  # about 6 seconds
 SEEDS = range(200)  # about 20 seconds
 MANY_SEEDS = range(1_000, 5_000)
 
@@ -80,3 +87,34 @@ def test_without_faults_every_task_runs_once() -> None:
         assert world.run() == "finished"
         world.verdict("finished")
         assert len(world.executions) == len(world.document.tasks)
+
+
+def test_no_more_run_than_a_limit_allows_whoever_dies(monkeypatch: pytest.MonkeyPatch, seeds: range | None) -> None:
+    """Production workers and handlers under a limit: after every commit it lists what runs, and all comes to an end."""
+    commit = MemoryTables.commit
+    most = Counter[int]()
+
+    async def watched(self: MemoryTables, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        etags = await commit(self, partition, changes)
+        rows = self.partitions.get("g", {})
+        if partition == "g" and (limit := rows.get("limit:graph")) is not None:
+            running = {
+                f"{reference_of(key)}:{row.columns['run']}"
+                for key, row in rows.items()
+                if key.startswith("task:") and row.columns["state"] == "running"
+            }
+            hold(set(json.loads(str(limit.columns["inFlight"]))) == running, f"{limit} counts not what runs: {running}")
+            hold(len(running) <= int(str(limit.columns["max"])), f"{len(running)} run under {limit}")
+            most[len(running)] += 1
+        return etags
+
+    monkeypatch.setattr(MemoryTables, "commit", watched)
+    for seed in seeds or LIMITED_SEEDS:
+        world = world_of(seed)
+        world.document = dataclasses.replace(world.document, max_in_flight=1 + seed % 3)
+        again = f"pytest tests/simulation/test_processes.py -k limit --seed {seed}"
+        try:
+            world.verdict(world.run())
+        except (AssertionError, Violation) as error:
+            raise AssertionError(f"seed {seed}: {error} (replay it: {again})") from error
+    assert most[1]
