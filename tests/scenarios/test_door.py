@@ -273,6 +273,7 @@ def test_each_operation_may_have_a_queue_and_the_common_one_stays() -> None:
         Trigger("events", "other-events"),
         Trigger("add-tasks", "other-add-tasks"),
         Trigger("cancel", "other-cancel"),
+        Trigger("edit", "other-edit"),
         Trigger("hold-back", "other-hold-back"),
         Trigger("rerun", "other-rerun"),
         Trigger("send-ready", "other-send-ready"),

@@ -32,6 +32,7 @@ async def test_each_kind_goes_to_its_queue_and_all_of_them_are_handled(apart: St
         "taskgraph-events": 0,
         "taskgraph-add-tasks": 1,
         "taskgraph-cancel": 0,
+        "taskgraph-edit": 0,
         "taskgraph-hold-back": 0,
         "taskgraph-set-limit": 0,
         "taskgraph-rerun": 0,
