@@ -6,9 +6,9 @@ sends as results come in: of each graph its part. What is remembered is a hint a
 and whoever forgets them, or dies, is mended by the sweep. It holds task ids and nothing else, reads no clock and no
 store, and never sends.
 
-How wide a window is, is found out. It grows when half of it comes back within half a second, and when a look at a row
-says that workers have taken what was sent (they may be many, with long tasks, of which nothing is heard for long). It
-shrinks when half of it takes longer than some seconds while workers still have not taken all of it.
+How wide a window is, is found out. It grows when a quarter of it comes back within a quarter of a second, and when a
+look at a row says that workers have taken what was sent (they may be many, with long tasks, of which nothing is heard
+for long). It shrinks when half of it takes longer than some seconds while workers still have not taken all of it.
 """
 
 import itertools
@@ -186,8 +186,11 @@ class Windows:
         for queue, window in touched.items():
             if not window.waits:
                 continue
-            if 2 * window.landed >= window.size:
-                took = now - window.since
+            took = now - window.since
+            if 4 * window.landed >= window.size and took < _QUICK_SECONDS / 2:
+                window.size = min(window.size * _GROWS, self._most)
+                window.landed, window.since = 0, now
+            elif 2 * window.landed >= window.size:
                 if took < _QUICK_SECONDS:
                     window.size = min(window.size * _GROWS, self._most)
                 elif took > _SLOW_SECONDS and window.fed and now >= window.steady:

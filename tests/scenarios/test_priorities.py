@@ -306,6 +306,25 @@ async def test_the_sweep_sends_what_has_waited_for_long_at_a_higher_level(
     assert more == ({queue} if queue else set()), (before, after)  # by `normal` idle workers hear of levels
 
 
+async def test_why_says_the_level_of_a_task_and_what_it_counts_as(memory: Stage) -> None:
+    await memory.submit(graph({"a": []}, priority="low"))
+    await submit_high(memory)
+    said = []
+    for _ in range(2):
+        (reason,) = await memory.queries.why(memory.graph_id, "a")
+        said.append(reason.text)
+        memory.clock.advance(2.5 * limits.AGE_SECONDS)
+    assert "queue taskgraph-low-default holds about 1 message)" in said[0]
+    assert "; its priority is low;" in said[0]
+    assert "queue taskgraph-high-default" in said[1]
+    assert "; its priority is low, and it counts as high, having waited for so long;" in said[1]
+
+
+async def submit_high(stage: Stage) -> None:
+    """Somebody uses that level."""
+    await stage.handlers.dispatch("other", "default", [(stage.task_id("z"), 0)], level="high")
+
+
 def test_an_idle_worker_asks_no_queue_of_a_level_that_nobody_uses() -> None:
     async def act(crew: Crew) -> None:
         idle, asked = Calls(), Counter[str]()

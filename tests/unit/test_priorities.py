@@ -1,11 +1,15 @@
 """The levels of tasks: what ageing makes of them, and whose turn it is."""
 
+import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from taskgraph import limits
+from taskgraph.cli.common import read_graph
+from taskgraph.errors import InvalidInput
 from taskgraph.handlers import QueueNames
 from taskgraph.priorities import LEVELS, column, has_risen, in_turn, level_now, level_of, rank
 
@@ -90,3 +94,15 @@ def test_queues_of_levels_have_names_of_their_own_and_short_enough_ones() -> Non
     assert max(map(len, made)) <= 63
     assert names.work("x") == names.work("x", "normal") == f"{'p' * 16}-work-x"
     assert not {*names.received} & {*made}
+
+
+def test_a_priority_that_is_asked_for_goes_before_that_of_the_document(tmp_path: Path) -> None:
+    file = tmp_path / "graph.json"
+    file.write_text(
+        json.dumps({"priority": "low", "tasks": {"a": {"task": {}}, "b": {"task": {}, "priority": "lowest"}}})
+    )
+    said = {asked: read_graph(str(file), priority=asked)[0] for asked in (None, "high", "normal")}
+    assert [document.priority for document in said.values()] == ["low", "high", ""]
+    assert {document.tasks["b"].priority for document in said.values()} == {"lowest"}
+    with pytest.raises(InvalidInput, match="--priority is one of highest"):
+        read_graph(str(file), priority="urgent")
