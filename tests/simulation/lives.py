@@ -703,7 +703,7 @@ LIVES: Final = (
         ],
     ),
     Life(
-        "more leaves than the graph names",
+        "an edit makes more leaves than the graph names",
         {**fan_out(4), "z": ["a"]},
         held=["a"],
         bounds=FEW_LEAVES,
