@@ -137,6 +137,8 @@ def named_by(documents: Iterable[GraphDocument]) -> set[str]:
     """Labels that documents name without holding them, and all that is in groups that they name."""
     found: set[str] = set()
     for document in documents:
-        for node in (*document.tasks.values(), *document.groups.values()):
+        for node in document.tasks.values():
             found.update(node.requires)
+        for group in document.groups.values():
+            found.update(group.requires)
     return found
