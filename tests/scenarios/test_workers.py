@@ -158,17 +158,17 @@ class Bells(Bell):
     def __init__(self, every: list["Bells"]) -> None:
         self.reaches_all = True
         self._every = every
-        self._hear: dict[str, Heard] = {}
+        self.ears: dict[str, Heard] = {}
         every.append(self)
 
     def listen(self, queue: str, heard: Heard) -> bool:
-        self._hear[queue] = heard
+        self.ears[queue] = heard
         return True
 
     def ring(self, queue: str, count: int = 1) -> None:
         for bell in self._every:
-            if bell is not self and queue in bell._hear:
-                bell._hear[queue](queue)
+            if bell is not self and queue in bell.ears:
+                bell.ears[queue](queue)
 
     def close(self) -> None:
         pass
