@@ -31,6 +31,7 @@ KEYS: Final = (
     "pendingTimeout",
     "retry",
     "active",
+    "priority",
 )
 """What can be other about a task."""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, TypeGuard
 
-from taskgraph import digraph, limits, outputs, timing
+from taskgraph import digraph, limits, outputs, priorities, timing
 from taskgraph.documents import canonical_json, references, without_requirement
 from taskgraph.editing import EDITABLE, EDITED, EditGraph, RefuseEdit, TaskEdit, has_started, listed
 from taskgraph.edits import EditDocument, Update, read_edit
@@ -376,6 +376,11 @@ class _Plan:
         keys, node = update.keys, update.node
         if "reruns" in keys:
             columns["rerunsAllowed"] = columns["rerunsLeft"] = node.reruns
+        if "priority" in keys:
+            if level := priorities.column(node.priority):
+                columns[priorities.COLUMN] = level
+            elif priorities.COLUMN in row.columns:
+                clear.append(priorities.COLUMN)
         changed = hashlib.sha256(f"{row.columns.get('digest', '')}\0{self.request}".encode())
         columns["digest"] = changed.hexdigest()[:32]
         when = str(row.columns.get("when", When.ALL_COMPLETED))

@@ -27,6 +27,7 @@ from taskgraph.cli.common import (
 )
 from taskgraph.cli.output import count, safe
 from taskgraph.errors import InvalidInput, Refused
+from taskgraph.priorities import LEVELS
 
 if TYPE_CHECKING:
     from taskgraph.app import App
@@ -62,6 +63,9 @@ def edit(
     ] = None,
     active: Annotated[
         bool | None, typer.Option("--activate/--deactivate", help="Whether it may run.", show_default=False)
+    ] = None,
+    priority: Annotated[
+        str | None, typer.Option("--priority", metavar="LEVEL", help=f"Its priority: {', '.join(LEVELS)}.")
     ] = None,
     delete: Annotated[
         Labels, typer.Option("--delete", metavar="LABEL", help="A task to take away; may be repeated.")
@@ -115,10 +119,14 @@ def edit(
         update["deadline"] = None if deadline == "none" else deadline
     if active is not None:
         update["active"] = active
+    if priority is not None:
+        update["priority"] = priority
     if update and not task:
         raise InvalidInput("name the task that this is about: --task LABEL")
     if task and not update:
-        raise InvalidInput("say what is to be other about it: --requires, --reruns, --deadline, --deactivate")
+        raise InvalidInput(
+            "say what is to be other about it: --requires, --reruns, --deadline, --deactivate, --priority"
+        )
     said: dict[str, Any] = {}
     if task:
         said["update"] = {label: dict(update) for label in task}

@@ -138,6 +138,22 @@ async def test_a_claim_by_an_old_definition_is_stale(stage: Stage) -> None:
     assert (await stage.try_claim("a")).outcome is Outcome.APPLIED
 
 
+async def test_a_task_of_another_priority_is_sent_again_at_that(stage: Stage) -> None:
+    await stage.submit(graph({"a": [], "b": []}))
+    assert await stage.edit({"update": {"a": {"priority": "high"}}}) == "done"
+    assert (await stage.row("a")).columns["priority"] == "high"
+    (delivery,) = await stage.queues.receive(stage.names.work("default", "high"), lease_seconds=30)
+    message = parse(delivery.body)
+    assert isinstance(message, RunTasks)
+    assert message.tasks == ((stage.task_id("a"), 0),)
+    assert await stage.edit({"update": {"a": {"priority": "normal"}}}) == "done"
+    assert "priority" not in (await stage.row("a")).columns
+    await healthy(stage)
+    await stage.complete("a")
+    await stage.complete("b")
+    assert await stage.state() == "finished"
+
+
 async def test_a_label_that_is_added_again_is_another_task(stage: Stage) -> None:
     await stage.submit(graph({"a": [], "b": []}))
     assert await stage.edit({"delete": ["b"]}) == "done"

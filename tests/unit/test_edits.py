@@ -29,6 +29,7 @@ def test_every_key_is_read_and_what_is_not_named_stays_out() -> None:
         "pendingTimeout": None,
         "retry": {"limit": 2},
         "active": False,
+        "priority": "low",
     }
     assert set(said) == set(KEYS)
     read = edit_from_object({"update": {"a": said, "d": {"reruns": 1}}, "delete": ["x"], "ifRevision": 0})
