@@ -126,14 +126,25 @@ class Task:
     3339 text; no worker claims it earlier. max_run_time: seconds that a run may take. pending_timeout: seconds that it
     may wait for a worker. retry: how it is tried again after temporary failures, by the keys of a document (limit,
     delay and max in seconds, exitCodes). priority: "highest", "high", "normal", "low" or "lowest", "" for that of its
-    graph. notify: who is told how it fares, as in a document. definition: a task
-    definition as it stands in a document; the other arguments are added to it.
+    graph. active: False holds it back until somebody activates it. notify: who is told how it fares, as in a document.
+    definition: a task definition as it stands in a document; the other arguments are added to it.
 
     Raises InvalidInput when two arguments set the same thing. What a document must not hold is found by
     `Graph.validate`, with all other problems.
     """
 
-    __slots__ = ("_definition", "_groups", "_requires", "_timing", "label", "notify", "priority", "reruns", "when")
+    __slots__ = (
+        "_definition",
+        "_groups",
+        "_requires",
+        "_timing",
+        "active",
+        "label",
+        "notify",
+        "priority",
+        "reruns",
+        "when",
+    )
 
     def __init__(
         self,
@@ -164,11 +175,13 @@ class Task:
         max_run_time: float | None = None,
         pending_timeout: float | None = None,
         priority: str = "",
+        active: bool = True,
     ) -> None:
         self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
         self.label = label
         self.reruns = reruns
         self.priority = priority
+        self.active = active
         self.when = when
         self._requires: dict[str, bool] = {}  # name -> whether it is optional
         self._groups: dict[str, Group] = {}
@@ -272,6 +285,8 @@ class Task:
             made["notify"] = copy.deepcopy(self.notify)
         if self.priority:
             made["priority"] = str(self.priority)
+        if not self.active:
+            made["active"] = False
         made["task"] = copy.deepcopy(self._definition)
         return made
 
@@ -298,12 +313,12 @@ class Group:
 
     members: tasks, groups, and names of such; a text that comes first is the name of the group, unless name says it.
     Without a name it is called by its members: "(a, b)". requires: what has to complete before any of its tasks.
-    max_in_flight: so many of its tasks run at a time.
+    max_in_flight: so many of its tasks run at a time. active: False holds its tasks back until somebody resumes it.
 
     Raises InvalidInput for a group without members.
     """
 
-    __slots__ = ("_groups", "_members", "_requires", "max_in_flight", "name")
+    __slots__ = ("_groups", "_members", "_requires", "active", "max_in_flight", "name")
 
     def __init__(
         self,
@@ -311,6 +326,7 @@ class Group:
         name: str | None = None,
         requires: "Task | Group | str | Iterable[Task | Group | str]" = (),
         max_in_flight: int | None = None,
+        active: bool = True,
     ) -> None:
         if name is None and members and isinstance(members[0], str):
             name, members = members[0], members[1:]
@@ -321,6 +337,7 @@ class Group:
         self._groups: dict[str, Group] = {each.name: each for each in members if isinstance(each, Group)}
         self.name: str = _called_by(self.tasks) if name is None else name
         self.max_in_flight = max_in_flight
+        self.active = active
         self.after(requires)
 
     @property
@@ -354,6 +371,8 @@ class Group:
             made["requires"] = list(self._requires)
         if self.max_in_flight is not None:
             made["maxInFlight"] = self.max_in_flight
+        if not self.active:
+            made["active"] = False
         return made
 
     def __rshift__(self, other: "_Right") -> "_Right":
@@ -444,6 +463,7 @@ class Graph:
     failure_policy: what a task that failed for good does to the graph: "block" (the default), "fail-fast", "continue".
     deadline: aware, or RFC 3339 text; past it what is left of the graph is cancelled. max_in_flight: so many of its
     tasks run at a time. priority: of all tasks that name none ("highest", "high", "normal", "low", "lowest").
+    stalled_after: it counts as stalled after so many seconds in which nothing moves; on_stalled: "report" or "cancel".
     params: declarations by name, such as {"goal": {"type": "string", "default": "all"}}; {"$param": "goal"} anywhere in
     a task becomes the value that is given when the graph is submitted. notify: who is told how it fares, such as
     {"onFinished": {"queue": "builds"}}. As an extension of a graph that runs it has only tasks, groups of these, and
@@ -465,8 +485,12 @@ class Graph:
         deadline: datetime | str | None = None,
         max_in_flight: int | None = None,
         priority: str = "",
+        stalled_after: float | None = None,
+        on_stalled: str = "",
     ) -> None:
         self.priority = priority
+        self.stalled_after = stalled_after
+        self.on_stalled = on_stalled
         self.deadline = _moment_text("the graph", "deadline", deadline) or ""
         self.max_in_flight = max_in_flight
         metadata = {"name": name, "description": description, "owner": owner, "source": source}
@@ -530,6 +554,7 @@ class Graph:
         max_run_time: float | None = None,
         pending_timeout: float | None = None,
         priority: str = "",
+        active: bool = True,
     ) -> Task:
         """Make a task and add it. The arguments are those of `Task`. Raises InvalidInput for a label that is taken."""
         made = Task(
@@ -559,6 +584,7 @@ class Graph:
             max_run_time=max_run_time,
             pending_timeout=pending_timeout,
             priority=priority,
+            active=active,
         )
         self._add(made)
         return made
@@ -569,9 +595,10 @@ class Graph:
         *members: Task | Group | str,
         requires: Task | Group | str | Iterable[Task | Group | str] = (),
         max_in_flight: int | None = None,
+        active: bool = True,
     ) -> Group:
         """Make a group and add it, with the tasks in it. The arguments are those of `Group`."""
-        made = Group(*members, name=name, requires=requires, max_in_flight=max_in_flight)
+        made = Group(*members, name=name, requires=requires, max_in_flight=max_in_flight, active=active)
         self._add_group(made)
         return made
 
@@ -635,6 +662,8 @@ class Graph:
             deadline=document.deadline or None,
             max_in_flight=document.max_in_flight or None,
             priority=document.priority,
+            stalled_after=document.stalled_after or None,
+            on_stalled=document.on_stalled,
         )
         graph.metadata = dict(document.metadata)
         for label, node in document.tasks.items():
@@ -650,11 +679,13 @@ class Graph:
                 max_run_time=said.get("maxRunTime"),
                 pending_timeout=said.get("pendingTimeout"),
                 priority=node.priority,
+                active=node.active,
             )
             for required in node.requires:
                 task.after(required, optional=required in node.optional)
         for name, group in document.groups.items():
-            graph.group(name, *group.tasks, requires=group.requires, max_in_flight=group.max_in_flight or None)
+            most = group.max_in_flight or None
+            graph.group(name, *group.tasks, requires=group.requires, max_in_flight=most, active=group.active)
         return graph
 
     @classmethod
@@ -684,6 +715,10 @@ class Graph:
             made["failurePolicy"] = str(self.failure_policy)
         if self.priority:
             made["priority"] = str(self.priority)
+        if self.stalled_after is not None:
+            made["stalledAfter"] = self.stalled_after
+        if self.on_stalled:
+            made["onStalled"] = str(self.on_stalled)
         made["tasks"] = {label: task.to_dict() for label, task in self._tasks.items()}
         if groups := self.groups:
             made["groups"] = {name: group.to_dict() for name, group in groups.items()}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import taskgraph
-from taskgraph import Graph, InvalidGraph, InvalidInput, Task
-from taskgraph.documents import document_from_object
+from taskgraph import Graph, InvalidGraph, InvalidInput, Task, schemas
+from taskgraph.documents import document_from_object, document_object
 
 
 def codes(error: pytest.ExceptionInfo[InvalidGraph]) -> set[str]:
@@ -161,6 +161,45 @@ def test_a_document_comes_back_as_it_went(tmp_path: Path) -> None:
     assert Graph.from_file(path).to_dict() == graph.to_dict()
     assert Graph.from_document(graph.to_dict()).to_dict() == graph.to_dict()
     assert Graph.from_document(graph.validate()).to_dict() == graph.to_dict()
+
+
+def test_every_key_of_a_document_comes_back() -> None:
+    document = {
+        "routing": "r",
+        "metadata": {"name": "n"},
+        "tags": {"k": "v"},
+        "failurePolicy": "continue",
+        "params": {"who": {"type": "string", "default": "me"}},
+        "notify": {"onFinished": {"queue": "builds"}},
+        "deadline": "2030-01-01T00:00:00Z",
+        "stalledAfter": 120.0,
+        "onStalled": "cancel",
+        "maxInFlight": 3,
+        "priority": "low",
+        "tasks": {
+            "a": {"task": {"payload": {"command": ["true"]}}},
+            "b": {
+                "requires": ["a"],
+                "when": "all-resolved",
+                "reruns": 2,
+                "notBefore": "2029-01-01T00:00:00Z",
+                "retry": {"limit": 1},
+                "maxRunTime": 5,
+                "pendingTimeout": 6,
+                "notify": {"onFailure": {"queue": "broken"}},
+                "active": False,
+                "priority": "high",
+                "task": {"payload": {"command": ["true"]}},
+            },
+        },
+        "groups": {"g": {"tasks": ["b"], "requires": ["a"], "active": False, "maxInFlight": 1}},
+    }
+    whole = schemas.schema("task-graph")
+    assert set(document) == set(whole["properties"]), "say here what is new"
+    assert set(document["tasks"]["b"]) == set(whole["$defs"]["node"]["properties"])
+    assert set(document["groups"]["g"]) == set(whole["$defs"]["group"]["properties"])
+    assert Graph.from_document(document).to_dict() == document
+    assert document_object(Graph.from_document(document).validate()) == document_object(document_from_object(document))
 
 
 def test_a_file_with_problems_names_file_and_line(tmp_path: Path) -> None:
