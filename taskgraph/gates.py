@@ -49,7 +49,7 @@ def closed_in(rows: Iterable[Row]) -> dict[str, Gate]:
     return found
 
 
-def _levels_in(rows: Iterable[Row], now: datetime) -> dict[str, tuple[str, ...]]:
+def levels_in(rows: Iterable[Row], now: datetime) -> dict[str, tuple[str, ...]]:
     """Target -> the levels besides `normal` that were used of late."""
     found: dict[str, tuple[str, ...]] = {}
     for row in rows:
@@ -64,7 +64,7 @@ def _levels_in(rows: Iterable[Row], now: datetime) -> dict[str, tuple[str, ...]]
 
 async def levels_used(tables: Tables, now: datetime) -> dict[str, tuple[str, ...]]:
     """Target -> the levels besides `normal` to which tasks were sent of late."""
-    return _levels_in(await query_all(tables, GATES, Range(_LEVEL, "level;")), now)
+    return levels_in(await query_all(tables, GATES, Range(_LEVEL, "level;")), now)
 
 
 async def use_level(tables: Tables, target: str, level: str, now: datetime) -> None:
@@ -152,7 +152,7 @@ class Gates:
             self._looked = self._clock.monotonic()  # at once: a store in trouble is not asked all the more
             self.rows = await query_all(self._tables, GATES, Range())
             self.closed = closed_in(self.rows)
-            self._levels = _levels_in(self.rows, self._clock.now())
+            self._levels = levels_in(self.rows, self._clock.now())
             self._seen = self._looked
 
     def levels(self, target: str) -> list[str]:

@@ -15,9 +15,10 @@ from typing import Final
 from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.columns import integer, time_of
-from taskgraph.gates import levels_used
+from taskgraph.gates import GATES, closed_in, levels_in
 from taskgraph.handlers import QueueNames
 from taskgraph.model import GRAPH, TaskState
+from taskgraph.permits import limits_in
 from taskgraph.placement import DEFAULT_TARGET
 from taskgraph.priorities import LEVELS, NORMAL
 from taskgraph.records import LIVE, Records
@@ -62,7 +63,9 @@ class GraphLine:
 class QueueLine:
     """A queue. oldest_seconds: of the tasks that are ready for its target, how long the oldest waits, as far as seen.
 
-    target: "" for a queue of events. workers: live ones that serve it, with their slots and how many are busy.
+    target: "" for a queue of events. workers: live ones that serve it, with their slots and how many are busy. paused:
+    whether the target is, for all graphs. limit: so many of its tasks may be in flight, 0 for any number; permits: that
+    are taken of these.
     """
 
     queue: str
@@ -72,6 +75,9 @@ class QueueLine:
     workers: int = 0
     slots: int = 0
     busy: int = 0
+    paused: bool = False
+    limit: int = 0
+    permits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +224,9 @@ class Overview:
                 serving.setdefault(target, []).append(one)
         # What waits without anybody who serves it comes first.
         targets = sorted({*serving, *waiting}, key=lambda each: (each in serving, each))[:QUEUES_MAX]
-        used = await levels_used(self._tables, now)
-        self._requests += 1
+        gates = await query_all(self._tables, GATES, Range())
+        self._requests += 1 + len(gates) // limits.PAGE_ROWS_MAX
+        used, paused, limited = levels_in(gates, now), closed_in(gates), limits_in(gates, now)
         levels = [(target, level) for target in targets for level in LEVELS if level in (NORMAL, *used.get(target, ()))]
         events, works = list(self._names.received), [self._names.work(target, level) for target, level in levels]
         counts = await asyncio.gather(*(self._queues.count(queue) for queue in [*events, *works]))
@@ -236,6 +243,9 @@ class Overview:
                     workers=len(serving.get(target, ())),
                     slots=sum(one.slots for one in serving.get(target, ())),
                     busy=sum(one.busy for one in serving.get(target, ())),
+                    paused=target in paused,
+                    limit=limited[target].most if target in limited else 0,
+                    permits=len(limited[target].permits) if target in limited else 0,
                 )
                 for (target, _), queue in zip(levels, works, strict=True)
             ),

@@ -52,6 +52,7 @@ _QUEUES: Final = (
     Column("OLDEST", number=True),
     Column("WORKERS", number=True),
     Column("BUSY", number=True),
+    Column("LIMIT"),
 )
 _WORKERS: Final = (
     Column("STATE", state=True),
@@ -240,7 +241,7 @@ def _graph_cells(one: "GraphLine") -> list[str]:
 
 def _queue_cells(one: "QueueLine") -> list[str]:
     if not one.target:
-        return [one.queue, f"{one.messages:,}", "", "", ""]
+        return [one.queue, f"{one.messages:,}", "", "", "", ""]
     busy = f"{one.busy}/{one.slots}" if one.workers else ""
     return [
         one.queue,
@@ -248,6 +249,7 @@ def _queue_cells(one: "QueueLine") -> list[str]:
         _short(one.oldest_seconds),
         f"{one.workers:,}" if one.workers else "none",
         busy,
+        "paused" if one.paused else f"{one.permits:,}/{one.limit:,}" if one.limit else "",
     ]
 
 

@@ -11,8 +11,10 @@ from taskgraph.cli.output import Stream, cell_width
 from taskgraph.cli.top import picture, snapshot_object
 from taskgraph.clock import Clock
 from taskgraph.documents import document_from_object
+from taskgraph.gates import close
 from taskgraph.model import GRAPH
 from taskgraph.overview import Overview, Snapshot
+from taskgraph.permits import Permits, limit_target
 from taskgraph.registry import Card, Membership, Presence
 from taskgraph.storage.tables import Merge
 from taskgraph.submission import submit
@@ -100,6 +102,20 @@ async def test_what_nobody_serves_and_what_has_stalled_is_seen(local: Stage) -> 
     assert any("taskgraph-work-default" in line and "none" in line and "1h01m" in line for line in lines)
     made = json.loads(json.dumps(snapshot_object(found), default=str))
     assert made["graphs"][0]["stalledBecause"].startswith("“a” is ready")
+
+
+async def test_a_target_that_is_limited_or_paused_is_seen_as_such(local: Stage) -> None:
+    await local.submit(graph({"a": [], "b": []}))
+    tables, now = local.tables, local.clock.now()
+    await limit_target(tables, "default", 4, now)
+    assert await Permits(tables, local.clock, "one", 60.0).take("default", 3) == 3
+    found = await overview(local).look()
+    assert (found.queues[-1].limit, found.queues[-1].permits, found.queues[-1].paused) == (4, 3, False)
+    assert any(line.rstrip().endswith("3/4") for line in drawn(found))
+    await close(tables, "default", now)
+    found = await overview(local).look()
+    assert found.queues[-1].paused
+    assert any(line.rstrip().endswith("paused") for line in drawn(found))
 
 
 @pytest.mark.parametrize("graphs", [1, 6])
