@@ -33,7 +33,7 @@ from taskgraph.cli.common import (
     minding_signals,
     unless_stopped,
 )
-from taskgraph.cli.output import LOOKS, Column, LogText, camel_object, count, iso, moment, safe, seconds
+from taskgraph.cli.output import LOOKS, Column, LogText, camel_object, count, iso, json_text, moment, safe, seconds
 from taskgraph.cli.running import command_words, wait_and_finish
 from taskgraph.errors import InvalidInput, NotFound
 from taskgraph.model import PAUSED, FailurePolicy, GraphState, TaskState, When, condition_words, held_group
@@ -919,7 +919,10 @@ def _print_events(session: Session, found: "Sequence[Event]") -> None:
         fields = dict(each.fields)
         label = str(fields.pop("label", ""))
         fields.pop("task", None)
-        more = " ".join(f"{name}={value}" for name, value in fields.items())
+        words_of = {
+            name: text if isinstance(text, str) else json_text(text, indent=None) for name, text in fields.items()
+        }
+        more = " ".join(f"{name}={text}" for name, text in words_of.items())
         symbol = out.symbol(looks_like(each.kind))
         kind = out.paint(f"{safe(each.kind):16}", "bold" if each.kind.startswith("graph-") else "")
         words = f"{out.paint(f'{each.sequence:>6}  {moment(each.time)}', 'dim')}  {symbol} {kind}"
