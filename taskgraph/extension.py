@@ -148,12 +148,10 @@ def await_leaves(top: Insert | None, leaves: Sequence[str], graph: Draft, contex
         if len(requires) + 1 > limits.GRAPH_REQUIRES_MAX:
             requires = left  # what is fulfilled need not be named any more
         if len(requires) + 1 > limits.GRAPH_REQUIRES_MAX:
-            # The new join takes an old one under it, and its place on the graph row: a chain of joins, bounded degree.
-            old = next((each for each in left if each.startswith("join:")), None)
-            if old is None:
-                raise IntegrityError("the graph row names more tasks than it may")
-            row = context.view.named(old)
-            row.set_ids("dependents", [reference])
+            # The new join takes an old leaf under it, mostly one that is a join, and its place on the graph row: so
+            # their degree stays bounded.
+            old, row = _one_that_tells(GRAPH, left, context)
+            row.set_ids("dependents", [reference if each == GRAPH else each for each in row.ids("dependents")])
             below = [*_ids(top, "requires"), old]
             top = Insert(top.key, {**top.columns, "requires": ids_text(below), "requiresLeft": ids_text(below)})
             requires = [each for each in requires if each != old]
@@ -161,6 +159,15 @@ def await_leaves(top: Insert | None, leaves: Sequence[str], graph: Draft, contex
         context.view.insert(top)
     graph.set_ids("requires", [*requires, *leaves])
     graph.set_ids("requiresLeft", [*left, *leaves])
+
+
+def _one_that_tells(reference: str, told_by: Sequence[str], context: Context) -> tuple[str, Draft]:
+    """A row, of a join if there is one, that names this among its own dependents, and not by way of a fork."""
+    for each in sorted(told_by, key=lambda each: not each.startswith("join:")):
+        row = context.view.named(each)
+        if reference in row.ids("dependents"):
+            return each, row
+    raise IntegrityError("the graph row names more tasks than it may")
 
 
 def _ids(row: Insert, name: str) -> list[str]:

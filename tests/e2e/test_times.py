@@ -47,7 +47,7 @@ TWICE = (
 def test_a_command_that_cannot_now_is_tried_again_later(place: Store, tmp_path: Path) -> None:
     tasks = {
         "fetch": {**command("sh", "-c", TWICE), "retry": {"delay": 0.2}},  # over long before the other may run
-        "late": {**command("true", requires=("fetch",)), "notBefore": moment(4)},
+        "late": {**command("true", requires=("fetch",)), "notBefore": moment(10)},
     }
     file = write_graph(tmp_path / "g.json", tasks)
     done = taskgraph("run", str(file), "--id", "g", store=place[0], cwd=tmp_path, **place[1])

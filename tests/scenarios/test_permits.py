@@ -252,6 +252,32 @@ async def test_a_permit_whose_answer_was_lost_is_found_again(kind: str, memory: 
     assert await mine.take("gpu", 1) == 0
 
 
+@pytest.mark.parametrize("kind", ["unclear", "conflict"])
+async def test_renewing_and_giving_back_go_on_when_an_answer_is_lost(kind: str, memory: Stage) -> None:
+    await permits.limit_target(memory.tables, "gpu", 1, memory.clock.now())
+    mine = Permits(TrappedTables(memory.tables, Trap(2, kind, only="commit")), memory.clock, "w", 60.0)
+    assert await mine.take("gpu", 1) == 1
+    memory.clock.advance(30.0)
+    await mine.renew()
+    memory.clock.advance(40.0)
+    assert (mine.usable("gpu"), mine.lost()) == (1, {}), "it was renewed, whatever was said of it"
+    other = Permits(TrappedTables(memory.tables, Trap(2, kind, only="commit")), memory.clock, "v", 60.0)
+    await mine.give_back("gpu")
+    assert await other.take("gpu", 1) == 1
+    await other.give_back("gpu")
+    memory.clock.advance(61.0)
+    assert await mine.take("gpu", 1) == 1, "given back, or over by time"
+
+
+@pytest.mark.parametrize("kind", ["unclear", "conflict"])
+async def test_a_limit_is_written_though_others_write_it_too(kind: str, memory: Stage) -> None:
+    tables = TrappedTables(memory.tables, Trap(1, kind, only="commit"))
+    assert await permits.limit_target(tables, "gpu", 2, memory.clock.now()) is True
+    tables = TrappedTables(memory.tables, Trap(1, kind, only="commit"))
+    assert await permits.clear_target(tables, "gpu") is False, "it is cleared, and nobody knows by whom"
+    assert await permits.limited(memory.tables, memory.clock.now()) == {}
+
+
 async def test_renewing_that_meets_somebody_else_loses_the_permit_and_no_other(memory: Stage) -> None:
     await permits.limit_target(memory.tables, "gpu", 3, memory.clock.now())
     mine = Permits(memory.tables, memory.clock, "w", 60.0)

@@ -113,6 +113,11 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_gates.py",),
     ),
     Place(
+        ("taskgraph.permits", "taskgraph.worker Worker._take_all"),
+        "permits of limited targets: no target is limited here",
+        ("tests/scenarios/test_permits.py",),
+    ),
+    Place(
         ("taskgraph.functions.door",),
         "the function app's door: its host acknowledges and gives back, and no host of functions is played here",
         ("tests/scenarios/test_door.py",),

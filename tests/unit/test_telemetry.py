@@ -205,8 +205,9 @@ async def test_a_receive_that_fails_is_counted_and_raised():
 
 
 def test_a_line_says_names_and_numbers():
-    delivery = Delivery("taskgraph-events", "7", "receipt", marked(to_text(MESSAGES[3]), TRACE, SENT), 2)
-    origin = origin_of(MESSAGES[3], delivery, 0.0)
+    completed = next(each for each in MESSAGES if isinstance(each, TaskCompleted))
+    delivery = Delivery("taskgraph-events", "7", "receipt", marked(to_text(completed), TRACE, SENT), 2)
+    origin = origin_of(completed, delivery, 0.0)
     assert fields_of(origin, 0.0123) == {
         "type": "task-completed",
         "queue": "taskgraph-events",
