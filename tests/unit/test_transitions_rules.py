@@ -16,7 +16,7 @@ from taskgraph.errors import IntegrityError
 from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
 from taskgraph.holding import HoldTask
 from taskgraph.layout import Link, lay_out
-from taskgraph.model import GRAPH, GraphState, fork_reference, join_reference
+from taskgraph.model import GRAPH, GraphState, fork_reference, join_reference, row_key
 from taskgraph.propagation import Dispatch, GraphEnded
 from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert, Row
@@ -857,12 +857,26 @@ def test_a_graph_row_that_is_full_of_what_is_left_hands_a_join_down() -> None:
     assert rest.items() <= columns(after, reference).items()
 
 
-def test_a_graph_row_that_is_full_of_tasks_is_an_error() -> None:
-    item, top, _ = gathered_leaves()
+@pytest.mark.parametrize("told", [True, False])
+def test_a_graph_row_that_is_full_of_tasks_hands_one_of_these_down(told: bool) -> None:
+    """The first that names the graph itself, and not by way of a fork; without any the rows are damaged."""
+    item, top, reference = gathered_leaves()
     named = [f"{number:022}" for number in range(limits.GRAPH_REQUIRES_MAX)]
-    answer = only(decided(full_graph(named, named) | {top.key: None}, item))
-    assert isinstance(answer.error, IntegrityError)
-    assert answer.reason == "the graph row names more tasks than it may"
+    fork = fork_reference(named[0], "0")
+    tells = {each: [fork] if each == named[0] or not told else [fork, GRAPH] for each in named}
+    leaves = {
+        row_key(each): Row(row_key(each), "t", {"state": "pending", "dependents": json.dumps(tells[each])})
+        for each in named
+    }
+    rows = full_graph(named, named) | {top.key: None} | leaves
+    decision = decided(rows, item)
+    if not told:
+        assert only(decision).reason == "the graph row names more tasks than it may"
+        return
+    after = apply(rows, decision)
+    assert json.loads(columns(after, GRAPH)["requiresLeft"]) == [named[0], *named[2:], reference]
+    assert json.loads(columns(after, row_key(named[1]))["dependents"]) == [fork, reference]
+    assert json.loads(columns(after, reference)["requires"]) == [*json.loads(str(top.columns["requires"])), named[1]]
 
 
 def test_leaves_that_need_no_join_are_named_by_the_graph_row() -> None:
