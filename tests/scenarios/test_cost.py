@@ -49,7 +49,7 @@ def most(**calls: int) -> Counter[str]:
         ),
         pytest.param(
             FAN,
-            most(receive=5, get=9, commit=28, query=4, send=35, delete=36),
+            most(receive=5, get=8, commit=29, query=4, send=35, delete=36),
             most(receive=7, query=1, commit=17, send=36, delete=36),
             0.3,
             id="fan",

@@ -118,6 +118,11 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_permits.py",),
     ),
     Place(
+        ("taskgraph.consumer Consumer._pump", "taskgraph.handlers Handlers.send_parcels"),
+        "what is sent later: the graphs that are played here fit into one window",
+        ("tests/scenarios/test_priorities.py", "tests/unit/test_windows.py"),
+    ),
+    Place(
         ("taskgraph.functions.door",),
         "the function app's door: its host acknowledges and gives back, and no host of functions is played here",
         ("tests/scenarios/test_door.py",),
