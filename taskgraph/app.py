@@ -5,9 +5,10 @@ needs. It never holds logic of its own.
 """
 
 import contextlib
+import getpass
 import os
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +19,7 @@ from taskgraph.consumer import Consumer
 from taskgraph.executors import Executors
 from taskgraph.grants import Grants, Sign
 from taskgraph.handlers import Handlers, QueueNames
-from taskgraph.liveness import WorkerLocks
+from taskgraph.liveness import WorkerLocks, worker_locks
 from taskgraph.notifier import Notifier
 from taskgraph.outlets import Outlets, OutletSettings
 from taskgraph.placement import Offer
@@ -27,7 +28,9 @@ from taskgraph.queries import Queries
 from taskgraph.records import Records
 from taskgraph.registry import Card, Membership
 from taskgraph.schedules import Schedules
-from taskgraph.settings import StoreSettings
+from taskgraph.secrecy import is_secret
+from taskgraph.settings import WITHHELD, StoreSettings
+from taskgraph.signing import Signer, read_signer
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Tables
@@ -63,7 +66,11 @@ class App:
 
     def schedules(self) -> Schedules:
         """Graphs that are submitted by the clock."""
-        return Schedules(self.handlers, self.queries)
+        return Schedules(self.handlers, self.queries, lambda: self.wakeup.ring(self.handlers.names.schedules))
+
+    def signer(self, environ: Mapping[str, str]) -> Signer | None:
+        """What signs archives here; None if nothing does."""
+        return read_signer(environ, by=user_name(), at=self.clock.now().isoformat(timespec="seconds"))
 
     def consumer(self, *, lease_seconds: float = limits.HANDLER_LEASE_SECONDS) -> Consumer:
         """A receiver of the events queue."""
@@ -93,8 +100,9 @@ class App:
         offer: Offer | None = None,
         slots: int = 1,
         lease_seconds: float = limits.LEASE_SECONDS,
+        with_store: bool = False,
     ) -> Worker:
-        """A worker over some targets. offer: what it brings beside its executors."""
+        """A worker over some targets. offer: what it brings beside its executors. with_store: see `store_url`."""
         return Worker(
             self.handlers,
             self.poison,
@@ -107,7 +115,7 @@ class App:
             slots=slots,
             lease_seconds=lease_seconds,
             idle_seconds_max=idle_seconds_max(lease_seconds),
-            store_url=store_url(self.settings),
+            store_url=store_url(self.settings, with_store=with_store),
         )
 
     def membership(self, worker: Worker) -> Membership:
@@ -141,18 +149,29 @@ def worker_name(clock: Clock) -> str:
     return f"{host_name()}-{os.getpid()}-{clock.new_id()[:6]}"
 
 
+def user_name() -> str:
+    """Who runs this process, and where, for people."""
+    try:
+        return f"{getpass.getuser()}@{host_name()}"
+    except (KeyError, OSError):  # a container without names for its users
+        return host_name()
+
+
 def host_name() -> str:
     """The name of this machine."""
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in socket.gethostname())[:60]
 
 
-def store_url(settings: StoreSettings) -> str:
+def store_url(settings: StoreSettings, *, with_store: bool) -> str:
     """What TASKGRAPH_STORE is for a command that a task runs, so that it may extend its own graph.
 
-    With a connection string the key goes along, as it does by the worker's own environment: whoever must not have it
-    runs workers with an identity.
+    A path or an endpoint opens nothing by itself. A connection string holds a key, which opens the whole account (that
+    of the emulator may hold none): commands get it only if the worker's owner says so (with_store).
     """
-    return settings.display if settings.embedded else settings.connection_string or settings.table_endpoint
+    if settings.connection_string:
+        kept = is_secret("", settings.connection_string) and not with_store
+        return WITHHELD if kept else settings.connection_string
+    return settings.display if settings.embedded else settings.table_endpoint
 
 
 def bell_of(settings: StoreSettings, clock: Clock) -> Bell | None:
@@ -160,6 +179,15 @@ def bell_of(settings: StoreSettings, clock: Clock) -> Bell | None:
     if not hasattr(socket, "AF_UNIX"):
         return None
     return Bell.of_user(settings.display, clock) if settings.path is None else Bell.beside(settings.path, clock)
+
+
+def _clock_of(settings: StoreSettings) -> Clock:
+    """The machine's clock; beside a storage service, one that goes by the service's time if that is another."""
+    if settings.embedded:
+        return SystemClock()
+    from taskgraph.storage.azure_time import ServiceClock
+
+    return ServiceClock(SystemClock())
 
 
 @contextlib.asynccontextmanager
@@ -170,7 +198,7 @@ async def open_app(
 
     telemetry: who measures; without it, what the process has set up, if it has.
     """
-    clock = clock or SystemClock()
+    clock = clock or _clock_of(settings)
     telemetry = telemetry if telemetry is not None else telemetry_setup.found()
     wakeup = Wakeup(bell_of(settings, clock))
     locks: WorkerLocks | None = None
@@ -183,7 +211,7 @@ async def open_app(
         tables, logs = embedded.tables(settings.prefix), embedded.logs()
         queues: Queues = embedded.queues(on_send=wakeup.ring)
         close = embedded.close
-        locks = WorkerLocks(settings.path.parent / "workers")
+        locks = worker_locks(settings.path)
     else:
         from taskgraph.storage.azure import AzureStore  # importing the SDK takes a second: only here
 
@@ -222,6 +250,7 @@ async def open_app(
                 names,
                 telemetry=telemetry,
                 stalled_seconds=settings.stalled_seconds,
+                kept_rows_max=settings.kept_rows_max,
             ),
             poison=Poison(tables, queues, clock, names, telemetry),
             queries=Queries(tables, queues, clock, names),

@@ -1,54 +1,49 @@
 """Graphs as files: written out whole, and put back as they were.
 
-What this room is for: one form in which a graph leaves a store, with its rows, their types, its journal and, on wish,
-the logs of its runs, and the way back. A file is lines of JSON under gzip: a head, rows in the order of their keys,
-files of runs, and an end that counts them and carries a digest (schemas/archive.json). It is read and written line by
-line, so its length does not matter; the same content gives the same bytes. It never decides anything about tasks, and
-never puts a graph back that could move by itself.
+What this room is for: a graph leaves a store as a file (`archived` is its form), with its rows, their types, its
+journal and, on wish, the logs of its runs; and comes back from one. It never decides anything about tasks, and never
+puts a graph back that could move by itself: a file from elsewhere is a document, and `standing` judges it before
+anything is written.
 
 A graph is put back behind a fence, as it is deleted: the graph row stands first, `restoring`, and each commit writes it
 under its etag with how many rows are in. So the same call goes on where one died, and whoever slept puts nothing into a
 graph that is there by then. What nobody goes on with for a day, the sweep takes away.
 """
 
-import base64
-import binascii
-import gzip
-import hashlib
 import json
 import logging
 import os
-import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import shutil
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from taskgraph import limits, notices, notifier
+from taskgraph.archived import USUAL, Archived, Bounds, Piece, Writer, examine, open_archive, parts
 from taskgraph.columns import integer
-from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, TooLarge, Unclear
+from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, Unclear
 from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
-from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState, TaskState, is_graph_id
+from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.private import write_anew
 from taskgraph.records import ALL, listing_key
-from taskgraph.storage import checks
+from taskgraph.signing import NO_TRUST, Signer, Trust
+from taskgraph.standing import STATES, Examination, Standing, moving, settled
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Change, Columns, Insert, Merge, Range, Replace, Row, Value
 from taskgraph.transitions import event_key
 
-log = logging.getLogger("taskgraph.archives")
+__all__ = ["Archived", "Bounds", "Plan", "Restored", "archive", "archive_to", "examine", "open_archive", "restore"]
 
-FORMAT: Final = 1
-"""Version of the form. Who reads a higher one says so."""
+log = logging.getLogger("taskgraph.archives")
 
 Progress = Callable[[int, int | None], None]
 """Told (rows so far, rows in all if that is known)."""
 
-_LINE_BYTES_MAX: Final = 8 * 1024 * 1024  # the longest row, with every character spelt out, is half of that
-_LOG_PIECE_BYTES: Final = 1 << 20
 _COPIES_MAX: Final = 10  # times that a restoring is taken up again by the same call
 _TRIES: Final = 3  # readings of a graph that has ended, until nothing has changed during one
 # Rows of some kinds may be long, and only so many of them are held at a time.
@@ -58,8 +53,6 @@ _PARTS: Final = (
     (Range("request:", "request;"), 50),
     (Range("request;", ""), limits.PAGE_ROWS_MAX),
 )
-_OWN: Final = frozenset({"restored", "archive"})  # of the graph row: what putting it back adds
-_RESTORABLE: Final = frozenset({*GRAPH_ENDED, GraphState.BLOCKED})
 
 
 def no_progress(rows: int, total: int | None) -> None:
@@ -67,19 +60,12 @@ def no_progress(rows: int, total: int | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
-    """What a file holds.
+class Plan:
+    """What would be put back. trusted: the file of the key that signed it, "" if it is not signed by a trusted one."""
 
-    complete: the rows stood like this at one moment, and the graph can be put back; otherwise it moved, or could.
-    digest: of all lines but the last, SHA-256 in hexadecimal.
-    """
-
-    graph_id: str
-    state: str
-    rows: int
-    logs: int
-    complete: bool
-    digest: str
+    contents: Archived
+    standing: Standing
+    trusted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,29 +82,6 @@ class Restored:
 # --- out ---------------------------------------------------------------------------------------------------------
 
 
-class _Writer:
-    """Lines under gzip, with their digest. The time and the name that gzip may carry are left out."""
-
-    def __init__(self, out: BinaryIO) -> None:
-        self._file = gzip.GzipFile("", "wb", fileobj=out, mtime=0)
-        self._hash = hashlib.sha256()
-
-    def line(self, made: Mapping[str, Any]) -> None:
-        data = _line(made)
-        self._hash.update(data)
-        self._file.write(data)
-
-    def end(self, made: Mapping[str, Any]) -> str:
-        digest = self._hash.hexdigest()
-        self._file.write(_line({"end": {**made, "sha256": digest}}))
-        self._file.close()
-        return digest
-
-
-def _line(made: Mapping[str, Any]) -> bytes:
-    return json.dumps(made, separators=(",", ":")).encode("ascii") + b"\n"
-
-
 async def archive_to(
     handlers: Handlers,
     logs: StoredLogs,
@@ -127,9 +90,10 @@ async def archive_to(
     *,
     with_logs: bool = False,
     overwrite: bool = False,
+    signer: Signer | None = None,
     progress: Progress = no_progress,
 ) -> Archived:
-    """Write a graph into a file, which is there whole or not at all.
+    """Write a graph into a file, which is there whole or not at all. signer: signs it.
 
     Raises NotFound for an unknown or deleted graph, Refused for one that is being deleted or restored, or for a file
     that exists unless it may be overwritten, and InvalidInput for a place that cannot be written to.
@@ -139,8 +103,10 @@ async def archive_to(
     part = path.with_name(f".{path.name}.{handlers.clock.new_id()[:8]}.part")
     try:
         for attempt in range(_TRIES):
-            with part.open("wb") as out:
-                done = await archive(handlers, logs, graph_id, out, with_logs=with_logs, progress=progress)
+            with write_anew(part) as out:
+                done = await archive(
+                    handlers, logs, graph_id, out, with_logs=with_logs, signer=signer, progress=progress
+                )
                 out.flush()
                 os.fsync(out.fileno())
             if done.complete or done.state not in GRAPH_ENDED or attempt + 1 == _TRIES:
@@ -166,6 +132,7 @@ async def archive(
     out: BinaryIO,
     *,
     with_logs: bool = False,
+    signer: Signer | None = None,
     progress: Progress = no_progress,
 ) -> Archived:
     """Write a graph to a stream. Raises NotFound and Refused as `archive_to`; then some of it may be written."""
@@ -177,33 +144,23 @@ async def archive(
     if state in (GraphState.DELETING, GraphState.RESTORING):
         raise Refused(f"graph {graph_id} is {state}: half of it may be missing", "not-whole")
     end, *_ = await records.find_end(graph_id, 1, 0, 0)
-    writer = _Writer(out)
-    writer.line({"archive": "taskgraph", "format": FORMAT, "graph": graph_id, "state": state})
+    writer = Writer(out, graph_id, state)
     seen, rows, moves = "", 0, False
     total = _tasks_in(before.columns)
     async for row in _rows(handlers, graph_id):
-        writer.line({"row": row.key, "columns": _told_columns(row)})
+        writer.row(row)
         rows += 1
         if row.key == GRAPH:
             seen = row.etag
-        moves = moves or _may_move(row)
+        moves = moves or bool(moving(row))
         if rows % limits.COMMIT_CHANGES_MAX == 0:
             progress(rows, max(total, rows))
     files = await _write_logs(logs, graph_id, writer) if with_logs else 0
     (after, next_event) = await records.tables.get(graph_id, [GRAPH, event_key(end)])
     still = after is not None and before.etag == seen == after.etag and next_event is None
-    complete = still and (state in GRAPH_ENDED or (state == GraphState.BLOCKED and not moves))
-    digest = writer.end({"rows": rows, "logs": files, "complete": complete})
+    done = writer.end(rows, files, complete=still and state in STATES and not moves, signer=signer)
     progress(rows, rows)
-    return Archived(graph_id, state, rows, files, complete, digest)
-
-
-def _may_move(row: Row) -> bool:
-    """Whether something of a blocked graph goes on by itself: a task that is under way, an extension not answered."""
-    state = row.columns.get("state")
-    if row.key.startswith("request:"):
-        return state in ("staged", "accepted")
-    return row.key != GRAPH and state in (TaskState.PENDING, TaskState.RUNNING)
+    return done
 
 
 async def _rows(handlers: Handlers, graph_id: str) -> AsyncIterator[Row]:
@@ -218,7 +175,7 @@ async def _rows(handlers: Handlers, graph_id: str) -> AsyncIterator[Row]:
                 break
 
 
-async def _write_logs(logs: StoredLogs, graph_id: str, writer: _Writer) -> int:
+async def _write_logs(logs: StoredLogs, graph_id: str, writer: Writer) -> int:
     count = 0
     continuation: str | None = None
     while True:
@@ -227,12 +184,11 @@ async def _write_logs(logs: StoredLogs, graph_id: str, writer: _Writer) -> int:
             offset = 0
             while True:
                 data = await logs.read(
-                    graph_id, file.task_id, file.run, offset=offset, limit=_LOG_PIECE_BYTES, name=file.name
+                    graph_id, file.task_id, file.run, offset=offset, limit=limits.ARCHIVE_PIECE_BYTES, name=file.name
                 )
                 if data is None or (not data and offset):
                     break
-                place = {"task": file.task_id, "run": file.run, "name": file.name, "offset": offset}
-                writer.line({"log": place, "data": base64.b64encode(data).decode("ascii")})
+                writer.log(file.task_id, file.run, file.name, offset, data)
                 offset += len(data)
                 if not data:
                     break
@@ -242,171 +198,84 @@ async def _write_logs(logs: StoredLogs, graph_id: str, writer: _Writer) -> int:
             return count
 
 
-def _told_columns(row: Row) -> dict[str, Any]:
-    own = _OWN if row.key == GRAPH else frozenset()
-    return {name: _told(row.columns[name]) for name in sorted(row.columns) if name not in own}
-
-
-def _told(value: Value) -> Any:
-    """A value as JSON: text, booleans and whole numbers as they are; the others say what they are."""
-    if isinstance(value, datetime):
-        return {"time": value.astimezone(UTC).isoformat().replace("+00:00", "Z")}
-    if isinstance(value, float):
-        return {"double": value}
-    return str(value) if isinstance(value, str) else value
-
-
 # --- in ----------------------------------------------------------------------------------------------------------
 
 
-def open_archive(path: Path) -> BinaryIO:
-    """A file to be read. Raises InvalidInput."""
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
+def look(file: BinaryIO, source: str, now: datetime, *, bounds: Bounds = USUAL, trust: Trust = NO_TRUST) -> Plan:
+    """Read a file to its end and say what would be put back, and why it would not; nothing is written.
 
-
-def examine(file: BinaryIO, source: str) -> Archived:
-    """Read a file to its end and say what it holds. Raises InvalidInput for one that is damaged, cut off, or none."""
-    found = hashlib.sha256()
-    head: dict[str, Any] | None = None
-    told: Archived | None = None
-    rows = logs = graphs = 0
-    last = ""
-    state = ""
-    file.seek(0)
-    for number, data in enumerate(_lines(file, source), start=1):
-        line = _object(data, source, number)
-        if told is not None:
-            raise InvalidInput(f"{source}, line {number}: it goes on after its end")
-        if head is None:
-            head = _head(line, source)
-            state = str(head["state"])
-        elif "row" in line:
-            row = _row(line, source, number)
-            if row.key <= last:
-                raise InvalidInput(f"{source}, line {number}: the rows are out of order")
-            last = row.key
-            rows += 1
-            graphs += row.key == GRAPH and row.columns.get("state") == state
-        elif "log" in line:
-            place, _ = _log(line, source, number)
-            logs += place["offset"] == 0
-        elif "end" in line:
-            end = line["end"]
-            if not isinstance(end, dict) or end.get("sha256") != found.hexdigest():
-                raise InvalidInput(f"{source} is damaged: its digest is another than that of its lines")
-            if (end.get("rows"), end.get("logs"), graphs) != (rows, logs, 1):
-                raise InvalidInput(f"{source} is damaged: it holds {rows:,} rows and {logs:,} log files, and says not")
-            complete = end.get("complete") is True
-            told = Archived(str(head["graph"]), state, rows, logs, complete, found.hexdigest())
-        else:
-            raise InvalidInput(f"{source}, line {number}: neither a row, a log nor the end")
-        found.update(data)
-    if told is None:
-        raise InvalidInput(f"{source} is cut off: its end is missing")
-    return told  # what gzip itself says of the bytes has been read, too
-
-
-def _lines(file: BinaryIO, source: str) -> Iterator[bytes]:
-    try:
-        with gzip.GzipFile(fileobj=file, mode="rb") as plain:
-            while data := plain.readline(_LINE_BYTES_MAX):
-                if not data.endswith(b"\n"):
-                    long = len(data) == _LINE_BYTES_MAX
-                    raise InvalidInput(f"{source} {'has a line that is too long' if long else 'is cut off'}")
-                yield data
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise InvalidInput(f"{source} is no archive: it is not compressed by gzip, or damaged") from error
-    except EOFError as error:
-        raise InvalidInput(f"{source} is cut off") from error
-
-
-def _object(data: bytes, source: str, number: int) -> dict[str, Any]:
-    try:
-        line = json.loads(data, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{source}, line {number}: no JSON") from error
-    if not isinstance(line, dict):
-        raise InvalidInput(f"{source}, line {number}: no object")
-    return line
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number")
-
-
-def _head(line: Mapping[str, Any], source: str) -> dict[str, Any]:
-    if line.get("archive") != "taskgraph":
-        raise InvalidInput(f"{source} is no archive of a graph")
-    if line.get("format") != FORMAT:
-        raise InvalidInput(
-            f"{source} is an archive of format {line.get('format')!r}, and this version reads {FORMAT}; "
-            "use a newer version of taskgraph"
-        )
-    if not isinstance(line.get("graph"), str) or not is_graph_id(line["graph"]):
-        raise InvalidInput(f"{source} does not name a graph")
-    return dict(line)
-
-
-def _row(line: Mapping[str, Any], source: str, number: int) -> Insert:
-    key, columns = line.get("row"), line.get("columns")
-    try:
-        if not isinstance(key, str) or not isinstance(columns, dict):
-            raise ValueError("a row has a key and columns")
-        checks.check_key(key)
-        row = Insert(key, {name: _read(value) for name, value in columns.items()})
-        checks.check_columns(key, row.columns)
-    except (ValueError, TooLarge) as error:
-        raise InvalidInput(f"{source}, line {number}: {error}") from error
-    return row
-
-
-def _read(value: Any) -> Value:
-    match value:
-        case {"time": str(text)} if len(value) == 1:
-            return datetime.fromisoformat(text)
-        case {"double": int() | float() as number} if len(value) == 1:
-            return float(number)
-        case str() | bool() | int():
-            return value
-    raise ValueError(f"{str(value)[:60]!r} is no value of a column")
-
-
-def _log(line: Mapping[str, Any], source: str, number: int) -> tuple[dict[str, Any], bytes]:
-    place = line["log"]
-    try:
-        if not isinstance(place, dict) or not isinstance(place.get("offset"), int) or place["offset"] < 0:
-            raise ValueError("a piece of a log has a place")
-        if not isinstance(place.get("run"), int) or isinstance(place["run"], bool):
-            raise ValueError("a log has a run")
-        checks.check_log("graph", str(place.get("task", "")), place["run"], str(place.get("name", "")))
-        return place, base64.b64decode(str(line.get("data", "")), validate=True)
-    except (ValueError, binascii.Error) as error:
-        raise InvalidInput(f"{source}, line {number}: {error}") from error
-
-
-async def restore(
-    handlers: Handlers, logs: StoredLogs, file: BinaryIO, source: str, *, progress: Progress = no_progress
-) -> Restored:
-    """Put a graph back, under its own id, as it was. The same call goes on with what was cut off.
-
-    file: from its beginning, and twice. source: its name, for people. Raises InvalidInput for what is no archive,
-    Refused for one of a graph that could move by itself, or if another graph has the id; nothing is written then.
-    Raises Conflict when others write the same graph.
+    Raises InvalidInput for a file that is damaged or none, TooLarge for one beyond a bound.
     """
-    contents = examine(file, source)
-    graph_id = contents.graph_id
-    if not contents.complete or contents.state not in _RESTORABLE:
+    examination = Examination()
+
+    def see(found: Insert | Piece) -> None:
+        if isinstance(found, Insert):
+            examination.add(found)
+        elif not found.offset:
+            examination.add_log(found.task_id, found.run)
+
+    contents = examine(file, source, bounds, see, begun=examination.begin)
+    return Plan(contents, examination.judge(now), trust.named(contents.signature))
+
+
+def check(plan: Plan, source: str, trust: Trust, room: int | None) -> None:
+    """Raise Refused for what is not put back."""
+    contents, standing = plan.contents, plan.standing
+    if not contents.complete or contents.state not in STATES:
         raise Refused(
-            f"{source} shows graph {graph_id} while it was {contents.state} and could move; "
+            f"{source} shows graph {contents.graph_id} while it was {contents.state[:40]} and could move; "
             "only a graph that stands still is put back",
             "not-ended",
         )
+    if standing.refusals:
+        raise Refused(
+            f"{source} is not put back: {'; '.join(standing.refusals)}. Only a graph that stands still, "
+            "and whose rows agree with each other, is put back",
+            "not-standing",
+        )
+    trust.check(contents.signature, source)
+    if room is not None and contents.size + limits.ARCHIVE_ROOM_BYTES > room:
+        raise Refused(
+            f"{source} unpacks to {contents.size:,} bytes, and the disk of the store has {room:,} free; make room",
+            "no-room",
+        )
+
+
+def free_bytes(path: Path | None) -> int | None:
+    """What is free on the disk of an embedded store; None for another store."""
+    if path is None:
+        return None
+    there = next((each for each in path.absolute().parents if each.exists()), None)
+    return shutil.disk_usage(there).free if there is not None else None
+
+
+async def restore(
+    handlers: Handlers,
+    logs: StoredLogs,
+    file: BinaryIO,
+    source: str,
+    *,
+    bounds: Bounds = USUAL,
+    trust: Trust = NO_TRUST,
+    room: int | None = None,
+    planned: Callable[[Plan], None] = lambda plan: None,
+    progress: Progress = no_progress,
+) -> Restored:
+    """Put a graph back, under its own id, as it was. The same call goes on with what was cut off.
+
+    file: from its beginning, and twice. source: its name, for people. bounds: of what it may unpack to. trust: whose
+    signature is. room: bytes that are free where it goes. planned: hears what will be put back. Raises InvalidInput for
+    what is no archive, TooLarge for one beyond a bound, Refused for one of a graph that could move by itself or that
+    contradicts itself, or if another graph has the id; nothing is written then. Raises Conflict when others write the
+    same graph.
+    """
+    plan = look(file, source, handlers.clock.now(), bounds=bounds, trust=trust)
+    graph_id = plan.contents.graph_id
+    planned(plan)
+    check(plan, source, trust, room)
     for attempt in range(_COPIES_MAX):
         try:
-            return await _restore(handlers, logs, file, source, contents, progress)
+            return await _restore(handlers, logs, file, source, plan, progress)
         except Conflict as conflict:
             # Another copy at work on the same file, or an answer that was lost: the row tells how far it is.
             if attempt + 1 == _COPIES_MAX:
@@ -417,9 +286,10 @@ async def restore(
 
 
 async def _restore(
-    handlers: Handlers, logs: StoredLogs, file: BinaryIO, source: str, contents: Archived, progress: Progress
+    handlers: Handlers, logs: StoredLogs, file: BinaryIO, source: str, plan: Plan, progress: Progress
 ) -> Restored:
-    graph_id = contents.graph_id
+    contents, undelivered = plan.contents, plan.standing.undelivered
+    graph_id, blocked = contents.graph_id, contents.state == GraphState.BLOCKED
     row = await _begin(handlers, contents, source)
     if row is None:
         if contents.state in GRAPH_ENDED:
@@ -432,7 +302,10 @@ async def _restore(
     chunk: list[Insert] = []
     size = number = 0
     channels = False
-    for insert in _inserts(file, source):
+    for found in parts(file, source, contents):
+        if isinstance(found, Piece):
+            continue
+        insert = settled(found, undelivered, blocked=blocked)
         if insert.key == GRAPH:
             graph = insert
             continue
@@ -449,7 +322,7 @@ async def _restore(
         size += more
     if chunk:
         row = await _put(handlers, graph_id, row, chunk)
-    count = await _put_logs(logs, graph_id, file, source) if contents.logs else 0
+    count = await _put_logs(logs, file, source, contents) if contents.logs else 0
     if graph is None:
         raise InvalidInput(f"{source} is damaged: it has no graph row")
     await _list(handlers, graph_id, graph.columns)
@@ -495,14 +368,6 @@ async def _begin(handlers: Handlers, contents: Archived, source: str) -> Row | N
     raise Conflict(f"graph {graph_id}: others kept writing its row; restore again to go on")
 
 
-def _inserts(file: BinaryIO, source: str) -> Iterator[Insert]:
-    file.seek(0)
-    for number, data in enumerate(_lines(file, source), start=1):
-        line = _object(data, source, number)
-        if "row" in line:
-            yield _row(line, source, number)
-
-
 async def _put(handlers: Handlers, graph_id: str, row: Row, chunk: list[Insert]) -> Row:
     put = integer(row.columns, "put") + len(chunk)
     etag = await _commit(handlers, graph_id, [Merge(GRAPH, row.etag, {"put": put}), *chunk])
@@ -519,8 +384,9 @@ async def _commit(handlers: Handlers, graph_id: str, changes: list[Change]) -> s
     return str(etags[0])
 
 
-async def _put_logs(logs: StoredLogs, graph_id: str, file: BinaryIO, source: str) -> int:
+async def _put_logs(logs: StoredLogs, file: BinaryIO, source: str, contents: Archived) -> int:
     """Put files of runs back; of one that is there in part, what is missing."""
+    graph_id = contents.graph_id
     there: dict[tuple[str, int, str], int] = {}
     continuation: str | None = None
     while True:
@@ -530,24 +396,21 @@ async def _put_logs(logs: StoredLogs, graph_id: str, file: BinaryIO, source: str
         if continuation is None:
             break
     count = 0
-    file.seek(0)
-    for number, data in enumerate(_lines(file, source), start=1):
-        line = _object(data, source, number)
-        if "log" not in line:
+    for piece in parts(file, source, contents):
+        if isinstance(piece, Insert):
             continue
-        place, piece = _log(line, source, number)
-        task, run, name, offset = str(place["task"]), int(place["run"]), str(place["name"]), int(place["offset"])
-        have = there.get((task, run, name), -1)
-        count += offset == 0
-        if have < offset + len(piece) or (have < 0 and not piece):
-            await logs.append(graph_id, task, run, piece[max(0, have - offset) :], name)
+        have = there.get(piece.file, -1)
+        count += piece.offset == 0
+        if have < piece.offset + len(piece.data) or (have < 0 and not piece.data):
+            rest = piece.data[max(0, have - piece.offset) :]
+            await logs.append(graph_id, piece.task_id, piece.run, rest, piece.name)
     return count
 
 
 async def _list(handlers: Handlers, graph_id: str, columns: Columns) -> None:
     created = columns.get("created")
     if not isinstance(created, datetime):
-        return  # a row that somebody edited; doctor names it
+        return  # a row that was edited by hand
     try:
         metadata = json.loads(str(columns.get("metadata", "") or "{}"))
     except ValueError:

@@ -1,26 +1,28 @@
-"""Ask for the end of a graph, a group or some tasks, and wait for it.
+"""Ask for the end of a graph, a group or some tasks, and wait for it; wait for the answer to a request.
 
 What this room is for: what the doors that cancel have in common, on the command line and in Python: look at what there
-is to cancel, say so where it is nothing, and put the messages down. It never writes a row of a graph and never decides
-about tasks; handlers do.
+is to cancel, say so where it is nothing, and put the messages down; and how those that extend and edit wait. It never
+writes a row of a graph and never decides about tasks; handlers do.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 from taskgraph import limits
 from taskgraph.app import App
 from taskgraph.errors import InvalidInput, Refused
+from taskgraph.extension import WAITS_FOR
 from taskgraph.membership import group_members
 from taskgraph.messages import Cancel, bundles
 from taskgraph.model import GRAPH_ENDED, TASK_UNRESOLVED, GraphState, TaskState, reference_of, row_key
-from taskgraph.storage.tables import Row
+from taskgraph.storage.tables import Row, Value
+from taskgraph.waiting import poll
 
-_PAUSE_SECONDS: Final = 0.05
-_PAUSE_SECONDS_MAX: Final = 2.0
+REQUEST_ANSWERED: Final = ("done", "refused")
+"""States of a request that handlers have answered."""
+
 _ROWS_READ: Final = 500
 _CANCELLABLE: Final = frozenset(
     {
@@ -95,33 +97,43 @@ async def cancel(
     return Asked(graph_id, state, tasks, reruns)
 
 
-async def over(app: App, asked: Asked, *, until: datetime | None = None) -> bool:
+async def over(app: App, asked: Asked, *, until: float | None = None) -> bool:
     """Wait until what was asked for has come to its end, whichever that is; False when `until` comes first."""
-    pause = _PAUSE_SECONDS
-    while True:
+
+    async def look() -> bool:
         if await app.queries.state(asked.graph_id) in GRAPH_ENDED:
             return True
-        if asked.tasks and not await _left(app, asked):
-            return True
-        if until is not None and app.clock.now() >= until:
-            return False
-        await app.clock.sleep(pause)
-        pause = min(pause * 1.5, _PAUSE_SECONDS_MAX)
+        return bool(asked.tasks) and not await _left(app, asked)
+
+    return await poll(look, app.clock, until=until)
 
 
-async def heard(app: App, asked: Asked, *, until: datetime | None = None) -> bool:
+async def heard(app: App, asked: Asked, *, until: float | None = None) -> bool:
     """Wait until handlers have taken it up: up to then the graph looks as it did. False when `until` comes first."""
-    pause = _PAUSE_SECONDS
-    while True:
-        state = await app.queries.state(asked.graph_id)
-        if state in (GraphState.CANCELLING, *GRAPH_ENDED):
+
+    async def look() -> bool:
+        if await app.queries.state(asked.graph_id) in (GraphState.CANCELLING, *GRAPH_ENDED):
             return True
-        if asked.tasks and not any(not row.columns.get("cancel") for row in await _left(app, asked)):
-            return True
-        if until is not None and app.clock.now() >= until:
-            return False
-        await app.clock.sleep(pause)
-        pause = min(pause * 1.5, _PAUSE_SECONDS_MAX)
+        return bool(asked.tasks) and all(row.columns.get("cancel") for row in await _left(app, asked))
+
+    return await poll(look, app.clock, until=until)
+
+
+async def answered(
+    app: App, graph_id: str, request: str, *, until: float | None = None, deferred: bool = False
+) -> Mapping[str, Value]:
+    """Wait until a request is done or refused; gives what became of it, or what it is when `until` comes first.
+
+    deferred: that it is made when its graph is resumed is an answer, too.
+    """
+    return await poll(
+        lambda: app.queries.request(graph_id, request),
+        app.clock,
+        done=lambda head: head.get("state") in REQUEST_ANSWERED or (deferred and head.get(WAITS_FOR)),
+        until=until,
+        pause=0.02,
+        pause_max=1.0,
+    )
 
 
 async def _left(app: App, asked: Asked) -> list[Row]:

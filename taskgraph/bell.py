@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from taskgraph.clock import Clock
+from taskgraph.private import folder_mode, make_folder
 
 Heard = Callable[[str], bool]
 """Told the queue of a ring; says whether a receiver was waiting for it."""
@@ -38,10 +39,14 @@ class Bell:
     """The bell of one process.
 
     folder: where the sockets are. private: it lies where others may write, and has to be this user's own. name: of the
-    store within the folder. reaches_all: every process that could send has this folder.
+    store within the folder. reaches_all: every process that could send has this folder. store: the file that it lies
+    beside, if it does.
     """
 
-    def __init__(self, folder: Path, name: str, clock: Clock, *, private: bool, reaches_all: bool) -> None:
+    def __init__(
+        self, folder: Path, name: str, clock: Clock, *, private: bool, reaches_all: bool, store: Path | None = None
+    ) -> None:
+        self._store = store
         self.reaches_all = reaches_all
         self._folder = folder
         self._private = private
@@ -63,7 +68,7 @@ class Bell:
         folder = file.parent / "bells"
         if len(os.fsencode(folder)) + 1 + _NAME_BYTES > _PATH_BYTES_MAX:
             return cls(_folder_of_user(str(file)), file.name, clock, private=True, reaches_all=True)
-        return cls(folder, file.name, clock, private=False, reaches_all=True)
+        return cls(folder, file.name, clock, private=False, reaches_all=True, store=file)
 
     @classmethod
     def of_user(cls, store: str, clock: Clock) -> "Bell":
@@ -106,7 +111,7 @@ class Bell:
 
     def _bind(self, queue: str, heard: Heard) -> None:
         self._listens = True
-        self._folder.mkdir(mode=0o700 if self._private else 0o777, parents=True, exist_ok=True)
+        make_folder(self._folder, folder_mode(self._store))
         if not self._trusted(os.lstat(self._folder)):
             raise PermissionError(str(self._folder))
         name = f"{self._key(queue)}.{os.getpid()}-{self._clock.new_id()[:8]}"

@@ -27,6 +27,7 @@ from taskgraph import (
     notifier,
     pausing,
     permits,
+    rerunning,
     retention,
     service,
     submission,
@@ -37,9 +38,8 @@ from taskgraph.archives import Archived, Restored
 from taskgraph.clock import Clock, SystemClock
 from taskgraph.documents import NOTHING_GIVEN, Given, Kind, document_from_object, read_document
 from taskgraph.edits import EditDocument, edit_from_object
-from taskgraph.errors import InvalidGraph, InvalidInput, NotFound, Refused
+from taskgraph.errors import InvalidGraph, InvalidInput, NotFound
 from taskgraph.executors import built_in
-from taskgraph.messages import Rerun
 from taskgraph.model import (
     GRAPH_ENDED,
     FailurePolicy,
@@ -48,7 +48,6 @@ from taskgraph.model import (
     TaskState,
     When,
     is_graph_id,
-    row_key,
 )
 from taskgraph.notices import has_notices
 from taskgraph.outlets import read_outlets
@@ -67,15 +66,18 @@ from taskgraph.queries import (
     TaskStatus,
     check_graph_id,
 )
-from taskgraph.recurrence import Recurrence
+from taskgraph.recurrence import Recurrence, Times
 from taskgraph.replanning import EditPreview, preview_edit
 from taskgraph.retention import Deleted
 from taskgraph.schedules import ScheduleDetail, Schedules, Written
 from taskgraph.scheduling import CatchUp, Overlap, Schedule
+from taskgraph.secrecy import read_handed
 from taskgraph.service import Watcher
 from taskgraph.settings import StoreSettings, read_settings
+from taskgraph.signing import read_trust
 from taskgraph.storage.tables import Value
 from taskgraph.submission import Extension, Submission
+from taskgraph.waiting import ends
 
 __all__ = ["Client", "Graph", "Group", "SyncClient", "Task"]
 
@@ -84,7 +86,6 @@ SLOTS_DEFAULT: Final = 4
 
 _FAILED_FOR_GOOD: Final = (TaskState.FAILED, TaskState.EXCEPTION)
 _DERIVED_NAME_CHARS_MAX: Final = 60
-_LOOK_SECONDS: Final = 0.1
 _LOG_PIECE_BYTES: Final = 1 << 20
 
 P = ParamSpec("P")
@@ -880,7 +881,9 @@ class Client:
         request: str | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> Extension:
-        """Ask for tasks to be added to a graph that runs; they may require tasks that it has.
+        """Ask for tasks to be added to a graph that runs, or is blocked; they may require tasks that it has.
+
+        Of a paused graph they are added when it is resumed: the answer says `waits_for="resume"`.
 
         request: id of this request; derived from the content if None, so that asking twice adds once. The answer says
         that the request is put down; `request` tells what became of it. params: values of parameters; what is not given
@@ -1024,39 +1027,11 @@ class Client:
     async def rerun(self, graph_id: str, *labels: str, group: str | None = None, reason: str = "") -> list[str]:
         """Ask for another run of tasks that failed for good: of these, all in a group, or all. Gives their labels.
 
-        reason: kept with the run. Raises InvalidInput for one that is too long, and Refused when one of the tasks has
-        not failed for good; then nothing has been asked for.
+        reason: kept with the run. Raises InvalidInput for one that is too long, and Refused when one of the tasks may
+        not be rerun: it has not failed for good, its deadline has passed, or its graph is over. Then nothing has been
+        asked for.
         """
-        app = self.app
-        if len(reason) > limits.REASON_CHARS_MAX:
-            raise InvalidInput(f"the reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
-        if labels and group is not None:
-            raise InvalidInput("name labels or a group, not both")
-        if group is not None:
-            listed = (await app.queries.group(graph_id, group)).listed
-            wanted = [each for each in listed if each.state in _FAILED_FOR_GOOD]
-        elif labels:
-            wanted = [await app.queries.task_status(graph_id, label) for label in labels]
-        else:
-            wanted = [
-                each
-                for state in _FAILED_FOR_GOOD
-                for each in await app.queries.tasks(graph_id, state=state, limit=limits.INT_MAX)
-            ]
-        for each in wanted:
-            if each.state not in _FAILED_FOR_GOOD:
-                raise Refused(
-                    f"task “{each.label}” is {each.state}; only a task that failed for good can be rerun", "not-failed"
-                )
-        graph = await app.queries.graph_row(graph_id)
-        if wanted and graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE:
-            raise Refused(
-                f"graph {graph_id} goes on after failures, and the dependents of “{wanted[0].label}” have been told",
-                "dependents-told",
-            )
-        messages = [Rerun(graph_id, each.task_id, each.run, reason) for each in wanted]
-        with app.handlers.telemetry.asking("rerun", graph_id):
-            await app.handlers.tell(messages)
+        wanted = await rerunning.ask(self.app, graph_id, labels, group=group, reason=reason)
         self._rerun.setdefault(graph_id, {}).update({each.task_id: each.run for each in wanted})
         return [each.label for each in wanted]
 
@@ -1074,22 +1049,46 @@ class Client:
     ) -> Archived:
         """Write a graph into a file (lines of JSON under gzip), from which it can be put back; logs: with its logs.
 
-        The answer is `complete` unless the graph moved meanwhile, or could. Raises NotFound, Refused if the file
-        exists and may not be overwritten, InvalidInput for a place that cannot be written to.
+        It is signed if TASKGRAPH_ARCHIVE_KEY names a key. The answer is `complete` unless the graph moved meanwhile, or
+        could. Raises NotFound, Refused if the file exists and may not be overwritten, InvalidInput for a place that
+        cannot be written to.
         """
         check_graph_id(graph_id)
         await self.app.queries.graph_row(graph_id)  # names the nearest ids
         return await archives.archive_to(
-            self.app.handlers, self.app.logs, graph_id, Path(path), with_logs=logs, overwrite=overwrite
+            self.app.handlers,
+            self.app.logs,
+            graph_id,
+            Path(path),
+            with_logs=logs,
+            overwrite=overwrite,
+            signer=self.app.signer(os.environ),
         )
 
-    async def restore(self, path: str | Path) -> Restored:
+    async def restore(
+        self,
+        path: str | Path,
+        *,
+        require_signature: bool = False,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+    ) -> Restored:
         """Put a graph back that was archived, under its own id, as it was. The same call goes on with what was cut off.
 
-        Raises InvalidInput for what is no archive, Refused for one of a graph that moved, or if the id is taken.
+        require_signature: refuse what is not signed by a trusted key. max_rows, max_bytes: of what it unpacks to.
+        Raises InvalidInput for what is no archive, TooLarge for one beyond a bound, Refused for one of a graph that
+        could move or contradicts itself, or if the id is taken; nothing is written then.
         """
         with archives.open_archive(Path(path)) as file:
-            return await archives.restore(self.app.handlers, self.app.logs, file, str(path))
+            return await archives.restore(
+                self.app.handlers,
+                self.app.logs,
+                file,
+                str(path),
+                bounds=archives.Bounds.of(max_rows, max_bytes),
+                trust=read_trust(os.environ, required=require_signature),
+                room=archives.free_bytes(self.app.settings.path),
+            )
 
     async def cancel(
         self, graph_id: str, *labels: str, group: str = "", reason: str = "", terminate: bool = False
@@ -1109,7 +1108,8 @@ class Client:
     async def pause(self, graph_id: str, *, group: str = "", reason: str = "", wait: bool = False) -> None:
         """Ask for a graph, or a group of it, to be held back: no further run begins until it is resumed.
 
-        What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over.
+        What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over; and, where
+        it waits, if a later request asks for the opposite (code `superseded`). The same holds for the next three.
         """
         await self._hold(graph_id, (), on=True, group=group, reason=reason, wait=wait)
 
@@ -1142,7 +1142,7 @@ class Client:
         """Ask for so many tasks of a graph, or of a group of it, to be in flight at a time; 0: as many as can be.
 
         What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over, or that was
-        submitted without this limit.
+        submitted without this limit; and, where it waits, if a later request sets another one (code `superseded`).
         """
         change = await throttling.ask(self.app, graph_id, most, group=group, reason=reason)
         if wait:
@@ -1181,8 +1181,10 @@ class Client:
         watcher: told the state now and then. Raises TimeoutError when it takes longer than timeout_seconds.
         """
         app = self.app
-        until = None if timeout_seconds is None else app.clock.now() + timedelta(seconds=timeout_seconds)
-        heard = await self._reruns_heard(graph_id, until)
+        until = ends(app.clock, timeout_seconds)
+        heard = await rerunning.begun(app, graph_id, self._rerun.get(graph_id, {}), until=until)
+        if heard:
+            self._rerun.pop(graph_id, None)
         if heard and (asked := self._cancel.get(graph_id)) is not None:
             heard = await asking.heard(app, asked, until=until)
             if heard:
@@ -1191,28 +1193,6 @@ class Client:
         if state is None:
             raise TimeoutError(f"graph {graph_id} has not ended within {timeout_seconds:g} s")
         return state
-
-    async def _reruns_heard(self, graph_id: str, until: datetime | None) -> bool:
-        """Wait until the reruns that this client asked for have begun: up to then the graph still looks blocked.
-
-        Gives whether they have before `until`.
-        """
-        app = self.app
-        while asked := self._rerun.get(graph_id):
-            rows = await app.tables.get(graph_id, [row_key(task_id) for task_id in asked])
-            left = {
-                task_id: run
-                for (task_id, run), row in zip(asked.items(), rows, strict=True)
-                if row is not None and row.columns.get("run") == run
-            }
-            if not left or await app.queries.state(graph_id) in GRAPH_ENDED:
-                del self._rerun[graph_id]
-                return True
-            if until is not None and app.clock.now() >= until:
-                return False
-            self._rerun[graph_id] = left
-            await app.clock.sleep(_LOOK_SECONDS)
-        return True
 
     async def logs(self, graph_id: str, label: str, *, run: int | None = None) -> str:
         """What a run of a task has written so far; run: its number, the present one if None. "" for no output.
@@ -1265,14 +1245,18 @@ class Client:
 
         callables: what tasks with a `call` may call, by name. slots: tasks run side by side. targets: whose work is
         done here; those of the graph's tasks if None. params: see `submit`. The same graph under the same id goes on
-        where it stopped. Raises what `submit` raises, and TimeoutError; unfinished runs are handed back first.
+        where it stopped. Commands get none of this process's secrets but those that TASKGRAPH_PASS_ENV and
+        TASKGRAPH_WITH_STORE name; callables run in this process. Raises what `submit` raises, and TimeoutError;
+        unfinished runs are handed back first.
         """
         app = self.app
         document = _document(graph, given=Given(params or {}))
         submitted = await self.submit(document, graph_id)
         if targets is None:
             targets = sorted({target_of(node.task) for node in document.tasks.values()})
-        worker = app.worker(built_in(app.clock, callables=callables), targets=targets, slots=slots)
+        handed = read_handed(os.environ)
+        executors = built_in(app.clock, callables=callables, handed=handed)
+        worker = app.worker(executors, targets=targets, slots=slots, with_store=handed.store)
         outlets = read_outlets(os.environ, commands=True) if has_notices(document) else None
         stop = asyncio.Event()
         late = False
@@ -1334,8 +1318,8 @@ class ScheduleCalls:
 
         Raises InvalidInput, InvalidGraph, TooLarge, and Refused if there is another schedule of this name.
         """
-        recurrence = _recurrence(cron, timezone, every, anchor, at)
-        if recurrence is None:
+        recurrence = _times(cron, timezone, every, anchor, at).over()
+        if recurrence == Recurrence():
             raise InvalidInput("say when: one of cron, every and at")
         return await self._schedules.create(
             name,
@@ -1362,13 +1346,16 @@ class ScheduleCalls:
         keep: int | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> Schedule:
-        """Change what is given, and nothing else; new times are counted from now. Raises as `create` does."""
+        """Change what is given, and nothing else: new fields of cron keep their time zone, an interval its anchor.
+
+        What new times bring next is later than now. Raises as `create` does.
+        """
         if graph is None and params:
             raise InvalidInput("params go with a graph: the one that a schedule has was given its values with it")
         return await self._schedules.update(
             name,
             document=None if graph is None else _document(graph, given=Given(params or {})),
-            recurrence=_recurrence(cron, timezone, every, anchor, at),
+            times=_times(cron, timezone, every, anchor, at),
             catch_up=None if catch_up is None else _one_of(CatchUp, catch_up),
             overlap=None if overlap is None else _one_of(Overlap, overlap),
             keep=keep,
@@ -1399,22 +1386,17 @@ class ScheduleCalls:
         return await self._schedules.run_now(name)
 
 
-def _recurrence(
+def _times(
     cron: str | None,
     timezone: str | None,
     every: float | timedelta | None,
     anchor: datetime | None,
     at: datetime | None,
-) -> Recurrence | None:
-    if cron is None and every is None and at is None:
-        if timezone is not None or anchor is not None:
-            raise InvalidInput("timezone goes with cron, and anchor with every")
-        return None
-    length = every.total_seconds() if isinstance(every, timedelta) else every or 0
-    if length != int(length):
+) -> Times:
+    length = every.total_seconds() if isinstance(every, timedelta) else every
+    if length is not None and length != int(length):
         raise InvalidInput(f"every {length:g} s: an interval is of whole seconds")
-    zone = timezone or ("UTC" if cron is not None else "")
-    return Recurrence(cron=cron or "", timezone=zone, every=int(length), anchor=anchor, at=at)
+    return Times(cron=cron, timezone=timezone, every=None if length is None else int(length), anchor=anchor, at=at)
 
 
 E = TypeVar("E", CatchUp, Overlap)

@@ -151,7 +151,7 @@ def _first_cause(task: Draft) -> str:
     return task.text("failedBy") or task.text("skippedBy")
 
 
-def _cause(task: Draft, state: str = "") -> str:
+def _cause(task: Draft, state: str) -> str:
     return compact_json(
         {"label": task.text("label"), "taskId": reference_of(task.key), "state": str(state or task.text("state"))}
     )

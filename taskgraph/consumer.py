@@ -109,12 +109,11 @@ class Consumer:
         self.received = 0
         self._found_empty: set[str] = set()  # queues that held nothing when they were looked at last
         clock = handlers.clock
-        handlers.alone = self.takes
         self._lead = Lead(handlers.records.tables, clock, handlers.names.events, clock.new_id())
         self._receiving = False
         self._pumping: asyncio.Task[None] | None = None
         handlers.windows = handlers.windows or Windows()
-        handlers.on_put_by = self._mind_unsent
+        handlers.receivers.append(self)
 
     @property
     def idle(self) -> bool:
@@ -124,7 +123,8 @@ class Consumer:
     async def run(self, stop: asyncio.Event) -> None:
         """Receive until told to stop; then finish what is in hand."""
         self._receiving = True
-        self.handlers.leading = self._leads
+        if self not in self.handlers.receivers:  # it has run before
+            self.handlers.receivers.append(self)
         try:
             first, *others = self.handlers.names.received
             if others:
@@ -136,12 +136,13 @@ class Consumer:
         finally:
             if self._tasks:
                 await asyncio.wait(self._tasks.values())
-            self._receiving, self.handlers.leading = False, None
+            self._receiving = False
+            self.handlers.receivers.remove(self)
             if self._pumping is not None:
                 self._pumping.cancel()
                 await asyncio.wait((self._pumping,))
             try:
-                await self.handlers.leave_unsent()
+                await self._leave_unsent()
                 await self._lead.give_up()
             except StorageError as error:
                 log.info("the lead over %s ends by itself: %s", self.handlers.names.events, error)
@@ -183,12 +184,22 @@ class Consumer:
                 self._found_empty.add(queue)
                 await pacer.idle(ticket, stop)
 
-    async def _leads(self, graph_id: str) -> bool:
-        """Whether this graph is handled here and by nobody else; asks for the lead, where nobody has it."""
-        return graph_id in self.own or not await self._lead.take()
+    async def leads(self, graph_id: str) -> bool:
+        """See Receiver."""
+        return not self._receiving or graph_id in self.own or not await self._lead.take()
 
-    def _mind_unsent(self) -> None:
-        """Something was put by: see to it that it goes out even if nothing is heard of what has gone before."""
+    async def _leave_unsent(self) -> None:
+        """Leave what was put by to those that handle these graphs from now on: of this process, or of another."""
+        handlers = self.handlers
+        others = [each for each in handlers.receivers if each is not self]
+        graphs = handlers.windows.graphs if handlers.windows is not None else ()
+        theirs = {graph_id: each for graph_id in graphs for each in others if each.takes(graph_id)}
+        await handlers.leave_unsent(but=theirs)
+        for each in theirs.values():
+            each.mind_unsent()
+
+    def mind_unsent(self) -> None:
+        """See Receiver: it goes out even if nothing is heard of what has gone before."""
         if self._pumping is None or self._pumping.done():
             self._pumping = asyncio.create_task(self._pump())
 
@@ -198,7 +209,7 @@ class Consumer:
             await handlers.clock.sleep(_PUMP_SECONDS)
             try:
                 if self._receiving and not self.own and await self._lead.take():
-                    await handlers.leave_unsent()  # another leads by now
+                    await self._leave_unsent()  # another leads by now
                 else:
                     await handlers.pump(taker=self.taker)
             except StorageError as error:
@@ -207,7 +218,7 @@ class Consumer:
                 log.error("what is ready could not be sent: %s", trail(error))
 
     def takes(self, graph_id: str) -> bool:
-        """Whether what a worker of this process has to report of this graph is handled here, and not by another."""
+        """See Receiver: what a worker of this process has to report of the graph comes here, too."""
         return self._lead.held or graph_id in self.own
 
     async def _sort(self, delivery: Delivery) -> None:

@@ -19,13 +19,15 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from taskgraph import limits
+from taskgraph import facts, limits
 from taskgraph.cancellation import CancelTask, PublishCancelled
-from taskgraph.columns import is_held
+from taskgraph.columns import is_held, texts
 from taskgraph.conditions import SKIP, meets
+from taskgraph.ends import Standing
 from taskgraph.inflight import Limit, is_over, limit_of, named_in, scopes_of
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, gathered
+from taskgraph.leasing import SetRight, amended, lease
 from taskgraph.limiting import Recount
 from taskgraph.model import (
     GRAPH,
@@ -55,7 +57,7 @@ from taskgraph.model import (
 )
 from taskgraph.notices import DONE, GIVEN_UP, OPEN
 from taskgraph.placement import target_of
-from taskgraph.propagation import CANCELLED
+from taskgraph.propagation import CANCELLED, DEFERRED
 from taskgraph.rows import SCHEMA_MAX, Draft
 from taskgraph.storage.tables import Change, Insert, Merge, Row, Value
 from taskgraph.timing import Retry, clock_text, not_yet_seconds, overdue, ready_since, retry_of, temporary_used
@@ -191,6 +193,11 @@ class _Node:
         resolution = _json(self.row.columns.get("resolution", ""))
         return isinstance(resolution, dict) and resolution.get("cancelled") is True
 
+    @property
+    def ended_waiting(self) -> bool:
+        """Whether it was cancelled and never began: then its condition was never asked."""
+        return self.cancelled and not self.row.columns.get("run") and "started" not in self.row.columns
+
 
 # --- columns ---------------------------------------------------------------------------------------------------
 
@@ -208,6 +215,8 @@ _TASK: Final = {
     "pendingSince": "time?",
     "started": "time?",
     "leaseUntil": "time?",
+    "leaseSeconds": "seconds?",
+    "leaseDoubts": "number?",
     "resolved": "time?",
     "deadline": "time?",
     "notBefore": "time?",
@@ -258,6 +267,7 @@ _GRAPH: Final = {
     "params": "object?",
     "digest": "text",
     "extending": "text?",
+    "deferred": "references?",
     "failurePolicy": "text?",
     "skippedTasks": "number?",
     "reason": "text?",
@@ -266,6 +276,7 @@ _GRAPH: Final = {
     "cancelled": "time?",
     "deadline": "time?",
     "nextDeadline": "time?",
+    "waitsAgain": "number?",
     "held": "references?",
     "heldAsked": "object?",
     "holds": "number?",
@@ -288,6 +299,7 @@ _REQUEST: Final = {
     "staged": "time?",
     "cursor": "number?",
     "revision": "number?",
+    "told": "object?",
 }
 _NOTICE: Final = {
     "state": "notice state",
@@ -1095,7 +1107,7 @@ class _Examination:
                 keys=keys,
                 refusal="skipped is final, and its dependents have been told",
             )
-        elif node.state != TaskState.SKIPPED and not met:
+        elif node.state != TaskState.SKIPPED and not met and not node.ended_waiting:
             begun = node.state != TaskState.PENDING or columns.get("run") != 0
             again: dict[str, Value] = {"state": str(TaskState.UNSCHEDULED), "due": SKIP}
             yield self.find(
@@ -1177,9 +1189,20 @@ class _Examination:
             )
         yield from self._budget(node)
         yield from self._past(node)
+        if right := amended(columns.get, self.now):
+            said = ", ".join(f"{name} {columns.get(name)}" for name in right if name in _TASK)
+            yield self.find(
+                "clock-off",
+                key,
+                f"it says {said}, which no clock that agrees with ours can have written by now",
+                "whoever waits for such a time goes by now instead, and that costs its length once",
+                severity=Severity.DUE,
+                repair=Retell((SetRight(node.reference),)),
+                remedy="put the clocks of the machines right; `taskgraph serve` sets the row right",
+            )
         if node.state == TaskState.RUNNING:
-            lease = columns.get("leaseUntil")
-            if lease is None:
+            end = columns.get("leaseUntil")
+            if end is None:
                 until = self.now + timedelta(seconds=limits.LEASE_SECONDS)
                 yield self.find(
                     "no-lease",
@@ -1188,13 +1211,13 @@ class _Examination:
                     "if its worker dies, nobody takes it over",
                     repair=self.patch({key: {"leaseUntil": until}}),
                 )
-            elif isinstance(lease, datetime) and lease < self.now:
+            elif isinstance(end, datetime) and lease(columns.get, self.now) is Standing.OVER:
                 run = columns.get("run", 0)
                 lost = LeaseLost(node.reference, run if isinstance(run, int) else 0, str(columns.get("claim", "")))
                 yield self.find(
                     "lease-ended",
                     key,
-                    f"its worker {columns.get('worker', '')} has not been heard of since {lease}",
+                    f"its worker {columns.get('worker', '')} has not been heard of since {end}",
                     "it stands still until somebody gives the run up",
                     severity=Severity.DUE,
                     repair=Retell((lost,)),
@@ -1442,6 +1465,8 @@ class _Examination:
             )
         if graph.state != GraphState.RUNNING or graph.left != [] or not graph.requires or self.opened:
             return
+        if any(self._is_deferred(request) for request in texts(graph.row.columns, DEFERRED)):
+            return  # it waits for these, which are made when it is resumed
         if any(self.done(GRAPH, name) is not True for name in graph.requires):
             return  # found elsewhere: a requirement was forgotten, or nobody tells it
         unresolved = [node for node in open_tasks if node.state in TASK_UNRESOLVED or node.state in _FAILED]
@@ -1548,8 +1573,27 @@ class _Examination:
 
     # extensions and the journal
 
+    def _is_deferred(self, request: str) -> bool:
+        """Whether the graph waits for a request that has not been made yet."""
+        head = self.rows.get(f"request:{request}")
+        deferred = texts(self.nodes[GRAPH].row.columns, DEFERRED)
+        return head is not None and head.columns.get("state") == "staged" and request in deferred
+
     def _requests(self) -> Iterator[Finding]:
         graph = self.nodes[GRAPH]
+        deferred = texts(graph.row.columns, DEFERRED)
+        left = [each for each in deferred if self._is_deferred(each)]
+        if left != deferred and graph.state in (GraphState.RUNNING, GraphState.BLOCKED):
+            over = [each for each in deferred if each not in left]
+            yield self.find(
+                "left-over",
+                GRAPH,
+                f"it waits for extension {over[0]}, which has been answered",
+                "it never finishes",
+                keys=[f"request:{each}" for each in over],
+                repair=self.patch({GRAPH: {DEFERRED: ids_text(left)}}, ()),
+                detail=over[0],
+            )
         extending = str(graph.row.columns.get("extending", ""))
         heads = {key: row for key, row in self.rows.items() if _kind_of(key) is _REQUEST}
         for key, row in heads.items():
@@ -1580,6 +1624,8 @@ class _Examination:
                     detail=request,
                     refusal=f"the graph row names {extending}",
                 )
+            if self._is_deferred(request) and PAUSED in texts(graph.row.columns, "held"):
+                continue  # it is made when the graph is resumed
             staged = row.columns.get("staged")
             age = (self.now - staged).total_seconds() if isinstance(staged, datetime) else 0.0
             if age >= limits.REDISPATCH_SECONDS and graph.state not in GRAPH_ENDED:
@@ -1670,7 +1716,10 @@ class _Examination:
 
     def _gap_row(self, number: int) -> Insert:
         columns: dict[str, Value] = {"schema": SCHEMA, "sequence": number, "time": self.now}
-        return Insert(event_key(number), {**columns, "kinds": "journal-gap", "events": '[{"event":"journal-gap"}]'})
+        fact = {"event": "journal-gap"}
+        if self.graph is not None and (routing := self.graph.row.columns.get(facts.ROUTING)):
+            fact[facts.ROUTING] = str(routing)
+        return Insert(event_key(number), {**columns, "kinds": "journal-gap", "events": compact_json([fact])})
 
 
 def _never_ran(node: _Node) -> bool:
@@ -1777,7 +1826,7 @@ def causes(
     if state == GraphState.SUBMITTING:
         return [*made, Cause("it is still being submitted", "submit the same file under the same id again")]
     running = [row for key, row in rows.items() if key.startswith("task:") and row.columns.get("state") == "running"]
-    ended = sum(isinstance(end := row.columns.get("leaseUntil"), datetime) and end < now for row in running)
+    ended = sum(lease(row.columns.get, now) is Standing.OVER for row in running)
     if state == GraphState.CANCELLING:
         made += _stopping(graph_id, running)
     elif len(running) > ended:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import limits
+from taskgraph import facts, limits
 from taskgraph.diagnosis import (
     Cause,
     Finding,
@@ -122,7 +122,7 @@ async def repair_graph(
             break
         # What holds too little back is mended before anything is told again: telling may let something begin.
         for finding in [each for each in todo if isinstance(each.repair, Patch)] or todo:
-            reason = await _repair(handlers, graph_id, finding)
+            reason = await _repair(handlers, graph_id, finding, picture.rows)
             if reason:
                 tried[finding.identity] = reason
             elif not isinstance(finding.repair, Patch):
@@ -316,7 +316,7 @@ async def _poisoned(poison: Poison, graph_id: str) -> list[Finding]:
 # --- mending ---------------------------------------------------------------------------------------------------
 
 
-async def _repair(handlers: Handlers, graph_id: str, finding: Finding) -> str:
+async def _repair(handlers: Handlers, graph_id: str, finding: Finding, rows: Mapping[str, Row]) -> str:
     """Carry out one repair; gives why it cannot be, "" if it was, or if somebody else was first."""
     try:
         match finding.repair:
@@ -325,7 +325,7 @@ async def _repair(handlers: Handlers, graph_id: str, finding: Finding) -> str:
             case Reindex(listed=True):
                 await _list_again(handlers, graph_id)
             case Patch() as patch:
-                await _commit(handlers, graph_id, finding, patch)
+                await _commit(handlers, graph_id, finding, patch, rows)
             case Retell(items):
                 answers = await handlers.transition(graph_id, items)
                 errors = [str(answer.error) for answer in answers if answer.error is not None]
@@ -341,24 +341,36 @@ async def _repair(handlers: Handlers, graph_id: str, finding: Finding) -> str:
     return ""
 
 
-async def _commit(handlers: Handlers, graph_id: str, finding: Finding, patch: Patch) -> None:
+def _routing(rows: Mapping[str, Row], about: str) -> dict[str, str]:
+    """What a fact about a row says of its routing: nothing, where there is none."""
+    key, column = facts.routing_at(about)
+    routing = str(row.columns.get(column, "")) if (row := rows.get(key)) is not None else ""
+    return {facts.ROUTING: routing} if routing else {}
+
+
+async def _commit(handlers: Handlers, graph_id: str, finding: Finding, patch: Patch, rows: Mapping[str, Row]) -> None:
     """One commit: the columns, under all etags that the repair rests on, with its facts as the next event row."""
     records = handlers.records
     operation = await records.operation(graph_id)
     changes: list[Change] = patch.changes(operation.id)
     if not patch.inserts:  # rows that are put back into the journal are facts themselves, in the place of others
         fact = {"event": "graph-repaired", "code": finding.code, "row": finding.key, "label": finding.label}
-        facts: list[Mapping[str, Any]] = [{name: value for name, value in fact.items() if value}, *patch.facts]
+        repaired = {name: value for name, value in fact.items() if value}
+        # Both tell of the one commit, and each of its own row.
+        told: list[Mapping[str, Any]] = [
+            {**each, "changed": sorted(patch.columns.get(key, {})), **_routing(rows, key)}
+            for each, key in ((repaired, finding.key), *((each, GRAPH) for each in patch.facts))
+        ]
         columns: dict[str, Value] = {
             "schema": SCHEMA,
             "sequence": operation.sequence,
             "time": handlers.clock.now(),
-            "kinds": " ".join(dict.fromkeys(str(each["event"]) for each in facts)),
-            "events": json.dumps(facts, ensure_ascii=False, separators=(",", ":")),
+            "kinds": " ".join(dict.fromkeys(str(each["event"]) for each in told)),
+            "events": json.dumps(told, ensure_ascii=False, separators=(",", ":")),
             "operation": operation.id,
         }
         if operation.completed >= 0:
-            columns["completed"] = operation.completed + sum(each["event"] == "task-completed" for each in facts)
+            columns["completed"] = operation.completed + sum(each["event"] == "task-completed" for each in told)
         changes.append(Insert(event_key(operation.sequence), columns))
     if len(changes) > limits.COMMIT_CHANGES_MAX:
         raise TooLarge(f"it rests on {len(changes)} rows")

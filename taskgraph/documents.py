@@ -38,9 +38,10 @@ from taskgraph.form import (
     named,
     node_is_plain,
 )
-from taskgraph.jsontext import Path, canonical_json, pointer, show, utf16_units
+from taskgraph.jsontext import Path, canonical_json, pointer, show
 from taskgraph.model import FailurePolicy, GraphDocument, GroupNode, TaskNode, When
 from taskgraph.placement import DEFAULT_TARGET
+from taskgraph.units import utf16_units
 
 __all__ = [
     "BUILT_IN_EXECUTORS",
@@ -1127,7 +1128,7 @@ def _node_object(node: TaskNode) -> dict[str, Any]:
 def warnings(document: GraphDocument) -> list[Problem]:
     """What is legal and looks like a mistake: one problem for each kind, at the first place, with the number of tasks.
 
-    Codes: no-executor, own-executor, near-key, misplaced-key, subs-outside-payload.
+    Codes: no-executor, own-executor, near-key, misplaced-key, retries, subs-outside-payload.
     """
     found: dict[tuple[str, str], list[Any]] = {}  # (code, subject) -> [path, label, number of tasks]
     near_keys: dict[tuple[str, tuple[str, ...]], str] = {}
@@ -1153,7 +1154,9 @@ def warnings(document: GraphDocument) -> list[Problem]:
             note("own-executor", executor, (*path, "executor"), label)
         for key, value in task.items():
             if key not in TASK_KEYS:
-                if key in COMMAND_KEYS and key not in payload:
+                if key == "retries":
+                    note("retries", "", (*path, key), label)
+                elif key in COMMAND_KEYS and key not in payload:
                     note("misplaced-key", key, (*path, key), label)
                 elif (close := near(key, TASK_KEYS)) and close not in task:
                     note("near-key", f"{key}\0{close}", (*path, key), label)
@@ -1189,6 +1192,9 @@ def _warning(code: str, subject: str, label: str, count: int) -> tuple[str, str]
         case "misplaced-key":
             message = f"{who}: {show(subject)} stands beside the payload, where no built-in executor looks."
             remedy = f"Move it to payload.{subject}."
+        case "retries":
+            message = f"{who}: `retries` has no meaning here; every task may be lost {limits.RETRIES_DEFAULT} times."
+            remedy = "For failures that a rerun may mend, say `reruns` beside `task`; for ones of the moment, `retry`."
         case "near-key":
             key, _, close = subject.partition("\0")
             message = f"{who}: {show(key)} has no meaning here."

@@ -18,11 +18,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgraph import limits
+from taskgraph.conditions import goes_on
 from taskgraph.extension import await_leaves, news_at_once, register, request_key
+from taskgraph.facts import EVERY_ROW
 from taskgraph.holding import set_active
 from taskgraph.layout import SCHEMA, Link, relay_row
 from taskgraph.model import GRAPH, GraphState, TaskState, join_reference, row_key
 from taskgraph.propagation import Context, count_down, dispatch
+from taskgraph.reruns import FAILED_FOR_GOOD
 from taskgraph.rows import Draft
 from taskgraph.storage.tables import Insert, Value
 
@@ -30,6 +33,11 @@ APPLIED: Final = "applied"
 REPEATED: Final = "repeated"
 STALE: Final = "stale"
 REFUSED: Final = "refused"
+
+NOTHING: Final = "it changes nothing"
+
+UNCHANGED: Final = "unchanged"
+"""Column of a request: what it asks for was so already, and no revision was made for it."""
 
 EDITED: Final = "edited"
 """Column of a task: the revision of the graph in which its definition was written, if it was not the submission."""
@@ -42,11 +50,11 @@ EDITABLE: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
 
 @dataclass(frozen=True, slots=True)
 class TaskEdit:
-    """What becomes of one task that has not started.
+    """What becomes of one task that has not started, or has failed for good.
 
     columns, clear: set on its row, and taken off it. requires: references that it names from now on, None for those
     that it names; optional: those of them that do not matter. active: None for as it is. again: its condition is to be
-    asked anew, as it is another.
+    asked anew, as it is another. ended: the run in which it had failed for good, None if it had not started.
     """
 
     task_id: str
@@ -56,6 +64,7 @@ class TaskEdit:
     optional: tuple[str, ...] = ()
     active: bool | None = None
     again: bool = False
+    ended: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,11 @@ class EditGraph:
     edges: int
     told: Mapping[str, Any]
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether all that it says is so already."""
+        return not self.edits and not self.delete
+
 
 @dataclass(frozen=True, slots=True)
 class RefuseEdit:
@@ -107,6 +121,22 @@ def has_started(task: Draft) -> str:
     if state in (TaskState.UNSCHEDULED, TaskState.PENDING):
         return f"“{label}” has been started: it is {state} in run {run}"
     return f"“{label}” has been started: it is {state}" if state != TaskState.SKIPPED else f"“{label}” was skipped"
+
+
+def ended_in(task: Draft) -> int | None:
+    """The run in which a task has failed for good, None for another state."""
+    return task.integer("run") if task.text("state") in FAILED_FOR_GOOD else None
+
+
+def not_editable(task: Draft, graph: Draft) -> str:
+    """Why a task cannot be changed, "" if it can: it has not started, or it has failed for good and may be rerun."""
+    if task.text("state") not in FAILED_FOR_GOOD or task.text("cancel"):
+        return has_started(task)
+    if goes_on(graph):
+        return (
+            f"“{task.text('label')}” has ended, and its dependents have been told, as the graph goes on after failures"
+        )
+    return ""
 
 
 def refuse_edit(item: RefuseEdit, context: Context) -> str:
@@ -138,14 +168,24 @@ def edit_graph(item: EditGraph, context: Context) -> tuple[str, str]:
         return _refuse(head, context, f"the graph is {graph.text('state')}; only one that runs or is blocked is edited")
     if graph.integer("revision") != item.revision or graph.text("extending"):
         return STALE, "the graph has changed since"
-    for key in (*(row_key(each.task_id) for each in item.edits), *item.delete):
+    if item.changes_nothing:
+        _answer(head, context, item.revision)
+        head.set(UNCHANGED, True)
+        return APPLIED, NOTHING
+    for each in item.edits:
+        task = view.get(row_key(each.task_id))
+        if reason := not_editable(task, graph):
+            return _refuse(head, context, reason)
+        if ended_in(task) != each.ended:
+            return STALE, "the task has come to its end since"
+    for key in item.delete:
         if key.startswith("task:") and (reason := has_started(view.get(key))):
             return _refuse(head, context, reason)
     mark, context_mark = view.mark(), context.mark()
     _apply(item, graph, context)
-    head.set("state", "done")
-    head.set("answered", context.now)
-    head.set("revision", item.revision + 1)
+    _answer(head, context, item.revision + 1)
+    if head.integer("tasks") != len(item.edits):
+        head.set("tasks", len(item.edits))  # of those that were named, these are others now
     rows = len(view.changed()) + 1
     if rows > limits.COMMIT_CHANGES_MAX:
         view.rollback(mark)
@@ -153,6 +193,14 @@ def edit_graph(item: EditGraph, context: Context) -> tuple[str, str]:
         context.follow.clear()
         return _refuse(head, context, too_many_rows(rows))
     return APPLIED, ""
+
+
+def _answer(head: Draft, context: Context, revision: int) -> None:
+    head.set("state", "done")
+    head.set("answered", context.now)
+    head.set("revision", revision)
+    if head.value(UNCHANGED):
+        head.set(UNCHANGED, False)  # of the time before
 
 
 def too_many_rows(rows: int) -> str:
@@ -194,7 +242,7 @@ def _apply(item: EditGraph, graph: Draft, context: Context) -> None:
     graph.set("revision", revision)
     if any(key.startswith("task:") for key in item.delete):
         graph.set(DELETED_IN, revision)
-    context.event("graph-edited", request=item.request, revision=revision, **item.told)
+    context.event("graph-edited", about=EVERY_ROW, request=item.request, revision=revision, **item.told)
     for edit in item.edits:
         _go_on(edit, context)
     for below, name in item.lost:
@@ -227,6 +275,8 @@ def _rewrite(edit: TaskEdit, revision: int, context: Context) -> None:
 def _go_on(edit: TaskEdit, context: Context) -> None:
     """What follows for one task: it waits, or stands ready and is sent again, or is to be skipped."""
     task = context.view.named(edit.task_id)
+    if task.text("state") in FAILED_FOR_GOOD:
+        return  # it counts from its next rerun on
     for name in edit.requires or ():
         news = news_at_once(context.view.named(name), context)
         if news is not None:

@@ -12,13 +12,22 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from taskgraph import limits, priorities
+from taskgraph import facts, limits, priorities
 from taskgraph.documents import external_labels, node_digest, read_document, results_without_requirement, too_limited
 from taskgraph.editing import DELETED_IN, EDITED
 from taskgraph.errors import IntegrityError
-from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension, request_key
+from taskgraph.extension import (
+    EXTENDABLE,
+    AcceptExtension,
+    FinishExtension,
+    InsertRows,
+    LinkTasks,
+    RefuseExtension,
+    not_extendable,
+    request_key,
+)
 from taskgraph.inflight import scopes_of
 from taskgraph.layout import (
     GRAPH_DIRECT_MAX,
@@ -33,14 +42,12 @@ from taskgraph.layout import (
     schema_for,
     split_text,
     spread,
-    utf16_units,
 )
 from taskgraph.membership import group_names, group_rows, members_of
 from taskgraph.model import (
     WHOLE_GRAPH,
     FailurePolicy,
     GraphDocument,
-    GraphState,
     TaskNode,
     TaskState,
     When,
@@ -52,6 +59,7 @@ from taskgraph.model import (
 from taskgraph.records import Records
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Range, Row, Value, query_all
+from taskgraph.units import utf16_units
 
 POINT_READS_MAX: Final = 200
 """More labels than this are looked up by reading the graph's tasks once, not one by one."""
@@ -64,6 +72,7 @@ EDIT: Final = "edit"
 """Kinds of requests, as their rows name them."""
 
 _STEP_ROWS_MAX: Final = 96
+_TOLD_CHARS_MAX: Final = 10_000  # of what the journal says of one extension
 
 _STEP_BYTES_MAX: Final = 2_500_000
 """Of the rows that a step inserts, unless it is a single one; what else it writes (the head, the graph row, links, the
@@ -84,6 +93,11 @@ class ExtensionPlan:
     columns: Mapping[str, Value]
     refusal: str = ""
 
+    def _told(self) -> Mapping[str, Any]:
+        """What the journal says of it: the labels of the new tasks, within its bounds."""
+        labels = {str(row.columns.get("label", "")) for row in self.layout.rows if row.key.startswith("task:")} - {""}
+        return facts.listed("added", sorted(labels), _TOLD_CHARS_MAX)
+
     def step(self, head: Row) -> AcceptExtension | RefuseExtension | InsertRows | LinkTasks | FinishExtension | None:
         """The next step, seen from the head row; None when the request has been answered."""
         state = head.columns.get("state")
@@ -101,6 +115,7 @@ class ExtensionPlan:
                 rows=self.layout.rows if self.whole else (),
                 links=self.links if self.whole else (),
                 columns=self.columns,
+                told=self._told(),
             )
         if state != "accepted":
             return None
@@ -209,6 +224,7 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
             known=known,
             limited=WHOLE_GRAPH in scopes_of(graph.columns),
             priority=str(graph.columns.get(priorities.COLUMN, "")),
+            routing=str(graph.columns.get(facts.ROUTING, "")),
         )
         layout = replace(layout, rows=(*_told_apart(layout.rows, graph), *mapping_rows))
         links = tuple(_units(layout.links))
@@ -253,8 +269,8 @@ def _refusal(
     if head.columns.get("state") != "staged":
         return ""
     state = graph.columns.get("state")
-    if state != GraphState.RUNNING:
-        return f"the graph is {state}; only a running graph can be extended"
+    if state not in EXTENDABLE:
+        return not_extendable(str(state))
     if graph.columns.get("failurePolicy") != FailurePolicy.CONTINUE:
         conditional = [n.label for n in document.tasks.values() if n.when != When.ALL_COMPLETED or n.optional]
         if conditional:

@@ -9,15 +9,18 @@ each step's rows, so any number of handlers may push the same extension on. It n
 documents.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from taskgraph import limits
 from taskgraph.conditions import COMPLETED, News, goes_on, news_of
 from taskgraph.errors import IntegrityError
+from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, Link, fork_row
 from taskgraph.model import GRAPH, PAUSED, GraphState, TaskState, fork_reference, ids_text, reference_of, row_key
-from taskgraph.propagation import Context, count_down, dispatch
+from taskgraph.propagation import DEFERRED, Context, count_down, dispatch
 from taskgraph.rows import Draft
 from taskgraph.storage.tables import Insert, Value
 
@@ -25,6 +28,13 @@ APPLIED = "applied"
 REPEATED = "repeated"
 STALE = "stale"
 REFUSED = "refused"
+
+EXTENDABLE = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
+
+WAITS_FOR = "waitsFor"
+"""Column of a request: what it waits for before it is made, "" for nothing."""
+
+RESUME = "resume"
 
 
 def request_key(request: str) -> str:
@@ -37,7 +47,7 @@ class AcceptExtension:
     """Take an extension on. whole: rows and links go into this very commit; otherwise later steps bring them.
 
     revision: of the graph that it was planned for; with another one it must be planned again.
-    columns: further columns of the graph row to set (its nameMapping).
+    columns: further columns of the graph row to set (its nameMapping). told: what the journal says of it.
     """
 
     request: str
@@ -50,6 +60,14 @@ class AcceptExtension:
     rows: tuple[Insert, ...]
     links: tuple[Link, ...]
     columns: Mapping[str, Value]
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeferExtension:
+    """The graph is paused: the extension is made when it is resumed, and the graph does not finish before."""
+
+    request: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +103,29 @@ class FinishExtension:
     request: str
 
 
-ExtensionItem = AcceptExtension | RefuseExtension | InsertRows | LinkTasks | FinishExtension
+ExtensionItem = AcceptExtension | DeferExtension | RefuseExtension | InsertRows | LinkTasks | FinishExtension
 
 
 def accept_extension(item: AcceptExtension, context: Context) -> str:
-    """Guard: from here on the graph waits for the new tasks. Refused unless the graph is running."""
+    """Guard: from here on the graph waits for the new tasks. Refused unless the graph runs or is blocked.
+
+    A blocked graph waits for more then, and stays blocked by what failed. In a paused one nothing is made (see
+    `defer_extension`).
+    """
     view = context.view
     view.require((GRAPH, request_key(item.request)))
     graph, head = view.get(GRAPH), view.get(request_key(item.request))
     if head.text("state") != "staged":
         return REPEATED
-    if graph.text("state") != GraphState.RUNNING:
-        _refuse(head, context, f"the graph is {graph.text('state')}; only a running graph can be extended")
+    if graph.text("state") not in EXTENDABLE:
+        _refuse(head, context, not_extendable(graph.text("state")))
         return REFUSED
     if PAUSED in graph.ids("held"):
-        _refuse(head, context, "the graph is paused; resume it first")
-        return REFUSED
+        return STALE
     if graph.integer("revision") != item.revision or graph.text("extending") not in ("", item.request):
         return STALE
     await_leaves(item.top, item.leaves, graph, context)
+    _not_deferred(head, graph)
     graph.set("tasks", graph.integer("tasks") + item.tasks)
     graph.set("edges", graph.integer("edges") + item.edges)
     graph.set("revision", graph.integer("revision") + 1)
@@ -113,17 +135,59 @@ def accept_extension(item: AcceptExtension, context: Context) -> str:
         _insert(item.rows, context)
         for number, link in enumerate(item.links):
             _link(link, f"{item.request}-{number}", context)
-        _done(head, item.tasks, context)
+        _done(head, item.tasks, item.told, context)
     else:
         graph.set("extending", item.request)
         head.set("state", "accepted")
         head.set("cursor", 0)
         head.set("tasks", item.tasks)
+        if item.told:
+            head.set("told", compact_json(item.told))
     return APPLIED
 
 
+def not_extendable(state: str) -> str:
+    """Why a graph in this state takes no extension."""
+    return f"the graph is {state}; only one that runs or is blocked can be extended"
+
+
+def is_deferring(graph: Draft) -> bool:
+    """Whether an extension of the graph is made later: it is paused, and may go on."""
+    return graph.text("state") in EXTENDABLE and PAUSED in graph.ids("held")
+
+
+def defer_extension(item: DeferExtension, context: Context) -> tuple[str, str]:
+    """Let a paused graph wait for a request: it is made at `resume`, so the graph must not finish before."""
+    graph, head = context.view.get(GRAPH), context.view.get(request_key(item.request))
+    if head.text("state") != "staged":
+        return REPEATED, ""
+    if not is_deferring(graph):
+        return STALE, "the graph is not paused"
+    deferred = graph.ids(DEFERRED)
+    if item.request in deferred:
+        return REPEATED, ""
+    if len(deferred) >= limits.DEFERRED_MAX:
+        reason = f"{len(deferred)} extensions wait for the graph to be resumed, and no more can"
+        _refuse(head, context, reason)
+        return REFUSED, reason
+    graph.set_ids(DEFERRED, [*deferred, item.request])
+    head.set(WAITS_FOR, RESUME)
+    return APPLIED, ""
+
+
+def _not_deferred(head: Draft, graph: Draft) -> bool:
+    """The graph does not wait for this request any more; gives whether it did."""
+    request, deferred = head.key.removeprefix("request:"), graph.ids(DEFERRED)
+    if head.text(WAITS_FOR):
+        head.set(WAITS_FOR, "")
+    if request not in deferred:
+        return False
+    graph.set_ids(DEFERRED, [each for each in deferred if each != request])
+    return True
+
+
 def refuse_extension(item: RefuseExtension, context: Context) -> str:
-    """Answer a request with no; nothing else has been written for it."""
+    """Answer a request with no; nothing else has been written for it. A graph that waited for it alone is finished."""
     head = context.view.get(request_key(item.request))
     if head.text("state") != "staged":
         return REPEATED
@@ -132,6 +196,8 @@ def refuse_extension(item: RefuseExtension, context: Context) -> str:
 
 
 def _refuse(head: Draft, context: Context, reason: str) -> None:
+    if head.text(WAITS_FOR) and _not_deferred(head, context.view.get(GRAPH)):
+        count_down(GRAPH, "", context)
     head.set("state", "refused")
     head.set("reason", reason[: limits.REASON_CHARS_MAX])
     head.set("answered", context.now)
@@ -251,11 +317,20 @@ def finish_extension(item: FinishExtension, context: Context) -> str:
     if head.text("state") != "accepted":
         return REPEATED
     graph.set("extending", "")
-    _done(head, head.integer("tasks"), context)
+    _done(head, head.integer("tasks"), told_of(head.text("told")), context)
     return APPLIED
 
 
-def _done(head: Draft, tasks: int, context: Context) -> None:
+def told_of(text: str) -> Mapping[str, Any]:
+    """What a request says that the journal is to say; nothing where an older version accepted it."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}  # damaged: the labels can be read off the rows
+    return found if isinstance(found, dict) else {}
+
+
+def _done(head: Draft, tasks: int, told: Mapping[str, Any], context: Context) -> None:
     head.set("state", "done")
     head.set("answered", context.now)
-    context.event("graph-extended", request=head.key.removeprefix("request:"), tasks=tasks)
+    context.event("graph-extended", request=head.key.removeprefix("request:"), tasks=tasks, **told)

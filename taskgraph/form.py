@@ -47,6 +47,10 @@ GRAPH_KEYS: Final = (
     "priority",
 )
 COMMAND_KEYS: Final = ("command", "env", "cwd", "timeout")
+WEBHOOK_PATTERN: Final = (  # no backslash: one reader of addresses ends the host there, and another one does not
+    r"^https?://(?=[!-\[\]-~]+$)(?:[^/?#@\[\]]*@)?(?:\[[^/?#@\[\]]+\]|[^/?#@:\[\]]+)"
+    r"(?::(?:0*(?:[0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?)?(?:[/?#].*)?$"
+)
 CHANNEL_KINDS: Final = ("queue", "webhook", "command")
 SUBS: Final = "$subs"
 SUBS_PREFIX: Final = "taskId:"
@@ -67,7 +71,7 @@ _LABEL = re.compile(rf"[^\x00-\x1f\x7f-\x9f]{{1,{limits.LABEL_CHARS_MAX}}}")
 _TARGET = re.compile(limits.TARGET_PATTERN)
 _EXECUTOR = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _QUEUE = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}")
-_WEBHOOK = re.compile(r"https?://[!-~]+")
+_WEBHOOK = re.compile(WEBHOOK_PATTERN)
 _SECRET = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _ENV_NAME = re.compile(r"[^=\x00]+")
 _PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
@@ -440,12 +444,14 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
                 path,
                 "too-many",
                 f"{name} has {len(value):,} items; {bound:,} are allowed.",
-                f"Leave {bound:,} of them.",
+                f"Leave {len(value) - bound:,} of them out.",
             )
         case "minLength" | "minItems" | "minProperties":
             remedy = "Put at least one in, or leave the key out."
             if path[:1] == ("groups",) and path[2:] == ("tasks",):
                 name, remedy = f"The group {show(path[1])}", "List the labels of its tasks, or remove the group."
+            elif path == ("tasks",):
+                remedy = "Put at least one task in."
             report.add(path, "empty", f"{name} must not be empty.", remedy)
         case "format":
             report.add(
@@ -453,13 +459,6 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
                 "bad-date-time",
                 f"{name} is {show(value)}, which is no RFC 3339 date-time.",
                 'Write it like "2030-01-31T12:00:00Z".',
-            )
-        case "maxItems":
-            report.add(
-                path,
-                "too-many",
-                f"{name} has {len(value):,} items; {bound:,} are allowed.",
-                f"Leave {len(value) - bound:,} of them out.",
             )
         case "pattern":
             report.add(path, "bad-form", f"{name} is {show(value)}, which has the wrong form.", _form(path, bound))
@@ -493,7 +492,10 @@ def _form(path: Path, pattern: str) -> str:
         case ("queue",):
             return "A queue's name has 3 to 63 lower-case letters and digits, and single hyphens between them."
         case ("webhook",):
-            return "An address begins with https:// or http:// and holds neither blanks nor characters beyond ASCII."
+            return (
+                "An address begins with https:// or http:// and a host, whose port is 65535 at most; it holds neither "
+                "blanks nor backslashes nor characters beyond ASCII."
+            )
         case ("secret",):
             return "The name of a secret is a letter followed by letters, digits and underscores."
         case _ if "requires" in path or path[:1] == ("groups",):

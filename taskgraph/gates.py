@@ -122,7 +122,8 @@ class Gates:
         self._tables = tables
         self._clock = clock
         self._looked: float | None = None  # when that was tried last
-        self._seen: float | None = None
+        self.seen: float | None = None
+        """When the look began that gave what is known (monotonic)."""
         self.closed: Mapping[str, Gate] = {}
         self.rows: Sequence[Row] = ()
         """All that was read: what lies beside the gates too (`permits`)."""
@@ -136,24 +137,27 @@ class Gates:
     @property
     def read(self) -> bool:
         """Whether they could be read at all so far."""
-        return self._seen is not None
+        return self.seen is not None
 
     @property
     def recent(self) -> bool:
         """Whether what is known was read a short time ago: who has work in hand looks that often."""
-        return self._seen is not None and self._clock.monotonic() - self._seen < 2 * limits.GATE_SECONDS
+        return self.seen is not None and self._clock.monotonic() - self.seen < 2 * limits.GATE_SECONDS
 
     async def look(self, *, again: bool = False) -> None:
         """Read the gates, unless that was tried just now. Raises StorageError: what is known stays as it is.
 
-        again: in any case.
+        again: in any case. Looks may overlap: one that began earlier replaces nothing that a later one has read.
         """
         if again or not self.known:
-            self._looked = self._clock.monotonic()  # at once: a store in trouble is not asked all the more
-            self.rows = await query_all(self._tables, GATES, Range())
+            began = self._looked = self._clock.monotonic()  # at once: a store in trouble is not asked all the more
+            rows = await query_all(self._tables, GATES, Range())
+            if self.seen is not None and began < self.seen:
+                return
+            self.rows = rows
             self.closed = closed_in(self.rows)
             self._levels = levels_in(self.rows, self._clock.now())
-            self._seen = self._looked
+            self.seen = began
 
     def levels(self, target: str) -> list[str]:
         """The levels of a target that are used, the highest first; `normal` is one of them always."""

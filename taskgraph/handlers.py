@@ -16,15 +16,17 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from taskgraph import limits
+from taskgraph.alarms import earliest
 from taskgraph.backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
 from taskgraph.cancellation import BY_HAND, CancelGraph, CancelTask, PublishCancelled
 from taskgraph.clock import Clock
-from taskgraph.columns import is_held
+from taskgraph.columns import integer, is_held, texts
 from taskgraph.edges import references
 from taskgraph.editing import DELETED_IN, EDITED, EditGraph, RefuseEdit
 from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, StorageError, TaskgraphError, Unclear
 from taskgraph.extending import EDIT, ExtensionPlan, plan_extension
-from taskgraph.extension import request_key
+from taskgraph.extension import DeferExtension, is_deferring, request_key
+from taskgraph.facts import routing_of
 from taskgraph.gates import levels_used, use_level
 from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.inflight import Limit, limit_of, limits_of, scopes_of
@@ -52,6 +54,7 @@ from taskgraph.messages import (
 )
 from taskgraph.model import (
     GRAPH,
+    GRAPH_ENDED,
     GRAPH_GONE,
     PAUSED,
     TASK_UNRESOLVED,
@@ -71,6 +74,7 @@ from taskgraph.priorities import COLUMN as PRIORITY
 from taskgraph.priorities import LEVELS, NORMAL, level_now, level_of, rank
 from taskgraph.propagation import (
     CANCELLED,
+    DEFERRED,
     Cancelling,
     Dispatch,
     Effect,
@@ -83,6 +87,7 @@ from taskgraph.propagation import (
 )
 from taskgraph.records import LIVE, Operation, Records, changes_event, name_in
 from taskgraph.replanning import plan_edit, read_request
+from taskgraph.rows import Draft
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, query_all
 from taskgraph.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
@@ -115,6 +120,7 @@ KeepAlive = Callable[[], Awaitable[None]]
 _BACKOFF_SECONDS: Final = 0.02
 _BACKOFF_SECONDS_MAX: Final = 2.0
 _SUSPICIONS_MAX: Final = 5
+_DOUBTS_MAX: Final = 5  # in a row that rows had to be read for a decision which was made by older ones
 _KEPT_CONFLICTS_MAX: Final = 2  # in a row; then whatever is kept of the graph is taken for old
 _SHARES_MIN: Final = 2  # into so many messages at least goes what is ready
 _WORKER_SECONDS: Final = 60.0
@@ -124,6 +130,7 @@ _ITEMS_MAX: Final = 400  # decided at a time
 _SKIPPED: Final = TaskState.SKIPPED.value
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
 _NEEDS_MAX: Final = 4  # times that a decision asks for rows, one after the other, before more are read than it asks for
+_LOOKED_AT: Final = tuple(str(state) for state in GraphState if state not in {*GRAPH_ENDED, GraphState.DELETED})
 _FENCE_ROWS: Final = 3  # the graph, an extension that ends with it, the event
 _ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: others wait
 _LOOK_PAGES_MAX: Final = 4  # of ready tasks that are under a limit, in one look for them
@@ -136,11 +143,6 @@ _BELL_SECONDS: Final = 2.0  # between two messages that tell idle workers of a t
 
 async def no_keep_alive() -> None:
     """For callers that hold no message."""
-
-
-def _never(graph_id: str) -> bool:
-    """Somebody else may handle the graph too."""
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,11 @@ class QueueNames:
     def events(self) -> str:
         """The queue of everything that handlers take, unless each kind has its own."""
         return f"{self.prefix}-events"
+
+    @property
+    def schedules(self) -> str:
+        """No queue: what is rung when a schedule is new or changed."""
+        return f"{self.prefix}-schedules"
 
     @property
     def received(self) -> tuple[str, ...]:
@@ -229,6 +236,22 @@ class Taker(Protocol):
         ...
 
 
+class Receiver(Protocol):
+    """What receives messages in this process, and has them handled."""
+
+    def takes(self, graph_id: str) -> bool:
+        """Whether it handles this graph, and no other process does."""
+        ...
+
+    async def leads(self, graph_id: str) -> bool:
+        """Whether it is the one to look after this graph; asks for the lead, where that is free."""
+        ...
+
+    def mind_unsent(self) -> None:
+        """Something was put by, to be sent later: see to it that `pump` is called."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Handled:
     """What became of one message: answers of its items, or the error that leaves it to redelivery."""
@@ -247,30 +270,32 @@ class Handlers:
     clock: Clock
     names: QueueNames = field(default_factory=QueueNames)
     counters: Counters = field(default_factory=Counters)
-    on_ended: dict[str, Callable[[], None]] = field(default_factory=dict)
-    """Graph id -> called when this process sees the graph end; a hint for whoever waits here."""
-    on_news: Callable[[str], None] | None = None
-    """Called with the id of a graph after each commit about it here; a hint that somebody may have to be told."""
+    on_ended: list[Callable[[str], None]] = field(default_factory=list)
+    """Called with the id of a graph that this process sees end; a hint for all that wait here."""
+    on_news: list[Callable[[str], None]] = field(default_factory=list)
+    """Called with the id of a graph after each commit about it here; a hint that there may be notices."""
+    on_due: list[Callable[[str, datetime], None]] = field(default_factory=list)
+    """Called with the id of a graph, and a time at which something of it is over (a deadline, a wait for a worker)."""
     in_flight: dict[str, int] = field(default_factory=dict)
     """Graph id -> about how many tasks this process has sent out and not heard of again; for the size of bundles."""
     windows: Windows | None = None
     """What is ready and not sent yet, in a process that hears of results; None: all that is ready is sent at once."""
-    on_put_by: Callable[[], None] | None = None
-    """Called when something was put by, to be sent later: somebody has to see to it that `pump` is called."""
-    leading: Callable[[str], Awaitable[bool]] | None = None
-    """Whether this process is the one that handles a graph, where there may be several; None where nobody leads."""
+    receivers: list[Receiver] = field(default_factory=list)
+    """What receives messages for these handlers: of several, each has graphs of its own, and one may lead."""
     on_stop: list[Callable[[str, Sequence[Stop]], None]] = field(default_factory=list)
     """Called with a graph id and runs that are cancelled: by the workers of this process, that they need not wait for
     their next renewal to hear of it."""
     workers: dict[str, float] = field(default_factory=dict)
     """Worker -> when this process heard of it last (monotonic seconds)."""
-    alone: Callable[[str], bool] = _never
-    """Whether nobody but this process handles a graph: then what it remembers of limited tasks is all there is."""
     backlogs: dict[str, Backlog] = field(default_factory=dict)
     """Graph id -> limited tasks that stand ready, as far as this process knows."""
     telemetry: Telemetry = OFF
     stalled_seconds: float = limits.STALLED_SECONDS
     """A graph of which nothing has moved for so long is marked by the sweep, unless it says otherwise itself."""
+    clocks_doubted: bool = False
+    """Whether this process has said that rows hold times of a clock that is off."""
+    kept_rows_max: int | None = None
+    """Rows that are remembered over all graphs; limits.KEPT_ROWS_MAX if None."""
     kept: KeptRows = field(init=False)
     _levels: dict[tuple[str, str], float] = field(default_factory=dict)  # said to be used, and when (monotonic)
     _rung: dict[str, float] = field(default_factory=dict)  # target -> when its workers were told of levels
@@ -278,7 +303,15 @@ class Handlers:
     _used_at: float | None = None
 
     def __post_init__(self) -> None:
-        self.kept = KeptRows(self.records.tables)
+        self.kept = KeptRows(self.records.tables, self.kept_rows_max)
+
+    def takes(self, graph_id: str) -> bool:
+        """Whether no other process handles a graph: then what this one remembers of limited tasks is all there is."""
+        return any(each.takes(graph_id) for each in self.receivers)
+
+    async def leads(self, graph_id: str) -> bool:
+        """Whether this process is the one that looks after a graph; asks for the lead, where that is free."""
+        return not self.receivers or any([await each.leads(graph_id) for each in self.receivers])
 
     async def handle(
         self,
@@ -458,10 +491,9 @@ class Handlers:
                     self.backlogs.pop(graph_id, None)
                     limited.clear()
                     self._forget_unsent(graph_id)
-                    if tell := self.on_ended.get(graph_id):
-                        tell()
-                    if not await self.late_requests(graph_id):  # the sweep answers them first
-                        await self.leave_live(graph_id)
+                    for ended in self.on_ended:
+                        ended(graph_id)
+                    await self.leave_live(graph_id)
                 case GraphRevived():
                     await self.enter_live(graph_id)
         if taker is not None and started:
@@ -473,7 +505,7 @@ class Handlers:
             if fresh:
                 await self._send(graph_id, target, level, fresh, rows=rows, more=more)
         for (target, level, seconds), tasks in later.items():
-            await self._send(graph_id, target, level, list(dict.fromkeys(tasks)), delay_seconds=seconds)
+            await self._send(graph_id, target, level, list(dict.fromkeys(tasks)), rows=rows, delay_seconds=seconds)
         if limited:
             await self.refill(graph_id, limited, rows, taker=taker)
         if stops:
@@ -545,14 +577,16 @@ class Handlers:
         self.in_flight[graph_id] = self.in_flight.get(graph_id, 0) + len(tasks)
         alone = not flying and len(tasks) == 1
         entries = [(task, run, _seen(task, run, rows, alone=alone)) for task, run in tasks]
+        routing = _routing(tasks, rows)
 
         def make(part: tuple[tuple[str, int, Seen | None], ...]) -> Message:
             seen = {task: what for task, _, what in part if what is not None}
-            return RunTasks(graph_id, target, tuple([(task, run) for task, run, _ in part]), seen)
+            own = {task: routing[task] for task, _, _ in part if task in routing} if routing else routing
+            return RunTasks(graph_id, target, tuple([(task, run) for task, run, _ in part]), seen, routing=own)
 
         messages = bundles(make, entries, size)
         if level != NORMAL:
-            await self._announce(graph_id, target, level, tasks[0], delay_seconds)
+            await self._announce(graph_id, target, level, tasks[0], routing, delay_seconds)
         await self.queues.send(
             self.names.work(target, level), [to_text(message) for message in messages], delay_seconds=delay_seconds
         )
@@ -560,7 +594,9 @@ class Handlers:
         if self.telemetry.enabled:
             self.telemetry.dispatched(target, len(tasks))
 
-    async def _announce(self, graph_id: str, target: str, level: str, task: tuple[str, int], delay: float) -> None:
+    async def _announce(
+        self, graph_id: str, target: str, level: str, task: tuple[str, int], routing: Mapping[str, str], delay: float
+    ) -> None:
         """See to it that workers of a target ask for this level: a row says that it is used.
 
         Workers read that row while they have work. One that is idle looks when something comes to the queue that all
@@ -574,7 +610,7 @@ class Handlers:
         rung = self._rung.get(target)
         if rung is None or now - rung >= _BELL_SECONDS:
             self._rung[target] = now
-            hint = to_text(RunTasks(graph_id, target, (task,), level=level))
+            hint = to_text(RunTasks(graph_id, target, (task,), level=level, routing=routing))
             await self.queues.send(self.names.work(target), [hint], delay_seconds=delay)
 
     @property
@@ -597,8 +633,9 @@ class Handlers:
         if self.windows is None:
             return tasks
         now, put_by = self.windows.offer(graph_id, (target, level), tasks, self.clock.monotonic())
-        if put_by and self.on_put_by is not None:
-            self.on_put_by()
+        if put_by and self.receivers:
+            theirs = (each for each in self.receivers if each.takes(graph_id))
+            next(theirs, self.receivers[-1]).mind_unsent()
         return now
 
     def _forget_unsent(self, graph_id: str) -> None:
@@ -657,6 +694,12 @@ class Handlers:
             for graph_id in graphs:
                 self.windows.forget(graph_id)
 
+    def note_due(self, graph_id: str, rows: Iterable[Row | None]) -> None:
+        """Say when the first of these rows is over by time, to all that wait for it in this process."""
+        if self.on_due and (due := earliest(row for row in rows if row is not None)) is not None:
+            for note in self.on_due:
+                note(graph_id, due)
+
     async def adopt(self, graph_id: str, after: str = "", *, taker: Taker | None = None) -> None:
         """Send what is ready in a graph and is not known to have been sent, by its rows.
 
@@ -668,12 +711,14 @@ class Handlers:
         (graph,) = await self.records.tables.get(graph_id, [GRAPH])
         if graph is None or graph.columns.get("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
             return
+        self.note_due(graph_id, [graph])
         ready = Range("task:", "task;", where={"state": (str(TaskState.PENDING),)})
         continuation = None
         while True:
             page = await self.records.tables.query(graph_id, ready, continuation=continuation)
             found: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
             rows: dict[str, Row | None] = {row.key: row for row in page.rows}
+            self.note_due(graph_id, page.rows)
             for row in page.rows:
                 task_id, run = reference_of(row.key), row.columns.get("run")
                 if not isinstance(run, int) or not _is_ready(row, run):
@@ -747,7 +792,7 @@ class Handlers:
         for one in ready:
             if one.task_id:
                 backlog.add(one.task_id, one.run, Waiting(one.target, one.scopes, one.since, one.rank))
-        alone, now = self.alone(graph_id), self.clock.monotonic()
+        alone, now = self.takes(graph_id), self.clock.monotonic()
         # Rows that were kept are good enough where nobody else writes them.
         limits_known = limits_of(rows) if alone and rows is not None else {}
         if not backlog.waiting:
@@ -770,7 +815,7 @@ class Handlers:
             if taker is not None:
                 fresh = taker.keep(graph_id, target, tasks, rows or {})
             if fresh:
-                await self._send(graph_id, target, LEVELS[place], fresh)
+                await self._send(graph_id, target, LEVELS[place], fresh, rows=rows)
         return sum(map(len, by_queue.values()))
 
     async def refill_from(self, graph_id: str, rows: Sequence[Row]) -> int:
@@ -792,10 +837,10 @@ class Handlers:
             page = await self.records.tables.query(graph_id, waits, continuation=continuation)
             self.remember_waiting(backlog, page.rows, now)
             continuation = page.continuation
+            if len(backlog.waiting) >= WAITING_MAX:
+                return  # even of the last page some may have been left out
             if continuation is None:
                 backlog.whole_until = now + WHOLE_SECONDS
-                return
-            if len(backlog.waiting) >= WAITING_MAX:
                 return
 
     def remember_waiting(self, backlog: Backlog, rows: Iterable[Row], now: float) -> None:
@@ -818,9 +863,9 @@ class Handlers:
         graph, row = await self.records.tables.get(graph_id, [GRAPH, limit_key(scope)])
         if graph is None:
             raise NotFound(f"there is no graph {graph_id}")
-        if row is None and message.group:
-            await group_rows(self.records.tables, graph_id, message.group)
         item = ChangeLimit(scope, message.most, message.asked, message.reason)
+        if row is None and message.group and not await self._has_group(graph, graph_id, message.group):
+            return Answer(item, Outcome.STALE)
         if row is None:
             return Answer(item, Outcome.REFUSED, NOT_LIMITED)
         (answer,) = await self.transition(graph_id, [item], keep_alive=keep_alive)
@@ -852,14 +897,23 @@ class Handlers:
         await name_in(self.records.tables, LIVE, graph_id, self.clock.now())
 
     async def leave_live(self, graph_id: str) -> None:
-        """Take the graph off that index. Repeatable."""
-        (row,) = await self.records.tables.get(LIVE, [graph_id])
-        if row is None:
+        """Take the graph off that index, unless it has to be looked at again by now. Repeatable.
+
+        Its entry is read before all that speaks for leaving, and whatever makes it live enters it afterwards: what came
+        between is a conflict here, and the entry stays.
+        """
+        tables = self.records.tables
+        (entry,) = await tables.get(LIVE, [graph_id])
+        if entry is None:
             return
+        # The graph row comes right behind the requests: one question tells both.
+        holds = Range("request:", f"{GRAPH}!", where={"state": ("staged", *_LOOKED_AT)}, select=("state",))
+        if await query_all(tables, graph_id, holds):
+            return  # late requests are answered by the sweep first
         try:
-            await self.records.tables.commit(LIVE, [Delete(graph_id, row.etag)])
+            await tables.commit(LIVE, [Delete(graph_id, entry.etag)])
         except (Conflict, Unclear):
-            return  # somebody else did, this call did, or the graph was put back; the sweep looks again
+            return  # it was left, or entered anew: the sweep looks again
 
     async def cancel_graph(self, message: Cancel, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
         """Fence a graph off, and cancel what is left of it. Raises NotFound for an unknown graph.
@@ -936,7 +990,8 @@ class Handlers:
         holder = by_group(message.group) if message.group else PAUSED
         items: list[Item] = [Hold(holder, message.on, message.asked, message.reason)]
         if message.group:
-            await group_rows(self.records.tables, graph_id, message.group)
+            if not await self._has_group(graph, graph_id, message.group):
+                return Answer(items[0], Outcome.STALE)
         elif message.on and not graph.columns.get("held"):
             number = _number(graph) + 1
             room = self.records.changes_max - _FENCE_ROWS
@@ -946,7 +1001,22 @@ class Handlers:
         answer, *_ = await self.transition(graph_id, items, keep_alive=keep_alive)
         if answer.error is None:
             await self.settle_holds(graph_id, keep_alive=keep_alive)
+            if not message.on and not message.group:
+                (graph,) = await self.records.tables.get(graph_id, [GRAPH])
+                waiting = graph is not None and not is_deferring(Draft(GRAPH, graph.columns, None))
+                if graph is not None and waiting and (deferred := texts(graph.columns, DEFERRED)):
+                    await self.tell([AddTasks(graph_id, request) for request in deferred])
         return answer
+
+    async def _has_group(self, graph: Row, graph_id: str, name: str) -> bool:
+        """Whether the graph has such a group. Raises NotFound for a name that no edit or deletion can have removed."""
+        try:
+            await group_rows(self.records.tables, graph_id, name)
+        except NotFound:
+            if not integer(graph.columns, "revision") and graph.columns["state"] not in GRAPH_GONE:
+                raise
+            return False  # it was there when it was asked for: the message comes late
+        return True
 
     async def settle_holds(self, graph_id: str, *, keep_alive: KeepAlive = no_keep_alive) -> int:
         """Take what a graph holds back over to its tasks, and say so when all of them have it.
@@ -1011,14 +1081,23 @@ class Handlers:
             if head is None:
                 raise NotFound(f"graph {graph_id} has no request {request}")
             if head.columns.get("state") not in ("staged", "accepted"):
+                if graph.columns.get("state") in GRAPH_ENDED:
+                    await self.leave_live(graph_id)  # where it stayed for this request
                 return
             under_way = str(graph.columns.get("extending", ""))
             if under_way and under_way != request:
                 await self.answer_request(graph_id, under_way, keep_alive=keep_alive)
                 continue
             if head.columns.get("kind") == EDIT:
-                await self._edit(graph_id, request, rows, keep_alive)
+                await self._edit(graph_id, request, graph, head, keep_alive)
                 continue
+            if head.columns.get("state") == "staged" and is_deferring(Draft(GRAPH, graph.columns, None)):
+                (answer,) = await self.transition(graph_id, [DeferExtension(request)], rows=rows, keep_alive=keep_alive)
+                if answer.error is not None:
+                    raise answer.error
+                if answer.outcome is Outcome.STALE:
+                    continue  # it was resumed, or is over
+                return
             try:
                 plan = await plan_extension(self.records, graph_id, graph, head, now=self.clock.now())
             except InvalidGraph as error:
@@ -1026,16 +1105,14 @@ class Handlers:
             await keep_alive()
             await self._push(graph_id, key, plan, rows, keep_alive)
 
-    async def _edit(self, graph_id: str, request: str, rows: dict[str, Row | None], keep_alive: KeepAlive) -> None:
+    async def _edit(self, graph_id: str, request: str, graph: Row, head: Row, keep_alive: KeepAlive) -> None:
         """Plan an edit for the graph as it is, and try it once; a plan that has been overtaken is made again."""
-        graph = rows[GRAPH]
-        if graph is None:
-            return
         try:
             document = await read_request(self.records, graph_id, request)
         except InvalidGraph as error:
             raise IntegrityError(f"request {request} of graph {graph_id} holds no valid document") from error
-        plan = await plan_edit(self.records, graph_id, graph, document, request)
+        again = "revision" in head.columns
+        plan = await plan_edit(self.records, graph_id, graph, document, request, again=again)
         await keep_alive()
         (answer,) = await self.transition(graph_id, [plan], keep_alive=keep_alive)
         if answer.error is not None and isinstance(plan, EditGraph):
@@ -1091,14 +1168,15 @@ class _Transition:
         self._known = known
         self._keep_alive = keep_alive
         self._taker = taker
-        self._fresh: set[str] = set()  # keys of rows that this call has read, and not only known
-        self._conflicts = self._suspicions = 0
+        # Row key -> etag, as this call has read or written it (None: it was absent). What is known besides may be old.
+        self._fresh: dict[str, str | None] = {}
+        self._conflicts = self._suspicions = self._doubts = 0
 
     async def to_the_end(self, items: Iterable[Item]) -> list[Answer]:
         handlers, graph_id = self._handlers, self._graph_id
         left: Sequence[Item] = list(items)
         if self._known is not None:
-            _suppose(left, self._rows)
+            _suppose(left, self._known)
         answers: list[Answer] = []
         theirs: set[int] = set()  # items of the taker, who is told their answers
         # A commit takes so many at most: what is for later is not looked at time and again.
@@ -1106,6 +1184,8 @@ class _Transition:
         rounds = needs = 0
         while True:
             rounds += 1
+            if self._known is not None and self._known.gone:
+                self._go_fresh()  # it does not hear what others here write, and could go back behind it
             if self._taker is not None and self._known is not None and (left or later or rounds <= _ROUNDS_MAX):
                 more = self._taker.items(graph_id)
                 theirs.update(map(id, more))
@@ -1117,7 +1197,7 @@ class _Transition:
                 left = [*left, *(later.popleft() for _ in range(min(len(later), _ITEMS_MAX - len(left))))]
             if not left:
                 return answers
-            await self._load({key for item in left if (key := _own_row(item)) and key not in self._rows})
+            await self._load({key for item in left if (key := _own_row(item)) and self._must_read(key)})
             left, absent = _present(left, self._rows)
             if absent:
                 missing = [_not_found(graph_id, item) for item in absent]
@@ -1131,8 +1211,7 @@ class _Transition:
                     await self._look_ahead(decision.keys, 2 ** min(needs - _NEEDS_MAX, 10))
                 continue
             needs = 0
-            if self._doubtful(decision):
-                await self._back_off_in_doubt()
+            if await self._doubts_about(decision):
                 continue
             if decision.changes:
                 commit = self._records.commit(graph_id, decision.changes, operation, self._rows)
@@ -1146,8 +1225,11 @@ class _Transition:
                     await self._after(conflict, decision.changes, left)
                     continue
                 handlers.counters.commits += 1
-                if handlers.on_news is not None:
-                    handlers.on_news(graph_id)
+                for tell in handlers.on_news:
+                    tell(graph_id)
+                if handlers.on_due:
+                    written = [each.key for each in decision.changes if each.key[:4] == "task"]
+                    handlers.note_due(graph_id, [self._rows.get(key) for key in written])
                 self._tidy(decision.changes)
             handlers.count(graph_id, decision)
             left = decision.left
@@ -1167,7 +1249,7 @@ class _Transition:
             if self._known is not None and self._taker is None:
                 for change in decision.changes:
                     if change.key.startswith("limit:"):  # workers elsewhere write it with their next claims
-                        self._rows.pop(change.key, None)
+                        self._known.drop((change.key,))
             if parcels:
                 await handlers.send_parcels(parcels, self._taker)
             await self._keep_alive()
@@ -1202,8 +1284,19 @@ class _Transition:
             if self._known is None:
                 await self._records.load(self._graph_id, keys, self._rows)
             else:
-                await self._handlers.kept.load(self._graph_id, self._known, keys)
-                self._fresh.update(keys)
+                read = await self._handlers.kept.load(self._graph_id, self._known, keys)
+                self._fresh.update({key: row.etag if row is not None else None for key, row in read.items()})
+
+    def _must_read(self, key: str) -> bool:
+        """Whether a row is not known, or is only said to be absent by what others have read."""
+        if self._rows.get(key) is not None:
+            return False
+        return key not in self._rows or (self._known is not None and not self._is_fresh(key))
+
+    def _is_fresh(self, key: str) -> bool:
+        """Whether what is known of a row is the very version that this call has read or written."""
+        row = self._rows.get(key)
+        return key in self._fresh and self._fresh[key] == (row.etag if row is not None else None)
 
     async def _look_ahead(self, keys: Collection[str], levels: int) -> None:
         """Load what comes behind rows that wait, level by level.
@@ -1251,12 +1344,13 @@ class _Transition:
             changes_max=self._records.changes_max,
         )
 
-    def _doubtful(self, decision: Decision) -> bool:
-        """Whether the decision rests on rows that must be read first; they are dropped then."""
+    async def _doubts_about(self, decision: Decision) -> bool:
+        """Whether the decision rests on rows that had to be read first; it is to be made again by what was read."""
         if self._suspicions < _SUSPICIONS_MAX and any(isinstance(a.error, IntegrityError) for a in decision.answers):
             # Rows read one after the other may contradict each other while others write: look again first.
             self._suspicions += 1
             self._go_fresh()
+            await self._handlers.back_off(self._suspicions)
             return True
         if self._known is None:
             return False
@@ -1264,19 +1358,20 @@ class _Transition:
             self._go_fresh()  # nothing is refused by what may be old
             return True
         # Rows that were kept may be old: those that are written are made good by their etags, the others are read.
-        old = [key for key in decision.unchanged if key not in self._fresh]
-        for key in old:
-            self._rows.pop(key, None)
+        old = [key for key in decision.unchanged if not self._is_fresh(key)]
+        if old:
+            self._doubts += 1
+            if self._doubts > _DOUBTS_MAX:
+                self._go_fresh()  # others here write them faster than they can be read: go by rows of its own
+            else:
+                await self._load(old)
         return bool(old)
-
-    async def _back_off_in_doubt(self) -> None:
-        if self._suspicions:
-            await self._handlers.back_off(self._suspicions)
 
     def _go_fresh(self) -> None:
         """Go by nothing any more that was read or kept before."""
         if self._known is not None:
-            self._handlers.kept.forget(self._graph_id)
+            if not self._known.gone:
+                self._handlers.kept.forget(self._graph_id)
             self._known = None
             self._rows = {}
         self._rows.clear()
@@ -1297,20 +1392,28 @@ class _Transition:
             await self._handlers.back_off(self._conflicts)  # the rows were not at fault
             return
         own = {_own_row(item) for item in items}
-        for change in changes:
-            if not failed or change.key == failed or (failed in own and change.key in own):
-                self._rows.pop(change.key, None)
+        self._known.drop(
+            change.key
+            for change in changes
+            if not failed or change.key == failed or (failed in own and change.key in own)
+        )
 
     def _tidy(self, changes: Sequence[Change]) -> None:
-        """Keep no row longer than somebody may want it, and none that others here have made old."""
+        """Keep no row longer than a call may want it, and none that others here have made old."""
+        keys = [change.key for change in changes]
+        if self._known is None or self._known.gone:
+            self._handlers.kept.written(self._graph_id, keys)
         if self._known is None:
-            self._handlers.kept.written(self._graph_id, [change.key for change in changes])
             return
+        self._doubts = 0
         for change in changes:
             if isinstance(change, Insert) or (
                 isinstance(change, Merge) and change.columns.get("state") == TaskState.COMPLETED
             ):
                 self._rows.pop(change.key, None)
+            elif (row := self._rows.get(change.key)) is not None:
+                self._fresh[change.key] = row.etag
+        self._known.overtake(keys)
 
 
 async def is_gone(records: Records, graph_id: str) -> bool:
@@ -1364,7 +1467,7 @@ def _not_found(graph_id: str, item: Item) -> Answer:
     return Answer(item, Outcome.REFUSED, str(missing), missing)
 
 
-def _suppose(items: Sequence[Item], rows: dict[str, Row | None]) -> None:
+def _suppose(items: Sequence[Item], known: Known) -> None:
     """Bring known rows up to what a worker says that its claim has made of them.
 
     Only where the claim was written over the very row that is known: otherwise somebody else has changed it too.
@@ -1372,10 +1475,10 @@ def _suppose(items: Sequence[Item], rows: dict[str, Row | None]) -> None:
     for item in items:
         if isinstance(item, Completed) and item.etag:
             key = row_key(item.task_id)
-            row = rows.get(key)
+            row = known.rows.get(key)
             if row is not None and row.etag == item.over and row.columns.get("run") == item.run:
                 columns = {**row.columns, "state": str(TaskState.RUNNING), "claim": item.claim}
-                rows[key] = Row(key, item.etag, columns)
+                known.suppose(Row(key, item.etag, columns))
 
 
 def _seen(task_id: str, run: int, rows: Mapping[str, Row | None] | None, *, alone: bool) -> Seen | None:
@@ -1397,6 +1500,14 @@ def _seen(task_id: str, run: int, rows: Mapping[str, Row | None] | None, *, alon
         return None  # whether it may be claimed now is for the row to say
     after = _only_next(task_id, columns, rows) if alone else ""
     return Seen(row.etag, str(columns.get("label", "")), definition, after)
+
+
+def _routing(tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None] | None) -> dict[str, str]:
+    """TaskId -> its routing, of those that have one, as far as their rows are known."""
+    if rows is None:
+        return {}
+    known = ((task_id, rows.get(row_key(task_id))) for task_id, _ in tasks)
+    return {task_id: routing for task_id, row in known if row is not None and (routing := routing_of(row.columns))}
 
 
 def _only_next(task_id: str, columns: Columns, rows: Mapping[str, Row | None]) -> str:

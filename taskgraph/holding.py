@@ -10,7 +10,8 @@ stands ready is sent. A task that is held alone takes one step. It never does I/
 Why a scan that is no snapshot is enough to publish. A row that has the number of the fence keeps it, or takes a higher
 one: a wish that was settled too late finds its number passed and changes nothing. Nothing takes a holder off but the
 settling of a later wish, for the next run of a task stands on the same row. New rows come with an extension only: none
-is accepted while anything is held, and one that is under way is waited for. A task that is rerun by hand comes back
+is accepted while the graph is held, and one that is under way is waited for; none adds to a group that is there. A task
+that is rerun by hand comes back
 from beyond the scan, and takes what the graph holds along, in the commit that reads the graph row and writes it.
 """
 

@@ -16,6 +16,7 @@ from taskgraph import limits
 from taskgraph.editing import EDITED
 from taskgraph.errors import IntegrityError
 from taskgraph.executors import Executor, Outcome, Work
+from taskgraph.facts import ROUTING_KEY, routing_of
 from taskgraph.layout import SCHEMA, moment
 from taskgraph.messages import Seen
 from taskgraph.model import TaskState, ids_text, is_task_id, row_key
@@ -67,6 +68,7 @@ class Claimed:
     cause: str = ""
     watched: Run | None = None
     takes: bool = False
+    routing: str = ""  # of its row, for listeners
     unpermitted: bool = False  # it ran under a permit of its target, which could not be renewed in time
 
     @property
@@ -95,6 +97,7 @@ class Ready:
     claim: Claim | None = None
     rank: int = NORMAL_RANK
     edited: int = 0
+    routing: str = ""  # of its row, for listeners
 
 
 def hold_until_due(held: Held, row: Row | None, now: datetime) -> bool:
@@ -135,6 +138,11 @@ def edited_in(row: Row | None) -> int:
     """Of which edit the definition is that belongs to a task row, 0 for the one that was submitted."""
     edited = row.columns.get(EDITED, 0) if row is not None else 0
     return edited if isinstance(edited, int) else 0
+
+
+def routing_in(row: Row | None) -> str:
+    """The routing of a task row, "" without one."""
+    return routing_of(row.columns) if row is not None else ""
 
 
 def label_in(row: Row | None) -> str:
@@ -183,6 +191,8 @@ def as_seen(one: Ready) -> Row | None:
         "label": seen.label,
         "task": one.definition,
     }
+    if one.routing:
+        columns[ROUTING_KEY] = one.routing
     return Row(row_key(one.task_id), seen.etag, columns)
 
 
@@ -197,6 +207,8 @@ def as_claimed(one: Claimed) -> Row:
         "label": work.label,
         "dependents": ids_text([one.next]),
     }
+    if one.routing:
+        columns[ROUTING_KEY] = one.routing
     return Row(row_key(work.task_id), one.etag, columns)
 
 

@@ -8,9 +8,11 @@ JSON means, and it never recurses deeper than the bound that it was given.
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from taskgraph.units import has_surrogate
 
 Path = tuple[str | int, ...]
 """A place in a JSON value: the tokens of its JSON pointer, with array positions as numbers."""
@@ -27,7 +29,6 @@ _NO_BRACKET_OR_QUOTE: Final = bytes(byte for byte in range(128) if byte not in b
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _BRACKET_OR_STRING = re.compile(r"[\[\]{}]|" + _STRING)
 _TOKEN = re.compile(r"[\[\]{}:,]|" + _STRING + r'|[^\s\[\]{}:,"]++')
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -190,24 +191,31 @@ def _constant_name(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def has_surrogate(text: str) -> bool:
-    """Whether text holds a lone surrogate, which no UTF-8 can carry."""
-    return not text.isascii() and _SURROGATE.search(text) is not None
-
-
-# The encoder behind json.dumps, made once: json.dumps makes one for each call, which takes longer than a small value.
-_ENCODER: Final = getattr(json.encoder, "c_make_encoder", None)
-_CANONICAL: Final = _ENCODER and _ENCODER(
-    None, None, json.encoder.encode_basestring, None, ":", ",", True, False, False
-)
 _CANONICAL_SLOW: Final = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
 ).encode
-
-
 _COMPACT_SLOW: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_COMPACT: Final = _ENCODER and _ENCODER(
-    None, _COMPACT_SLOW.default, json.encoder.encode_basestring, None, ":", ",", False, False, True
+_SAMPLE: Final = {"b": [1.5, "\u00e9\n"], "a": {"d": None, "c": True}}
+
+
+def _encoder(slow: Callable[[Any], str], *arguments: Any) -> Callable[[Any, int], Iterable[str]] | None:
+    """The encoder behind json.dumps, made once: json.dumps makes one for each call, which takes longer than a value.
+
+    It is no public part of Python: None where it is missing, is made otherwise, or writes something else than `slow`.
+    """
+    try:
+        made: Callable[[Any, int], Iterable[str]] = json.encoder.c_make_encoder(*arguments)  # type: ignore[attr-defined]
+        return made if "".join(made(_SAMPLE, 0)) == slow(_SAMPLE) else None
+    except Exception:  # whatever a later Python makes of these arguments
+        return None
+
+
+_CANONICAL: Final = _encoder(
+    _CANONICAL_SLOW, None, None, json.encoder.encode_basestring, None, ":", ",", True, False, False
+)
+_COMPACT: Final = _encoder(
+    _COMPACT_SLOW.encode,
+    *(None, _COMPACT_SLOW.default, json.encoder.encode_basestring, None, ":", ",", False, False, True),
 )
 
 
@@ -229,17 +237,12 @@ def canonical_json(value: Any) -> str:
 
     Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold.
     """
-    if _CANONICAL is None:  # another interpreter, or a later one
+    if _CANONICAL is None:
         return _CANONICAL_SLOW(value)
     try:
         return "".join(_CANONICAL(value, 0))
     except (RecursionError, TypeError):
         return _CANONICAL_SLOW(value)  # which says what is wrong
-
-
-def utf16_units(text: str) -> int:
-    """Length of text in UTF-16 units, which is what the table service counts."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def show(value: object, chars_max: int = 80) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from taskgraph import grouping, limits, notices, priorities, timing
 from taskgraph.digraph import is_acyclic
 from taskgraph.documents import canonical_json, node_digest, substitute
+from taskgraph.facts import ROUTING_KEY, task_routing
 from taskgraph.grouping import DONE, Wiring, is_end, name_of, wire
 from taskgraph.model import (
     GRAPH,
@@ -42,6 +43,7 @@ from taskgraph.model import (
 from taskgraph.placement import target_of
 from taskgraph.storage.checks import YEAR_MIN
 from taskgraph.storage.tables import Insert, Value
+from taskgraph.units import utf16_units
 
 SCHEMA: Final = 1
 """Major version of the rows (P23): a handler that knows less leaves the message for a newer one."""
@@ -66,11 +68,6 @@ _TIME_MIN: Final = datetime(YEAR_MIN + 1, 1, 1, tzinfo=UTC)
 def schema_for(policy: object) -> int:
     """The schema of the rows of a graph with this failure policy."""
     return SCHEMA_OF_CONDITIONS if policy == FailurePolicy.CONTINUE else SCHEMA
-
-
-def utf16_units(text: str) -> int:
-    """Length of text as the table service counts it."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +322,7 @@ def lay_out(
     known: Mapping[str, KnownGroup] = _NONE_KNOWN,
     limited: bool = False,
     priority: str = "",
+    routing: str = "",
 ) -> Layout:
     """Lay new tasks of a graph that runs out as rows.
 
@@ -332,7 +330,7 @@ def lay_out(
     from those of others on the same task. request: the request that adds them ("" for the submission).
     direct_leaves_max: up to so many leaves are named directly; 0 forces a gathering join. schema: see `schema_for`.
     groups: new ones, of these tasks. known: groups of the graph that `nodes` or `groups` require. limited: the graph
-    has a limit, and these tasks are under it too. priority: of tasks that name none.
+    has a limit, and these tasks are under it too. priority: of tasks that name none. routing: of the graph.
 
     Relays take dependents and requirements as they come in the document, and that must stay so: a cursor of a request
     that is under way counts these very rows, and may have been begun by an older version.
@@ -390,6 +388,7 @@ def lay_out(
                     held=_held(node, inside.get(label, ()), groups),
                     limits_of=limits_of,
                     priority=priorities.column(node.priority, priority),
+                    routing=routing,
                 )
             )
         rows.extend(relay(reference) for reference in edges.joins.get(own, ()))
@@ -428,13 +427,14 @@ class GraphLayout:
         groups: Mapping[str, GroupNode] = _NO_GROUPS,
         max_in_flight: int = 0,
         priority: str = "",
+        routing: str = "",
     ) -> None:
         """digests: label -> node_digest. by_key: share edges out to relays in the order of the table.
 
         What one relay names lies side by side in the table then, for whoever reads it. Older versions took the order
         of the document. direct_leaves_max: up to so many leaves are named directly. schema: see `schema_for`.
-        max_in_flight: limit of the whole graph, 0 for none. priority: of tasks that name none. Raises ValueError for a
-        cycle.
+        max_in_flight: limit of the whole graph, 0 for none. priority: of tasks that name none. routing: of the graph.
+        Raises ValueError for a cycle.
         """
         wired = wire(nodes, groups)
         if not is_acyclic({**wired.requires, **wired.ends} if wired.ends else wired.requires):
@@ -445,6 +445,7 @@ class GraphLayout:
         self._schema = schema
         self._groups = groups
         self._priority = priority
+        self._routing = routing
         self._within = grouping.within(groups)
         self._graph_id = graph_id
         self._whole = bool(max_in_flight)
@@ -524,6 +525,7 @@ class GraphLayout:
                 held=_held(node, self._within.get(label, ()), self._groups),
                 limits_of=self._limits_of(label),
                 priority=priorities.column(node.priority, self._priority),
+                routing=self._routing,
             )
 
 
@@ -697,6 +699,7 @@ def _task_rows(
     held: Sequence[str],
     limits_of: Sequence[str] = (),
     priority: str = "",
+    routing: str = "",
 ) -> list[Insert]:
     definition = definition_text({**node.task, **timing.for_worker(node.timing)} if node.timing else node.task, resolve)
     requires_text = ids_text(requires)
@@ -711,7 +714,7 @@ def _task_rows(
         "requires": requires_text,
         "requiresLeft": requires_text,
         "dependents": ids_text(dependents),
-        **defined_columns(node.task),
+        **defined_columns(node.task, routing),
         "digest": digest,
         "created": now,
     }
@@ -748,18 +751,21 @@ def _task_rows(
     return rows
 
 
-DEFINED_COLUMNS: Final = ("target", "routing", "workersLostMax", "deadline")
+DEFINED_COLUMNS: Final = ("target", "routing", ROUTING_KEY, "workersLostMax", "deadline")
 """What a definition says to others than the worker."""
 
 TIMING_COLUMNS: Final = {"notBefore": "notBefore", "pendingTimeout": "pendingTimeout", "retry": "retry"}
 """Key of a node -> the column that a decision asks for."""
 
 
-def defined_columns(task: Mapping[str, Any]) -> dict[str, Value]:
-    """What a definition says to others than the worker: its columns on the row of the task."""
+def defined_columns(task: Mapping[str, Any], routing: str) -> dict[str, Value]:
+    """What a definition says to others than the worker: its columns on the row of the task. routing: of its graph."""
     columns: dict[str, Value] = {"target": target_of(task)}
-    if routing := task.get("routing"):
-        columns["routing"] = str(routing)
+    own = str(task.get("routing") or "")
+    if own:
+        columns["routing"] = own
+    if key := task_routing(routing, own):
+        columns[ROUTING_KEY] = key
     if (lost := task.get("workersLostMax")) is not None:
         columns["workersLostMax"] = int(lost)
     if deadline := task.get("deadline"):

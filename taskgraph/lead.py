@@ -1,18 +1,22 @@
 """Who of several handlers goes first: one at a time is quicker than many side by side.
 
 What this room is for: processes that take messages off the same events queue agree on one of them, by a row with an end
-that the one at work puts off while there is work (D12a). It is for speed alone: etags keep several at once safe, and a
-clock that is off makes two of them lead, or nobody for a while. While there is nothing to do, nobody leads and nothing
-is asked.
+that the one at work puts off while there is work (D12a). It is for speed alone: etags keep several at once safe, and
+clocks that differ make two of them lead, never none (see `ends`). While there is nothing to do, nobody leads and
+nothing is asked.
 """
 
 import asyncio
-from datetime import datetime, timedelta
+import logging
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from taskgraph.clock import Clock
+from taskgraph.ends import holds, is_ahead
 from taskgraph.errors import Conflict, Unclear
 from taskgraph.storage.tables import Change, Columns, Insert, Merge, Row, Tables
+
+log = logging.getLogger("taskgraph.lead")
 
 LEADS: Final = "index:leads"
 """Partition that says who leads; `:` is in no graph id."""
@@ -20,7 +24,11 @@ LEADS: Final = "index:leads"
 LEAD_SECONDS: Final = 10.0
 """Others take over so long after the last word of the one who led."""
 
+LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""When a lead that was given up ended, by any clock."""
+
 _AGAIN_SECONDS: Final = 0.5  # after two have asked at once
+_STANDBY_SECONDS: Final = 60.0  # one that has asked in vain for so long says so
 
 
 class Lead:
@@ -32,6 +40,10 @@ class Lead:
         self._key = queue
         self._holder = holder
         self._row: Row | None = None
+        self._doubted = False
+        self._standby_since = 0.0  # monotonic: when this process first asked in vain, without a pause since
+        self._in_vain = float("-inf")  # monotonic: when it last did
+        self._standby_said = False
         self._until = -1.0  # monotonic seconds
         self._asking = asyncio.Lock()  # receivers of several queues share one lead
 
@@ -61,8 +73,9 @@ class Lead:
         change: Change = Insert(self._key, columns)
         if row is not None:
             until = row.columns.get("until")
-            if row.columns.get("holder") != self._holder and isinstance(until, datetime) and until > now:
+            if row.columns.get("holder") != self._holder and isinstance(until, datetime) and self._leads(until, now):
                 self._until = -1.0
+                self._stand_by(row.columns.get("holder"), until)
                 return min((until - now).total_seconds(), LEAD_SECONDS) + self._clock.jitter() * _AGAIN_SECONDS
             change = Merge(self._key, row.etag, columns)
         began = self._clock.monotonic()
@@ -77,12 +90,32 @@ class Lead:
             self._row = Row(self._key, etag, columns)
         return 0.0
 
+    def _leads(self, until: datetime, now: datetime) -> bool:
+        """Whether another process leads, by its word."""
+        if is_ahead(until, now, LEAD_SECONDS) and not self._doubted:
+            self._doubted = True
+            log.warning("the lead over %s is said to last until %s: a clock is off, so it is over", self._key, until)
+        return holds(until, now, LEAD_SECONDS)
+
+    def _stand_by(self, holder: object, until: datetime) -> None:
+        """Say once that another process leads for long: it may be one that works, or a clock that is a little off."""
+        moment = self._clock.monotonic()
+        if moment - self._in_vain > 2 * LEAD_SECONDS:
+            self._standby_since = moment  # there was nothing to ask for meanwhile
+        self._in_vain = moment
+        waited = moment - self._standby_since
+        if waited > _STANDBY_SECONDS and not self._standby_said:
+            self._standby_said = True
+            words = "%s has led over %s for %.0f s, now until %s: this process stands by"
+            log.info(words, holder, self._key, waited, until)
+
     async def give_up(self) -> None:
         """Let somebody else lead at once. Raises StorageUnavailable."""
-        held, self._until = self.held, -1.0
-        if held and self._row is not None:
-            row, self._row = self._row, None
-            try:
-                await self._tables.commit(LEADS, [Merge(self._key, row.etag, {"until": self._clock.now()})])
-            except (Conflict, Unclear):
-                return  # it ends by itself
+        async with self._asking:  # an answer that is under way would make this process lead again
+            held, self._until = self.held, -1.0
+            if held and self._row is not None:
+                row, self._row = self._row, None
+                try:
+                    await self._tables.commit(LEADS, [Merge(self._key, row.etag, {"until": LONG_AGO})])
+                except (Conflict, Unclear):
+                    return  # it ends by itself

@@ -71,7 +71,8 @@ def change_limit(item: ChangeLimit, context: Context) -> tuple[str, str]:
         return APPLIED, "it is so already"
     row.set("max", most)
     row.set("moved", context.now)
-    context.event("graph-limited", group=row.text("label") or None, max=most, was=before, reason=item.reason or None)
+    group, reason = row.text("label") or None, item.reason or None
+    context.event("graph-limited", about=row.key, group=group, max=most, was=before, reason=reason)
     return APPLIED, ""
 
 

@@ -47,6 +47,7 @@ NAME_MAPPING_CHARS_MAX: Final = 16_000  # of the graph row's own nameMapping; th
 # --- degree (D5) -----------------------------------------------------------------------------------------------
 REQUIRES_MAX: Final = 96  # requirements on one row; wider fan-in passes through joins
 DEPENDENTS_MAX: Final = 90  # dependents on one row; wider fan-out passes through forks
+DEFERRED_MAX: Final = 200  # extensions that wait for a paused graph to be resumed, named on its row
 GRAPH_REQUIRES_MAX: Final = 64  # on the graph row: leaves room for folding them into one join in a single commit
 
 # --- behaviour -------------------------------------------------------------------------------------------------
@@ -65,6 +66,10 @@ POISON_FAILURES_MAX: Final = 5  # recorded failures of handling one message
 POISON_DELIVERIES_MAX: Final = 100  # deliveries that ended with neither an answer nor a recorded failure
 REDISPATCH_SECONDS: Final = 60.0  # a task pending and unclaimed for so long is sent again
 SWEEP_SECONDS: Final = 30.0
+CLOCK_SLACK_SECONDS: Final = 10.0  # by which clocks may differ before a time that another one wrote is not believed
+CLOCK_GAP_SECONDS: Final = 16 * 3600.0  # between two looks of those who keep house: a night; more is a leap
+CLOCK_SETTLED_SECONDS: Final = 24 * 3600.0  # a clock that has gone on so long may end what is old
+END_NOTICED_SECONDS: Final = 90.0  # within which sweeps notice that something is over, those of a function app too
 WORKER_SEEN_SECONDS: Final = 30.0  # between two words of a worker in the registry; one row written for each
 WORKER_GONE_WORDS: Final = 3  # so many words that a worker owes: it is shown as gone
 WORKER_GONE_SLACK_SECONDS: Final = 10.0  # beyond these, for clocks that differ
@@ -72,7 +77,11 @@ WORKER_FORGOTTEN_SECONDS: Final = 3600.0  # the row of a worker that is gone is 
 ABANDONED_SECONDS: Final = 24 * 3600.0  # a submission that has not started for so long never will
 RUNS_KEPT_MAX: Final = 20  # earlier runs listed on a task row; the event rows hold all
 BUNDLE_TASKS_MAX: Final = 32  # tasks in one work or result message
-KEPT_ROWS_MAX: Final = 120_000  # rows that a process remembers over all graphs; about 2 KB each
+KEPT_ROWS_MAX: Final = 120_000  # rows that a process remembers over all graphs: 240 MB
+KEPT_ROW_BYTES: Final = 2_000  # about what such a row takes in memory
+ROW_CACHE_MB_MIN: Final = 1
+ROW_CACHE_MB_MAX: Final = 100_000
+ROW_CACHE_MB_OF_FUNCTIONS: Final = 64  # an instance of the smallest plan has 512 MB for all that it does
 READ_ALONE_MAX: Final = 6  # so many rows are read one by one, whatever lies beside them
 READ_PAGE_WORTH: Final = 8  # keys for which a page of up to 1,000 rows is read instead of each alone
 GATE_SECONDS: Final = 5.0  # for which a worker goes by what it has read of paused targets
@@ -98,6 +107,16 @@ COUNTED_PAGES_MAX: Final = 8  # pages of tasks under way that a look at such a g
 TOMBSTONE_SECONDS: Final = 30 * 24 * 3600.0  # an id is not given again for so long after its graph was deleted
 KEEP_SECONDS: Final = 600.0  # between two looks for graphs, and for tombstones, whose time is over
 KEEP_GRAPHS_MAX: Final = 100  # that are looked at, and deleted, in one such look
+
+# --- archives that are put back --------------------------------------------------------------------------------
+ARCHIVE_ROWS_MAX: Final = 500_000  # about 2 KB of memory each while they are judged; --max-rows allows more
+ARCHIVE_BYTES_MAX: Final = 1 << 30  # what a file unpacks to; --max-bytes allows more
+ARCHIVE_RATIO_MAX: Final = 100  # times that a file may grow; rows grow tenfold, what repeats itself a thousandfold
+ARCHIVE_RATIO_FREE_BYTES: Final = 16 * 1024 * 1024  # unpacked, before the ratio counts
+ARCHIVE_LINE_BYTES_MAX: Final = 8 * 1024 * 1024  # the longest row, with every character spelt out, is half of that
+ARCHIVE_PIECE_BYTES: Final = 1 << 20  # of a log, in one line
+ARCHIVE_ROOM_BYTES: Final = 64 * 1024 * 1024  # that stay free on the disk of an embedded store
+RUN_NUMBER_MAX: Final = 1_000_000  # a task that was run more often was never run by taskgraph
 
 # --- schedules -------------------------------------------------------------------------------------------------
 SCHEDULE_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$"  # with a time behind it, it is a graph id

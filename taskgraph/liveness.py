@@ -6,35 +6,54 @@ never says "dead" without having held the lock itself, and it is for speed alone
 """
 
 import contextlib
-import fcntl
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from taskgraph.private import file_mode, folder_mode, make_folder, opener
+
 _NAME: Final = re.compile(r"^[A-Za-z0-9_.-]{1,120}$")
 
 
-class WorkerLocks:
-    """Lock files of workers in one folder."""
+def worker_locks(store: Path) -> "WorkerLocks | None":
+    """The lock files of a store's workers; None on a system (Windows) that has no such locks."""
+    try:
+        import fcntl  # noqa: F401  # whether there is any
+    except ImportError:
+        return None
+    return WorkerLocks(store)
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+
+class WorkerLocks:
+    """Lock files of workers, in a folder beside the store."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._folder = store.parent / "workers"
 
     @contextlib.contextmanager
     def hold(self, name: str) -> Iterator[None]:
         """Show that this worker lives, as long as the process does. Raises OSError if the folder cannot be written."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        import fcntl
+
+        make_folder(self._folder, folder_mode(self._store))
         path = self._path(name)
-        with path.open("w") as file:
+        with open(path, "w", opener=opener(file_mode(self._store))) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
                 yield
             finally:
                 path.unlink(missing_ok=True)
 
+    def found(self) -> list[str]:
+        """Names of workers that have a lock file: those that live here, and those that died without a word."""
+        return sorted(path.stem for path in self._folder.glob("*.lock")) if self._folder.is_dir() else []
+
     def is_dead(self, name: str) -> bool:
         """Whether this worker's process has ended without saying so. False when that is not known for certain."""
+        import fcntl
+
         if not _NAME.fullmatch(name):
             return False
         try:

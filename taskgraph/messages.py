@@ -19,7 +19,9 @@ from typing import Any, Final, TypeVar
 
 from taskgraph import jsontext, limits
 from taskgraph.errors import InvalidMessage, TaskgraphError, TooLarge
+from taskgraph.facts import ROUTING_KEY_CHARS_MAX
 from taskgraph.jsontext import show
+from taskgraph.message_types import MESSAGE_TYPES
 from taskgraph.model import is_graph_id, is_task_id, value
 from taskgraph.priorities import LEVELS, is_level
 from taskgraph.schemas import is_date_time
@@ -141,6 +143,7 @@ class TaskResult:
     so no rerun will help. temporary: it failed for the moment, and retry_after is how many seconds it asks to be left
     alone, None if it does not say. etag: of the task's row as its worker last wrote it, over: of the row as it stood
     before the claim, with nobody else's write between the two; "" if not known. Whoever has that row is spared a read.
+    routing: see RunTasks; for listeners, and nothing is decided by it.
     """
 
     task: str
@@ -153,6 +156,7 @@ class TaskResult:
     over: str = ""
     temporary: bool = False
     retry_after: float | None = None
+    routing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,7 @@ class RunTasks:
 
     seen: taskId -> what was known of it; it may lack any of them. level: the tasks have this one (see `priorities`) and
     were sent to its queue too: whoever did not know that it is used had better look; "" where that is no news.
+    routing: taskId -> of its graph, a dot, and its own, for those that have one, as far as the sender knows the row.
     """
 
     graph: str
@@ -200,21 +205,12 @@ class RunTasks:
     tasks: tuple[tuple[str, int], ...]
     seen: Mapping[str, Seen] = field(default_factory=dict, hash=False)
     level: str = ""
+    routing: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 Message = AddTasks | Cancel | Edit | HoldBack | Rerun | SendReady | SetLimit | TaskCompleted | TaskFailed | RunTasks
 
-EVENT_TYPES: Final = (
-    "add-tasks",
-    "cancel",
-    "edit",
-    "hold-back",
-    "rerun",
-    "send-ready",
-    "set-limit",
-    "task-completed",
-    "task-failed",
-)
+EVENT_TYPES: Final = tuple(each.name for each in MESSAGE_TYPES if each.event)
 """What handlers take; `run-tasks` is for workers."""
 
 _TYPES: Final = {
@@ -281,8 +277,13 @@ def to_object(message: Message) -> dict[str, Any]:
         case TaskFailed(graph, tasks):
             results = [_result_object(result) for result in tasks]
             return {"version": VERSION, "type": "task-failed", "graph": graph, "tasks": results}
-        case RunTasks(graph, target, wanted, seen, level):
+        case RunTasks(graph, target, wanted, seen, level, routing):
             runs = [_run_object(task, run, seen.get(task)) for task, run in wanted]
+            if routing:
+                runs = [
+                    {**one, "routing": routing[task]} if task in routing else one
+                    for (task, _), one in zip(wanted, runs, strict=True)
+                ]
             work = {"version": VERSION, "type": "run-tasks", "graph": graph, "target": target, "tasks": runs}
             return {**work, "level": level} if level else work
 
@@ -312,6 +313,8 @@ def _result_object(result: TaskResult) -> dict[str, Any]:
         made["temporary"] = True
         if result.retry_after is not None:
             made["retryAfter"] = result.retry_after
+    if result.routing:
+        made["routing"] = result.routing
     return made
 
 
@@ -574,9 +577,17 @@ def _result(entry: Any, *, failed: bool) -> TaskResult:
     if not etag or not over:
         etag = over = ""  # one says nothing without the other
     resolution = _resolution(get("resolution"), failed)
+    routing = get("routing", "")
+    if routing != "":
+        routing = _routing(obj, name)
     if failed and ("temporary" in obj or "retryAfter" in obj):
-        return TaskResult(task, run, claim, ended, resolution, exception, etag, over, *_temporary(obj, name))
-    return TaskResult(task, run, claim, ended, resolution, exception, etag, over)
+        temporary, seconds = _temporary(obj, name)
+        return TaskResult(task, run, claim, ended, resolution, exception, etag, over, temporary, seconds, routing)
+    return TaskResult(task, run, claim, ended, resolution, exception, etag, over, routing=routing)
+
+
+def _routing(obj: Mapping[str, Any], name: str) -> str:
+    return _text(obj, "routing", name, 0, ROUTING_KEY_CHARS_MAX, "")
 
 
 def _temporary(obj: Mapping[str, Any], name: str) -> tuple[bool, float | None]:
@@ -627,6 +638,7 @@ def _run_tasks(graph: str, obj: Mapping[str, Any]) -> RunTasks:
         raise InvalidMessage(f"`target` of the message is {show(target)}, which names no target.")
     wanted = []
     seen: dict[str, Seen] = {}
+    routing: dict[str, str] = {}
     name = "An entry of `tasks`"
     for entry in _entries(obj):
         one = _object(entry, name)
@@ -636,10 +648,12 @@ def _run_tasks(graph: str, obj: Mapping[str, Any]) -> RunTasks:
             hint = _seen(one, name)
             if hint.etag:
                 seen[task] = hint
+            if key := _routing(one, name):
+                routing[task] = key
     level = obj.get("level", "")
     if "level" in obj and not is_level(level):
         raise InvalidMessage(f"`level` of the message is {show(level)}, and none of {', '.join(LEVELS)}.")
-    return RunTasks(graph, target, tuple(wanted), seen, level)
+    return RunTasks(graph, target, tuple(wanted), seen, level, routing)
 
 
 _READERS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Message]]] = {

@@ -112,6 +112,19 @@ def held_group(holder: str) -> str:
     return holder.removeprefix(_GROUP) if holder.startswith(_GROUP) else ""
 
 
+_TARGET: Final = "target:"
+
+
+def by_target(name: str) -> str:
+    """What holds a task back whose target is paused; no row says so, for that is the gate's."""
+    return _TARGET + name
+
+
+def held_target(holder: str) -> str:
+    """The target that holds a task back, "" for another holder."""
+    return holder.removeprefix(_TARGET) if holder.startswith(_TARGET) else ""
+
+
 _GRAPH_ID = re.compile(limits.GRAPH_ID_PATTERN)
 _SLUGID = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_-]{7}[Q-T][A-Za-z0-9_-][CGKOSWaeimquy26-][A-Za-z0-9_-]{10}[AQgw]$")
 

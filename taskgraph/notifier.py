@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from taskgraph import limits, notices
+from taskgraph import ages, limits, notices
 from taskgraph.clock import Clock
 from taskgraph.columns import integer, texts
+from taskgraph.ends import holds
 from taskgraph.errors import Conflict, IntegrityError, Refused, StorageError, Unclear
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, row_key
 from taskgraph.notices import Channel, Notice, Registration
@@ -154,6 +155,10 @@ class Notifier:
     async def deliver(self, graph_id: str, *, listed: Row | None = None) -> Told:
         """Tell the channels of one graph what there is to tell. listed: its row of the index, if that was read."""
         told = Told(graphs=1)
+        # The entry is read before all that speaks for leaving, and whatever has to be told enters the graph afterwards:
+        # what came between is a conflict when it leaves, and the entry stays.
+        if listed is None:
+            (listed,) = await self.tables.get(INDEX, [graph_id])
         # The state is read first: whatever the journal of a graph that had ended by then says is all there will be.
         (graph,) = await self.tables.get(graph_id, [GRAPH])
         if graph is None:
@@ -188,8 +193,8 @@ class Notifier:
         if columns.get("state") == notices.GIVEN_UP:
             told.given_up = 1
             return told
-        if _later(columns, "nextTry", now) or (
-            _later(columns, "leaseUntil", now) and columns.get("owner") != self.owner
+        if _later(columns, "nextTry", now, limits.NOTICE_PAUSE_SECONDS_MAX * 1.25) or (
+            _later(columns, "leaseUntil", now, _LEASE_SECONDS) and columns.get("owner") != self.owner
         ):
             told.waiting = 1
             return told
@@ -212,8 +217,6 @@ class Notifier:
         return told
 
     async def _leave(self, graph_id: str, listed: Row | None) -> None:
-        if listed is None:
-            (listed,) = await self.tables.get(INDEX, [graph_id])
         if listed is not None:
             # A conflict: a channel was added, or another process was quicker. The next round looks again.
             with contextlib.suppress(Conflict, Unclear):
@@ -222,7 +225,9 @@ class Notifier:
     async def _drop_orphan(self, graph_id: str, listed: Row | None) -> None:
         """A name without a graph: its submission goes on, or never will, or the graph has been deleted."""
         since = listed.columns.get("since") if listed is not None else None
-        if isinstance(since, datetime) and self.clock.now() - since > timedelta(seconds=_ORPHAN_SECONDS):
+        now = self.clock.now()
+        old = isinstance(since, datetime) and now - since > timedelta(seconds=_ORPHAN_SECONDS)
+        if old and await ages.may_end(self.tables, now):
             await self._leave(graph_id, listed)
 
 
@@ -315,7 +320,8 @@ class _Progress:
         pause = max(pause * (0.75 + clock.jitter() / 2), min(failure.retry_after, limits.NOTICE_PAUSE_SECONDS_MAX))
         since = self._row.columns.get("failingSince")
         since = since if isinstance(since, datetime) and failures > 1 else now
-        over = failure.final or (now - since).total_seconds() > limits.NOTICE_GIVE_UP_SECONDS
+        old = (now - since).total_seconds() > limits.NOTICE_GIVE_UP_SECONDS
+        over = failure.final or (old and await ages.may_end(self._notifier.tables, now))
         reason = f"notice {notice.id}: {failure}"[: limits.REASON_CHARS_MAX]
         await self._write(
             {
@@ -356,6 +362,5 @@ def _facts(row: Row) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def _later(columns: Columns, name: str, now: datetime) -> bool:
-    value = columns.get(name)
-    return isinstance(value, datetime) and value > now
+def _later(columns: Columns, name: str, now: datetime, length_seconds: float) -> bool:
+    return holds(columns.get(name), now, length_seconds)

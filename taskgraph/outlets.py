@@ -2,28 +2,32 @@
 
 What this room is for: handing one notice to one channel, once, and saying honestly whether it was taken. A webhook is
 signed as the specification of Standard Webhooks says (HMAC-SHA256 over id, time and body), with a secret that is in
-this process's environment and never on a row. Which kinds of channels this process serves, and which hosts webhooks may
-go to, is for whoever starts it to say: documents come from others. It never tries again, and never reads a row.
+this process's environment and never on a row. Documents come from others, so the owner of the process says which kinds
+of channels it serves, which hosts webhooks may go to, and for which of them a secret signs; and addresses inside of its
+network are reached only if they are named. It never tries again, and never reads a row.
 """
 
 import asyncio
 import base64
 import binascii
 import contextlib
-import fnmatch
+import errno
 import hashlib
 import hmac
 import os
 import signal
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
 
+from taskgraph.addresses import Hosts, is_public
 from taskgraph.clock import Clock
 from taskgraph.errors import InvalidSettings, StorageError, TooLarge
 from taskgraph.notices import Channel, Notice
 from taskgraph.notifier import NotDelivered
+from taskgraph.secrecy import Environment, Handed
 from taskgraph.storage.queues import Queues
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
 SECRET_VARIABLE: Final = "TASKGRAPH_WEBHOOK_SECRET"  # noqa: S105 the name, and not the secret
 HOSTS_VARIABLE: Final = "TASKGRAPH_WEBHOOK_HOSTS"
+SECRET_HOSTS_ENDING: Final = "_HOSTS"  # noqa: S105 of the variable that names the hosts of a secret
 KINDS_VARIABLE: Final = "TASKGRAPH_NOTIFY"
 KINDS: Final = ("queue", "webhook", "command")
 
@@ -43,18 +48,28 @@ COMMAND_SECONDS: Final = 60.0
 _SECRET_PREFIX: Final = "whsec_"  # noqa: S105 what a secret in base64 begins with
 _GONE: Final = 410
 _TAIL_CHARS: Final = 300
+_NOT_PUBLIC: Final = "leads to an address that is not public"
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """What webhooks are signed with, and the hosts that may have such signatures: no others learn any."""
+
+    key: bytes = field(repr=False)
+    hosts: Hosts
 
 
 @dataclass(frozen=True, slots=True)
 class OutletSettings:
     """What a process may do for notices. secrets: by name in capitals, "" for the default one.
 
-    hosts: patterns of host names that webhooks may go to, none for any. kinds: of channels that it serves.
+    hosts: that webhooks may go to; an empty list stands for every host with a public address. kinds: of channels that
+    it serves.
     """
 
     kinds: frozenset[str] = frozenset({"queue", "webhook"})
-    hosts: tuple[str, ...] = ()
-    secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    hosts: Hosts = field(default_factory=Hosts)
+    secrets: Mapping[str, Secret] = field(default_factory=dict, repr=False)
 
 
 def read_outlets(environ: Mapping[str, str], *, commands: bool) -> OutletSettings:
@@ -69,14 +84,25 @@ def read_outlets(environ: Mapping[str, str], *, commands: bool) -> OutletSetting
         raise InvalidSettings(
             f"{KINDS_VARIABLE}={said!r}: {unknown[0]!r} is none of {', '.join(KINDS)}; write off for none of them"
         )
-    hosts = tuple(each.strip().lower() for each in environ.get(HOSTS_VARIABLE, "").split(",") if each.strip())
-    secrets = {
-        name.removeprefix(SECRET_VARIABLE).removeprefix("_"): _secret(name, text)
-        for name, text in environ.items()
-        if name == SECRET_VARIABLE or name.startswith(f"{SECRET_VARIABLE}_")
-        if text
-    }
-    return OutletSettings(frozenset(kinds), hosts, secrets)
+    hosts = Hosts.read(environ.get(HOSTS_VARIABLE, ""))
+    return OutletSettings(frozenset(kinds), hosts, _secrets(environ, hosts))
+
+
+def _secrets(environ: Mapping[str, str], hosts: Hosts) -> dict[str, Secret]:
+    """Every secret with its own hosts, or with those that all webhooks may go to."""
+    found: dict[str, Secret] = {}
+    for name, text in environ.items():
+        of_ours = name == SECRET_VARIABLE or name.startswith(f"{SECRET_VARIABLE}_")
+        if not of_ours or not text or name.endswith(SECRET_HOSTS_ENDING):
+            continue
+        own = Hosts.read(environ.get(name + SECRET_HOSTS_ENDING, "")) or hosts
+        if not own:
+            raise InvalidSettings(
+                f"{name} is set, and no host that it signs for: a document would choose who gets its signatures; name "
+                f"them in {name}{SECRET_HOSTS_ENDING}, such as ci.example.com, or in {HOSTS_VARIABLE} for all secrets"
+            )
+        found[name.removeprefix(SECRET_VARIABLE).removeprefix("_")] = Secret(_secret(name, text), own)
+    return found
 
 
 def _secret(name: str, text: str) -> bytes:
@@ -94,6 +120,27 @@ def signature(secret: bytes, notice: Notice, timestamp: int) -> str:
     return "v1," + base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode()
 
 
+def _session(hosts: Hosts) -> "aiohttp.ClientSession":
+    """Connections of webhooks, to public addresses and to those that are named.
+
+    Each address is judged right before it is connected to, so that it does not matter how it was spelt or which name
+    led to it, nor when that name was resolved. Neither cookies nor the proxies of the environment are used.
+    """
+    import aiohttp
+
+    def judged(info: tuple[Any, ...]) -> socket.socket:
+        address = ip_address(info[4][0])
+        if not is_public(address) and not hosts.holds(address):
+            raise OSError(errno.EACCES, _NOT_PUBLIC)
+        return socket.socket(*info[:3])
+
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(socket_factory=judged),
+        timeout=aiohttp.ClientTimeout(total=WEBHOOK_SECONDS),
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
+
+
 class Outlets:
     """The channels that a process reaches. prefix: of the installation's own queues, to which no notice goes."""
 
@@ -102,6 +149,7 @@ class Outlets:
         self._clock = clock
         self._settings = settings
         self._prefix = prefix
+        self._inherited = Environment(Handed())
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -116,12 +164,8 @@ class Outlets:
             return f"this process does not serve channels of the kind {channel.kind}: see {KINDS_VARIABLE}"
         if channel.kind == "queue" and channel.where[0].startswith(f"{self._prefix}-"):
             return f"queues that begin with {self._prefix}- are the installation's own"
-        if channel.kind == "webhook":
-            host = (urlsplit(channel.where[0]).hostname or "").lower()
-            if self._settings.hosts and not any(fnmatch.fnmatchcase(host, each) for each in self._settings.hosts):
-                return f"{HOSTS_VARIABLE} does not name the host {host}"
-            if channel.secret and channel.secret.upper() not in self._settings.secrets:
-                return f"the secret {channel.secret!r} is not set: {SECRET_VARIABLE}_{channel.secret.upper()}"
+        if channel.kind == "webhook" and channel.secret and channel.secret.upper() not in self._settings.secrets:
+            return f"the secret {channel.secret!r} is not set: {SECRET_VARIABLE}_{channel.secret.upper()}"
         return ""
 
     async def send(self, channel: Channel, notice: Notice) -> None:
@@ -144,10 +188,21 @@ class Outlets:
 
     async def _to_webhook(self, channel: Channel, notice: Notice) -> None:
         import aiohttp  # a tenth of a second, for those alone who have webhooks
+        import yarl
 
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=WEBHOOK_SECONDS)
-            self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+        try:
+            url = yarl.URL(channel.where[0])
+        except ValueError as error:
+            raise NotDelivered(f"no address: {str(error)[:_TAIL_CHARS]}") from error
+        host, hosts = url.host or "", self._settings.hosts
+        if hosts and not hosts.names(host):
+            raise NotDelivered(f"{HOSTS_VARIABLE} does not name the host {host}")
+        secret = self._settings.secrets.get(channel.secret.upper())
+        if secret is not None and not secret.hosts.names(host):
+            if channel.secret:
+                name = f"{SECRET_VARIABLE}_{channel.secret.upper()}{SECRET_HOSTS_ENDING}"
+                raise NotDelivered(f"the secret {channel.secret!r} does not sign for {host}: {name} does not name it")
+            secret = None  # the document asks for no signature by name, and gets one where the default secret signs
         timestamp = int(self._clock.now().timestamp())
         headers = {
             "content-type": "application/json",
@@ -155,16 +210,20 @@ class Outlets:
             "webhook-id": notice.id,
             "webhook-timestamp": str(timestamp),
         }
-        if (secret := self._settings.secrets.get(channel.secret.upper())) is not None:
-            headers["webhook-signature"] = signature(secret, notice, timestamp)
+        if secret is not None:
+            headers["webhook-signature"] = signature(secret.key, notice, timestamp)
+        if self._session is None:
+            self._session = _session(hosts)
         try:
             async with self._session.post(
-                channel.where[0], data=notice.body.encode(), headers=headers, allow_redirects=False
+                url, data=notice.body.encode(), headers=headers, allow_redirects=False
             ) as answer:
                 status, wait = answer.status, answer.headers.get("retry-after", "")
         except TimeoutError as error:
             raise NotDelivered(f"no answer within {WEBHOOK_SECONDS:.0f} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
+            if _NOT_PUBLIC in str(error):
+                raise NotDelivered(f"{host} {_NOT_PUBLIC}: {HOSTS_VARIABLE} must name the address too") from error
             raise NotDelivered(f"{type(error).__name__}: {str(error)[:_TAIL_CHARS]}") from error
         if not 200 <= status < 300:
             seconds = float(wait) if wait.isascii() and wait.isdigit() and len(wait) < 9 else 0.0
@@ -175,6 +234,7 @@ class Outlets:
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
+                env=self._inherited.copy(),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,

@@ -22,11 +22,11 @@ from taskgraph.jsontext import (
     show,
     steps,
     too_deep_at,
-    utf16_units,
     what_is,
 )
 from taskgraph.model import TaskState, is_task_id
 from taskgraph.replacing import as_text, objects_with, replaced
+from taskgraph.units import utf16_units
 
 OUTPUT: Final = "output"
 """Key of a resolution: the output of the task."""

@@ -14,10 +14,10 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
-from taskgraph.columns import integer, time_of
+from taskgraph.columns import integer, is_held, texts, time_of
 from taskgraph.gates import GATES, closed_in, levels_in
 from taskgraph.handlers import QueueNames
-from taskgraph.model import GRAPH, TaskState
+from taskgraph.model import GRAPH, PAUSED, TaskState
 from taskgraph.permits import limits_in
 from taskgraph.placement import DEFAULT_TARGET
 from taskgraph.priorities import LEVELS, NORMAL
@@ -39,8 +39,9 @@ _AT_ONCE: Final = 8
 class GraphLine:
     """A live graph. completed: -1 where the journal does not tell. more: whether there may be more ready or running.
 
-    oldest, oldest_seconds: of the tasks that are ready, the one that waits longest, by label, and for how long; "" and
-    None where none is. rate: tasks completed in a second since the look before, None at the first.
+    held: how many of the ready ones are held back. paused: whether all of it is. oldest, oldest_seconds: of those that
+    are ready and not held back, the one that waits longest, by label, and for how long; "" and None where none is.
+    rate: tasks completed in a second since the look before, None at the first.
     """
 
     graph_id: str
@@ -57,6 +58,8 @@ class GraphLine:
     stalled: datetime | None
     stalled_because: str
     since: datetime | None
+    held: int = 0
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class _Open:
 
     running: int = 0
     ready: int = 0
+    held: int = 0
     more: bool = False
     oldest: str = ""
     oldest_at: datetime | None = None
@@ -175,6 +179,8 @@ class Overview:
             stalled=time_of(columns, "stalled") if because else None,
             stalled_because=because,
             since=time_of(listed.columns, "since"),
+            held=found.held,
+            paused=PAUSED in texts(columns, "held"),
         )
 
     async def _progress(self, graph_id: str) -> tuple[int, float | None]:
@@ -195,7 +201,7 @@ class Overview:
             "task:",
             "task;",
             where={"state": (str(TaskState.PENDING), str(TaskState.RUNNING))},
-            select=("state", "label", "pendingSince", "target"),
+            select=("state", "label", "pendingSince", "target", "held"),
         )
         page = await self._tables.query(graph_id, under_way)
         self._requests += 1
@@ -206,6 +212,9 @@ class Overview:
                 found.running += 1
                 continue
             found.ready += 1
+            if is_held(columns.get("held")):
+                found.held += 1
+                continue
             since = time_of(columns, "pendingSince")
             if since is None:
                 continue

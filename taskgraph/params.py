@@ -23,10 +23,10 @@ from taskgraph.jsontext import (
     show,
     steps,
     too_deep_at,
-    utf16_units,
     what_is,
 )
 from taskgraph.replacing import as_text, objects_with, replaced
+from taskgraph.units import utf16_units
 
 TYPES: Final = ("string", "number", "integer", "boolean", "object", "array")
 """What a parameter may be declared to be, in the words of JSON Schema."""

@@ -5,9 +5,9 @@ is, say so where there is nothing to do, and put the messages down. It never wri
 about tasks; handlers do.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final
 
 from taskgraph import limits
@@ -17,18 +17,22 @@ from taskgraph.errors import InvalidInput, Refused
 from taskgraph.membership import group_rows
 from taskgraph.messages import HoldBack, Message, bundles
 from taskgraph.model import INACTIVE, PAUSED, TASK_UNRESOLVED, GraphState, by_group, reference_of, row_key
+from taskgraph.storage.tables import Row
+from taskgraph.waiting import poll
 
-_PAUSE_SECONDS: Final = 0.05
-_PAUSE_SECONDS_MAX: Final = 1.0
 _GOING: Final = (GraphState.RUNNING, GraphState.BLOCKED)
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What somebody wants held back (on), or let go. tasks: taskId -> label; none: a group, or the whole graph."""
+    """What is to be held back (on), or let go. tasks: taskId -> label; none: a group, or the whole graph.
+
+    asked: when, as its messages say it: a request with a later time takes its place.
+    """
 
     graph_id: str
     on: bool
+    asked: str
     group: str = ""
     tasks: Mapping[str, str] = field(default_factory=dict)
 
@@ -65,8 +69,8 @@ async def ask(
             raise Refused(f"“{row.columns.get('label')}” is {row.columns.get('state')}: it is over", "over")
     if group:
         await group_rows(app.tables, graph_id, group)
-    wish = Wish(graph_id, on, group, {reference_of(row.key): str(row.columns.get("label", "")) for row in rows})
     asked = app.clock.now().isoformat()
+    wish = Wish(graph_id, on, asked, group, {reference_of(row.key): str(row.columns.get("label", "")) for row in rows})
     messages: list[Message] = [HoldBack(graph_id, on, asked, group, (), reason)]
     if rows:
         messages = bundles(lambda part: HoldBack(graph_id, on, asked, "", part, reason), list(wish.tasks))
@@ -75,28 +79,36 @@ async def ask(
     return wish
 
 
-async def settled(app: App, wish: Wish, *, until: datetime | None = None) -> bool:
-    """Wait until it is so, or the graph is over; False when `until` comes first."""
-    pause = _PAUSE_SECONDS
-    while True:
+async def settled(app: App, wish: Wish, *, until: float | None = None) -> bool:
+    """Wait until it is so; False when `until` comes first.
+
+    Raises Refused where it will not be: a later request asked for the opposite, or the graph is over.
+    """
+
+    async def look() -> bool:
         graph = await app.queries.graph_row(wish.graph_id)
-        if graph.columns.get("state") not in _GOING:
-            return True
+        rows: list[Row] = [graph]
         if wish.tasks:
-            rows = await app.tables.get(wish.graph_id, list(map(row_key, wish.tasks)))
-            waited = [
-                row
-                for row in rows
-                if row is not None
-                and row.columns.get("state") in TASK_UNRESOLVED
-                and (wish.holder in texts(row.columns, "held")) != wish.on
-            ]
-        else:
-            holds = wish.holder in texts(graph.columns, "held")
-            waited = [graph] if holds != wish.on or graph.columns.get("settling") is True else []
-        if not waited:
+            found = await app.tables.get(wish.graph_id, list(map(row_key, wish.tasks)))
+            rows = [row for row in found if row is not None and row.columns.get("state") in TASK_UNRESOLVED]
+        left = [row for row in rows if (wish.holder in texts(row.columns, "held")) != wish.on]
+        if any(_asked(row, wish.holder) >= wish.asked for row in left):
+            became = "it goes on" if wish.on else "it is held back"
+            raise Refused(f"graph {wish.graph_id}: a later request asked for the opposite: {became}", "superseded")
+        state = graph.columns.get("state")
+        if state not in _GOING:
+            if left:
+                raise Refused(f"graph {wish.graph_id} is {state}: it can be neither paused nor resumed", str(state))
             return True
-        if until is not None and app.clock.now() >= until:
-            return False
-        await app.clock.sleep(pause)
-        pause = min(pause * 1.5, _PAUSE_SECONDS_MAX)
+        return not left and (bool(wish.tasks) or graph.columns.get("settling") is not True)
+
+    return await poll(look, app.clock, until=until, pause_max=1.0)
+
+
+def _asked(row: Row, holder: str) -> str:
+    """When a holder was last spoken of, of the requests that handlers have taken up; "" for never."""
+    try:
+        found = json.loads(str(row.columns.get("heldAsked", "") or "{}"))
+    except ValueError:
+        return ""  # `doctor` names the damage
+    return str(found.get(holder, "")) if isinstance(found, dict) else ""

@@ -7,13 +7,19 @@ so a target that is not limited costs nothing. It never moves a task and never s
 Why the limit holds. A permit is the row of a number below the most, and it is taken by a conditional write: created, or
 taken over after its lease has ended. A worker begins no run without one, and stops a run before its permit ends that it
 could not renew: by its own steady clock, counted from before the renewal was sent, and `MARGIN` of the lease earlier,
-for clocks that differ and runs that take their time to end. Who dies loses its permits by time. A lowered limit takes
-effect as runs end: a permit of a number that there is no more is renewed as long as its run lasts, and not used again.
-A limit that is new holds once every worker has looked, and what ran before has ended.
+for clocks that differ and runs that take their time to end. Who dies loses its permits by time, and where that cannot
+be believed (see `ends`), once a permit was not written for its length by the steady clock of who wants it. A lowered
+limit takes effect as runs end: a permit of a number that there is no more is renewed as long as its run lasts, and not
+used again. A limit that is new holds once every worker has looked, and what ran before has ended.
+
+One call at a time goes by what is held and changes it: a read that another call of the same worker has overtaken would
+take a new permit for a lost one, or one that is being given back for a held one.
 """
 
+import asyncio
+import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -21,12 +27,15 @@ from typing import Final
 from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.columns import integer, time_of
+from taskgraph.ends import Standing, standing
 from taskgraph.errors import Conflict, InvalidInput, Unclear
 from taskgraph.gates import GATES
 from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, Tables, Value, query_all
 
 MARGIN: Final = 1 / 4
 """Of a permit's lease: so much earlier its holder stops what it could not renew."""
+
+log = logging.getLogger("taskgraph.permits")
 
 _LIMIT: Final = "limit:"
 _PERMIT: Final = "permit:"
@@ -62,7 +71,7 @@ def limits_in(rows: Sequence[Row], now: datetime) -> dict[str, TargetLimit]:
     for row in rows:
         if row.key.startswith(_PERMIT):
             permit = _permit_of(row)
-            if permit.until is not None and permit.until > now:
+            if permit.until is not None and standing(permit.until, now, _length(row)) is not Standing.OVER:
                 held.setdefault(permit.target, []).append(permit)
     return {
         target: TargetLimit(
@@ -145,11 +154,16 @@ class Permits:
         self._token = clock.new_id()  # a worker of the same name is another one
         self._mine: dict[str, dict[int, _Mine]] = {}  # target -> number
         self._lost: Counter[str] = Counter()
+        self._doubted: dict[str, tuple[str, float]] = {}  # permit -> etag, since when it was seen so (monotonic)
+        self._seen = -1.0
+        self._changing = asyncio.Lock()
         self.limits: Mapping[str, TargetLimit] = {}
 
-    def saw(self, rows: Sequence[Row]) -> None:
-        """What has just been read beside the gates."""
-        self.limits = limits_in(rows, self._clock.now())
+    def saw(self, rows: Sequence[Row], began: float) -> None:
+        """What was read beside the gates. began: the read did (monotonic); an older one replaces nothing."""
+        if began >= self._seen:
+            self._seen = began
+            self.limits = limits_in(rows, self._clock.now())
 
     def held(self, target: str) -> int:
         """Permits of a target that runs may go under."""
@@ -167,67 +181,77 @@ class Permits:
         """Of the permits that are held."""
         return [target for target, mine in self._mine.items() if mine]
 
-    async def take(self, target: str, wanted: int) -> int:
+    async def take(self, target: str, wanted: Callable[[], int]) -> int:
         """Hold so many permits of a target, as far as there are free ones; gives how many may be used. One commit."""
-        for _ in range(_TRIES):
-            if self.usable(target) >= wanted:
-                break
-            before, now = self._clock.monotonic(), self._clock.now()
-            rows = await query_all(self._tables, GATES, Range())
-            self.saw(rows)
-            limit = self.limits.get(target)
-            if limit is None:
-                break
-            mine = self._recognized(target, rows, now)
-            there = {row.key: row for row in rows}
-            changes: list[Change] = []
-            numbers: list[int] = []
-            for number in range(limit.most):
-                if self.usable(target) + len(numbers) >= wanted or len(numbers) >= limits.COMMIT_CHANGES_MAX:
+        async with self._changing:
+            for _ in range(_TRIES):
+                if await self._try_to_take(target, wanted()):
                     break
-                row = there.get(_key(target, number))
-                if number in mine or (row is not None and not _is_free(row, now)):
-                    continue
-                numbers.append(number)
-                changes.append(self._change(target, number, row, now))
-            if not changes:
+            return self.usable(target)
+
+    async def _try_to_take(self, target: str, wanted: int) -> bool:
+        """Take what is missing; whether it is to be left at that."""
+        if self.usable(target) >= wanted:
+            return True
+        before, now = self._clock.monotonic(), self._clock.now()
+        rows = await query_all(self._tables, GATES, Range())
+        self.saw(rows, before)
+        limit = self.limits.get(target)
+        if limit is None:
+            return True
+        mine = self._recognized(target, rows, now)
+        there = {row.key: row for row in rows}
+        changes: list[Change] = []
+        numbers: list[int] = []
+        for number in range(limit.most):
+            if self.usable(target) + len(numbers) >= wanted or len(numbers) >= limits.COMMIT_CHANGES_MAX:
                 break
-            try:
-                etags = await self._tables.commit(GATES, changes)
-            except (Conflict, Unclear):
-                continue  # what is there now tells
-            self._have(target, numbers, etags, before)
-        return self.usable(target)
+            row = there.get(_key(target, number))
+            if number in mine or (row is not None and not self._is_free(row, now)):
+                continue
+            numbers.append(number)
+            changes.append(self._change(target, number, row, now))
+        if not changes:
+            return True
+        try:
+            etags = await self._tables.commit(GATES, changes)
+        except (Conflict, Unclear):
+            return False  # what is there now tells
+        self._have(target, numbers, etags, before)
+        return False
 
     async def renew(self) -> None:
         """Put the ends of all permits off. Those that somebody else has by now are lost. Raises StorageError."""
-        for target in self.targets:
-            for _ in range(_TRIES):
-                mine = self._mine.get(target, {})
-                if not mine:
+        async with self._changing:
+            for target in self.targets:
+                for _ in range(_TRIES):
+                    mine = self._mine.get(target, {})
+                    if not mine:
+                        break
+                    before, now = self._clock.monotonic(), self._clock.now()
+                    numbers = sorted(mine)[: limits.COMMIT_CHANGES_MAX]
+                    new = self._columns(now)
+                    changes = [Replace(_key(target, number), mine[number].etag, new) for number in numbers]
+                    try:
+                        etags = await self._tables.commit(GATES, changes)
+                    except (Conflict, Unclear):
+                        self._recognized(target, await query_all(self._tables, GATES, Range()), now)
+                        continue
+                    self._have(target, numbers, etags, before)
                     break
-                before, now = self._clock.monotonic(), self._clock.now()
-                numbers = sorted(mine)[: limits.COMMIT_CHANGES_MAX]
-                changes = [Replace(_key(target, number), mine[number].etag, self._columns(now)) for number in numbers]
-                try:
-                    etags = await self._tables.commit(GATES, changes)
-                except (Conflict, Unclear):
-                    self._recognized(target, await query_all(self._tables, GATES, Range()), now)
-                    continue
-                self._have(target, numbers, etags, before)
-                break
 
-    async def give_back(self, target: str, keep: int = 0) -> None:
+    async def give_back(self, target: str, keep: Callable[[], int] = lambda: 0) -> None:
         """Hold only so many permits of a target any more: those of the highest numbers go. Raises StorageError."""
-        mine = self._mine.get(target, {})
-        gone = sorted(mine)[max(0, keep) :][: limits.COMMIT_CHANGES_MAX]
-        if not gone:
-            return
-        changes = [Delete(_key(target, number), mine.pop(number).etag) for number in gone]
-        try:
-            await self._tables.commit(GATES, changes)
-        except (Conflict, Unclear):
-            return  # what was not given back ends by itself
+        async with self._changing:
+            mine = self._mine.get(target, {})
+            gone = sorted(mine)[max(0, keep()) :][: limits.COMMIT_CHANGES_MAX]
+            if not gone:
+                return
+            changes = [Delete(_key(target, number), mine.pop(number).etag) for number in gone]
+            try:
+                await self._tables.commit(GATES, changes)
+            except (Conflict, Unclear):
+                return  # what was not given back ends by itself
 
     def lost(self) -> dict[str, int]:
         """Permits that could not be renewed in time, or that somebody else has: target -> how many, said once."""
@@ -254,7 +278,7 @@ class Permits:
             until = row.columns.get("until")
             if number not in mine and row.columns.get("token") == self._token and isinstance(until, datetime):
                 # A commit whose answer was lost has come through.
-                left = (until - now).total_seconds() - self._lease_seconds * MARGIN
+                left = min((until - now).total_seconds(), self._lease_seconds) - self._lease_seconds * MARGIN
                 mine[number] = _Mine(row.etag, self._clock.monotonic() + left)
         return mine
 
@@ -263,20 +287,45 @@ class Permits:
         for number, etag in zip(numbers, etags, strict=True):
             self._mine.setdefault(target, {})[number] = _Mine(str(etag), good_until)
 
+    def _is_free(self, row: Row, now: datetime) -> bool:
+        """Whether the lease of a permit has ended.
+
+        By its end; where that cannot be believed (see `ends`), once the row was not written for as long as the lease
+        is, by our own steady clock.
+        """
+        until, moment, length = row.columns.get("until"), self._clock.monotonic(), _length(row)
+        how = standing(until, now, length) if isinstance(until, datetime) else Standing.OVER
+        if how is not Standing.DOUBTFUL:
+            self._doubted.pop(row.key, None)
+            return how is Standing.OVER
+        etag, since = self._doubted.get(row.key, ("", moment))
+        if etag != row.etag:
+            since = moment
+            log.warning("%s is said to be held until %s: a clock is off", row.key, until)
+        self._doubted[row.key] = (row.etag, since)
+        return moment - since >= length
+
     def _change(self, target: str, number: int, row: Row | None, now: datetime) -> Change:
         key, columns = _key(target, number), self._columns(now)
         return Insert(key, columns) if row is None else Replace(key, row.etag, columns)
 
     def _columns(self, now: datetime) -> dict[str, Value]:
         until = now + timedelta(seconds=self._lease_seconds)
-        return {"schema": _SCHEMA, "worker": self._worker, "token": self._token, "since": now, "until": until}
+        return {
+            "schema": _SCHEMA,
+            "worker": self._worker,
+            "token": self._token,
+            "since": now,
+            "until": until,
+            "seconds": self._lease_seconds,
+        }
 
 
 def _key(target: str, number: int) -> str:
     return f"{_PERMIT}{target}:{number:04}"
 
 
-def _is_free(row: Row, now: datetime) -> bool:
-    """Whether the lease of a permit has ended."""
-    until = row.columns.get("until")
-    return not isinstance(until, datetime) or until <= now
+def _length(row: Row) -> float:
+    """Of the lease of a permit, in seconds; the longest there is where an earlier version wrote none."""
+    seconds = row.columns.get("seconds")
+    return float(seconds) if isinstance(seconds, int | float) else float(limits.DELAY_SECONDS_MAX)

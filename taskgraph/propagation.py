@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import columns, inflight, limits, timing
+from taskgraph import columns, facts, inflight, limits, timing
 from taskgraph.conditions import COMPLETED, SKIP, News, failure_of, goes_on, hear, is_met
 from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import compact_json
-from taskgraph.layout import moment, utf16_units
+from taskgraph.layout import moment
+from taskgraph.leasing import put_off
 from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskState, is_relay, told_as, value
 from taskgraph.outputs import NO_OUTPUT, OUTPUT
 from taskgraph.priorities import NORMAL, NORMAL_RANK, level_of, rank
 from taskgraph.rows import Draft, View
+from taskgraph.units import utf16_units
 
 # As plain texts: comparing one with a member of an enumeration takes ten times as long.
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
@@ -32,6 +34,10 @@ CANCELLED: Final = "cancelled"
 
 FAIL_FAST: Final = FailurePolicy.FAIL_FAST.value
 """Code of a resolution: another task failed for good, and the rest was cancelled (failure policy)."""
+
+
+DEFERRED: Final = "deferred"
+"""Column of the graph: extensions that were asked for while it was paused, and are made when it is resumed."""
 
 
 @value
@@ -97,6 +103,7 @@ class Take:
     begins: int | None = None
     limited: bool = True
     rank_max: int | None = None
+    lease_seconds: float = 0.0
 
 
 @value
@@ -158,7 +165,11 @@ class Context:
     now: datetime
     events: list[dict[str, Any]] = field(default_factory=list)
     event_texts: list[str] = field(default_factory=list)
-    """The JSON of each event, written once: the decision weighs them after every item."""
+    """The JSON of each event, written once, at the end of its item: the decision weighs them then."""
+    subjects: list[str] = field(default_factory=list)
+    """The key of the row that each event speaks of."""
+    touched: list[int] = field(default_factory=list)
+    """How many columns of that row had been set when the event was written."""
     effects: list[Effect] = field(default_factory=list)
     follow: list[str] = field(default_factory=list)
     take: Take | None = None
@@ -178,15 +189,37 @@ class Context:
     events_units: int = 1
     """UTF-16 units of `events_text`; one less than of "[]" while there are no events."""
 
-    def event(self, kind: str, **fields: Any) -> None:
-        """Record a fact that people and listeners are told (D9)."""
+    def event(self, kind: str, *, about: str = "", **fields: Any) -> None:
+        """Record a fact for people and listeners (D9). about: key of its row, where the fact does not say it."""
         event = {"event": kind, **fields}
         if None in event.values():
             event = {name: value for name, value in event.items() if value is not None}
         self.events.append(event)
-        text = compact_json(event)
-        self.event_texts.append(text)
-        self.events_units += utf16_units(text) + 1  # its comma, or the bracket after the last
+        self.subjects.append(about or facts.subject(kind, fields))
+
+    def write_events(self) -> None:
+        """Write down the facts that the item which has just been decided states, now that all it changes is known."""
+        for number in range(len(self.event_texts), len(self.events)):
+            self._name_changes(number)
+            if routing := self.view.known_text(*facts.routing_at(self.subjects[number])):
+                self.events[number][facts.ROUTING] = routing
+            self.touched.append(self.view.touched(self.subjects[number]))
+            text = compact_json(self.events[number])
+            self.event_texts.append(text)
+            self.events_units += utf16_units(text) + 1  # its comma, or the bracket after the last
+
+    def _name_changes(self, number: int) -> bool:
+        """Let an event name the columns that have changed so far on its row; whether it did not say so yet."""
+        event, key, view = self.events[number], self.subjects[number], self.view
+        altered = view.altered_anywhere("request:") if key == facts.EVERY_ROW else view.altered(key)
+        changed = facts.told_changes(event["event"], altered)
+        if changed == event.get("changed"):
+            return False
+        if changed is None:
+            del event["changed"]
+        else:
+            event["changed"] = changed
+        return True
 
     def mark(self) -> ContextMark:
         """A point to which `rollback` can go back."""
@@ -198,12 +231,22 @@ class Context:
         """Forget events and effects since the mark."""
         events, effects, self.events_units, self.taken = mark
         del self.events[events:]
+        del self.subjects[events:]
+        del self.touched[events:]
         del self.event_texts[events:]
         del self.effects[effects:]
 
     @property
     def events_text(self) -> str:
-        """The events as the column of an event row holds them."""
+        """The events as the column of an event row holds them, when all items are decided.
+
+        Later items may have changed more of a row. That is a few words, which the bound of the text leaves room for.
+        """
+        touched = self.view.touched
+        for number, key in enumerate(self.subjects):
+            moved = key == facts.EVERY_ROW or touched(key) != self.touched[number]
+            if moved and self._name_changes(number):
+                self.event_texts[number] = compact_json(self.events[number])
         return f"[{','.join(self.event_texts)}]"
 
 
@@ -252,9 +295,16 @@ def make_pending(task: Draft, context: Context) -> None:
 
 
 def claim(
-    task: Draft, claim_id: str, worker: str, lease_until: datetime, context: Context, *, ahead: bool = False
+    task: Draft,
+    claim_id: str,
+    worker: str,
+    lease_until: datetime,
+    context: Context,
+    *,
+    ahead: bool = False,
+    lease_seconds: float = 0.0,
 ) -> None:
-    """Move a pending task to running (D10). ahead: its worker has no slot for it yet."""
+    """Move a pending task to running (D10). ahead: its worker has no slot for it yet. lease_seconds: 0 if not known."""
     if ahead:
         task.set("ahead", True)
     if inflight.is_limited(task):
@@ -262,7 +312,7 @@ def claim(
     task.set("state", _RUNNING)
     task.set("claim", claim_id)
     task.set("worker", worker)
-    task.set("leaseUntil", lease_until)
+    put_off(task, lease_until, lease_seconds)
     task.set("started", context.now)
 
 
@@ -279,7 +329,8 @@ def make_ready(task: Draft, context: Context) -> None:
             context.taken += 1
             task.set("pendingSince", context.now)
             ahead = take.begins is not None and context.taken > take.begins
-            claim(task, claim_id, take.worker, take.lease_until, context, ahead=ahead)
+            seconds = take.lease_seconds
+            claim(task, claim_id, take.worker, take.lease_until, context, ahead=ahead, lease_seconds=seconds)
             task_id = task.key.removeprefix("task:")
             context.effects.append(Started(task_id, task.integer("run"), claim_id, task.text("label"), definition))
             return
@@ -321,7 +372,7 @@ def count_down(reference: str, fulfilled: str, context: Context, news: News = CO
     # Level-triggered from here: told again, the row that stands ready is sent again (D9).
     state = row.text("state")
     if reference == GRAPH:
-        if state == GraphState.RUNNING:
+        if state == GraphState.RUNNING and not row.ids(DEFERRED):
             finish(row, context)
         elif state == GraphState.FINISHED:
             # Told again: whoever finished it may have died before saying so.
@@ -344,11 +395,12 @@ def count_down(reference: str, fulfilled: str, context: Context, news: News = CO
 def heed_deadline(graph: Draft, deadline: datetime) -> None:
     """A task waits for others that did not wait a moment ago: the sweep is to look when its deadline passes.
 
-    Earlier than what the row said in any case: a sweep that has looked at the rows before goes by that (NextDeadline),
-    and must not have the last word.
+    A sweep that has looked at the rows before this commit must not have the last word (NextDeadline). So this is
+    counted, as the same time may stand there again; versions before 0.4 go by the time alone, which is another then.
     """
     before = graph.time("nextDeadline")
     graph.set("nextDeadline", deadline if before is None else min(deadline, before - timedelta(milliseconds=1)))
+    graph.set("waitsAgain", graph.integer("waitsAgain") + 1)
 
 
 def finish(graph: Draft, context: Context) -> None:

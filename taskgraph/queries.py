@@ -10,28 +10,30 @@ that leaves open is said to be open. Listings of large graphs end where their li
 
 import asyncio
 import difflib
-import fnmatch
 import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from taskgraph import gates, limits, notices
+from taskgraph import facts, gates, limits, notices
 from taskgraph.clock import Clock
 from taskgraph.columns import integer, texts, time_of
 from taskgraph.conditions import in_words, meets
 from taskgraph.edges import Edges, references, worth_pages
+from taskgraph.ends import Standing
 from taskgraph.errors import IntegrityError, InvalidInput, NotFound
+from taskgraph.extension import WAITS_FOR
 from taskgraph.handlers import QueueNames
 from taskgraph.inflight import Limit, limit_of, named_in, scopes_of
 from taskgraph.jsontext import show
 from taskgraph.layout import gathered, moment
+from taskgraph.leasing import lease
 from taskgraph.membership import group_rows, members_of
 from taskgraph.model import (
     GRAPH,
@@ -42,10 +44,12 @@ from taskgraph.model import (
     GraphState,
     TaskState,
     When,
+    by_target,
     condition_words,
     group_key,
     group_of,
     held_group,
+    held_target,
     is_graph_id,
     is_relay,
     is_shared,
@@ -58,7 +62,7 @@ from taskgraph.model import (
 from taskgraph.outputs import NO_OUTPUT, OUTPUT
 from taskgraph.permits import TargetLimit, limits_in
 from taskgraph.placement import worker_options
-from taskgraph.priorities import NORMAL, level_now, level_of
+from taskgraph.priorities import LEVELS, NORMAL, level_now, level_of
 from taskgraph.records import ALL, Records
 from taskgraph.registry import Crew, workers
 from taskgraph.rows import SCHEMA_MAX
@@ -107,7 +111,9 @@ class GraphStatus:
     in these, in the part of the graph that was looked at. reason: why it is cancelled. held: what of it is paused, as
     the column of its row says. limits: on tasks in flight, without labels. stalled, stalled_because: since when it is
     marked as standing still, and why; None and "" for one that moves or has ended. revision: how many extensions and
-    edits it has taken in.
+    edits it has taken in. held_tasks, inactive_tasks, priorities: of the tasks that have neither begun nor ended, how
+    many are held back on their row, how many of these are not active, and how many there are of each priority; None of
+    a large graph.
     """
 
     graph_id: str
@@ -136,6 +142,9 @@ class GraphStatus:
     stalled_because: str = ""
     limits: tuple["LimitStatus", ...] = ()
     revision: int = 0
+    held_tasks: int | None = None
+    inactive_tasks: int | None = None
+    priorities: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +159,7 @@ class LimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class GraphListed:
-    """A graph in the list."""
+    """A graph in the list. held: what of it is paused, as the column of its row says."""
 
     graph_id: str
     state: str
@@ -159,6 +168,7 @@ class GraphListed:
     tasks: int
     schedule: str = ""
     fired_for: datetime | None = None
+    held: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +176,9 @@ class TaskStatus:
     """A task as its row tells it; edges are not resolved here (see `TaskDetail`).
 
     not_before: no worker may claim it before. temporary_failures: how often it failed for the moment; temporary_left:
-    how often it still may. pending_timeout: seconds that it may wait for a worker, None for as long as it takes.
+    how often it still may. pending_timeout: seconds that it may wait for a worker, None for as long as it takes. held:
+    what holds its next run back: the graph (PAUSED), itself (INACTIVE), groups (`by_group`), and where that was looked
+    up its target (`by_target`).
     """
 
     task_id: str
@@ -195,6 +207,17 @@ class TaskStatus:
     temporary_left: int = 0
     pending_timeout: float | None = None
     priority: str = NORMAL
+    held: Sequence[str] = ()
+
+    @property
+    def active(self) -> bool:
+        """Whether it may run as far as it is concerned by itself."""
+        return INACTIVE not in self.held
+
+    @property
+    def held_back(self) -> bool:
+        """Whether a run of it would begin, but for what holds it back."""
+        return bool(self.held) and self.state in _TO_BEGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,28 +326,7 @@ class Event:
     @property
     def changed(self) -> tuple[str, ...]:
         """Names of columns."""
-        own = self.fields.get("changed")
-        return tuple(map(str, own)) if isinstance(own, list | tuple) else CHANGED.get(self.kind, ())
-
-
-CHANGED: Final[Mapping[str, tuple[str, ...]]] = {
-    "graph-running": ("state", "started"),
-    "graph-finished": ("state", "finished", "requiresLeft"),
-    "task-skipped": ("state", "resolved", "resolution"),
-    "graph-blocked": ("state", "blocked", "blockedBy", "failedTasks"),
-    "graph-unblocked": ("state", "blockedBy", "failedTasks"),
-    "graph-cancelled": ("state", "reason"),
-    "graph-paused": ("settling", "pausing"),
-    "graph-resumed": ("held", "holds", "settling"),
-    "task-held": ("held",),
-    "task-released": ("held",),
-    "graph-extended": ("tasks", "edges", "requires", "requiresLeft", "revision"),
-    "task-completed": ("state", "ended", "resolved", "resolution"),
-    "task-failed": ("state", "ended", "resolved", "resolution"),
-    "task-exception": ("state", "ended", "resolved", "resolution"),
-    "task-rerun": ("state", "run", "runs", "claim", "pendingSince"),
-}
-"""Kind of a fact -> the columns that the commit which states it sets, with what else it sets left out."""
+        return facts.changes_of(self.kind, self.fields)
 
 
 def read_cursor(since: "int | str") -> tuple[int, int]:
@@ -343,26 +345,8 @@ def read_cursor(since: "int | str") -> tuple[int, int]:
 
 
 def agrees(event: Event, where: Mapping[str, Sequence[str]]) -> bool:
-    """Whether an event has, for each field that is named, one of the values; `*` and `?` stand for any text.
-
-    The fields are those of the event's JSON, and `event` (its kind), `sequence`, and `changed`, of which one column is
-    enough.
-    """
-    for name, patterns in where.items():
-        if name == "changed":
-            texts: Sequence[str] = event.changed
-        elif name == "event":
-            texts = (event.kind,)
-        elif name == "sequence":
-            texts = (str(event.sequence),)
-        else:
-            found = event.fields.get(name)
-            if found is None:
-                return False
-            texts = (found if isinstance(found, str) else json.dumps(found),)
-        if not any(fnmatch.fnmatchcase(text, pattern) for text in texts for pattern in patterns):
-            return False
-    return True
+    """Whether an event has, for each field that is named, one of the values: see `facts.agrees`."""
+    return facts.agrees(event.kind, event.sequence, event.fields, where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,6 +411,7 @@ class Queries:
             tasks=integer(columns, "tasks"),
             schedule=str(row.columns.get("schedule", "")),
             fired_for=time_of(row.columns, "firedFor"),
+            held=tuple(texts(columns, "held")),
         )
 
     async def graph_row(self, graph_id: str) -> Row:
@@ -466,8 +451,9 @@ class Queries:
             completed, skipped = await self._totals(graph_id)
             if completed >= 0:
                 counts, at_least, exact = await self._aggregate(graph_id, columns, completed, skipped)
+        waiting: _Waiting | None = None
         if counts is None:
-            counts = await self._count(graph_id)
+            counts, waiting = await self._count(graph_id)
         ended = counts.get(TaskState.COMPLETED, 0) + counts.get(TaskState.SKIPPED, 0) + integer(columns, "failedTasks")
         return GraphStatus(
             graph_id=graph_id,
@@ -496,6 +482,9 @@ class Queries:
             stalled_because=str(columns.get("stalledBecause", "")) if stalled_since(columns) else "",
             limits=tuple(await self._limits(graph_id)) if columns.get("limits") else (),
             revision=integer(columns, "revision"),
+            held_tasks=waiting.held if waiting else None,
+            inactive_tasks=waiting.inactive if waiting else None,
+            priorities=waiting.by_priority() if waiting else None,
         )
 
     async def _limits(self, graph_id: str) -> list[LimitStatus]:
@@ -537,11 +526,16 @@ class Queries:
         self._last_events[graph_id] = max(1, end - 1)
         return completed, skipped
 
-    async def _count(self, graph_id: str) -> dict[str, int]:
+    async def _count(self, graph_id: str) -> "tuple[dict[str, int], _Waiting]":
+        """Tasks by state, and what is to be said of those that have neither begun nor ended."""
         counts: Counter[str] = Counter()
-        async for row in self._pages(graph_id, Range("task:", "task;", select=("state",))):
-            counts[str(row.columns.get("state", ""))] += 1
-        return {str(state): counts[state] for state in TaskState if counts[state]}
+        waiting = _Waiting()
+        async for row in self._pages(graph_id, Range("task:", "task;", select=("state", "held", "priority"))):
+            state = str(row.columns.get("state", ""))
+            counts[state] += 1
+            if state in _TO_BEGIN:
+                waiting.take(row.columns)
+        return {str(state): counts[state] for state in TaskState if counts[state]}, waiting
 
     async def _aggregate(
         self, graph_id: str, columns: Mapping[str, Value], completed: int, skipped: int
@@ -601,14 +595,18 @@ class Queries:
         return found
 
     async def busy(self, graph_id: str) -> bool:
-        """Whether a task is pending or running, or something else is under way; otherwise nothing moves by itself."""
+        """Whether a task is pending or running, or something else is under way; otherwise nothing moves by itself.
+
+        An extension that is made when the graph is resumed does not, either.
+        """
         wanted = Range("task:", "task;", where={"state": tuple(map(str, _UNDER_WAY))}, select=("state",))
         relays = [Range(f"{kind}:", f"{kind};", where={"state": ("pending",)}, select=("state",)) for kind in _RELAYS]
-        requests = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=("state",))
+        requests = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=("state", WAITS_FOR))
         for each in (requests, *relays, wanted):
             async with aclosing(self._pages(graph_id, each)) as rows:
-                async for _ in rows:
-                    return True
+                async for row in rows:
+                    if not row.columns.get(WAITS_FOR):
+                        return True
         return False
 
     async def tasks(self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000) -> list[TaskStatus]:
@@ -635,7 +633,8 @@ class Queries:
             async for row in self._pages(graph_id, Range("task:", "task;", select=_SHOWN)):
                 if row.key in inside:
                     found.append(row)
-        listed = sorted(map(_task_status, found), key=lambda each: each.label)
+        paused = await self._paused()
+        listed = sorted((_task_status(row, paused) for row in found), key=lambda each: each.label)
         counts = Counter(each.state for each in listed)
         failed = sum(counts[each] for each in _FAILED)
         done = counts[TaskState.COMPLETED] + counts[TaskState.SKIPPED]
@@ -707,14 +706,19 @@ class Queries:
     ) -> bool:
         """Add tasks in these states to `found`; gives whether there are no more, before it has `limit`."""
         wanted = match.casefold()
+        paused = await self._paused() if not states or _TO_BEGIN.intersection(states) else ()
         where = {"state": states} if states else {}
         async with aclosing(self._pages(graph_id, Range("task:", "task;", where=where, select=_SHOWN))) as rows:
             async for row in rows:
                 if wanted in str(row.columns.get("label", "")).casefold():
                     if len(found) == limit:
                         return False
-                    found.append(_task_status(row))
+                    found.append(_task_status(row, paused))
         return True
+
+    async def _paused(self) -> Collection[str]:
+        """The targets that are paused, for all graphs."""
+        return await gates.closed(self._tables)
 
     async def find_task(self, graph_id: str, label_or_id: str) -> Row:
         """The row of a task, by label (or taskId). Raises NotFound, with the nearest labels."""
@@ -754,7 +758,7 @@ class Queries:
             text = gathered(longer.columns, "task") if longer else "{}"
         shown = [sorted(labels[each] for each in some) for some in named]
         return TaskDetail(
-            status=_task_status(row),
+            status=_task_status(row, await self._paused()),
             requires=shown[0],
             requires_left=shown[1],
             dependents=shown[2],
@@ -907,7 +911,8 @@ class Queries:
                     text = "is ready, and its graph is still being submitted"
                     remedy = "submit the same file under the same id again"
                 elif holders := texts(row.columns, "held"):
-                    text = f"is ready since {_clock_text(status.pending_since)}, and held back: {_holders(holders)}"
+                    text = f"is ready since {_clock_text(status.pending_since)}, and held back: "
+                    text += holders_in_words(holders)
                     remedy = _letting_go(holders[0], graph_id, status)
                 elif room := await self._no_room(graph_id, row):
                     text = f"is ready since {_clock_text(since)}, and waits for room: {room}"
@@ -932,7 +937,10 @@ class Queries:
                 if cancel := row.columns.get("cancel"):
                     text += f", and is being stopped, as it is cancelled: {cancel}"
                     remedy = f"not to wait: {typed('cancel --terminate', graph_id, status.label, status.task_id)}"
-                if status.lease_until is not None and status.lease_until < self._clock.now():
+                how = lease(row.columns.get, self._clock.now())
+                if status.lease_until is not None and how is Standing.DOUBTFUL:
+                    text += f"; its lease is said to end {_clock_text(status.lease_until)}, so a clock is off"
+                if status.lease_until is not None and how is Standing.OVER:
                     text += (
                         f"; the worker's lease ended {_clock_text(status.lease_until)}, so the next sweep gives it back"
                     )
@@ -946,7 +954,11 @@ class Queries:
                 text += f": {reason}" if reason else ""
                 remedy = f"mend it, then: {typed('rerun', graph_id, status.label, status.task_id)}"
                 if status.deadline is not None and status.deadline <= self._clock.now():
-                    remedy = "its deadline has passed, so no rerun helps; submit it again with a later one"
+                    word = shlex.quote(status.label)
+                    remedy = (
+                        f"give it another deadline, or none: taskgraph edit {graph_id} --task {word} --deadline none; "
+                        f"then: {typed('rerun', graph_id, status.label, status.task_id)}"
+                    )
                 if final:
                     remedy = "mend it, and submit the graph again under another id: its dependents have been told"
                 if graph_state in (GraphState.CANCELLING, GraphState.CANCELLED):
@@ -1058,6 +1070,26 @@ class Queries:
         return [row async for row in self.rows(graph_id)]
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """Of the tasks that have neither begun nor ended: how many are held back, are not active, have which priority."""
+
+    held: int = 0
+    inactive: int = 0
+    priorities: Counter[str] = field(default_factory=Counter)
+
+    def take(self, columns: Mapping[str, Value]) -> None:
+        """Count a task."""
+        held = texts(columns, "held")
+        self.held += bool(held)
+        self.inactive += INACTIVE in held
+        self.priorities[level_of(columns.get)] += 1
+
+    def by_priority(self) -> dict[str, int]:
+        """Level -> how many, the highest first."""
+        return {level: self.priorities[level] for level in LEVELS if self.priorities[level]}
+
+
 class _Below:
     """The rows below a task that waits: so many of them one by one, and then all that have not completed by pages."""
 
@@ -1145,6 +1177,7 @@ class _Below:
 
 
 _UNDER_WAY: Final = (TaskState.PENDING, TaskState.RUNNING)
+_TO_BEGIN: Final = frozenset((str(TaskState.UNSCHEDULED), str(TaskState.PENDING)))
 _FAILED: Final = (TaskState.FAILED, TaskState.EXCEPTION)
 _LISTED: Final = ((*_FAILED, *_UNDER_WAY), (TaskState.UNSCHEDULED, TaskState.SKIPPED), (TaskState.COMPLETED,))
 _NOT_COMPLETED: Final = tuple(str(each) for each in TaskState if each != TaskState.COMPLETED)
@@ -1175,6 +1208,7 @@ _SHOWN: Final = (
     "temporaryForgiven",
     "pendingTimeout",
     "held",
+    "priority",
 )
 """Columns that `TaskStatus` is made of."""
 _WHY: Final = (
@@ -1335,10 +1369,18 @@ def _permits_text(limit: TargetLimit) -> str:
     return f"target {limit.target}: {len(limit.permits):,} of {limit.most:,} permits taken by {shown}{more}"
 
 
-def _holders(held: Sequence[str]) -> str:
+def holders_in_words(held: Iterable[str]) -> str:
     """What holds a task back, for people."""
-    words = {PAUSED: "the graph is paused", INACTIVE: "it is not active"}
-    return ", ".join(words.get(each) or f"the group “{held_group(each)}” is paused" for each in held)
+    return ", ".join(map(_holder_in_words, held))
+
+
+def _holder_in_words(holder: str) -> str:
+    if holder == PAUSED:
+        return "the graph is paused"
+    if holder == INACTIVE:
+        return "it is not active"
+    target = held_target(holder)
+    return f"the target {target} is paused" if target else f"the group “{held_group(holder)}” is paused"
 
 
 def _letting_go(holder: str, graph_id: str, status: TaskStatus) -> str:
@@ -1373,8 +1415,12 @@ def _names(columns: Mapping[str, Value]) -> list[str]:
     return texts(columns, "groups")
 
 
-def _task_status(row: Row) -> TaskStatus:
+def _task_status(row: Row, paused: Collection[str] = ()) -> TaskStatus:
+    """A task as its row tells it. paused: targets that are, where that was looked up."""
     columns = row.columns
+    held = texts(columns, "held")
+    if str(columns.get("target", "default")) in paused and columns.get("state") in _TO_BEGIN:
+        held.append(by_target(str(columns.get("target", "default"))))
     return TaskStatus(
         task_id=row.key.removeprefix("task:"),
         label=str(columns.get("label", "")),
@@ -1401,6 +1447,7 @@ def _task_status(row: Row) -> TaskStatus:
         temporary_left=_temporary_left(columns),
         pending_timeout=timeout if isinstance(timeout := columns.get("pendingTimeout"), int | float) else None,
         priority=level_of(columns.get),
+        held=tuple(held),
     )
 
 

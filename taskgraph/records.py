@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.errors import Conflict, Unclear
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Replace, Row, Tables, changes_max_of
+from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Tables, changes_max_of
 from taskgraph.transitions import event_key
 
 LIVE: Final = "index:live"
@@ -49,15 +50,32 @@ _EVENTS_END: Final = "event;"
 
 
 async def name_in(tables: Tables, index: str, graph_id: str, now: datetime) -> None:
-    """Name a graph in an index of those that somebody has to look at. Repeatable."""
-    try:
-        await tables.commit(index, [Insert(graph_id, {"since": now})])
-    except Conflict:
-        return  # it is there
-    except Unclear:
+    """Name a graph in an index of those that have to be looked at. Repeatable.
+
+    An entry that is there is written anew: what takes the graph off, and looked before this call, meets a conflict.
+    """
+    unclear: Unclear | None = None
+    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+        try:
+            await tables.commit(index, [Insert(graph_id, {"since": now})])
+            return
+        except Conflict:
+            unclear = None
+        except Unclear as error:
+            unclear = error
         (row,) = await tables.get(index, [graph_id])
         if row is None:
-            raise
+            if unclear is not None:
+                raise unclear
+            continue  # it was taken off in between
+        if unclear is not None and row.columns.get("since") == now:
+            return
+        try:
+            await tables.commit(index, [Merge(graph_id, row.etag, {"since": now})])
+            return
+        except (Conflict, Unclear):
+            continue  # another call wrote it, or took it off, or this one did
+    raise Conflict(f"graph {graph_id}: other calls kept writing its entry in {index}; try again")
 
 
 def listing_key(graph_id: str, created: datetime) -> str:
@@ -221,18 +239,16 @@ def _totals_in(columns: Columns) -> tuple[int, int]:
 
 
 def _bring_up(rows: dict[str, Row | None], change: Change, etag: str | None) -> None:
-    if etag is None:
+    if etag is None or isinstance(change, Delete):
         rows.pop(change.key, None)  # deleted, or written without a word of its etag: to be read again
         return
     # By type alone: a pattern that takes a change apart costs more than what is done with it.
-    match change:
-        case Merge():
-            before = rows.get(change.key)
-            if before is None or before.etag != change.etag:
-                rows.pop(change.key, None)  # others have touched what is shared: what was merged into is not here
-            else:
-                rows[change.key] = Row(change.key, etag, {**before.columns, **change.columns})
-        case Insert() | Replace():
-            rows[change.key] = Row(change.key, etag, change.columns)
-        case Delete():
-            rows[change.key] = None
+    if isinstance(change, Insert):
+        rows[change.key] = Row(change.key, etag, change.columns)
+        return
+    before = rows.get(change.key)
+    if before is None or before.etag != change.etag:
+        rows.pop(change.key, None)  # others have touched what is shared: what stands here may be the newer one
+        return
+    columns = {**before.columns, **change.columns} if isinstance(change, Merge) else change.columns
+    rows[change.key] = Row(change.key, etag, columns)

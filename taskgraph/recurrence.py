@@ -113,6 +113,41 @@ class Recurrence:
             ) from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """What is said of when a schedule is due; None for what is not said."""
+
+    cron: str | None = None
+    timezone: str | None = None
+    every: int | None = None
+    anchor: datetime | None = None
+    at: datetime | None = None
+
+    def over(self, before: Recurrence | None = None) -> Recurrence:
+        """The recurrence that has what is said, and otherwise what it had before. Raises InvalidInput.
+
+        So new fields of cron keep their time zone, and a new interval is counted from the time that it was counted
+        from. An interval that had none comes without an anchor.
+        """
+        if sum(each is not None for each in (self.cron, self.every, self.at)) > 1:
+            raise InvalidInput("only one of cron, every and at")
+        old = Recurrence() if before is None else before
+        cron, every, at = self.cron, self.every, self.at
+        if cron is None and every is None and at is None:
+            cron, every, at = old.cron or None, old.every or None, old.at
+        if self.timezone is not None and cron is None:
+            raise InvalidInput(
+                "a time zone goes with cron; write the offset into the anchor of an interval, or the time"
+            )
+        if self.anchor is not None and every is None:
+            raise InvalidInput("an anchor goes with every")
+        if cron is not None:
+            return Recurrence(cron=" ".join(cron.split()), timezone=self.timezone or old.timezone or "UTC")
+        if every is not None:
+            return Recurrence(every=every, anchor=old.anchor if self.anchor is None else self.anchor)
+        return Recurrence(at=at)
+
+
 def _written(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.columns import integer, listed, texts, time_of
+from taskgraph.ends import is_ahead
 from taskgraph.errors import Conflict, NotFound, StorageError, Unclear
 from taskgraph.jsontext import compact_json
 from taskgraph.placement import Offer, labels_of, labels_text
@@ -282,13 +283,16 @@ async def clean(tables: Tables, now: datetime) -> int:
     gone = 0
     for row in await query_all(tables, WORKERS, Range(select=("seen",))):
         seen = row.columns.get("seen")
-        if isinstance(seen, datetime) and seen >= before:
+        ahead = isinstance(seen, datetime) and is_ahead(seen, now)
+        if isinstance(seen, datetime) and seen >= before and not ahead:
             continue
+        # A word of a clock that was ahead is taken for one of now: a worker that lives says so again, by its clock.
+        change = Merge(row.key, row.etag, {"seen": now}) if ahead else Delete(row.key, row.etag)
         try:
-            await tables.commit(WORKERS, [Delete(row.key, row.etag)])
+            await tables.commit(WORKERS, [change])
         except (Conflict, Unclear):
             continue  # it lives after all, or another sweep was here
-        gone += 1
+        gone += not ahead
     return gone
 
 

@@ -11,18 +11,17 @@ looked at again by the rule; edges may not, for whatever changes them raises the
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, TypeGuard
 
-from taskgraph import digraph, limits, outputs, priorities, timing
+from taskgraph import digraph, facts, limits, outputs, priorities, timing
 from taskgraph.documents import canonical_json, references, without_requirement
-from taskgraph.editing import EDITABLE, EDITED, EditGraph, RefuseEdit, TaskEdit, has_started, listed
+from taskgraph.editing import EDITABLE, EditGraph, RefuseEdit, TaskEdit, ended_in, has_started, listed, not_editable
 from taskgraph.edits import EditDocument, Update, read_edit
 from taskgraph.errors import IntegrityError, NotFound
 from taskgraph.extension import request_key
 from taskgraph.inflight import scopes_of
-from taskgraph.jsontext import compact_json, utf16_units
 from taskgraph.layout import (
     DEFINED_COLUMNS,
     SCHEMA_OF_CONDITIONS,
@@ -39,6 +38,7 @@ from taskgraph.layout import (
 from taskgraph.membership import members_of
 from taskgraph.model import (
     GRAPH,
+    INACTIVE,
     FailurePolicy,
     TaskState,
     When,
@@ -65,6 +65,7 @@ from taskgraph.transitions import Decision, Outcome, decide, event_key
 
 _EDGES: Final = ("label", "state", "run", "requires", "dependents", "task")
 _FOR_WORKER: Final = ("maxRunTime", "retry")  # keys of a node that stand in the definition, too
+_DEFINING: Final = frozenset({"task", "deadline", *_FOR_WORKER})
 _TOLD_CHARS_MAX: Final = 20_000  # of what the journal says of one edit
 _COMPLETED: Final = TaskState.COMPLETED.value
 _ENDED: Final = (_COMPLETED, TaskState.FAILED.value, TaskState.EXCEPTION.value, TaskState.SKIPPED.value)
@@ -78,9 +79,12 @@ async def read_request(records: Records, graph_id: str, request: str) -> EditDoc
 
 
 async def plan_edit(
-    records: Records, graph_id: str, graph: Row, document: EditDocument, request: str
+    records: Records, graph_id: str, graph: Row, document: EditDocument, request: str, *, again: bool = False
 ) -> EditGraph | RefuseEdit:
-    """What an edit comes to for the graph as it is, or why it is refused."""
+    """What an edit comes to for the graph as it is, or why it is refused.
+
+    again: it was made before, so what it takes away may be gone.
+    """
     revision = graph.columns.get("revision", 0)
     if not isinstance(revision, int):
         raise IntegrityError(f"row {graph.key}: the revision is {revision!r}")
@@ -90,16 +94,31 @@ async def plan_edit(
     if document.if_revision is not None and document.if_revision != revision:
         reason = f"the revision of the graph is {revision}, not {document.if_revision}: look at it again"
         return RefuseEdit(request, revision, reason)
-    snapshot = await _read(records, graph_id, graph)
     try:
-        plan = _Plan(graph_id, graph, snapshot, document, request, revision)
-        plan.resolve()
-        await _read_touched(records, graph_id, plan)
-        plan.lay_out()
+        plan = await _laid_out(records, graph_id, graph, document, request, revision, again=again)
         await _check_results(records, graph_id, plan)
         return plan.item()
     except _RefusedError as refused:
         return RefuseEdit(request, revision, str(refused))
+
+
+async def still_holds(records: Records, graph_id: str, graph: Row, document: EditDocument) -> bool:
+    """Whether an edit that was made before would change nothing now, whatever the graph would say to it."""
+    try:
+        plan = await _laid_out(records, graph_id, graph, document, document.request, 0, again=True)
+    except _RefusedError:
+        return False
+    return plan.item().changes_nothing
+
+
+async def _laid_out(
+    records: Records, graph_id: str, graph: Row, document: EditDocument, request: str, revision: int, *, again: bool
+) -> "_Plan":
+    plan = _Plan(graph_id, graph, await _read(records, graph_id, graph), document, request, revision)
+    plan.resolve(again=again)
+    await _read_touched(records, graph_id, plan)
+    plan.lay_out()
+    return plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,11 +316,17 @@ class _Plan:
 
     # --- who is meant
 
-    def resolve(self) -> None:
-        """Find the tasks and groups that the edit names."""
+    def resolve(self, *, again: bool) -> None:
+        """Find the tasks and groups that the edit names. again: those that go may be gone."""
         self.updates = {self._task(label): update for label, update in self.document.updates.items()}
-        self.deleted = dict.fromkeys(self._task(label) for label in self.document.delete)
+        self.deleted = dict.fromkeys(
+            self._task(label)
+            for label in self.document.delete
+            if not again or task_id_of(self.graph_id, label) in self.snapshot.rows
+        )
         for name in self.document.delete_groups:
+            if again and name not in self.names:
+                continue
             if name not in self.names:
                 raise _RefusedError(f"the graph has no group “{name}”")
             members = members_of(self.snapshot.groups[self.names[name]])
@@ -355,7 +380,17 @@ class _Plan:
             row = self.touched.get(key)
             if row is None:
                 raise _RefusedError(f"the row {key} is gone; see taskgraph doctor")
-            if reason := has_started(Draft(row.key, row.columns, None)):
+        news = {own: self._news(own, update) for own, update in self.updates.items()}
+        self.updates = {own: update for own, update in news.items() if update.keys}
+        graph = Draft(GRAPH, self.graph.columns, None)
+        for own, update in self.updates.items():
+            task = Draft(own, self.touched[row_key(own)].columns, None)
+            if reason := not_editable(task, graph):
+                raise _RefusedError(reason)
+            if "requires" in update.keys and ended_in(task) is not None:
+                raise _RefusedError(f"“{update.label}” has ended: what it requires cannot be another any more")
+        for own in self.deleted:
+            if reason := has_started(Draft(own, self.touched[row_key(own)].columns, None)):
                 raise _RefusedError(reason)
         for own, update in self.updates.items():
             self._update(own, update)
@@ -375,7 +410,7 @@ class _Plan:
         clear = [name for name in clear if name in row.columns]
         keys, node = update.keys, update.node
         if "reruns" in keys:
-            columns["rerunsAllowed"] = columns["rerunsLeft"] = node.reruns
+            columns["rerunsAllowed"], columns["rerunsLeft"] = node.reruns, self._reruns_left(update, row)
         if "priority" in keys:
             if level := priorities.column(node.priority):
                 columns[priorities.COLUMN] = level
@@ -413,6 +448,7 @@ class _Plan:
                 optional=tuple(each for each in requires or () if each in optional),
                 active=node.active if "active" in keys else None,
                 again="when" in keys,
+                ended=ended_in(Draft(own, row.columns, None)),
             )
         )
         told: dict[str, Any] = {"task": own, "label": update.label, "fields": sorted(keys)}
@@ -431,38 +467,19 @@ class _Plan:
         for key, column in TIMING_COLUMNS.items():
             if key in keys:
                 clear.append(column)
-        if node.timing:
-            columns.update(timing_columns(node.timing))
+        if timed := {key: value for key, value in node.timing.items() if key in keys}:
+            columns.update(timing_columns(timed))
             schema = row.columns.get("schema", 1)
             columns["schema"] = max(schema if isinstance(schema, int) else 1, SCHEMA_OF_CONDITIONS)
         longer = self.touched.get(f"definition:{own}")
-        before = str(row.columns.get("task", "")) or (gathered(longer.columns, "task") if longer else "")
-        if keys.isdisjoint({"task", "deadline", *_FOR_WORKER}):
+        before = self._definition_of(own)
+        if keys.isdisjoint(_DEFINING):
             self.definitions[own] = before
             return columns, [each for each in clear if each not in columns]
-        try:
-            old = json.loads(before)
-        except ValueError as error:
-            raise _RefusedError(
-                f"“{update.label}” has no definition that could be read; see taskgraph doctor"
-            ) from error
-        told = {**node.task, **{key: old[key] for key in _FOR_WORKER if key in old}} if "task" in keys else dict(old)
-        for key in ("deadline", *_FOR_WORKER):
-            if key in keys:
-                told.pop(key, None)
-        if update.deadline:
-            told["deadline"] = update.deadline
-        told |= timing.for_worker(node.timing)
-        if "task" in keys:
-            for label in sorted(references(node)):
-                if task_id_of(self.graph_id, label) not in self.snapshot.rows:
-                    raise _RefusedError(f"“{update.label}” refers to “{label}”, which is no task of the graph")
-            text = definition_text(told, lambda label: task_id_of(self.graph_id, label))
-        else:
-            text = canonical_json(told)
+        _, told, text = self._redefined(own, update)
         self.definitions[own] = text
         clear.append("refusal")  # somebody may be able to run it now
-        defined = defined_columns(told)
+        defined = defined_columns(told, str(self.graph.columns.get(facts.ROUTING, "")))
         columns.update(defined)
         clear += [name for name in DEFINED_COLUMNS if name not in defined]
         deadline, first = defined.get("deadline"), self.graph.columns.get("nextDeadline")
@@ -486,6 +503,71 @@ class _Plan:
                     self._set(longer.key, name, value)
         return columns, [each for each in clear if each not in columns]
 
+    def _reruns_left(self, update: Update, row: Row) -> int:
+        """Of a budget; what a task that has ended has spent of the one before stays spent."""
+        was = Draft(row.key, row.columns, None)
+        spent = was.integer("rerunsAllowed") - was.integer("rerunsLeft")
+        if spent > update.node.reruns:
+            raise _RefusedError(f"“{update.label}” has spent {spent} reruns, so its budget cannot be less")
+        return update.node.reruns - spent
+
+    def _definition_of(self, own: str) -> str:
+        """The text of a definition as it stands."""
+        longer = self.touched.get(f"definition:{own}")
+        text = str(self.touched[row_key(own)].columns.get("task", ""))
+        return text or (gathered(longer.columns, "task") if longer else "")
+
+    def _redefined(self, own: str, update: Update) -> tuple[dict[str, Any], dict[str, Any], str]:
+        """The definition as it stands, as the update says it, and the text of that."""
+        keys, node = update.keys, update.node
+        try:
+            old = json.loads(self._definition_of(own))
+        except ValueError as error:
+            raise _RefusedError(
+                f"“{update.label}” has no definition that could be read; see taskgraph doctor"
+            ) from error
+        told = {**node.task, **{key: old[key] for key in _FOR_WORKER if key in old}} if "task" in keys else dict(old)
+        for key in ("deadline", *_FOR_WORKER):
+            if key in keys:
+                told.pop(key, None)
+        if update.deadline and "deadline" in keys:
+            told["deadline"] = update.deadline
+        told |= timing.for_worker({key: value for key, value in node.timing.items() if key in keys})
+        if "task" not in keys:
+            return old, told, canonical_json(told)
+        for label in sorted(references(node)):
+            if task_id_of(self.graph_id, label) not in self.snapshot.rows:
+                raise _RefusedError(f"“{update.label}” refers to “{label}”, which is no task of the graph")
+        return old, told, definition_text(told, lambda label: task_id_of(self.graph_id, label))
+
+    def _news(self, own: str, update: Update) -> Update:
+        """The update with those of its keys alone that say something else than the rows do."""
+        columns, keys, node = self.touched[row_key(own)].columns, update.keys, update.node
+        timed = timing_columns(node.timing)
+        news = {key for key, name in TIMING_COLUMNS.items() if key in keys and timed.get(name) != columns.get(name)}
+        if not keys.isdisjoint(_DEFINING):
+            old, told, text = self._redefined(own, update)
+            if "task" not in keys:
+                news |= {key for key in _FOR_WORKER if key in keys and told.get(key) != old.get(key)}
+                if "deadline" in keys and defined_columns(told, "").get("deadline") != columns.get("deadline"):
+                    news.add("deadline")
+            elif text != self._definition_of(own):
+                news |= keys & _DEFINING  # all of it is written anew
+        if "when" in keys and str(node.when) != columns.get("when", When.ALL_COMPLETED):
+            news.add("when")
+        if "reruns" in keys and node.reruns != columns.get("rerunsAllowed"):
+            news.add("reruns")
+        if "priority" in keys and priorities.column(node.priority) != columns.get(priorities.COLUMN, ""):
+            news.add("priority")
+        row = Draft("", columns, None)
+        if "active" in keys and node.active == (INACTIVE in row.ids("held")):
+            news.add("active")
+        if "requires" in keys:
+            wanted = {each for name in node.requires for each in self._stand_in(name)}
+            if wanted != set(self.snapshot.required(own)) or self._optional(update) != set(row.ids("optional")):
+                news.add("requires")
+        return replace(update, keys=frozenset(news))
+
     def _set(self, key: str, name: str, value: Value) -> None:
         self.columns.setdefault(key, {})[name] = value
 
@@ -504,10 +586,7 @@ class _Plan:
         if going := [self.snapshot.label(each) for each in wanted if each in self.gone]:
             raise _RefusedError(f"“{update.label}” would require {', '.join(going[:5])}, which goes")
         if len(wanted) > limits.REQUIRES_MAX:
-            raise _RefusedError(
-                f"“{update.label}” would require {len(wanted)} tasks; an edit can name {limits.REQUIRES_MAX}: "
-                "let it require a group of them"
-            )
+            raise _RefusedError(_too_many_required(update, len(wanted)))
         self.requires[own] = wanted
         direct = set(self.snapshot.ids(own, "requires"))
         before = self.snapshot.required(own)
@@ -681,36 +760,24 @@ class _Plan:
             told=self._told(),
         )
 
-    def _changed(self) -> list[str]:
-        """Names of the columns that are others, of tasks and of the graph."""
-        names = {"revision", *(name for each in self.edits for name in (*each.columns, *each.clear, EDITED))}
-        if any(each.requires is not None for each in self.edits):
-            names |= {"requires", "requiresLeft", "dependents"}
-        if any(each.active is not None for each in self.edits):
-            names.add("held")
-        if self.deleted:
-            names |= {"tasks", "edges"}
-        return sorted(names)
-
     def _told(self) -> dict[str, Any]:
-        """What the journal says, within its bounds."""
+        """What the journal says beside the columns that change, within its bounds."""
         groups = [str(self.snapshot.groups[own][0].columns.get("label", "")) for own in self.groups_gone]
         deleted = sorted(str(self.touched[row_key(own)].columns.get("label", "")) for own in self.deleted)
-        told: dict[str, Any] = {"changed": self._changed()}
+        told: dict[str, Any] = {}
         for name, entries in (("updated", self.told), ("deleted", deleted), ("deletedGroups", sorted(groups))):
-            kept: list[Any] = []
-            units = 0
-            for entry in entries:
-                units += utf16_units(compact_json(entry)) + 1
-                if units > _TOLD_CHARS_MAX // 3:
-                    told[f"{name}More"] = len(entries) - len(kept)
-                    break
-                kept.append(entry)
-            if kept:
-                told[name] = kept
+            told |= facts.listed(name, entries, _TOLD_CHARS_MAX // 3)
         if self.document.reason:
             told["reason"] = self.document.reason
         return told
+
+
+def _too_many_required(update: Update, count: int) -> str:
+    """Why an edit cannot let a task require so many: it is one commit, and each of them is a row that it writes."""
+    return (
+        f"“{update.label}” would require {count} tasks, and an edit can add {limits.REQUIRES_MAX} requirements to one: "
+        "add a task by an extension that requires them all, or their group, and let it require that task"
+    )
 
 
 async def _check_results(records: Records, graph_id: str, plan: _Plan) -> None:
@@ -720,7 +787,8 @@ async def _check_results(records: Records, graph_id: str, plan: _Plan) -> None:
     asked: dict[str, list[str]] = {}
     texts = {**await _long_definitions(records, graph_id, plan), **plan.definitions}
     for own, row in plan.snapshot.rows.items():
-        if is_relay(own) or own in plan.gone or row.columns.get("state") in _ENDED:
+        never = row.columns.get("state") in _ENDED and own not in plan.updates  # it runs by this definition no more
+        if is_relay(own) or own in plan.gone or never:
             continue
         text = texts.get(own) or str(row.columns.get("task", ""))
         if outputs.may_take(text) and (used := _taken(text)):

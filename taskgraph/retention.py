@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import limits, notifier
+from taskgraph import ages, limits, notifier
 from taskgraph.columns import integer, time_of
 from taskgraph.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.handlers import Handlers
@@ -221,8 +221,11 @@ async def keep_house(handlers: Handlers, logs: StoredLogs, *, keep_days: float |
     """Delete graphs that ended more than `keep_days` ago, and take away tombstones whose time is over.
 
     A bounded number of each; the look at graphs goes on where the last one stopped. None keeps every graph.
+    Nothing goes by a clock that has not gone on without a leap (see `ages`).
     """
     kept = Kept()
+    if not await ages.note(handlers.records.tables, handlers.clock.now()):
+        return kept
     await _end_tombstones(handlers, logs, kept)
     if keep_days is not None:
         await _end_graphs(handlers, logs, keep_days, kept)

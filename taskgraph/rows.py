@@ -182,6 +182,7 @@ class View:
         self._journal = Journal()
         self._inserted: list[tuple[str, Draft | None]] = []  # with what stood at its key, if anything did
         self._taken: list[tuple[Draft, Columns | None]] = []  # rows to delete; rows that lost columns, as they were
+        self._absent: dict[str, None] = {}  # keys of rows that were looked for and do not exist
 
     def knows(self, key: str) -> bool:
         """Whether a row was loaded (even if it does not exist), or is about to be inserted."""
@@ -203,6 +204,7 @@ class View:
             raise NeedRows((key,))
         row = self._rows[key]
         if row is None:
+            self._absent[key] = None
             return None
         schema = row.columns.get("schema", 1)
         if isinstance(schema, int) and schema > SCHEMA_MAX:
@@ -336,14 +338,43 @@ class View:
                 changes.append(Merge(draft.key, draft.etag, different))
         return changes
 
+    def known_text(self, key: str, name: str) -> str:
+        """A text column of a row that this decision has looked at, "" of any other."""
+        draft = self._drafts.get(key)
+        return "" if draft is None else draft.text(name)
+
+    def touched(self, key: str) -> int:
+        """How many columns of a row have been set; -1 for no single row."""
+        draft = self._drafts.get(key)
+        return -1 if draft is None else len(draft.changed)
+
+    def altered(self, key: str) -> set[str]:
+        """Columns of a row that are other than they were read, or gone; none of a row that is new, or goes."""
+        draft = self._drafts.get(key)
+        if draft is None or draft.gone or draft.etag is None:
+            return set()
+        read = draft.columns.get
+        names = {name for name, value in draft.changed.items() if read(name) != value}
+        if draft.bare and (row := self._rows.get(key)) is not None:
+            was = row.columns
+            names = {name for name in names if was.get(name) != draft.changed[name]}
+            names |= was.keys() - draft.columns.keys() - draft.changed.keys()
+        return names
+
+    def altered_anywhere(self, but: str) -> set[str]:
+        """The same of all rows, but of those whose keys begin like this."""
+        return {name for key in self._drafts if not key.startswith(but) for name in self.altered(key)}
+
     @property
     def size(self) -> int:
         """How many rows have been looked at."""
         return len(self._drafts)
 
     def unchanged(self, first: int) -> list[str]:
-        """Keys of those of the `first` rows looked at that would not be written."""
-        return [draft.key for draft in itertools.islice(self._drafts.values(), first) if not _differs(draft)]
+        """Keys of those of the `first` rows looked at that would not be written, and of all that do not exist."""
+        drafts = self._drafts
+        same = [draft.key for draft in itertools.islice(drafts.values(), first) if not _differs(draft)]
+        return same + [key for key in self._absent if key not in drafts]
 
 
 def _differs(draft: Draft) -> bool:

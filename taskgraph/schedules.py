@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -41,15 +41,16 @@ from taskgraph.errors import (
 )
 from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
-from taskgraph.layout import SCHEMA, gathered, split_text, spread, utf16_units
+from taskgraph.layout import SCHEMA, gathered, split_text, spread
 from taskgraph.messages import Cancel
 from taskgraph.model import GRAPH, GRAPH_ENDED, GraphDocument, GraphState
 from taskgraph.queries import Queries
-from taskgraph.recurrence import Recurrence
+from taskgraph.recurrence import Recurrence, Times
 from taskgraph.rows import SCHEMA_MAX
-from taskgraph.scheduling import SCHEDULES, CatchUp, Overlap, Run, Schedule, graph_id_of, head_key
+from taskgraph.scheduling import SCHEDULES, CatchUp, Overlap, Run, Schedule, graph_id_of, head_key, manual_graph_id_of
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, Value, query_all
 from taskgraph.submission import Submission, submit
+from taskgraph.units import utf16_units
 
 log = logging.getLogger("taskgraph.schedules")
 
@@ -129,11 +130,12 @@ class ScheduleDetail:
 
 
 class Schedules:
-    """The schedules of one installation."""
+    """The schedules of one installation. changed: called when a person has made or changed one; it rings."""
 
-    def __init__(self, handlers: Handlers, queries: Queries) -> None:
+    def __init__(self, handlers: Handlers, queries: Queries, changed: Callable[[], None] = lambda: None) -> None:
         self._handlers = handlers
         self._queries = queries
+        self._changed = changed
 
     @property
     def _tables(self) -> Tables:
@@ -192,12 +194,14 @@ class Schedules:
                 raise Conflict(f"schedule {name} could not be written; try again") from error
             found = self._schedule(row)
             if row.columns.get("operation") == columns["operation"]:
+                self._changed()
                 return found, Written.CREATED
             if _same(found, dataclasses.replace(schedule, recurrence=given)):
                 return found, Written.EXISTING
             raise Refused(
                 f"there is another schedule {name}; change it with taskgraph schedule update {name}", "exists"
             ) from error
+        self._changed()
         return schedule, Written.CREATED
 
     async def update(
@@ -205,15 +209,16 @@ class Schedules:
         name: str,
         *,
         document: GraphDocument | None = None,
-        recurrence: Recurrence | None = None,
+        times: Times | None = None,
         catch_up: CatchUp | None = None,
         overlap: Overlap | None = None,
         keep: int | None = None,
     ) -> Schedule:
         """Change what is given; a fire that has begun goes on as it began.
 
-        A new recurrence is counted from now. Fires that wait, and one that could not be submitted, take the new
-        document. Raises NotFound, InvalidInput, TooLarge, Conflict if others keep changing it.
+        times: what of the recurrence is to be other; its next time is then the first that is later than now. Fires that
+        wait, and one that could not be submitted, take the new document. Raises NotFound, InvalidInput, TooLarge,
+        Conflict if others keep changing it.
         """
         parts = self._parts(name, document) if document is not None else None
         for _ in range(_ATTEMPTS_MAX):
@@ -225,8 +230,8 @@ class Schedules:
                 overlap=before.overlap if overlap is None else overlap,
                 keep=before.keep if keep is None else scheduling.check_keep(keep),
             )
-            if recurrence is not None:
-                new = _anchored(recurrence, now)
+            new = before.recurrence if times is None else _anchored(times.over(before.recurrence), now)
+            if new != before.recurrence:
                 new.check()
                 after = dataclasses.replace(after, recurrence=new, next=_first(new, now))
             changes: list[Change] = []
@@ -243,6 +248,7 @@ class Schedules:
                 await self._write(row, before, dataclasses.replace(after, updated=now), changes)
             except Conflict:
                 continue
+            self._changed()
             return dataclasses.replace(after, updated=now)
         raise _busy(name)
 
@@ -265,6 +271,7 @@ class Schedules:
                 await self._write(row, before, after)
             except Conflict:
                 continue
+            self._changed()
             return after
         raise _busy(name)
 
@@ -291,12 +298,12 @@ class Schedules:
     async def run_now(self, name: str) -> Submission:
         """Submit the schedule's graph now, whatever its times, its overlap, and whether it is active.
 
-        Asking twice within a second asks once. Raises NotFound, InvalidGraph if the document is invalid by now.
+        Raises NotFound, InvalidGraph if the document is invalid by now.
         """
         row, schedule = await self._find(name)
         now = self._clock.now()
         due = now.replace(microsecond=0)
-        run = Run(graph_id_of(name, due, manual=True), due, now, manual=True)
+        run = Run(manual_graph_id_of(name, now), due, now, manual=True)
         document = await self._document(schedule, schedule.document)
         submission = await submit(self._handlers, run.graph_id, document, origin=_origin(name, due))
         for _ in range(_ATTEMPTS_MAX):
@@ -327,7 +334,7 @@ class Schedules:
         states = [RunState(run, await self._state(run.graph_id)) for run in reversed(schedule.runs)]
         return ScheduleDetail(
             schedule=schedule,
-            upcoming=_upcoming(schedule),
+            upcoming=_upcoming(schedule, now),
             runs=states,
             overdue_seconds=scheduling.overdue(schedule, now).total_seconds(),
             troubles=await self._troubles(schedule, now),
@@ -619,11 +626,13 @@ def _same(found: Schedule, given: Schedule) -> bool:
     )
 
 
-def _upcoming(schedule: Schedule) -> list[datetime]:
-    """The times of the next fires, with those that are due and have not begun."""
+def _upcoming(schedule: Schedule, now: datetime) -> list[datetime]:
+    """Times of the next fires, with those that are due and have not begun; of an inactive one, times to come."""
     if schedule.next is None:
         return []
     times = itertools.chain([schedule.next], schedule.recurrence.times(schedule.next))
+    if not schedule.active:
+        times = itertools.chain(schedule.recurrence.times(now))
     return list(itertools.islice(times, UPCOMING))
 
 

@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from taskgraph import limits
+from taskgraph.ends import holds
 from taskgraph.errors import IntegrityError, InvalidInput
 from taskgraph.layout import SCHEMA
 from taskgraph.recurrence import Recurrence
@@ -125,9 +126,15 @@ def check_keep(keep: int) -> int:
     return keep
 
 
-def graph_id_of(name: str, due: datetime, *, manual: bool = False) -> str:
+def graph_id_of(name: str, due: datetime) -> str:
     """The id of the graph of a fire: the same for everybody who fires it."""
-    return f"{name}-{due.astimezone(UTC).strftime(_STAMP)}{'-now' if manual else ''}"
+    return f"{name}-{due.astimezone(UTC).strftime(_STAMP)}"
+
+
+def manual_graph_id_of(name: str, asked: datetime) -> str:
+    """The id of a graph that was asked for by hand: to the millisecond, so that each time brings one."""
+    moment = asked.astimezone(UTC)
+    return f"{name}-{moment.strftime(_STAMP[:-1])}{moment.microsecond // 1000:03}Z-now"
 
 
 def head_key(name: str) -> str:
@@ -204,7 +211,7 @@ def may_begin(schedule: Schedule, now: datetime) -> bool:
     """Whether a fire may begin now, if no earlier one keeps it."""
     if not schedule.active or not schedule.waiting or schedule.firing is not None:
         return False
-    return schedule.try_after is None or schedule.try_after <= now
+    return not holds(schedule.try_after, now, limits.SCHEDULE_RETRY_SECONDS_MAX)
 
 
 def begin(schedule: Schedule) -> Schedule:

@@ -17,12 +17,15 @@ from datetime import UTC, datetime, timedelta
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from taskgraph.errors import IntegrityError, NotFound
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
+
+
+_ID: Final = "urn:taskgraph:schema:"
 
 
 class Validator(Protocol):
@@ -133,9 +136,14 @@ def _dialect() -> Any:
 
 @functools.cache
 def _registry() -> Any:
+    """What finds a schema by its $id: each is read when another refers to it."""
     from referencing import Registry, Resource
 
-    return Registry().with_resources([(schema(name)["$id"], Resource.from_contents(schema(name))) for name in names()])
+    def retrieve(uri: str) -> Any:
+        return Resource.from_contents(schema(uri.removeprefix(_ID)))
+
+    registry: Any = Registry  # the stubs know none of its fields
+    return registry(retrieve=retrieve)
 
 
 def validator_of(contents: Mapping[str, Any]) -> Validator:

@@ -8,23 +8,29 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime
+from datetime import timedelta
 from typing import Any, Final
 
 from taskgraph import limits
+from taskgraph.alarms import Alarms
 from taskgraph.app import App
 from taskgraph.clock import Clock
 from taskgraph.consumer import Consumer
-from taskgraph.errors import StorageError
+from taskgraph.errors import Conflict, StorageError, StorageUnavailable
+from taskgraph.liveness import WorkerLocks
 from taskgraph.model import GRAPH_ENDED, GraphState, TaskState, reference_of
 from taskgraph.notifier import Notifier, Told
 from taskgraph.outlets import OutletSettings
+from taskgraph.private import open_to_others
+from taskgraph.records import LIVE
 from taskgraph.retention import keep_house
 from taskgraph.storage.tables import Range, Row, query_all
 from taskgraph.sweep import Swept, sweep, sweep_graph
-from taskgraph.transitions import Item, LeaseLost
+from taskgraph.transitions import Item, LeaseLost, Outcome
+from taskgraph.waiting import poll
 from taskgraph.wakeup import wait_any
 from taskgraph.worker import Worker
 
@@ -34,17 +40,20 @@ RUN_HANDLER_LEASE_SECONDS: Final = 15.0
 """In `run` a message is handled in milliseconds; a short lease lets the next `run` go on soon after a crash."""
 
 _ALLOCATIONS: Final = 100_000  # between two looks for garbage
+_FILE_SECONDS: Final = 2.0  # between two looks whether the store's file is still there
 _LOOK_SECONDS_MIN: Final = 0.05
 _LOOK_SECONDS_MAX: Final = 1.0
 _REST_SECONDS: Final = 10.0
 _MORE_SECONDS: Final = 1.0
 _SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers
+_DEAD_SECONDS: Final = 1.0  # between two looks at the lock files of this machine's workers
 _NOTICE_SECONDS_MIN: Final = 1.0
 _NOTICE_SECONDS_MAX: Final = 30.0
 _DELIVERIES_MAX: Final = 16  # graphs at a time
 _INDEX_SECONDS: Final = 3.0  # between two questions whether a graph that is being worked on has channels
 _HEARD_MAX: Final = 10_000  # graphs
 _WAITING_SECONDS: Final = 10.0  # between two looks at the schedules while a fire waits for a graph
+_AGAIN_SECONDS: Final = 1.0  # until what could not be ended is tried again
 _SPREAD_SECONDS: Final = 0.1  # so that copies do not look at the very same moment, nor one without a pause
 
 Watcher = Callable[[GraphState], Awaitable[None]]
@@ -54,8 +63,9 @@ Watcher = Callable[[GraphState], Awaitable[None]]
 async def sweep_forever(app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS) -> None:
     """Sweep now, and then every so often (with jitter, so that copies do not keep step).
 
-    Half as often while there is no live graph. Nothing of a graph that comes meanwhile is due before
-    limits.REDISPATCH_SECONDS, so that it is found no later than a graph that was there all along.
+    Half as often while there is no live graph. Nothing of a graph that comes meanwhile is to be said again before
+    limits.REDISPATCH_SECONDS, so that it is found no later than a graph that was there all along; and when something of
+    it is over by time, a handler has heard from its submitter (`end_what_is_over`).
     """
     while not stop.is_set():
         pause = period_seconds
@@ -68,6 +78,72 @@ async def sweep_forever(app: App, stop: asyncio.Event, *, period_seconds: float 
         except StorageError as error:
             log.warning("the sweep could not finish: %s", error)
         await wait_any((stop,), pause * (0.75 + app.clock.jitter() / 2))
+
+
+async def bury_forever(app: App, stop: asyncio.Event) -> None:
+    """Give up the runs of workers of this machine that died without a word: now, and every few seconds.
+
+    A round looks at lock files alone; rows are read when one shows that its worker is gone.
+    """
+    if app.locks is None:
+        return
+    while not stop.is_set():
+        try:
+            await bury(app, app.locks)
+        except StorageError as error:
+            log.warning("runs of workers that are gone could not be given up: %s", error)
+        await wait_any((stop,), _DEAD_SECONDS)
+
+
+async def bury(app: App, locks: WorkerLocks) -> int:
+    """Give up all runs of workers whose process is certainly gone; gives how many."""
+    dead = frozenset(filter(locks.is_dead, locks.found()))
+    if not dead or await app.handlers.events_waiting():
+        return 0  # the last word of a dead worker may be among them
+    live = await query_all(app.tables, LIVE, Range())
+    given_up = sum([await _give_up(app, row.key, await _runs_of(app, row.key, dead)) for row in live])
+    for name in dead:
+        locks.forget(name)
+    if given_up:
+        log.info("%d runs of workers of this machine that are gone were given up", given_up)
+    return given_up
+
+
+async def _runs_of(app: App, graph_id: str, workers: AbstractSet[str]) -> list[Item]:
+    """What gives up the runs of a graph that these workers hold."""
+    if not workers:
+        return []
+    held = Range("task:", "task;", where={"state": (str(TaskState.RUNNING),)}, select=("run", "claim", "worker"))
+    return [
+        LeaseLost(reference_of(row.key), run, str(row.columns.get("claim", "")), certain=True)
+        for row in await query_all(app.tables, graph_id, held)
+        if str(row.columns.get("worker", "")) in workers and isinstance(run := row.columns.get("run", 0), int)
+    ]
+
+
+async def _give_up(app: App, graph_id: str, items: Sequence[Item]) -> int:
+    answers = await app.handlers.transition(graph_id, items) if items else []
+    return sum(answer.outcome is Outcome.APPLIED for answer in answers)
+
+
+async def end_what_is_over(app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS) -> None:
+    """Look at a graph when something of it is over by time: a deadline, a wait. The sweep learns of the rest.
+
+    period_seconds: between two looks at the clock at most, which may be set.
+    """
+    alarms = Alarms()
+    app.handlers.on_due.append(alarms.note)
+    try:
+        while not stop.is_set():
+            for graph_id in alarms.take(app.clock.now()):
+                try:
+                    await sweep_graph(app.handlers, graph_id, Swept())
+                except (StorageError, Conflict) as error:
+                    log.warning("what is over in graph %s could not be ended: %s", graph_id, error)
+                    alarms.note(graph_id, app.clock.now() + timedelta(seconds=_AGAIN_SECONDS))
+            await wait_any((stop, alarms.earlier), alarms.seconds_left(app.clock.now(), period_seconds))
+    finally:
+        app.handlers.on_due.remove(alarms.note)
 
 
 async def keep_house_forever(
@@ -105,7 +181,7 @@ async def notify_forever(
             news.set()
 
     async with app.notifier(outlets) as notifier:
-        app.handlers.on_news = hear
+        app.handlers.on_news.append(hear)
         looks = Looks(app.clock)
         try:
             while not stop.is_set():
@@ -123,7 +199,7 @@ async def notify_forever(
                     left = min(pause, asked + _INDEX_SECONDS - app.clock.monotonic())
                     await wait_any((stop,), max(0.0, left))
         finally:
-            app.handlers.on_news = None
+            app.handlers.on_news.remove(hear)
 
 
 async def _notify_once(notifier: Notifier, looks: "Looks", heard: set[str]) -> bool:
@@ -196,11 +272,13 @@ async def keep_schedules(
 ) -> None:
     """Look at the schedules now, and then as soon as one is due, or every so often (with jitter, as the sweep does).
 
-    Between two looks nothing is asked, so a schedule that comes meanwhile is found by the next one. While a fire waits
-    for something else than time, for a graph that is not over, it looks more often.
+    Between two looks nothing is asked. Whoever makes or changes a schedule rings, and it looks at once; where the ring
+    does not reach, on another machine, the next look finds it. While a fire waits for something else than time, for a
+    graph that is not over, it looks more often.
     """
     schedules = app.schedules()
     while not stop.is_set():
+        ticket = app.wakeup.ticket(app.handlers.names.schedules)
         pause = period_seconds * (0.75 + app.clock.jitter() / 2)
         try:
             looked = await schedules.look()
@@ -215,7 +293,39 @@ async def keep_schedules(
                 log.warning("%s", failure)
         except StorageError as error:
             log.warning("the schedules could not be looked at: %s", error)
-        await wait_any((stop,), max(pause, _SPREAD_SECONDS))
+        await ticket.wait(stop, max(min(pause, ticket.seconds_max), _SPREAD_SECONDS))
+
+
+async def keep_to_the_file(app: App, stop: asyncio.Event) -> None:
+    """Where the store is a file: see that it is still the one that lies there.
+
+    A file that was removed or replaced takes all that is written, and is gone when the last process closes it. Raises
+    StorageUnavailable.
+    """
+    path = app.settings.path
+    known: tuple[int, int] | None = None
+    while path is not None and not stop.is_set():
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            now = None  # known or not: the first who writes makes it
+        else:
+            now = (found.st_dev, found.st_ino)
+        if known is not None and now != known:
+            raise StorageUnavailable(
+                f"{path} was {'removed' if now is None else 'replaced by another file'} while it was in use; what is "
+                "written from now on would be lost",
+                str(path),
+            )
+        known = now
+        await wait_any((stop,), _FILE_SECONDS)
+
+
+def _warn_of_readers(app: App) -> None:
+    path = app.settings.path
+    if path is not None and (open_ones := open_to_others(path)):
+        names = ", ".join(str(each) for each in open_ones)
+        log.warning("every user of this machine can read %s: chmod -R o= (new stores are their owner's alone)", names)
 
 
 @contextlib.asynccontextmanager
@@ -282,11 +392,12 @@ async def serve(
     consumer = app.consumer()
     _attach(consumer, workers)
     with _held(app, workers):
+        _warn_of_readers(app)
         house = keep_house_forever(app, stop, keep_days=keep_days)
         told = notify_forever(app, stop, outlets or OutletSettings())
         listed = [_listed(app, worker, stop) for worker in workers]
-        loops = [consumer.run(stop), sweep_forever(app, stop), house, told, *listed]
-        loops.append(keep_schedules(app, stop))
+        loops = [consumer.run(stop), end_what_is_over(app, stop), sweep_forever(app, stop), house, told, *listed]
+        loops += [keep_schedules(app, stop), bury_forever(app, stop), keep_to_the_file(app, stop)]
         async with running(*loops, stop=stop):
             await stop.wait()
 
@@ -301,7 +412,9 @@ def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
 async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
     """Work until told to stop, or to drain and end."""
     with _held(app, [worker]):
-        await _listed(app, worker, stop)
+        _warn_of_readers(app)
+        async with running(keep_to_the_file(app, stop), stop=stop):
+            await _listed(app, worker, stop)
 
 
 async def _listed(app: App, worker: Worker, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
@@ -346,38 +459,25 @@ async def run_graph(
             await sweep_graph(app.handlers, graph_id, Swept(), at_once=True)
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
         listed = [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
-        loops = [consumer.run(stop), sweep_forever(app, stop), *listed]
+        loops = [consumer.run(stop), end_what_is_over(app, stop), sweep_forever(app, stop)]
+        loops += [bury_forever(app, stop), keep_to_the_file(app, stop), *listed]
         if outlets is not None:
             loops.append(notify_forever(app, stop, outlets))
         async with running(*loops, stop=stop):
             return await _until_ended(app, graph_id, consumer, stop, watcher)
 
 
-class Rounds:
-    """When to look for dead workers, which reads every row: often at first, as one resumes a crash, then ever less."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._next = clock.monotonic()
-        self._pause = 0.5
-
-    def due(self) -> bool:
-        """Whether to look now."""
-        now = self._clock.monotonic()
-        if now < self._next:
-            return False
-        self._next = now + self._pause
-        self._pause = min(self._pause * 2, limits.LEASE_SECONDS / 3)
-        return True
-
-
 async def _until_ended(
     app: App, graph_id: str, consumer: Consumer, stop: asyncio.Event, watcher: Watcher | None
 ) -> GraphState:
     ended = asyncio.Event()
-    app.handlers.on_ended[graph_id] = ended.set
+
+    def hear(ended_id: str) -> None:
+        if ended_id == graph_id:
+            ended.set()
+
+    app.handlers.on_ended.append(hear)
     pause = _LOOK_SECONDS_MIN
-    rounds = Rounds(app.clock)
     try:
         while True:
             state = await app.queries.state(graph_id)
@@ -387,74 +487,45 @@ async def _until_ended(
                 return state
             if state == GraphState.BLOCKED and consumer.idle and await _at_rest(app, graph_id):
                 return state
-            if rounds.due():
-                await give_up_the_dead(app, graph_id)
             await wait_any((ended, stop), pause)
             pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
     finally:
-        del app.handlers.on_ended[graph_id]
+        app.handlers.on_ended.remove(hear)
 
 
 async def _at_rest(app: App, graph_id: str) -> bool:
-    """Whether nothing of a blocked graph moves by itself: no open work, and no message that could change that."""
-    if await app.queries.busy(graph_id):
-        return False
-    return await app.handlers.events_waiting() == 0
+    """Whether nothing of a blocked graph moves by itself: no message that could change that, and no open work.
 
-
-async def give_up_the_dead(app: App, graph_id: str) -> int:
-    """Give up runs whose worker's process is certainly gone, without waiting for their leases.
-
-    Only once the events queue is empty: the last word of a dead worker may be in it. Gives how many were given up.
+    In this order: what was handled after the look at the queues shows in the graph.
     """
-    if app.locks is None:
-        return 0
-    held = Range(
-        "task:", "task;", where={"state": (str(TaskState.RUNNING),)}, select=("run", "claim", "worker", "leaseUntil")
-    )
-    items: list[Item] = []
-    dead: dict[str, bool] = {}
-    for row in await query_all(app.tables, graph_id, held):
-        worker, run = str(row.columns.get("worker", "")), row.columns.get("run", 0)
-        if worker not in dead:
-            dead[worker] = app.locks.is_dead(worker)
-        if dead[worker] and isinstance(run, int):
-            claim = str(row.columns.get("claim", ""))
-            items.append(LeaseLost(reference_of(row.key), run, claim, certain=True))
-    if not items or await app.handlers.events_waiting():
-        return 0
-    await app.handlers.transition(graph_id, items)
-    for worker, gone in dead.items():
-        if gone:
-            app.locks.forget(worker)
-    return len(items)
+    if await app.handlers.events_waiting():
+        return False
+    return await app.queries.state(graph_id) == GraphState.BLOCKED and not await app.queries.busy(graph_id)
 
 
 async def wait_for_end(
-    app: App, graph_id: str, *, until: datetime | None = None, watcher: Watcher | None = None
+    app: App, graph_id: str, *, until: float | None = None, watcher: Watcher | None = None
 ) -> GraphState | None:
     """Look at a graph until it has ended, or is blocked with nothing moving; None when `until` comes first.
 
-    A message that nobody has handled yet may unblock it, and the queue does not say whose messages it holds: with
-    messages there, only a blocked graph that has been at rest for a while counts as ended.
+    A message that waits to be handled may unblock it, and the queue does not say whose messages it holds: with messages
+    there, only a blocked graph that has been at rest for a while counts as ended.
     """
-    pause = _LOOK_SECONDS_MIN
     resting_since: float | None = None
-    while True:
+
+    async def look() -> GraphState | None:
+        nonlocal resting_since
         state = await app.queries.state(graph_id)
         if watcher is not None:
             await watcher(state)
         if state in GRAPH_ENDED:
             return state
-        if state == GraphState.BLOCKED and not await app.queries.busy(graph_id):
-            now = app.clock.monotonic()
-            resting_since = now if resting_since is None else resting_since
-            rested = now - resting_since >= _REST_SECONDS
-            if rested or await app.handlers.events_waiting() == 0:
-                return state
-        else:
+        if state != GraphState.BLOCKED or await app.queries.busy(graph_id):
             resting_since = None
-        if until is not None and app.clock.now() >= until:
             return None
-        await app.clock.sleep(pause)
-        pause = min(pause * 1.5, 2.0)
+        now = app.clock.monotonic()
+        resting_since = now if resting_since is None else resting_since
+        rested = now - resting_since >= _REST_SECONDS
+        return state if rested or await _at_rest(app, graph_id) else None
+
+    return await poll(look, app.clock, until=until)

@@ -20,7 +20,11 @@ HOST_VARIABLE: Final = "AzureWebJobsStorage"
 CONNECTION_VARIABLE: Final = "TASKGRAPH_CONNECTION"
 QUEUES_VARIABLE: Final = "TASKGRAPH_QUEUES"
 STALLED_VARIABLE: Final = "TASKGRAPH_STALLED_SECONDS"
+ROW_CACHE_VARIABLE: Final = "TASKGRAPH_ROW_CACHE_MB"
 KEEP_DAYS_VARIABLE: Final = "TASKGRAPH_KEEP_DAYS"
+WITHHELD: Final = "withheld"
+"""TASKGRAPH_STORE of a command whose worker does not hand on the key of its store."""
+
 DEFAULT_PATH: Final = ".taskgraph/taskgraph.db"
 DEFAULT_PREFIX: Final = "taskgraph"
 
@@ -41,7 +45,8 @@ class StoreSettings:
     prefix: name of the table, and beginning of the queues' names. synchronous: of SQLite, `normal` or `full`.
     client_id: of a user-assigned identity. managed_identity: sign in as the machine, and try nothing else.
     queues_per_operation: each kind of event has a queue of its own; whoever uses a store must agree on that.
-    stalled_seconds: a graph of which nothing has moved for so long is marked.
+    stalled_seconds: a graph of which nothing has moved for so long is marked. row_cache_mb: memory for rows that
+    handlers know, so that they are not read again; None for what is usual.
     """
 
     path: Path | None = None
@@ -55,6 +60,12 @@ class StoreSettings:
     prefix: str = DEFAULT_PREFIX
     queues_per_operation: bool = False
     stalled_seconds: float = limits.STALLED_SECONDS
+    row_cache_mb: float | None = None
+
+    @property
+    def kept_rows_max(self) -> int | None:
+        """So many rows the row cache holds; None for what is usual."""
+        return None if self.row_cache_mb is None else int(self.row_cache_mb * 1_000_000 / limits.KEPT_ROW_BYTES)
 
     @property
     def embedded(self) -> bool:
@@ -83,6 +94,7 @@ class Naming:
     prefix: str
     queues_per_operation: bool
     stalled_seconds: float = limits.STALLED_SECONDS
+    row_cache_mb: float | None = None
 
 
 def read_settings(store: str | None, environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:
@@ -116,6 +128,8 @@ def read_connection(environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:
         )
     if found.embedded:
         raise InvalidSettings(f"{name} names a file: functions need a storage account")
+    if naming.row_cache_mb is None:
+        naming = replace(naming, row_cache_mb=limits.ROW_CACHE_MB_OF_FUNCTIONS)
     return _named(found, naming)
 
 
@@ -132,7 +146,17 @@ def read_naming(environ: Mapping[str, str]) -> Naming:
     queues = environ.get(QUEUES_VARIABLE, "") or _ONE_QUEUE
     if queues not in (_ONE_QUEUE, _PER_OPERATION):
         raise InvalidSettings(f"{QUEUES_VARIABLE}={queues!r}: write {_ONE_QUEUE} or {_PER_OPERATION}")
-    return Naming(prefix, queues == _PER_OPERATION, _stalled_seconds(environ))
+    return Naming(prefix, queues == _PER_OPERATION, _stalled_seconds(environ), _row_cache_mb(environ))
+
+
+def _row_cache_mb(environ: Mapping[str, str]) -> float | None:
+    text = environ.get(ROW_CACHE_VARIABLE, "").strip()
+    if not text:
+        return None
+    least, most = limits.ROW_CACHE_MB_MIN, limits.ROW_CACHE_MB_MAX
+    if not _DAYS.fullmatch(text) or not least <= float(text) <= most:
+        raise InvalidSettings(f"{ROW_CACHE_VARIABLE}={text!r}: megabytes, {least:,} to {most:,}")
+    return float(text)
 
 
 def _stalled_seconds(environ: Mapping[str, str]) -> float:
@@ -153,6 +177,7 @@ def _named(settings: StoreSettings, naming: Naming) -> StoreSettings:
         prefix=naming.prefix,
         queues_per_operation=naming.queues_per_operation,
         stalled_seconds=naming.stalled_seconds,
+        row_cache_mb=naming.row_cache_mb,
     )
 
 
@@ -191,6 +216,11 @@ def _endpoints(name: str, environ: Mapping[str, str]) -> StoreSettings | None:
 
 
 def _parse(text: str, source: str, environ: Mapping[str, str], cwd: Path) -> StoreSettings:
+    if text == WITHHELD:
+        raise InvalidSettings(
+            "this command belongs to a task, and its worker keeps the key of the store to itself: start the worker "
+            "with --with-store (or TASKGRAPH_WITH_STORE=on), or name a store here by --store"
+        )
     if text.lower().startswith("sqlite:"):
         return _sqlite(text, source, cwd)
     if _CONNECTION_STRING.search(text):

@@ -21,9 +21,9 @@ from taskgraph import limits, notices, priorities
 from taskgraph.documents import canonical_json, collector_paused, content_hash, document_object, node_digests
 from taskgraph.editing import EDITABLE
 from taskgraph.edits import EditDocument
-from taskgraph.errors import Conflict, NotFound, Refused, Unclear
+from taskgraph.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
 from taskgraph.extending import EDIT, request_rows, row_bytes
-from taskgraph.extension import request_key
+from taskgraph.extension import EXTENDABLE, RESUME, is_deferring, not_extendable, request_key
 from taskgraph.handlers import Handlers
 from taskgraph.layout import (
     SCHEMA,
@@ -33,7 +33,6 @@ from taskgraph.layout import (
     moment,
     name_mapping_rows,
     schema_for,
-    utf16_units,
 )
 from taskgraph.messages import AddTasks, Edit, SendReady
 from taskgraph.model import (
@@ -50,9 +49,12 @@ from taskgraph.model import (
 from taskgraph.notifier import enter, register
 from taskgraph.priorities import NORMAL, rank
 from taskgraph.records import ALL, listing_key
+from taskgraph.replanning import still_holds
+from taskgraph.rows import Draft
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Value
 from taskgraph.telemetry import TRACEPARENT_COLUMN
 from taskgraph.transitions import Outcome, Start
+from taskgraph.units import utf16_units
 
 Progress = Callable[[int, int], None]
 """Told (rows written, rows in all); a long definition counts with its task."""
@@ -90,11 +92,15 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Answer to an extension: the id of the request to look up, and its state so far (staged, accepted, done)."""
+    """Answer to an extension: the id of the request to look up, and its state so far (staged, accepted, done).
+
+    waits_for: "resume" where the graph is paused, and it is made when that is over; "" otherwise.
+    """
 
     graph_id: str
     request: str
     state: str
+    waits_for: str = ""
 
 
 async def submit(
@@ -134,6 +140,7 @@ async def _submit(
                 groups=document.groups,
                 max_in_flight=document.max_in_flight,
                 priority=document.priority,
+                routing=document.routing,
             )
 
     await handlers.enter_live(graph_id)
@@ -184,13 +191,21 @@ async def _submit(
         await handlers.enter_live(graph_id)  # whatever this call put beside a tombstone is taken away by the sweep
         code = "different-content" if "another graph" in flipped.reason else "cancelled"
         raise Refused(f"graph {graph_id}: {flipped.reason}", code)
-    await _send_first(handlers, graph_id, layout, writing.seen)
+    await _send_first(handlers, graph_id, layout, writing.seen, timed=_is_timed(document))
     if layout.limited:
         await handlers.refill(graph_id)
     return answer
 
 
-async def _send_first(handlers: Handlers, graph_id: str, layout: GraphLayout, seen: Mapping[str, Row]) -> None:
+def _is_timed(document: GraphDocument) -> bool:
+    """Whether something of it is over by time, though nobody comes by."""
+    tasks = document.tasks.values()
+    return bool(document.deadline) or any("pendingTimeout" in each.timing or "deadline" in each.task for each in tasks)
+
+
+async def _send_first(
+    handlers: Handlers, graph_id: str, layout: GraphLayout, seen: Mapping[str, Row], *, timed: bool
+) -> None:
     """Send the first tasks, and leave the rest to the handlers: so many would stand before all other graphs'."""
     now = handlers.clock.now()
     by_queue: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
@@ -201,9 +216,10 @@ async def _send_first(handlers: Handlers, graph_id: str, layout: GraphLayout, se
     for target, level, delay in sorted(by_queue, key=lambda each: rank(each[1])):
         tasks = by_queue[target, level, delay]
         await handlers.dispatch(graph_id, target, tasks, level=level, rows=seen, delay_seconds=delay)
-    if len(layout.roots) > limits.WINDOW_START:
-        last, _ = layout.roots[limits.WINDOW_START - 1]
-        await handlers.tell([SendReady(graph_id, last)])
+    # A handler is to know of a graph of which something is over by time, though nothing of it may begin.
+    if len(layout.roots) > limits.WINDOW_START or timed:
+        sent = layout.roots[: limits.WINDOW_START]
+        await handlers.tell([SendReady(graph_id, sent[-1][0] if sent else "")])
 
 
 def _delay_seconds(not_before: datetime | None, now: datetime) -> int:
@@ -469,10 +485,12 @@ async def _insert(handlers: Handlers, graph_id: str, rows: list[Insert], told: C
     told: called with each row as it stands, as far as that is heard.
     """
     tables = handlers.records.tables
+    unclear: Unclear | None = None
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         try:
             etags = await tables.commit(graph_id, rows)
-        except (Conflict, Unclear):
+        except (Conflict, Unclear) as error:
+            unclear = error if isinstance(error, Unclear) else None
             found = await tables.get(graph_id, [row.key for row in rows])
             for there in found:
                 if there is not None:
@@ -485,6 +503,8 @@ async def _insert(handlers: Handlers, graph_id: str, rows: list[Insert], told: C
                 if etag is not None:
                     told(Row(row.key, etag, row.columns))
             return
+    if unclear is not None:  # nobody else is in the way: the store takes nothing
+        raise StorageUnavailable(f"graph {graph_id}: rows could not be written: {unclear}") from unclear
     raise Conflict(f"graph {graph_id}: rows could not be written; submit again to go on")
 
 
@@ -493,8 +513,9 @@ async def extend(
 ) -> Extension:
     """Put an extension down and tell the handlers. The same content again gives the same request.
 
-    request: an id of the caller's choice; derived from the content otherwise. Raises NotFound for an unknown graph,
-    Refused unless the graph is running or if this request id was used for other content.
+    Of a paused graph it is made when that is resumed. request: an id of the caller's choice; derived from the content
+    otherwise. Raises NotFound for an unknown graph, Refused unless the graph runs or is blocked, or if this request id
+    was used for other content.
     """
     with handlers.telemetry.asking("extend", graph_id):
         return await _extend(handlers, graph_id, document, request)
@@ -512,10 +533,9 @@ async def _extend(handlers: Handlers, graph_id: str, document: GraphDocument, re
         _same_request(head, graph_id, request, digest)
         if head.columns["state"] == "done":
             return Extension(graph_id, request, "done")
-    if graph.columns["state"] != GraphState.RUNNING and (head is None or head.columns["state"] != "accepted"):
-        raise Refused(
-            f"graph {graph_id} is {graph.columns['state']}; only a running graph can be extended", "not-running"
-        )
+    state = str(graph.columns["state"])
+    if state not in EXTENDABLE and (head is None or head.columns["state"] != "accepted"):
+        raise Refused(f"graph {graph_id}: {not_extendable(state)}", "not-running")
     if registered := notices.registrations({}, document.tasks.values()):
         await register(records.tables, graph_id, registered, clock.now())
     if head is None:
@@ -532,13 +552,17 @@ async def _extend(handlers: Handlers, graph_id: str, document: GraphDocument, re
     _same_request(head, graph_id, request, digest)
     await handlers.enter_live(graph_id)  # should the message be lost, the sweep answers, even if the graph ends first
     await handlers.tell([AddTasks(graph_id, request)])
-    return Extension(graph_id, request, str(head.columns["state"]))
+    state = str(head.columns["state"])
+    waits = state == "staged" and is_deferring(Draft(GRAPH, graph.columns, None))
+    return Extension(graph_id, request, state, RESUME if waits else "")
 
 
 async def edit(handlers: Handlers, graph_id: str, document: EditDocument, *, request: str | None = None) -> Extension:
-    """Put an edit down and tell the handlers. The same content again gives the same request, and its answer.
+    """Put an edit down and tell the handlers. The same content again gives the same request.
 
-    request: an id of the caller's choice; derived from the content otherwise. Raises NotFound for an unknown graph,
+    One that was made, and holds still, has its answer; one that was undone meanwhile is asked for anew. request: an id
+    of the caller's choice, by which the edit is made once, whatever becomes of it; derived from the content otherwise.
+    Raises NotFound for an unknown graph,
     Refused unless it runs or is blocked, or if this request id was used for other content.
     """
     with handlers.telemetry.asking("edit", graph_id):
@@ -547,14 +571,14 @@ async def edit(handlers: Handlers, graph_id: str, document: EditDocument, *, req
 
 async def _edit(handlers: Handlers, graph_id: str, document: EditDocument, request: str | None) -> Extension:
     records = handlers.records
-    request = request or document.request
+    once, request = request is not None, request or document.request
     graph, head = await records.tables.get(graph_id, [GRAPH, request_key(request)])
     if graph is None:
         raise NotFound(f"there is no graph {graph_id}")
     handlers.telemetry.met(graph_id, graph.columns.get(TRACEPARENT_COLUMN))
     if head is not None:
         _same_request(head, graph_id, request, document.digest)
-        if head.columns["state"] == "done":
+        if head.columns["state"] == "done" and (once or await still_holds(records, graph_id, graph, document)):
             return Extension(graph_id, request, "done")
     state = graph.columns["state"]
     if state not in EDITABLE:
@@ -566,7 +590,7 @@ async def _edit(handlers: Handlers, graph_id: str, document: EditDocument, reque
         for chunk in _chunks(parts):
             await _insert(handlers, graph_id, chunk)
         await _insert(handlers, graph_id, [first])
-    elif head.columns["state"] == "refused":
+    elif head.columns["state"] in ("refused", "done"):
         await _stage_again(handlers, graph_id, head)
     (head,) = await records.tables.get(graph_id, [request_key(request)])
     if head is None:
@@ -583,7 +607,7 @@ def _same_request(head: Row, graph_id: str, request: str, digest: str) -> None:
 
 
 async def _stage_again(handlers: Handlers, graph_id: str, head: Row) -> None:
-    """A refused request may be asked again: the graph may be running now."""
+    """A request that was answered may be asked again: the graph may be another now."""
     columns: Mapping[str, Value] = {"state": "staged", "reason": "", "staged": handlers.clock.now()}
     try:
         await handlers.records.tables.commit(graph_id, [Merge(head.key, head.etag, columns)])

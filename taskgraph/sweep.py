@@ -5,32 +5,41 @@ looks at rows, not at what happened), idempotent, and safe at any time in any nu
 through the same decisions as a handler's. It never waits and never keeps anything in memory between two rounds.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import limits, priorities
+from taskgraph import ages, leasing, limits, priorities
 from taskgraph.cancellation import CancelGraph
-from taskgraph.columns import is_held
+from taskgraph.columns import is_held, texts
 from taskgraph.conditions import SKIP
+from taskgraph.ends import Standing
 from taskgraph.errors import Conflict, Unclear
 from taskgraph.extending import EDIT
+from taskgraph.extension import is_deferring
+from taskgraph.facts import ROUTING_KEY
 from taskgraph.handlers import Handlers
 from taskgraph.inflight import Limit, limits_of, scopes_of
+from taskgraph.leasing import SetRight
 from taskgraph.limiting import Recount
 from taskgraph.messages import AddTasks, Edit
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState, reference_of
 from taskgraph.priorities import NORMAL, has_risen, level_now, level_of
+from taskgraph.propagation import DEFERRED
 from taskgraph.records import LIVE
 from taskgraph.registry import clean
 from taskgraph.retention import delete, finish_deletion, sweep_beside
+from taskgraph.rows import Draft
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Delete, Range, Row, query_all
 from taskgraph.telemetry import TRACEPARENT_COLUMN
-from taskgraph.timing import DEADLINE_EXCEEDED, NEVER, clock_text, not_yet_seconds, overdue, ready_since
+from taskgraph.timing import DEADLINE_EXCEEDED, NEVER, clock_text, due_at, not_yet_seconds, overdue, ready_since
 from taskgraph.transitions import Abandon, Fire, Item, LeaseLost, NextDeadline, Overdue, Skip
 from taskgraph.watchdog import COLUMNS, watch
+
+log = logging.getLogger("taskgraph.sweep")
 
 ORPHAN_SECONDS: Final = 3600.0
 """A name in the live index without a graph row is dropped after so long."""
@@ -40,7 +49,17 @@ QUEUE_FULL: Final = 1000
 
 _CLEAN_SECONDS: Final = 600.0  # the registry is looked at about once in so long, by the time of day: nothing is kept
 _PATIENCE: Final = 10  # times limits.REDISPATCH_SECONDS, after which even a full queue is reminded
-_LOOKED_AT: Final = (*COLUMNS, "claim", "deadline", "pendingTimeout", "cancel", "limits", priorities.COLUMN)
+_LOOKED_AT: Final = (
+    *COLUMNS,
+    *leasing.COLUMNS,
+    "claim",
+    "deadline",
+    "pendingTimeout",
+    "cancel",
+    "limits",
+    ROUTING_KEY,
+    priorities.COLUMN,
+)
 _LIMITS: Final = Range("limit:", "limit;")
 _ITEMS_MAX: Final = 500  # items handed to one transition call; keeps its working set small
 
@@ -62,6 +81,7 @@ class Swept:
     deleted: int = 0
     stalled: int = 0
     workers_forgotten: int = 0
+    set_right: int = 0  # times that no clock of now can have written
     failed: list[str] = field(default_factory=list)  # what could not be repaired, with the graph and the reason
 
     @property
@@ -84,6 +104,10 @@ async def sweep(
             swept.failed.append(f"{row.key}: {conflict}")
     if handlers.clock.now().timestamp() % _CLEAN_SECONDS < period_seconds * 1.5:
         swept.workers_forgotten += await clean(handlers.records.tables, handlers.clock.now())
+    if swept.set_right and not handlers.clocks_doubted:
+        handlers.clocks_doubted = True  # said once: a worker that lives writes such times again and again
+        words = "%d rows hold times that no clock which agrees with this one can have written; they are set right"
+        log.warning(words, swept.set_right)
     if handlers.telemetry.enabled:
         handlers.telemetry.swept(handlers.clock.monotonic() - began, _repairs(swept))
     return swept
@@ -104,6 +128,7 @@ def _repairs(swept: Swept) -> dict[str, int]:
         "deleted": swept.deleted,
         "stalled": swept.stalled,
         "workers-forgotten": swept.workers_forgotten,
+        "set-right": swept.set_right,
         "failed": len(swept.failed),
     }
 
@@ -125,7 +150,8 @@ async def sweep_graph(
     (graph,) = await tables.get(graph_id, [GRAPH])
     if graph is None:
         since = live.columns.get("since") if live else None
-        if live and isinstance(since, datetime) and now - since > timedelta(seconds=ORPHAN_SECONDS):
+        old = isinstance(since, datetime) and now - since > timedelta(seconds=ORPHAN_SECONDS)
+        if live and old and await ages.may_end(tables, now):
             swept.index_mended += await _drop(handlers, live)
         return
     if handlers.telemetry.enabled:  # what is said again goes on in the trace of the graph
@@ -147,7 +173,7 @@ async def sweep_graph(
         # Its submitter, or the next call with the same content, goes on; after a long time nobody will.
         created = graph.columns.get("created")
         before = now - timedelta(seconds=limits.ABANDONED_SECONDS)
-        if isinstance(created, datetime) and created < before:
+        if isinstance(created, datetime) and created < before and await ages.may_end(tables, now):
             await handlers.transition(graph_id, [Abandon(before)])
             swept.abandoned += 1
         return
@@ -157,7 +183,7 @@ async def sweep_graph(
         await handlers.transition(graph_id, [CancelGraph(reason, DEADLINE_EXCEEDED)])
         swept.overdue += 1
         return  # the fence stands, and whoever has set it goes on
-    await _requests(handlers, graph_id, now, swept, period_seconds, at_once=at_once)
+    await _requests(handlers, graph, graph_id, now, swept, period_seconds, at_once=at_once)
     items: list[Item] = []
     for prefix in ("join", "fork"):
         ready = Range(f"{prefix}:", f"{prefix};", where={"state": (str(TaskState.PENDING),)}, select=("state",))
@@ -186,14 +212,18 @@ async def sweep_graph(
         run = row.columns.get("run", 0)
         if not isinstance(run, int):
             continue  # damaged; doctor names it
+        if leasing.amended(row.columns.get, now):
+            items.append(SetRight(task_id))
+            swept.set_right += 1
+            continue  # the next round goes by what it says then
         # What is to be cancelled is brought to its end by whatever ends its run: the end of its lease, too.
         if not row.columns.get("cancel") and overdue(row.columns.get, now):
             items.append(Overdue(task_id))
             swept.overdue += 1
             continue
         if row.columns.get("state") == TaskState.RUNNING:
-            lease_until = row.columns.get("leaseUntil")
-            if isinstance(lease_until, datetime) and lease_until < now:
+            has_end = isinstance(row.columns.get("leaseUntil"), datetime)  # doctor names one without
+            if has_end and leasing.lease(row.columns.get, now) is Standing.OVER:
                 items.append(LeaseLost(task_id, run, str(row.columns.get("claim", ""))))
                 swept.leases_lost += 1
             continue
@@ -224,6 +254,7 @@ async def sweep_graph(
             remind.setdefault((target, level), []).append((task_id, run, age))
         elif age >= limits.REDISPATCH_SECONDS and windows is not None and not windows.knows(graph_id, task_id, run):
             unheard.setdefault((target, level), []).append((task_id, run))
+    handlers.note_due(graph_id, (row for row in (graph, *open_tasks) if not _is_over(row, now)))
     items += _recounts(under, open_tasks)
     expired, following = await _waiting_past_deadline(handlers, graph_id, graph, now)
     items += expired
@@ -233,20 +264,21 @@ async def sweep_graph(
         answers = await handlers.transition(graph_id, items[start : start + _ITEMS_MAX])
         swept.failed.extend(f"{graph_id}: {answer.error}" for answer in answers if answer.error is not None)
     if following is not None and len(swept.failed) == failures:
-        await handlers.transition(graph_id, [following])
+        await handlers.transition(graph_id, [following])  # the commit says when the next one is over
+    rows = {row.key: row for row in open_tasks}
     for (target, level), tasks in remind.items():
         full = not at_once and await handlers.queues.count(handlers.names.work(target, level)) >= QUEUE_FULL
         patience = _PATIENCE * limits.REDISPATCH_SECONDS
         due = [(task_id, run) for task_id, run, age in tasks if not full or age >= patience]
         if due:
-            await handlers.dispatch(graph_id, target, due, level=level)
+            await handlers.dispatch(graph_id, target, due, level=level, rows=rows)
             swept.reminded += len(due)
     if waits:
         swept.reminded += await handlers.refill_from(graph_id, waits)
     # Who handles the graph is to know all that is ready: who handled it before may have put it by, and died.
-    if unheard and (handlers.leading is None or await handlers.leading(graph_id)):
+    if unheard and await handlers.leads(graph_id):
         for (target, level), unsent in unheard.items():
-            await handlers.dispatch(graph_id, target, unsent, level=level)
+            await handlers.dispatch(graph_id, target, unsent, level=level, rows=rows)
             swept.reminded += len(unsent)
     if not items and (state == GraphState.RUNNING or graph.columns.get("stalledBecause")):
         swept.stalled += await watch(handlers, graph_id, graph, open_tasks, now)
@@ -254,6 +286,12 @@ async def sweep_graph(
         await handlers.settle_holds(graph_id)
     if state == GraphState.CANCELLING:
         swept.cancelled += await handlers.go_on_cancelling(graph_id)
+
+
+def _is_over(row: Row, now: datetime) -> bool:
+    """Whether a time of it has come; it is ended in this round, or waits for something else."""
+    due = due_at(row.columns.get)
+    return due is not None and due <= now
 
 
 async def _waiting_past_deadline(
@@ -275,10 +313,10 @@ async def _waiting_past_deadline(
             items.append(Overdue(reference_of(row.key)))
         elif isinstance(deadline, datetime):
             following = min(following, deadline)
-    revision = graph.columns.get("revision", 0)
-    if not isinstance(revision, int) or graph.columns.get("extending"):
+    revision, again = graph.columns.get("revision", 0), graph.columns.get("waitsAgain", 0)
+    if not isinstance(revision, int) or not isinstance(again, int) or graph.columns.get("extending"):
         return items, None  # not all rows of the extension may have been there
-    return items, NextDeadline(due, revision, following)
+    return items, NextDeadline(due, revision, again, following)
 
 
 async def limits_for(handlers: Handlers, graph_id: str, graph: Row) -> dict[str, Limit]:
@@ -326,8 +364,10 @@ async def _deleted(handlers: Handlers, graph_id: str, graph: Row, swept: Swept, 
 async def _restoring(handlers: Handlers, graph_id: str, graph: Row, swept: Swept, logs: StoredLogs | None) -> None:
     """Who restores a graph, or the same call again, goes on; after a long time nobody will, and half of it goes."""
     since = graph.columns.get("restoring")
-    old = timedelta(seconds=limits.ABANDONED_SECONDS)
-    if logs is not None and isinstance(since, datetime) and handlers.clock.now() - since > old:
+    now, old = handlers.clock.now(), timedelta(seconds=limits.ABANDONED_SECONDS)
+    if logs is None or not isinstance(since, datetime) or now - since <= old:
+        return
+    if await ages.may_end(handlers.records.tables, now):
         await delete(handlers, logs, graph_id, force=True, because="it was restored in part, and nobody went on")
         swept.deleted += 1
 
@@ -347,16 +387,21 @@ def is_due(age_seconds: float, period_seconds: float) -> bool:
 
 
 async def _requests(
-    handlers: Handlers, graph_id: str, now: datetime, swept: Swept, period_seconds: float, *, at_once: bool
+    handlers: Handlers, graph: Row, graph_id: str, now: datetime, swept: Swept, period_seconds: float, *, at_once: bool
 ) -> None:
-    """Send the message of extensions and edits again that are neither done nor refused."""
+    """Send the message of extensions and edits again that are neither done nor refused.
+
+    Of those that wait for the graph to be resumed each time, once it is, and not before.
+    """
+    deferred, paused = texts(graph.columns, DEFERRED), is_deferring(Draft(GRAPH, graph.columns, None))
     looked_at = ("state", "staged", "kind")
     open_requests = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=looked_at)
     due: list[AddTasks | Edit] = []
     for row in await query_all(handlers.records.tables, graph_id, open_requests):
         staged = row.columns.get("staged")
         age = (now - staged).total_seconds() if isinstance(staged, datetime) else limits.REDISPATCH_SECONDS
-        if at_once or is_due(age, period_seconds):
+        waits = row.key.removeprefix("request:") in deferred
+        if (not waits and (at_once or is_due(age, period_seconds))) or (waits and not paused):
             kind = Edit if row.columns.get("kind") == EDIT else AddTasks
             due.append(kind(graph_id, row.key.removeprefix("request:")))
     if due:

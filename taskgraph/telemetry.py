@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
+from taskgraph.message_types import MESSAGE_TYPES
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Tables
@@ -36,8 +37,7 @@ _HEAD: Final = re.compile(
     r'\{(?:"traceparent":"(?P<trace>00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})",)?"sent":"(?P<sent>[0-9TZ:.+-]{20,35})"'
 )
 _GRAPH: Final = re.compile(
-    r'\{"version":\d{1,9},"type":"(?P<type>add-tasks|cancel|edit|hold-back|rerun|send-ready|set-limit|task-completed|'
-    r'task-failed|run-tasks)",'
+    rf'\{{"version":\d{{1,9}},"type":"(?P<type>{"|".join(each.name for each in MESSAGE_TYPES)})",'
     r'"graph":"(?P<graph>[A-Za-z0-9_-]{1,64})"'
 )
 
@@ -263,7 +263,7 @@ class Telemetry:
 
     @contextlib.contextmanager
     def asking(self, what: str, graph_id: str) -> Iterator[None]:
-        """Somebody asks for something here: `submit`, `extend`, `rerun`. What is sent in the body belongs to it."""
+        """What is asked for here: `submit`, or the `asked_as` of a message. What the body sends belongs to it."""
         yield
 
     def trace_of_graph(self, graph_id: str, found: object = None) -> str:

@@ -5,7 +5,6 @@ graph and never decides about tasks; handlers do. Limits of targets belong to no
 """
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from taskgraph import limits
@@ -16,19 +15,19 @@ from taskgraph.limiting import NOT_LIMITED
 from taskgraph.membership import group_rows
 from taskgraph.messages import SetLimit
 from taskgraph.model import GraphState, limit_key, limit_scope
+from taskgraph.waiting import poll
 
-_PAUSE_SECONDS: Final = 0.05
-_PAUSE_SECONDS_MAX: Final = 1.0
 _GOING: Final = (GraphState.RUNNING, GraphState.BLOCKED)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What somebody wants a limit to be."""
+    """What a limit is to be. asked: when, as its message says it: a request with a later time takes its place."""
 
     graph_id: str
     group: str
     most: int
+    asked: str
 
 
 async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: str = "") -> Change:
@@ -50,22 +49,31 @@ async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: st
             await group_rows(app.tables, graph_id, group)
         whose = f"group “{group}” of graph {graph_id}" if group else f"graph {graph_id}"
         raise Refused(f"{whose}: {NOT_LIMITED}; submit it with maxInFlight", "not-limited")
+    asked = app.clock.now().isoformat()
     with app.handlers.telemetry.asking("set-limit", graph_id):
-        await app.handlers.tell([SetLimit(graph_id, most, app.clock.now().isoformat(), group, reason)])
-    return Change(graph_id, group, most or limits.IN_FLIGHT_MAX)
+        await app.handlers.tell([SetLimit(graph_id, most, asked, group, reason)])
+    return Change(graph_id, group, most or limits.IN_FLIGHT_MAX, asked)
 
 
-async def settled(app: App, change: Change, *, until: datetime | None = None) -> bool:
-    """Wait until it is so, or the graph is over; False when `until` comes first."""
-    pause = _PAUSE_SECONDS
+async def settled(app: App, change: Change, *, until: float | None = None) -> bool:
+    """Wait until it is so; False when `until` comes first.
+
+    Raises Refused where it will not be: a later request asked for another limit, or the graph is over.
+    """
     key = limit_key(limit_scope(change.graph_id, change.group))
-    while True:
+
+    async def look() -> bool:
         (row,) = await app.tables.get(change.graph_id, [key])
-        if row is None or limit_of(row).most == change.most:
-            return True
-        if await app.queries.state(change.graph_id) not in _GOING:
-            return True
-        if until is not None and app.clock.now() >= until:
-            return False
-        await app.clock.sleep(pause)
-        pause = min(pause * 1.5, _PAUSE_SECONDS_MAX)
+        if row is not None:
+            most = limit_of(row).most
+            if most == change.most:
+                return True
+            if str(row.columns.get("asked", "")) >= change.asked:
+                whose = f"graph {change.graph_id}"
+                raise Refused(f"{whose}: a later request asked for another limit: it is {most:,}", "superseded")
+        state = await app.queries.state(change.graph_id)
+        if state not in _GOING:
+            raise Refused(f"graph {change.graph_id} is {state}: its limits cannot be changed", str(state))
+        return False
+
+    return await poll(look, app.clock, until=until, pause_max=1.0)

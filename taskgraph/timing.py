@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from taskgraph import limits, schemas
 from taskgraph.columns import is_held
-from taskgraph.model import TaskState, value
+from taskgraph.model import GraphState, TaskState, value
 
 NODE_KEYS: Final = ("notBefore", "retry", "maxRunTime", "pendingTimeout")
 """Keys of a task node that speak of time."""
@@ -34,6 +34,9 @@ NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 """A time that never comes, for a column that cannot be taken away again."""
 
 _UNRESOLVED: Final = frozenset({str(TaskState.UNSCHEDULED), str(TaskState.PENDING), str(TaskState.RUNNING)})
+
+
+_LIVING: Final = frozenset({*_UNRESOLVED, str(GraphState.BLOCKED)})
 
 
 @value
@@ -182,6 +185,23 @@ def ready_since(columns: Columns) -> datetime | None:
     if not isinstance(since, datetime):
         return None
     return max(since, not_before) if isinstance(not_before, datetime) else since
+
+
+def due_at(columns: Columns) -> datetime | None:
+    """When a task that waits or stands ready is over by time, or its graph, or what waits in it; None for never.
+
+    The deadline of a run is watched by its worker.
+    """
+    state = columns("state")
+    if state not in _LIVING or columns("claim") or columns("cancel"):
+        return None
+    times = [each for name in ("deadline", "nextDeadline") if isinstance(each := columns(name), datetime)]
+    timeout = columns("pendingTimeout")
+    if timeout is not None and state == TaskState.PENDING and not is_held(columns("held")):
+        since = ready_since(columns)
+        if since is not None and isinstance(timeout, int | float):
+            times.append(since + timedelta(seconds=timeout))
+    return min((each for each in times if each < NEVER), default=None)
 
 
 def overdue(columns: Columns, now: datetime) -> tuple[str, str] | None:

@@ -33,7 +33,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from taskgraph import inflight, limits, timing
+from taskgraph import inflight, limits, reruns, timing
 from taskgraph.cancellation import (
     CancelGraph,
     CancelItem,
@@ -48,15 +48,18 @@ from taskgraph.cancellation import (
 )
 from taskgraph.conditions import SKIP, failure_of, goes_on, passed_on, skip_of, skip_resolution
 from taskgraph.editing import DELETED_IN, EDITED, EditGraph, EditItem, RefuseEdit, edit_graph, refuse_edit
+from taskgraph.ends import Standing
 from taskgraph.errors import IntegrityError, TaskgraphError
 from taskgraph.extension import (
     AcceptExtension,
+    DeferExtension,
     ExtensionItem,
     FinishExtension,
     InsertRows,
     LinkTasks,
     RefuseExtension,
     accept_extension,
+    defer_extension,
     finish_extension,
     insert_rows,
     link_tasks,
@@ -75,7 +78,8 @@ from taskgraph.holding import (
     take_along,
 )
 from taskgraph.jsontext import compact_json
-from taskgraph.layout import SCHEMA, SCHEMA_OF_CONDITIONS, utf16_units
+from taskgraph.layout import SCHEMA, SCHEMA_OF_CONDITIONS
+from taskgraph.leasing import SetRight, lease, put_off, set_right
 from taskgraph.limiting import ChangeLimit, LimitItem, Recount, change_limit, recount
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, TaskState, is_relay, row_key, value
 from taskgraph.propagation import (
@@ -105,6 +109,7 @@ from taskgraph.rows import Mark as RowsMark
 from taskgraph.stalling import POISON, Stall, StallItem, Stir, stall, stir, workers_lost
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Change, Insert, Row, Value
+from taskgraph.units import utf16_units
 
 T = TypeVar("T", list[Any], dict[str, Any])
 
@@ -174,6 +179,7 @@ class Claim:
     """A worker takes a pending run. claim: fresh id, also the fencing token. ahead: it has no slot for it yet.
 
     edited: of which edit the definition is that it would run (see `editing`); 0 for the one that was submitted.
+    lease_seconds: how long a lease of this worker is, beside its end; 0 if not known.
     """
 
     task_id: str
@@ -183,6 +189,7 @@ class Claim:
     lease_until: datetime
     ahead: bool = False
     edited: int = 0
+    lease_seconds: float = 0.0
 
 
 @value
@@ -193,6 +200,7 @@ class Renew:
     run: int
     claim: str
     lease_until: datetime
+    lease_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +249,12 @@ class Overdue:
 class NextDeadline:
     """No task that waits has a deadline before `then`, as far as the graph's rows went at this revision (sweep).
 
-    seen: what the graph row said before. It holds for no other, and not while an extension brings rows in.
+    seen, waits_again: what the graph row said before. It holds for no other, and not while an extension brings rows in.
     """
 
     seen: datetime
     revision: int
+    waits_again: int
     then: datetime
 
 
@@ -304,6 +313,7 @@ Item = (
     | Renew
     | HandBack
     | LeaseLost
+    | SetRight
     | CannotRun
     | Overdue
     | NextDeadline
@@ -398,6 +408,7 @@ def decide(
         context.follow.clear()
         try:
             outcome, reason = _apply(item, context)
+            context.write_events()
             fits = bool(needed) or _fits(view, context)
         except NoRoom:
             fits = False
@@ -502,6 +513,9 @@ def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
             return _hand_back(item, context)
         case LeaseLost():
             return _lease_lost(item, context)
+        case SetRight():
+            right, reason = set_right(item, context.view, context.now)
+            return Outcome(right), reason
         case CannotRun():
             return _cannot_run(item, context)
         case Overdue():
@@ -550,6 +564,9 @@ def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
             return _begin_deletion(item, context)
         case AcceptExtension():
             return Outcome(accept_extension(item, context)), ""
+        case DeferExtension():
+            deferred, reason = defer_extension(item, context)
+            return Outcome(deferred), reason
         case RefuseExtension():
             return Outcome(refuse_extension(item, context)), item.reason
         case InsertRows():
@@ -689,8 +706,8 @@ def _overdue(item: Overdue, context: Context) -> tuple[Outcome, str]:
 
 def _next_deadline(item: NextDeadline, context: Context) -> tuple[Outcome, str]:
     graph = context.view.get(GRAPH)
-    same = graph.time("nextDeadline") == item.seen and graph.integer("revision") == item.revision
-    if not same or graph.text("extending"):
+    is_seen = (graph.time("nextDeadline"), graph.integer("waitsAgain")) == (item.seen, item.waits_again)
+    if not is_seen or graph.integer("revision") != item.revision or graph.text("extending"):
         return Outcome.STALE, ""
     graph.set("nextDeadline", item.then)
     return Outcome.APPLIED, ""
@@ -821,16 +838,10 @@ def _manual_rerun(item: ManualRerun, context: Context) -> tuple[Outcome, str]:
         return Outcome.REPEATED, ""
     if run != item.run:
         return Outcome.STALE, f"run {item.run} is over: the task is {state} in run {run}"
-    if state not in (TaskState.FAILED, TaskState.EXCEPTION):
-        return Outcome.REFUSED, f"the task is {state}; only a task that failed for good can be rerun"
     graph = context.view.get(GRAPH)
-    if graph.text("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
-        return Outcome.REFUSED, f"the graph is {graph.text('state')}"
-    if goes_on(graph):
-        return Outcome.REFUSED, "its dependents have been told of the failure, as the graph goes on after failures"
+    if (refused := reruns.refusal(graph.value, task.value, context.now)) is not None:
+        return Outcome.REFUSED, refused.reason
     deadline = task.time("deadline")
-    if deadline is not None and deadline <= context.now:
-        return Outcome.REFUSED, f"its deadline {timing.clock_text(deadline)} has passed, and ends every further run"
     resolution = _read(task, "resolution", dict)
     reason = item.reason or "asked for by hand"
     task.set("manualReruns", task.integer("manualReruns") + 1)
@@ -864,7 +875,8 @@ def _claim(item: Claim, context: Context) -> tuple[Outcome, str]:
     if inflight.is_limited(task) and (no_room := inflight.full(task, context.view)):
         wait_for_room(task, context)
         return Outcome.STALE, no_room
-    claim(task, item.claim, item.worker, item.lease_until, context, ahead=item.ahead)
+    seconds = item.lease_seconds
+    claim(task, item.claim, item.worker, item.lease_until, context, ahead=item.ahead, lease_seconds=seconds)
     return Outcome.APPLIED, ""
 
 
@@ -874,7 +886,7 @@ def _renew(item: Renew, context: Context) -> tuple[Outcome, str]:
         return Outcome.STALE, f"the task is {task.text('state')} in run {task.integer('run')}"
     if reason := _end_if_overdue(task, context):
         return Outcome.ENDED, reason
-    task.set("leaseUntil", item.lease_until)
+    put_off(task, item.lease_until, item.lease_seconds)
     if task.value("ahead"):
         task.set("ahead", False)  # what has been claimed for so long has begun, or was handed back
     return Outcome.APPLIED, task.text("cancel")
@@ -896,9 +908,9 @@ def _lease_lost(item: LeaseLost, context: Context) -> tuple[Outcome, str]:
     task = _task(item.task_id, context)
     if not _holds(task, item.run, item.claim):
         return _stale_result(task, item.run, item.claim, context)
-    lease_until = task.time("leaseUntil")
-    if not item.certain and lease_until is not None and lease_until >= context.now:
-        return Outcome.REFUSED, "the lease has not ended"
+    if not item.certain and (how := lease(task.value, context.now)) is not Standing.OVER:
+        doubtful = "its end cannot be believed: a clock is off"
+        return Outcome.REFUSED, "the lease has not ended" if how is Standing.HOLDS else doubtful
     ended = context.now.isoformat()
     reason = f"worker {task.text('worker')} was lost"
     if task.text("cancel"):

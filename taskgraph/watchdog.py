@@ -14,7 +14,9 @@ from typing import Any
 
 from taskgraph import limits
 from taskgraph.columns import integer, is_held
+from taskgraph.ends import Standing
 from taskgraph.handlers import Handlers
+from taskgraph.leasing import lease
 from taskgraph.model import TaskState, reference_of
 from taskgraph.records import Records
 from taskgraph.registry import Crew, workers
@@ -83,8 +85,7 @@ def _waiting(unresolved: Sequence[Row], now: datetime) -> _Waiting | None:
     for row in unresolved:
         columns = row.columns
         if columns.get("state") == TaskState.RUNNING:
-            lease_until = columns.get("leaseUntil")
-            if isinstance(lease_until, datetime) and lease_until >= now:
+            if lease(columns.get, now) is not Standing.OVER:
                 return None
             continue
         not_before, pending = columns.get("notBefore"), columns.get("pendingSince")

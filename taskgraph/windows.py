@@ -241,10 +241,11 @@ class Windows:
             window.look = now + window.pause
             return []
         # Workers have come as far as that, whatever has been heard of it: they want more.
-        for task_id in list(lane.sent):
-            del lane.sent[task_id]
-            if task_id == sample.task_id:
-                break
+        if lane.sent.get(sample.task_id) == sample.run:  # else it was heard of while the look was under way
+            for task_id in list(lane.sent):
+                del lane.sent[task_id]
+                if task_id == sample.task_id:
+                    break
         window.size = min(window.size * 2, self._most)
         window.pause = _LOOK_SECONDS
         window.look, window.steady = now + _LOOK_SECONDS, now + _STEADY_SECONDS

@@ -35,6 +35,7 @@ from typing import Any, Final, Protocol
 from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.editing import DELETED_IN
+from taskgraph.ends import Standing
 from taskgraph.errors import (
     Conflict,
     IntegrityError,
@@ -63,9 +64,11 @@ from taskgraph.inhand import (
     label_in,
     only_dependent,
     read_definition,
+    routing_in,
     was_terminated,
 )
 from taskgraph.layout import gathered
+from taskgraph.leasing import lease
 from taskgraph.messages import (
     WORKER_CHARS_MAX,
     Message,
@@ -76,7 +79,7 @@ from taskgraph.messages import (
     bundles,
     to_text,
 )
-from taskgraph.model import GRAPH, TaskState, ids_text, row_key
+from taskgraph.model import GRAPH, GRAPH_GONE, GraphState, TaskState, ids_text, row_key
 from taskgraph.outputs import NO_OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
 from taskgraph.permits import Permits
 from taskgraph.placement import Offer, target_of
@@ -97,6 +100,7 @@ from taskgraph.wakeup import Pacer, Wakeup, for_others
 
 log = logging.getLogger("taskgraph.worker")
 
+_RENEWED_AT_ONCE: Final = 16  # work messages, each by a call of its own
 _FORSAKEN_SECONDS: Final = 5.0  # until a message comes back whose tasks could not be claimed
 _GIVE_BACK_SECONDS: Final = 10.0  # until a worker that lacks an executor is offered the same task again
 _REPORT_SECONDS_MAX: Final = 600.0  # a result is tried for so long; after that the lease decides
@@ -197,6 +201,7 @@ class Worker:
         self._gates = Gates(handlers.records.tables, self._clock)
         self._permits = Permits(handlers.records.tables, self._clock, name, lease_seconds)
         self._full: dict[str, float] = {}  # limited target without a free permit -> when to ask again (monotonic)
+        self._admitted: set[Ready] = set()  # there is a permit for each, and none is being claimed yet
         self._claiming: list[Ready] = []
         self._fits = functools.lru_cache(maxsize=1000)(self._fits_now)
 
@@ -351,8 +356,8 @@ class Worker:
             await self._gates.look(again=again)
         except StorageError as error:
             log.warning("whether targets are paused, and which levels are used, could not be read: %s", error)
-        else:
-            self._permits.saw(self._gates.rows)
+        if self._gates.seen is not None:
+            self._permits.saw(self._gates.rows, self._gates.seen)
 
     async def _mind_gates(self) -> None:
         """Look at the gates while there is work, or one is closed, until cancelled; and let go of what is paused."""
@@ -375,7 +380,11 @@ class Worker:
         """Runs of a target that this worker has begun, or is about to."""
         held = sum(target_of(one.work.definition) == target for one in (*self._running.values(), *self._waiting))
         asked = (one for items in self._in_commit.values() for _, one in items.values() if isinstance(one, Ready))
-        return held + sum(one.target == target for one in (*asked, *self._claiming))
+        return held + sum(one.target == target for one in (*asked, *self._admitted, *self._claiming))
+
+    def _permits_wanted(self, target: str, more: int) -> int:
+        """For what is in use now, and so many further runs."""
+        return min(self._in_use(target) + more, self.slots)
 
     def _may_begin(self, target: str) -> int:
         """How many further runs of a limited target there are permits for."""
@@ -397,10 +406,12 @@ class Worker:
         may: list[Ready] = [one for one in ready if one.target not in self._permits.limits]
         for target in dict.fromkeys(one.target for one in ready if one.target in self._permits.limits):
             ones = [one for one in ready if one.target == target]
-            in_use = self._in_use(target)
-            usable = await self._permits.take(target, min(in_use + len(ones), self.slots))
-            room = max(0, usable - in_use) if target in self._permits.limits else len(ones)
+            count = len(ones)
+            usable = await self._permits.take(target, functools.partial(self._permits_wanted, target, count))
+            # Others may have begun meanwhile: what is in use counts as it is now, and these from now on.
+            room = max(0, usable - self._in_use(target)) if target in self._permits.limits else count
             may += ones[:room]
+            self._admitted.update(ones[:room])
             if not (rest := ones[room:]):
                 continue
             self._full[target] = self._clock.monotonic() + limits.GATE_SECONDS
@@ -419,7 +430,7 @@ class Worker:
         """Give back what is not used, and stop what has lost its permit."""
         self._stop_without_permit()
         for target in self._permits.targets:
-            await self._permits.give_back(target, keep=self._in_use(target))
+            await self._permits.give_back(target, keep=functools.partial(self._in_use, target))
 
     async def _renew_permits(self) -> None:
         try:
@@ -533,17 +544,22 @@ class Worker:
             try:
                 ones = await self._with_permits(graph_id, found)
             except StorageError as error:
+                self._admitted.difference_update(found)
                 log.warning("graph %s: permits could not be taken: %s", graph_id, error)
                 await self._forsake([one.held for one in found if one.held is not None])
                 continue
             if self._seconds is None and ones and all(self._is_instant(one) for one in ones):
                 self._seconds = 0.0
             room = -(-max(0, self._capacity()) // (len(ready) - n))  # each graph has its part
+            self._admitted.difference_update(ones[room:])
             if ones[room:]:
                 self._put_by(graph_id, ones[room:])
-            if ones[:room]:
-                async with self._minding([one.held for one in ones[:room] if one.held is not None]):
-                    await self._claim(graph_id, ones[:room])
+            try:
+                if ones[:room]:
+                    async with self._minding([one.held for one in ones[:room] if one.held is not None]):
+                        await self._claim(graph_id, ones[:room])
+            finally:
+                self._admitted.difference_update(ones)
         for held in messages:
             if held.taken:
                 await self._release(held)
@@ -578,7 +594,16 @@ class Worker:
         now = self._clock.monotonic()
         if held.delivery.dequeue_count == 1 and all(task_id in message.seen for task_id, _ in message.tasks):
             return [
-                Ready(task_id, run, message.target, seen.definition, now, seen.label, seen=seen)
+                Ready(
+                    task_id,
+                    run,
+                    message.target,
+                    seen.definition,
+                    now,
+                    seen.label,
+                    seen=seen,
+                    routing=message.routing.get(task_id, ""),
+                )
                 for task_id, run in message.tasks
                 if (seen := message.seen[task_id])
             ]
@@ -586,8 +611,8 @@ class Worker:
         keys = [row_key(task_id) for task_id, _ in message.tasks]
         await self.handlers.records.load(message.graph, keys, rows)
         missing = [key for key in keys if rows[key] is None]
-        if len(missing) == len(keys) and await self._is_edited(message.graph):
-            return []  # an edit has taken the tasks away
+        if len(missing) == len(keys) and await self._were_taken_away(message.graph):
+            return []
         if len(missing) == len(keys):
             # Foreign, or of a graph that is gone: tried a few times, since a message may be early, then set aside.
             aside = await self.poison.failed(held.delivery, f"graph {message.graph} has no row {missing[0]}")
@@ -604,14 +629,18 @@ class Worker:
                 label_in(rows[row_key(task_id)]),
                 row=rows[row_key(task_id)],
                 edited=edited_in(rows[row_key(task_id)]),
+                routing=routing_in(rows[row_key(task_id)]),
             )
             for task_id, run in ready
         ]
 
-    async def _is_edited(self, graph_id: str) -> bool:
-        """Whether tasks of a graph have been taken away."""
+    async def _were_taken_away(self, graph_id: str) -> bool:
+        """Whether tasks of a graph are gone: some by an edit, or all with the graph, which may be put back by now."""
         (graph,) = await self.handlers.records.tables.get(graph_id, [GRAPH])
-        return graph is not None and bool(graph.columns.get(DELETED_IN))
+        if graph is None:
+            return False
+        gone = graph.columns.get("state") in (*GRAPH_GONE, GraphState.RESTORING)
+        return gone or bool(graph.columns.get(DELETED_IN))
 
     async def _sift(self, message: RunTasks, rows: Mapping[str, Row | None], held: Held) -> list[tuple[str, int]]:
         """Which runs of a message can be claimed; also, until when to keep one that came early, or back for a live run.
@@ -633,10 +662,13 @@ class Worker:
                 if not hold_until_due(held, row, now):
                     ready.append((task_id, run))
             elif state == TaskState.RUNNING and held.delivery.dequeue_count > 1:
-                lease_until = row.columns.get("leaseUntil")
-                if not isinstance(lease_until, datetime) or lease_until < now:
+                lease_until, how = row.columns.get("leaseUntil"), lease(row.columns.get, now)
+                if how is Standing.OVER:
                     ended.append(LeaseLost(task_id, run, str(row.columns.get("claim", ""))))
-                elif held.busy_until is None or held.busy_until < lease_until:
+                    continue
+                if how is Standing.DOUBTFUL or not isinstance(lease_until, datetime):
+                    lease_until = now + timedelta(seconds=self.lease_seconds)  # the sweep sets it right meanwhile
+                if held.busy_until is None or held.busy_until < lease_until:
                     held.busy_until = lease_until
         if ended:
             await self.handlers.transition(message.graph, ended)
@@ -645,13 +677,13 @@ class Worker:
     async def _choose(self, message: RunTasks, found: Sequence[Ready], queue: str) -> list[Ready]:
         """Those that this worker can run; what it cannot is given back to the queue for others."""
         able: list[Ready] = []
-        unable: list[tuple[str, int, str]] = []
+        unable: list[tuple[Ready, str]] = []
         for one in found:
             reason = self._why_not(read_definition(message.graph, one.task_id, one.definition))
             if reason is None:
                 able.append(one)
             else:
-                unable.append((one.task_id, one.run, reason))
+                unable.append((one, reason))
         if unable:
             await self._give_back(message, unable, queue)
         return able
@@ -675,15 +707,17 @@ class Worker:
         """Why this worker cannot run a task, None if it can: for want of a label, a host, or an executor."""
         return self.offer_made.why_not(definition) or self.executors.why_not(definition)
 
-    async def _give_back(self, message: RunTasks, tasks: Sequence[tuple[str, int, str]], queue: str) -> None:
+    async def _give_back(self, message: RunTasks, tasks: Sequence[tuple[Ready, str]], queue: str) -> None:
         """Put tasks back that this worker cannot run, after a pause, and say so (on the row too, for `why`)."""
         self.counters.given_back += len(tasks)
-        for task_id, run, _ in tasks:  # not with the reason, which quotes the payload
-            why = f"taskgraph why {message.graph} {task_id}"
-            log.warning("graph %s: task %s run %d is given back: see %s", message.graph, task_id, run, why)
-        items = [CannotRun(task_id, run, self.name, reason) for task_id, run, reason in tasks]
+        for one, _ in tasks:  # not with the reason, which quotes the payload
+            why = f"taskgraph why {message.graph} {one.task_id}"
+            log.warning("graph %s: task %s run %d is given back: see %s", message.graph, one.task_id, one.run, why)
+        items = [CannotRun(one.task_id, one.run, self.name, reason) for one, reason in tasks]
         await self.handlers.transition(message.graph, items)
-        again = RunTasks(message.graph, message.target, tuple((task_id, run) for task_id, run, _ in tasks))
+        wanted = tuple((one.task_id, one.run) for one, _ in tasks)
+        routing = {one.task_id: one.routing for one, _ in tasks if one.routing}
+        again = RunTasks(message.graph, message.target, wanted, routing=routing)
         with for_others():  # woken by it, this worker would be the first to ask, each time
             await self.handlers.queues.send(queue, [to_text(again)], delay_seconds=_GIVE_BACK_SECONDS)
 
@@ -706,6 +740,7 @@ class Worker:
         over: dict[str, str] = {}
         self._reserved += len(ready)
         self._claiming += ready
+        self._admitted.difference_update(ready)
         try:
             if self._direct(graph_id):
                 rows = self.handlers.kept.of(graph_id).rows
@@ -751,16 +786,17 @@ class Worker:
 
     def _claim_of(self, one: Ready, *, ahead: bool) -> Claim:
         lease_until = self._clock.now() + timedelta(seconds=self.lease_seconds)
-        if one.claim is None:
-            one.claim = Claim(one.task_id, one.run, self._clock.new_id(), self.name, lease_until, ahead, one.edited)
-        else:  # tried before: should that have come through after all, it is still ours
-            one.claim = Claim(one.task_id, one.run, one.claim.claim, self.name, lease_until, ahead, one.edited)
+        # One that was tried before, and should that have come through after all, is still ours.
+        claim_id = self._clock.new_id() if one.claim is None else one.claim.claim
+        seconds = self.lease_seconds
+        one.claim = Claim(one.task_id, one.run, claim_id, self.name, lease_until, ahead, one.edited, seconds)
         return one.claim
 
     def _begin(self, graph_id: str, ready: Ready, claim: Claim, rows: Mapping[str, Row | None], over: str = "") -> None:
         row = rows.get(row_key(claim.task_id))
         work = self._work(graph_id, claim.task_id, claim.run, claim.claim, ready.label, ready.definition)
         one = Claimed(work, self.executors.choose(work.definition), ready.held, takes=may_take(ready.definition))
+        one.routing = ready.routing
         if row is not None and over:
             one.etag, one.over = row.etag, over
             one.next = ready.seen.next if ready.seen is not None and ready.seen.etag == over else ""
@@ -1253,8 +1289,8 @@ class Worker:
                 known.forget_absent()
                 return False
             kept = known.rows.get(own)
-            if kept is None or kept.etag != one.etag:
-                known.rows[own] = as_claimed(one)
+            if kept is None or kept.etag == one.over:
+                known.suppose(as_claimed(one))
             item = Completed(task_id, result.run, result.claim, result.ended, result.resolution)
             (answer,) = await handlers.advance(graph_id, [item], taker=self)
         except StorageError as error:
@@ -1298,6 +1334,7 @@ class Worker:
             over=one.over,
             temporary=outcome.temporary,
             retry_after=outcome.retry_after,
+            routing=one.routing,
         )
 
     def _resolution(self, one: Claimed, outcome: Outcome) -> dict[str, Any]:
@@ -1442,7 +1479,7 @@ class Worker:
         graph_id, outcome = one.work.graph_id, one.outcome
         if outcome is not None:
             item = self._completed(one)
-            result = TaskResult(item.task_id, item.run, item.claim, item.ended, item.resolution)
+            result = TaskResult(item.task_id, item.run, item.claim, item.ended, item.resolution, routing=one.routing)
             self._background(self._send_and_let_go(graph_id, one, result))
 
     async def _send_and_let_go(self, graph_id: str, one: Claimed, result: TaskResult) -> None:
@@ -1479,7 +1516,8 @@ class Worker:
         lease_until = self._clock.now() + timedelta(seconds=self.lease_seconds)
         targets = frozenset(self.targets).difference(self._gates.closed, self._permits.limits)
         best = min(self._fronts().values(), default=None)
-        return Take(self.name, lease_until, targets, self._ids[:room], self._fits, self._free, rank_max=best)
+        ids, seconds = self._ids[:room], self.lease_seconds
+        return Take(self.name, lease_until, targets, ids, self._fits, self._free, rank_max=best, lease_seconds=seconds)
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
         """See Taker."""
@@ -1489,6 +1527,7 @@ class Worker:
             work = self._work(graph_id, each.task_id, each.run, each.claim, each.label, each.definition)
             row = rows.get(row_key(each.task_id))
             one = Claimed(work, self.executors.choose(work.definition), takes=may_take(each.definition))
+            one.routing = routing_in(row)
             if row is not None and not self._direct(graph_id) and "limits" not in row.columns:
                 one.etag, one.next = row.etag, only_dependent(row)
             self._admit(one)
@@ -1513,7 +1552,17 @@ class Worker:
             if definition and self._fits(definition) and self._stocked + len(kept) < _STOCK_MAX:
                 own = rank(level_of(row.columns.get)) if row else NORMAL_RANK
                 kept.append(
-                    Ready(task_id, run, target, definition, now, label_in(row), rank=own, edited=edited_in(row))
+                    Ready(
+                        task_id,
+                        run,
+                        target,
+                        definition,
+                        now,
+                        label_in(row),
+                        rank=own,
+                        edited=edited_in(row),
+                        routing=routing_in(row),
+                    )
                 )
             else:
                 others.append((task_id, run))
@@ -1531,8 +1580,6 @@ class Worker:
             await self._mind(self._renew_permits())
             try:
                 await self._renew()
-            except TaskgraphError as error:
-                log.warning("leases could not be renewed: %s", error)
             except Exception as error:  # a bug must not end the heartbeat: the runs would be lost, and done again
                 log.error("leases could not be renewed: %s", trail(error))
 
@@ -1547,16 +1594,23 @@ class Worker:
                 await self._renew_rows(graph_id, by_claim)
             except TaskgraphError as error:
                 log.warning("graph %s: leases could not be renewed: %s", graph_id, error)
-        for message in list(self._held):
-            try:
-                message.delivery = await self.handlers.queues.renew(message.delivery, lease_seconds=self.lease_seconds)
-            except StaleDelivery:
-                log.info("work message %s was taken over; the lease on the rows holds", message.delivery.id)
+        messages = list(self._held)
+        for start in range(0, len(messages), _RENEWED_AT_ONCE):
+            await asyncio.gather(*map(self._renew_message, messages[start : start + _RENEWED_AT_ONCE]))
+
+    async def _renew_message(self, message: Held) -> None:
+        try:
+            message.delivery = await self.handlers.queues.renew(message.delivery, lease_seconds=self.lease_seconds)
+        except StaleDelivery:
+            log.info("work message %s was taken over; the lease on the rows holds", message.delivery.id)
+        except StorageError as error:  # the next beat tries again, and the others are renewed meanwhile
+            log.warning("work message %s could not be renewed: %s", message.delivery.id, error)
 
     async def _renew_rows(self, graph_id: str, by_claim: Mapping[str, Claimed]) -> None:
         lease_until = self._clock.now() + timedelta(seconds=self.lease_seconds)
         items: list[Item] = [
-            Renew(one.work.task_id, one.work.run, claim, lease_until) for claim, one in by_claim.items()
+            Renew(one.work.task_id, one.work.run, claim, lease_until, self.lease_seconds)
+            for claim, one in by_claim.items()
         ]
         rows: dict[str, Row | None] = {}
         for answer in await self.handlers.transition(graph_id, items, rows=rows):

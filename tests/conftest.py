@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from taskgraph import limits
 from taskgraph.clock import SystemClock
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.embedded import EmbeddedStore
@@ -110,3 +111,20 @@ def loggers_as_before() -> Iterator[None]:
     for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
         logger.handlers[:], logger.propagate = handlers, propagate
         logger.setLevel(level)
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that may leap, as tests move it, and is believed with what it ends for its age all the same."""
+    monkeypatch.setattr(limits, "CLOCK_SETTLED_SECONDS", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def quiet_again() -> Iterator[None]:
+    """Take away what a command that ran in this process has set up to speak: its terminal is gone with its test."""
+    yield
+    for name in ("taskgraph", "opentelemetry", ""):
+        logger = logging.getLogger(name)
+        kept = [each for each in logger.handlers if type(each).__module__ != "taskgraph.cli.common"]
+        if len(kept) < len(logger.handlers):
+            logger.handlers, logger.propagate = kept, True

@@ -199,7 +199,7 @@ DecideAccept(copies) ==
         old == {LinkOrder[number] : number \in DOMAIN LinkOrder}
         fulfilled == IF LinkRecheck THEN {task \in old : copies[task].state = "completed"} ELSE {}
         new == [task \in NewTasks |-> TaskRow(task, fulfilled)]
-    IN  IF AcceptGuard /\ graph.state # "running"
+    IN  IF AcceptGuard /\ graph.state \notin {"running", "blocked"}
         THEN Decision(Request :> [copies[Request] EXCEPT !.state = "refused"], {})
         ELSE IF Whole
         THEN Decision(guarded @@ (Request :> [copies[Request] EXCEPT !.state = "done"])

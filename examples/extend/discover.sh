@@ -1,6 +1,7 @@
 # The command of the task `discover`: look what there is, and add a task for each thing to the graph that runs it.
 #
-# `taskgraph extend` finds the store by TASKGRAPH_STORE, which every command of a task is given. It waits until the
+# `taskgraph extend` finds the store by TASKGRAPH_STORE, which every command of a task is given; where that holds a key
+# (a connection string), only if the worker was started with --with-store. It waits until the
 # tasks are in: a task that completes before that may be the last of its graph, and a finished graph takes no more.
 # Run twice, after a crash, it asks for the same tasks again, which adds nothing.
 set -eu

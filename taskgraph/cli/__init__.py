@@ -24,6 +24,7 @@ from taskgraph.cli import (
     limiting,
     notices,
     pausing,
+    restoring,
     retaining,
     running,
     schedules,
@@ -122,7 +123,8 @@ _add(app, "doctor", doctor.doctor, doctor.DOCTOR_EXAMPLES, _LOOK)
 _add(app, "grant", grant.grant, grant.GRANT_EXAMPLES, _LOOK)
 
 _add(app, "archive", retaining.archive, retaining.ARCHIVE_EXAMPLES, _KEEP)
-_add(app, "restore", retaining.restore, retaining.RESTORE_EXAMPLES, _KEEP)
+_add(app, "restore", restoring.restore, restoring.RESTORE_EXAMPLES, _KEEP)
+_add(app, "keygen", restoring.keygen, restoring.KEYGEN_EXAMPLES, _KEEP)
 _add(app, "delete", retaining.delete, retaining.DELETE_EXAMPLES, _KEEP)
 
 _add(app, "validate", documents.validate, documents.VALIDATE_EXAMPLES, _FILES)

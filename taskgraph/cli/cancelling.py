@@ -4,12 +4,11 @@ What this room is for: asking for the end of a graph, a group or some tasks, and
 a row by itself (D16) and never decides about tasks.
 """
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taskgraph import limits
+from taskgraph import limits, views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     GraphArgument,
@@ -69,11 +68,12 @@ def cancel(
 
     async def ask(app: "App") -> int:
         from taskgraph import asking
+        from taskgraph.waiting import ends
 
         asked = await asking.cancel(app, graph_id, labels or (), group=group, reason=reason, terminate=terminate)
         if not wait or asked.nothing:
             return _say(session, asked)
-        until = None if timeout is None else app.clock.now() + timedelta(seconds=timeout)
+        until = ends(app.clock, timeout)
         async with minding_signals(lambda _: None) as stop:
             try:
                 over = with_hint(asking.over(app, asked, until=until), lambda: hint_at_handlers(session, graph_id))
@@ -100,8 +100,7 @@ def _say(session: Session, asked: "Asked") -> int:
     output = session.output
     labels = sorted(asked.tasks.values())
     if output.json:
-        made = {"graphId": asked.graph_id, "asked": not asked.nothing, "labels": labels, "state": str(asked.state)}
-        output.document(made)
+        output.document(views.cancelled(asked.graph_id, labels, asked.state, asked=not asked.nothing))
         return failures.DONE
     if asked.nothing:
         output.data(safe(asked.nothing))
@@ -120,7 +119,7 @@ async def _say_end(app: "App", session: Session, asked: "Asked") -> int:
         raise Refused(f"graph {asked.graph_id} finished before it could be cancelled", "finished")
     labels = sorted(asked.tasks.values())
     if output.json:
-        output.document({"graphId": asked.graph_id, "asked": True, "labels": labels, "state": str(state)})
+        output.document(views.cancelled(asked.graph_id, labels, state, asked=True))
     elif labels:
         output.data(
             f"graph {asked.graph_id}: {count(len(labels), 'task')} cancelled, or at an end before; it is {state}"

@@ -71,7 +71,9 @@ StoreOption = Annotated[
         "Otherwise TASKGRAPH_STORE, then AzureWebJobsStorage, then .taskgraph/taskgraph.db here.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with stable keys.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON, with stable keys: see schemas/answer-COMMAND.json.")
+]
 VerboseOption = Annotated[
     int,
     typer.Option(
@@ -162,6 +164,24 @@ PythonOption = Annotated[
         "--python",
         metavar="MODULE",
         help="Make the callables of MODULE, or MODULE:ATTRIBUTE, known to python tasks; may be given several times.",
+    ),
+]
+PassOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pass-env",
+        metavar="NAME",
+        help="Let commands see this variable, though it holds a secret; may be given several times. "
+        "Otherwise TASKGRAPH_PASS_ENV.",
+        show_default=False,
+    ),
+]
+WithStoreOption = Annotated[
+    bool,
+    typer.Option(
+        "--with-store",
+        help="Hand the key of the store on to commands, so that they can call taskgraph extend: whoever submits to "
+        "this worker may then do anything to the store. Otherwise TASKGRAPH_WITH_STORE.",
     ),
 ]
 
@@ -395,6 +415,10 @@ def tell(session: Session, error: TaskgraphError) -> int:
             output.fail(first)
         for line in more:
             output.say(f"       {line}")
+        if isinstance(error, StorageUnavailable) and "TASKGRAPH_GUARDED_BY" in os.environ:
+            output.hint(
+                "       a task's command has none of the secrets by which its worker signs in: see --with-store"
+            )
     if session.verbose:
         output.err.line(safe("".join(traceback.format_exception(error)).rstrip(), keep="\n"))
     return failures.exit_code(error)
@@ -502,13 +526,15 @@ def read_graph(
     return document if priority is None else replace(document, priority=column(priority)), name
 
 
-def check_graph_id(graph_id: str) -> str:
-    """An id that may be one. Raises InvalidInput."""
+def check_graph_id(graph_id: str, *, new: bool = False) -> str:
+    """An id that may be one. new: it is to be given, and must not look like an option. Raises InvalidInput."""
     from taskgraph.jsontext import show
     from taskgraph.model import is_graph_id
 
     if not is_graph_id(graph_id):
         raise InvalidInput(f"{show(graph_id)} cannot be the id of a graph: 1 to 64 letters, digits, - and _")
+    if new and graph_id.startswith("-"):
+        raise InvalidInput(f"{show(graph_id)} begins with -, as options of commands do: choose another id")
     return graph_id
 
 

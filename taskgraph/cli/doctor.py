@@ -4,10 +4,11 @@ What this room is for: asking the rooms `doctor` and `diagnosis`, and putting wh
 never reads a row itself and never decides what is certain.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from taskgraph import views
 from taskgraph.cli import failures
 from taskgraph.cli.common import JsonOption, Session, StoreOption, VerboseOption, begin, check_graph_id, examples
 from taskgraph.cli.output import Column, Output, Style, count, safe
@@ -60,7 +61,7 @@ async def _one(app: "App", session: Session, graph_id: str, *, repair: bool) -> 
             await app.queries.graph_row(graph_id)  # names the nearest ids
             raise
     if session.output.json:
-        session.output.document(_object(found))
+        session.output.document(views.examined(found))
     else:
         _print(session, found, repair=repair)
     return failures.DONE if found.sound else failures.UNSUCCESSFUL
@@ -83,7 +84,7 @@ async def _all(app: "App", session: Session, *, repair: bool) -> int:
                 gone.append(graph_id)  # being submitted, or never was: the sweep drops the name after an hour
     sound = all(one.sound for one in found)
     if output.json:
-        output.document({"sound": sound, "graphs": [_object(one) for one in found], "missing": gone})
+        output.document(views.all_examined(found, gone))
     elif found:
         columns = [Column("GRAPH"), Column("STATE", state=True), Column("FOUND"), Column("", flexible=True)]
         output.table(columns, [[one.graph_id, one.state, _summary(one), _first_cause(one)] for one in found])
@@ -157,30 +158,3 @@ def _print_finding(output: Output, one: "Finding", word: str = "") -> None:
     if one.refusal:
         out.line(f"    not repaired: {safe(one.refusal)}")
     out.line(f"    {_arrow(output)} {safe(one.remedy)}")
-
-
-def _finding_object(one: "Finding") -> dict[str, Any]:
-    return {
-        "code": one.code,
-        "key": one.key,
-        "label": one.label,
-        "severity": str(one.severity),
-        "text": one.text,
-        "effect": one.effect,
-        "remedy": one.remedy,
-        "repairable": one.repairable,
-        "refusal": one.refusal,
-    }
-
-
-def _object(found: "Examined") -> dict[str, Any]:
-    return {
-        "graphId": found.graph_id,
-        "state": found.state,
-        "sound": found.sound,
-        "findings": [_finding_object(each) for each in found.findings],
-        "repaired": [_finding_object(each) for each in found.repaired],
-        "unsettled": found.unsettled,
-        "why": [{"text": cause.text, "remedy": cause.remedy} for cause in found.causes],
-        "rows": found.rows,
-    }

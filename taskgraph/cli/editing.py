@@ -4,14 +4,13 @@ What this room is for: saying in a file, or in options, what is to be changed ab
 would come of it, and waiting for the answer. It never writes a row by itself (D16) and never decides about tasks.
 """
 
-import asyncio
 import json as jsonlib
-from datetime import datetime
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taskgraph import limits
+from taskgraph import limits, views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     GraphArgument,
@@ -32,7 +31,7 @@ from taskgraph.priorities import LEVELS
 if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.edits import EditDocument
-    from taskgraph.replanning import EditPreview, RowChange
+    from taskgraph.replanning import EditPreview
 
 _TIMEOUT_SECONDS = 60.0
 _SHOWN_CHARS_MAX = 100  # of a column, on a terminal
@@ -98,7 +97,8 @@ def edit(
     --delete-group. It is refused, with the reason and exit code 4, where a task has started, somebody would wait for
     what goes, or tasks would wait for each other. Handlers must run for that: taskgraph serve.
 
-    The same edit again is the same request, and gives its answer; --request NAME makes it another.
+    The same edit again gives its answer, as long as what it says is so; what was undone meanwhile is made again. With
+    --request NAME it is made once, whatever becomes of it.
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
     check_graph_id(graph_id)
@@ -174,43 +174,43 @@ async def _ask(
     wait: bool,
     timeout_seconds: float,
 ) -> int:
-    from taskgraph import submission
+    from taskgraph import asking, submission
+    from taskgraph.waiting import ends
 
     output = session.output
     staged = await submission.edit(app.handlers, graph_id, document, request=request)
     before = staged.state == "done"
-    head = await app.queries.request(graph_id, staged.request)
-    deadline = app.clock.monotonic() + timeout_seconds
-    pause = 0.02
-    while wait and head.get("state") not in ("done", "refused"):
-        if app.clock.monotonic() >= deadline:
-            raise failures.TimedOut(
-                f"edit {staged.request} is {head.get('state')} after {timeout_seconds:g} s, and is answered once "
-                "handlers run (taskgraph serve); the same command looks again"
-            )
-        await asyncio.sleep(pause)
-        pause = min(pause * 1.5, 1.0)
-        head = await app.queries.request(graph_id, staged.request)
+    until = ends(app.clock, timeout_seconds if wait else 0)
+    head = await asking.answered(app, graph_id, staged.request, until=until)
+    if wait and head.get("state") not in asking.REQUEST_ANSWERED:
+        raise failures.TimedOut(
+            f"edit {staged.request} is {head.get('state')} after {timeout_seconds:g} s, and is answered once "
+            "handlers run (taskgraph serve); the same command looks again"
+        )
     state, revision = str(head.get("state", "")), head.get("revision")
     if state == "refused":
         raise Refused(f"graph {graph_id} refused the edit: {head.get('reason', '')}", "refused")
     if output.json:
-        output.document({"graphId": graph_id, "request": staged.request, "state": state, "revision": revision})
+        unchanged = state == "done" and head.get("unchanged") is True
+        output.document(views.edited(graph_id, staged.request, state, revision, unchanged=unchanged))
     else:
         output.data(staged.request)
     if state != "done":
         output.say(f"graph {graph_id}: the edit is asked for")
+    elif head.get("unchanged") is True:
+        output.say(f"graph {graph_id}: revision {revision}; the edit changes nothing")
     elif before:
-        output.say(f"graph {graph_id}: this edit was made before, in revision {revision}")
-        output.hint("to make it once more: --request NAME, or --if-revision N")
+        named = f"request {staged.request}" if request is not None else "this edit"
+        output.say(f"graph {graph_id}: {named} was made before, in revision {revision}")
     else:
-        output.say(f"graph {graph_id}: revision {revision}; {_in_words(document)}")
+        output.say(f"graph {graph_id}: revision {revision}; {_in_words(document, head)}")
     return failures.DONE
 
 
-def _in_words(document: "EditDocument") -> str:
+def _in_words(document: "EditDocument", head: Mapping[str, Any]) -> str:
+    updated = head.get("tasks")
     parts = [
-        f"{count(len(document.updates), 'task')} updated" if document.updates else "",
+        f"{count(updated, 'task')} updated" if isinstance(updated, int) and updated else "",
         f"{count(len(document.delete), 'task')} deleted" if document.delete else "",
         f"{count(len(document.delete_groups), 'group')} deleted" if document.delete_groups else "",
     ]
@@ -223,33 +223,14 @@ async def _plan(app: "App", session: Session, graph_id: str, document: "EditDocu
     output = session.output
     found = await preview_edit(app.handlers.records, graph_id, document, now=app.clock.now())
     if output.json:
-        output.document(
-            {
-                "graphId": graph_id,
-                "revision": found.revision,
-                "refusal": found.refusal,
-                "rows": [_row_object(each) for each in found.rows],
-                "facts": list(found.facts),
-                "ready": list(found.ready),
-            }
-        )
+        output.document(views.edit_preview(graph_id, found))
     elif not found.refusal:
         _print_plan(session, found)
     if found.refusal:
         raise Refused(f"graph {graph_id} would refuse the edit: {found.refusal}", "refused")
-    output.say(f"graph {graph_id}: revision {found.revision}, {count(len(found.rows), 'row')} would be written")
+    would = f"{count(len(found.rows), 'row')} would be written" if found.rows else "the edit changes nothing"
+    output.say(f"graph {graph_id}: revision {found.revision}, {would}")
     return failures.DONE
-
-
-def _row_object(row: "RowChange") -> dict[str, Any]:
-    columns = {
-        name: {"before": _plain(before), "after": _plain(after)} for name, (before, after) in row.columns.items()
-    }
-    return {"key": row.key, "label": row.label, "change": row.change, "columns": columns}
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _print_plan(session: Session, found: "EditPreview") -> None:
@@ -266,7 +247,7 @@ def _print_plan(session: Session, found: "EditPreview") -> None:
 
 
 def _shown(value: Any) -> str:
-    return "–" if value is None else safe(_cut(str(_plain(value))))
+    return "–" if value is None else safe(_cut(str(views.row_value(value))))
 
 
 def _cut(text: str) -> str:

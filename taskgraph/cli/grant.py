@@ -4,10 +4,11 @@ What this room is for: asking the room `grants`, and saying what the address ope
 data and goes to stdout alone; no word on stderr and no log repeats the signature in it.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from taskgraph import views
 from taskgraph.cli.common import (
     GraphArgument,
     JsonOption,
@@ -18,7 +19,7 @@ from taskgraph.cli.common import (
     check_graph_id,
     examples,
 )
-from taskgraph.cli.output import iso, moment
+from taskgraph.cli.output import moment
 from taskgraph.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def grant(
         raise InvalidInput("say --read: it is the only right that can be granted, and nobody should grant one unaware")
     found = session.open(lambda app: app.grants().read(one, hours=hours, addresses=addresses))
     if json:
-        session.output.document(grant_object(found))
+        session.output.document(views.grant(found))
         return
     session.output.data(found.url)
     _explain(session, found)
@@ -69,23 +70,6 @@ GRANT_EXAMPLES = examples(
     "taskgraph grant nightly-2026-08-01 --read --hours 24 --ip 203.0.113.7",
     "taskgraph grant nightly-2026-08-01 --read --json",
 )
-
-
-def grant_object(found: "Grant") -> dict[str, Any]:
-    """A grant as JSON values, the signature included: it is what was asked for."""
-    return {
-        "graphId": found.graph_id,
-        "url": found.url,
-        "token": found.token,
-        "endpoint": found.endpoint,
-        "table": found.table,
-        "partition": found.partition,
-        "permissions": "read",
-        "starts": iso(found.starts),
-        "expires": iso(found.expires),
-        "protocols": found.protocols.split(","),
-        "addresses": found.addresses or None,
-    }
 
 
 def _explain(session: Session, found: "Grant") -> None:

@@ -7,17 +7,17 @@ What this room is for: asking `Queries` and putting the answers into lines or JS
 import asyncio
 import codecs
 import json as jsonlib
+import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import datetime
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from taskgraph import limits
+from taskgraph import limits, views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     GraphArgument,
@@ -33,7 +33,7 @@ from taskgraph.cli.common import (
     minding_signals,
     unless_stopped,
 )
-from taskgraph.cli.output import LOOKS, Column, LogText, camel_object, count, iso, json_text, moment, safe, seconds
+from taskgraph.cli.output import LOOKS, Column, LogText, count, json_text, moment, safe, seconds
 from taskgraph.cli.running import command_words, wait_and_finish
 from taskgraph.errors import InvalidInput, NotFound
 from taskgraph.model import PAUSED, FailurePolicy, GraphState, TaskState, When, condition_words, held_group
@@ -60,8 +60,10 @@ _STATE_ORDER: Final = (
 _GROUP_TASKS_SHOWN_MAX: Final = 1_000
 _WAITING_SHOWN_MAX: Final = 20
 _CAUSES_SHOWN_MAX: Final = 50
+_ALIKE_SHOWN_MAX: Final = 3  # that wait at one depth: causes are what people come for, and come below
 _WAITING_LINES_MAX: Final = 60  # over all depths: a long chain waits in thousands of steps
 _LINES_AT_ONCE: Final = 1_000
+_POISON_SHOWN: Final = 100
 _BODY_CHARS_SHOWN: Final = 120
 
 
@@ -86,16 +88,27 @@ def list_(
     found = session.open(lambda app: app.queries.graphs(limit=limit, state=str(state or ""), schedule=schedule))
     output = session.output
     if json:
-        output.document({"graphs": [camel_object(each) for each in found]})
+        output.document(views.graphs(found))
     elif found:
         columns = [
             Column("GRAPH"),
             Column("STATE", state=True),
             Column("TASKS", number=True),
             Column("CREATED"),
+            *([Column("PAUSED", flexible=True)] if any(each.held for each in found) else []),
             Column("NAME", flexible=True),
         ]
-        rows = [[each.graph_id, each.state, f"{each.tasks:,}", moment(each.created), each.name] for each in found]
+        rows = [
+            [
+                each.graph_id,
+                each.state,
+                f"{each.tasks:,}",
+                moment(each.created),
+                *([_paused_words(each.held)] if len(columns) == 6 else []),
+                each.name,
+            ]
+            for each in found
+        ]
         output.table(columns, rows)
         if len(found) == limit:
             output.hint(f"there may be more: --limit {limit * 10}")
@@ -125,26 +138,18 @@ def status(
     if group is not None:
         grouped = session.open(lambda app: app.queries.group(graph_id, group))
         if json:
-            session.output.document(group_object(grouped))
+            session.output.document(views.group_status(grouped))
         else:
             _print_group(session, grouped)
         return
     found = session.open(lambda app: app.queries.status(graph_id))
     if json:
-        counts = {str(each): found.counts.get(each, 0 if _is_known(found, each) else None) for each in TaskState}
-        session.output.document({**camel_object(found), "counts": counts})
+        session.output.document(views.graph_status(found))
     else:
         _print_status(session, found)
 
 
 STATUS_EXAMPLES = examples("taskgraph status nightly-2026-08-01", "taskgraph status nightly-2026-08-01 --group tests")
-
-
-def group_object(found: "GroupStatus") -> dict[str, Any]:
-    """A group as JSON values."""
-    made = camel_object(replace(found, listed=()))
-    counts = {str(each): found.counts.get(each, 0) for each in TaskState}
-    return {**made, "counts": counts, "listed": [task_object(each) for each in found.listed]}
 
 
 def _print_group(session: Session, found: "GroupStatus") -> None:
@@ -164,6 +169,9 @@ def _print_group(session: Session, found: "GroupStatus") -> None:
     )
     for state in (each for each in TaskState if found.counts.get(each)):
         out.line(f"  {out.state(state, 14)} {found.counts[state]:>8,}")
+    if held := sum(each.held_back for each in found.listed):
+        inactive = sum(each.held_back and not each.active for each in found.listed)
+        out.line(f"  {count(held, 'task')} held back" + (f", {inactive:,} of them not active" if inactive else ""))
     out.line()
     _print_tasks(session, _ordered(found.listed)[:_GROUP_TASKS_SHOWN_MAX])
     if len(found.listed) > _GROUP_TASKS_SHOWN_MAX:
@@ -179,13 +187,15 @@ def _ordered(tasks: Sequence["TaskStatus"]) -> list["TaskStatus"]:
 
 
 def _print_tasks(session: Session, shown: Sequence["TaskStatus"]) -> None:
-    """A line for each task; with its groups, where there are any."""
+    """A line for each task; with its groups and its priority, where there are any."""
     grouped = any(each.groups for each in shown)
+    ranked = any(each.priority != NORMAL for each in shown)
     columns = [
         Column("STATE", state=True),
         Column("TASK", flexible=True),
         Column("RUN", number=True),
         Column("TARGET"),
+        *([Column("PRIORITY")] if ranked else []),
         *([Column("GROUPS", flexible=True)] if grouped else []),
         Column("", flexible=True),
     ]
@@ -198,19 +208,13 @@ def _print_tasks(session: Session, shown: Sequence["TaskStatus"]) -> None:
                 each.label,
                 str(each.run),
                 each.target,
+                *([each.priority] if ranked else []),
                 *([", ".join(each.groups)] if grouped else []),
                 task_words(each, now),
             ]
             for each in shown
         ],
     )
-
-
-def _is_known(found: "GraphStatus", state: TaskState) -> bool:
-    """Whether it is certain how many tasks are in this state."""
-    if found.exact or state in found.counts or state in (TaskState.COMPLETED, TaskState.SKIPPED):
-        return True
-    return state in (TaskState.FAILED, TaskState.EXCEPTION) and found.failed_tasks == 0
 
 
 def _print_status(session: Session, found: "GraphStatus") -> None:
@@ -248,16 +252,27 @@ def _print_status(session: Session, found: "GraphStatus") -> None:
     for each in found.limits:
         whose = f"group “{safe(each.group)}”" if each.group else "limit"
         out.line(f"  {whose}: {each.in_flight:,} of {each.most:,} in flight")
+    if found.held_tasks:
+        inactive = f", {found.inactive_tasks:,} of them not active" if found.inactive_tasks else ""
+        out.line(f"  {count(found.held_tasks, 'task')} held back{inactive}")
+    if found.priorities and set(found.priorities) != {NORMAL}:
+        words = ", ".join(f"{number:,} {level}" for level, number in found.priorities.items())
+        out.line(f"  priority of what has not begun: {words}")
     if found.held:
-        groups = [f"group “{safe(name)}”" for each in found.held if (name := held_group(each))]
-        what = "all of it" if PAUSED in found.held else ", ".join(groups)
-        output.say(f"paused: {what}")
+        output.say(f"paused: {safe(_paused_words(found.held))}")
         output.hint(f"taskgraph resume {found.graph_id}{session.store_words}")
     if found.reason:
         output.say(f"{found.state}: {safe(found.reason)}")
     if found.state == GraphState.BLOCKED:
         output.say(f"blocked by “{found.blocked_by}”" + _others(found.failed_tasks - 1))
         output.hint(f"{command_words('why', found.graph_id, found.blocked_by)}{session.store_words}")
+
+
+def _paused_words(held: Sequence[str]) -> str:
+    """What of a graph is paused."""
+    return (
+        "all of it" if PAUSED in held else ", ".join(f"group “{name}”" for each in held if (name := held_group(each)))
+    )
 
 
 def _param_pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -340,8 +355,7 @@ def show(
     shown = _ordered(found.tasks)[:limit]
     output = session.output
     if json:
-        tasks = [task_object(each) for each in shown]
-        output.document({"graphId": graph_id, "total": found.total, "params": dict(found.params), "tasks": tasks})
+        output.document(views.tasks(graph_id, found, shown))
         return
     if found.params:
         output.pairs(_param_pairs(found.params))
@@ -381,23 +395,22 @@ def datetime_now() -> datetime:
     return SystemClock().now()
 
 
-def task_object(task: "TaskStatus") -> dict[str, Any]:
-    """A task as JSON values."""
-    return camel_object(task)
-
-
 def task_words(task: "TaskStatus", now: datetime) -> str:
     """What is worth saying of a task in a line of a table."""
     match task.state:
         case TaskState.FAILED | TaskState.EXCEPTION | TaskState.SKIPPED:
             return str((task.resolution or {}).get("reason", ""))
-        case TaskState.UNSCHEDULED if task.when != When.ALL_COMPLETED:
-            return condition_words(task.when)
+        case TaskState.UNSCHEDULED if task.held_back or task.when != When.ALL_COMPLETED:
+            return "; ".join(filter(None, (_held_words(task), condition_words(task.when))))
         case TaskState.RUNNING:
             since = seconds(max(0.0, (now - task.started).total_seconds())) if task.started else "?"
             return f"for {since} on {task.worker}"
         case TaskState.PENDING if task.not_before is not None and task.not_before > now:
-            return f"not before {moment(task.not_before)}" + _last_failure(task)
+            return "; ".join(
+                filter(None, (f"not before {moment(task.not_before)}{_last_failure(task)}", _held_words(task)))
+            )
+        case TaskState.PENDING if task.held_back:
+            return _held_words(task)
         case TaskState.PENDING:
             since = seconds(max(0.0, (now - task.pending_since).total_seconds())) if task.pending_since else "?"
             return f"ready for {since}" + (f"; {task.refusal}" if task.refusal else "")
@@ -406,6 +419,13 @@ def task_words(task: "TaskStatus", now: datetime) -> str:
             return f"in {seconds(length)}" if length is not None else ""
         case _:
             return ""
+
+
+def _held_words(task: "TaskStatus") -> str:
+    """What holds a task back that would run, or wait for others alone."""
+    from taskgraph.queries import holders_in_words
+
+    return f"held back: {holders_in_words(task.held)}" if task.held_back else ""
 
 
 def _last_failure(task: "TaskStatus") -> str:
@@ -440,20 +460,7 @@ def task(
     edges = None if json or everything else _WAITING_SHOWN_MAX
     found = session.open(lambda app: app.queries.task(graph_id, label, edges=edges))
     if json:
-        session.output.document(
-            {
-                "graphId": graph_id,
-                **task_object(found.status),
-                "requires": list(found.requires),
-                "optional": list(found.optional),
-                "requiresLeft": list(found.requires_left),
-                "dependents": list(found.dependents),
-                "requiresCount": found.requires_count,
-                "requiresLeftCount": found.requires_left_count,
-                "dependentsCount": found.dependents_count,
-                "definition": dict(found.definition),
-            }
-        )
+        session.output.document(views.task(graph_id, found))
     else:
         _print_task(session, graph_id, found)
 
@@ -485,6 +492,8 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
             ("worker", safe(one.worker)),
             ("target", safe(one.target)),
             ("priority", one.priority if one.priority != NORMAL else ""),
+            ("active", "" if one.active else "no"),
+            ("held back", safe(_held_words(one).partition(": ")[2])),
             ("groups", safe(", ".join(one.groups))),
             ("reruns left", f"{one.reruns_left} of {one.reruns_allowed}"),
             ("retries left", f"{one.retries_left}"),
@@ -541,9 +550,7 @@ def why(
     session = begin(ctx, store=store, json=json, verbose=verbose)
     found = session.open(lambda app: app.queries.explain(graph_id, label))
     if json:
-        reasons = [camel_object(one) for one in found.reasons]
-        asked = found.reasons[0].label if reasons else label
-        session.output.document({"graphId": graph_id, "label": asked, "reasons": reasons, "omitted": found.omitted})
+        session.output.document(views.explanation(graph_id, label, found))
     else:
         _print_reasons(session, found)
 
@@ -565,7 +572,7 @@ def _print_reasons(session: Session, found: "Explanation") -> None:
         lines = causes if one.cause else waiting
         if lines >= (_CAUSES_SHOWN_MAX if one.cause else _WAITING_LINES_MAX):
             continue
-        bound = _CAUSES_SHOWN_MAX if one.cause else _WAITING_SHOWN_MAX
+        bound = _CAUSES_SHOWN_MAX if one.cause else _ALIKE_SHOWN_MAX
         if seen[key] > bound:
             if seen[key] == bound + 1:
                 out.line(out.paint(f"{indent}… and {totals[key] - bound:,} more like this", "dim"))
@@ -697,12 +704,10 @@ async def _logs(
         session.output.say(f"run {latest} has none yet; this is run {number}")
     if session.output.json:
         whole = first + await _rest(app, graph_id, task_id, number, len(first), name)
-        made: dict[str, Any] = {"graphId": graph_id, "label": label, "taskId": task_id, "run": number}
         if result:
-            made["result"] = jsonlib.loads(whole)
+            session.output.document(views.result(graph_id, label, task_id, number, jsonlib.loads(whole)))
         else:
-            made["log"] = whole.decode("utf-8", "replace")
-        session.output.document(made)
+            session.output.document(views.log(graph_id, label, task_id, number, whole.decode("utf-8", "replace")))
         return failures.DONE
     printer = _LogPrinter(session)
     printer.take(first)
@@ -810,7 +815,7 @@ def events(
             async with minding_signals(lambda _: None) as stop:
                 await unless_stopped(stop, _follow_events(app, session, graph_id, since, where))
         elif json:
-            events = (event_object(each) async for each in _journal(app, graph_id, since, where, limit))
+            events = (views.event(each) async for each in _journal(app, graph_id, since, where, limit))
             await session.output.document_of({"graphId": graph_id}, "events", events)
         else:
             await _print_journal(session, _journal(app, graph_id, since, where, limit))
@@ -874,23 +879,11 @@ async def _follow_events(
     async with aclosing(app.queries.follow(graph_id, since=since, where=where)) as events:
         async for each in events:
             if session.output.json:
-                session.output.json_line(event_object(each))
+                session.output.json_line(views.event(each))
             else:
                 _print_events(session, [each])
             if session.output.out.closed:
                 return
-
-
-def event_object(event: "Event") -> dict[str, Any]:
-    """An event as JSON values."""
-    return {
-        "sequence": event.sequence,
-        "cursor": event.cursor,
-        "time": iso(event.time),
-        "event": event.kind,
-        **event.fields,
-        "changed": list(event.changed),
-    }
 
 
 _EVENT_LOOKS: Final[Mapping[str, str]] = {
@@ -948,7 +941,7 @@ def rows(
         await app.queries.state(graph_id)
         async with aclosing(app.queries.rows(graph_id, prefix)) as found:
             if json:
-                objects = (_row_object(graph_id, row) async for row in found)
+                objects = (views.row(graph_id, row) async for row in found)
                 await session.output.document_of({"graphId": graph_id}, "rows", objects)
             else:
                 number = 0
@@ -961,10 +954,6 @@ def rows(
         return failures.DONE
 
     raise typer.Exit(session.open(partition))
-
-
-def _row_object(graph_id: str, row: "Row") -> dict[str, Any]:
-    return {"PartitionKey": graph_id, "RowKey": row.key, "etag": row.etag, **row.columns}
 
 
 def _print_row(session: Session, row: "Row") -> None:
@@ -983,7 +972,7 @@ ROWS_EXAMPLES = examples("taskgraph rows nightly-2026-08-01 --prefix task:", "ta
 
 def _value_text(value: object) -> str:
     if isinstance(value, datetime):
-        return iso(value) or ""
+        return views.iso(value) or ""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -991,14 +980,27 @@ def _value_text(value: object) -> str:
 
 
 def poison_list(
-    ctx: typer.Context, store: StoreOption = None, json: JsonOption = False, verbose: VerboseOption = 0
+    ctx: typer.Context,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Show so many at most, in the order of their keys.")
+    ] = _POISON_SHOWN,
+    after: Annotated[
+        str, typer.Option("--after", metavar="KEY", help="Go on behind this key.", show_default=False)
+    ] = "",
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
 ) -> None:
     """List messages that could not be handled and were set aside."""
     session = begin(ctx, store=store, json=json, verbose=verbose)
-    found = session.open(lambda app: app.poison.list())
+    everything = [each for each in session.open(lambda app: app.poison.list()) if each.key > after]
+    found = everything[:limit]
     output = session.output
+    if len(everything) > limit:
+        more = len(everything) - limit
+        output.warn(f"{more:,} more are set aside: taskgraph poison list --after {shlex.quote(found[-1].key)}")
     if json:
-        output.document({"messages": [camel_object(each) for each in found]})
+        output.document(views.poison_messages(found))
         return
     if not found:
         output.say("no message is set aside")
@@ -1038,12 +1040,12 @@ def poison_replay(
     found = session.open(replay)
     output = session.output
     if json:
-        output.document({"replayed": [each.key for each in found]})
+        output.document(views.replayed(found))
         return
     for each in found:
         output.data(each.key)
     output.say(f"{count(len(found), 'message')} put back")
 
 
-POISON_LIST_EXAMPLES = examples("taskgraph poison list")
+POISON_LIST_EXAMPLES = examples("taskgraph poison list", "taskgraph poison list --limit 1000 --json")
 POISON_REPLAY_EXAMPLES = examples("taskgraph poison replay --all", "taskgraph poison replay taskgraph-events:4711")

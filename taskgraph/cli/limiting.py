@@ -4,12 +4,11 @@ What this room is for: asking for limits of graphs and groups to be changed, wri
 is in flight. It never writes a row of a graph (D16) and never decides about tasks.
 """
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taskgraph import limits
+from taskgraph import limits, views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     JsonOption,
@@ -24,9 +23,9 @@ from taskgraph.cli.common import (
     minding_signals,
     unless_stopped,
 )
-from taskgraph.cli.output import Column, iso, safe
+from taskgraph.cli.output import Column, safe
 from taskgraph.cli.pausing import GroupOption, OptionalGraphArgument, ReasonOption, WaitOption
-from taskgraph.errors import InvalidInput
+from taskgraph.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
     from taskgraph.app import App
@@ -144,17 +143,18 @@ def _change(
 
     async def ask(app: "App") -> int:
         from taskgraph import throttling
+        from taskgraph.waiting import ends
 
         change = await throttling.ask(app, graph_id, most, group=group, reason=reason)
         if wait:
-            until = None if timeout is None else app.clock.now() + timedelta(seconds=timeout)
+            until = ends(app.clock, timeout)
             async with minding_signals(lambda _: None) as stop:
                 done = await unless_stopped(stop, throttling.settled(app, change, until=until))
             if not done:
                 raise failures.TimedOut(f"graph {graph_id}: the limit is not changed after {timeout:g} s")
         output = session.output
         if output.json:
-            output.document({"graphId": graph_id, "group": group or None, "max": change.most, "settled": wait})
+            output.document(views.limit_changed(graph_id, group, change.most, settled=wait))
             return failures.DONE
         whose = f"group “{safe(group)}” of graph {graph_id}" if group else f"graph {graph_id}"
         output.data(f"{whose}: the limit {'is' if wait else 'is asked to be'} {change.most:,}")
@@ -174,8 +174,12 @@ async def _change_target(app: "App", session: Session, target: str, most: int, r
         changed = await permits.clear_target(app.tables, target)
     if wait and changed:
         await app.clock.sleep(2 * limits.GATE_SECONDS)
+        found = (await permits.limited(app.tables, app.clock.now())).get(target)
+        if (found.most if found is not None else 0) != most:
+            now = f"it is {found.most:,}" if found is not None else "there is none"
+            raise Refused(f"target {target}: a later request asked for another limit: {now}", "superseded")
     if session.output.json:
-        session.output.document({"target": target, "max": most or None, "changed": changed})
+        session.output.document(views.target_limited(target, most, changed=changed))
     elif most:
         session.output.data(f"target {target}: the limit is {most:,}" + ("" if changed else " already"))
     else:
@@ -192,7 +196,7 @@ async def _targets(app: "App") -> "list[TargetLimit]":
 def _show_targets(session: Session, found: "list[TargetLimit]") -> None:
     output = session.output
     if output.json:
-        output.document({"targets": [_target_object(each) for each in found]})
+        output.document(views.target_limits(found))
         return
     columns = (Column("TARGET"), Column("MAX", number=True), Column("TAKEN", number=True), Column("BY", flexible=True))
     cells = [
@@ -206,21 +210,10 @@ def _show_targets(session: Session, found: "list[TargetLimit]") -> None:
         output.hint(f"limit one: taskgraph limit set --target NAME N{session.store_words}")
 
 
-def _target_object(limit: "TargetLimit") -> dict[str, Any]:
-    return {
-        "target": limit.target,
-        "max": limit.most,
-        "since": iso(limit.since),
-        "reason": limit.reason or None,
-        "permits": [{"number": each.number, "worker": each.worker, "until": iso(each.until)} for each in limit.permits],
-    }
-
-
 def _show_limits(session: Session, graph_id: str, found: "list[LimitStatus]") -> None:
     output = session.output
     if output.json:
-        listed = [{"group": each.group or None, "max": each.most, "inFlight": list(each.labels)} for each in found]
-        output.document({"graphId": graph_id, "limits": listed})
+        output.document(views.limits(graph_id, found))
         return
     columns = (
         Column("OF"),

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from taskgraph import views
 from taskgraph.cli import failures
 from taskgraph.cli.common import GraphArgument, JsonOption, StoreOption, VerboseOption, begin, examples
-from taskgraph.cli.output import Column, camel_object, count, moment, safe
+from taskgraph.cli.output import Column, count, moment, safe
 
 if TYPE_CHECKING:
     from taskgraph.app import App
@@ -41,7 +42,7 @@ def notices(
             session.say(f"{count(number, 'channel')} will be tried at once")
         found = await app.queries.channels(graph_id)
         if json:
-            session.output.document({"graphId": graph_id, "channels": [camel_object(each) for each in found]})
+            session.output.document(views.channels(graph_id, found))
         elif not found:
             session.say(f"nobody is told of graph {graph_id}: neither it nor a task of it has a key `notify`")
         else:

@@ -6,7 +6,6 @@ and never decides on an exit code. A reader that goes away (`| head`) is no erro
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
 from taskgraph.model import GraphState, TaskState
+from taskgraph.views import iso
 
 Style = Literal["", "bold", "dim", "red", "green", "yellow", "blue", "magenta", "cyan", "bold red"]
 
@@ -57,6 +57,7 @@ LOOKS: Final[Mapping[str, Look]] = {
     TaskState.FAILED: Look("✗", "x", "red"),
     TaskState.EXCEPTION: Look("‼", "!", "magenta"),
     TaskState.SKIPPED: Look("–", "-", "dim"),
+    "waiting": Look("·", ".", "dim"),
     "held": Look("‖", "=", "yellow"),
     "active": Look("●", "*", "green"),
     "draining": Look("◐", "%", "yellow"),
@@ -176,11 +177,6 @@ def moment(value: datetime | None) -> str:
     return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ") if value else ""
 
 
-def iso(value: datetime | None) -> str | None:
-    """A time for programs, RFC 3339 in UTC."""
-    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z") if value else None
-
-
 def json_text(value: Any, *, indent: int | None = 2, ascii_only: bool = False) -> str:
     """JSON in which no character needs to be feared by a terminal: those that `safe` spells out are escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only, default=_json_value)
@@ -201,15 +197,6 @@ def _json_value(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is no JSON value")
-
-
-def camel_object(value: object) -> dict[str, Any]:
-    """The fields of a dataclass as a JSON object with camelCase keys; what its mappings hold stays as it is."""
-    made: dict[str, Any] = {}
-    for each in dataclasses.fields(value):  # type: ignore[arg-type]
-        first, *more = each.name.split("_")
-        made[first + "".join(word.title() for word in more)] = getattr(value, each.name)
-    return made
 
 
 # --- streams ---------------------------------------------------------------------------------------------------

@@ -4,12 +4,11 @@ What this room is for: asking for tasks to be held back or to go on, and saying 
 by itself (D16) and never decides about tasks.
 """
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from taskgraph import limits
+from taskgraph import limits, views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     GraphArgument,
@@ -28,7 +27,7 @@ from taskgraph.cli.common import (
     with_hint,
 )
 from taskgraph.cli.output import count
-from taskgraph.errors import InvalidInput
+from taskgraph.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
     from taskgraph.app import App
@@ -162,11 +161,12 @@ def _ask(
 
     async def ask(app: "App") -> int:
         from taskgraph import pausing
+        from taskgraph.waiting import ends
 
         wish = await pausing.ask(app, graph_id, labels, on=on, group=group, reason=reason)
         if not wait:
             return _say(session, wish, settled=False)
-        until = None if timeout is None else app.clock.now() + timedelta(seconds=timeout)
+        until = ends(app.clock, timeout)
         async with minding_signals(lambda _: None) as stop:
             settled = with_hint(pausing.settled(app, wish, until=until), lambda: hint_at_handlers(session, graph_id))
             done = await unless_stopped(stop, settled)
@@ -196,8 +196,10 @@ def _gate(
             changed = await gates.reopen(app.tables, target)
         if wait and changed and on:
             await app.clock.sleep(limits.GATE_SECONDS)
+            if target not in await gates.closed(app.tables):
+                raise Refused(f"target {target}: a later request asked for the opposite: it goes on", "superseded")
         if session.output.json:
-            session.output.document({"target": target, "paused": on, "changed": changed})
+            session.output.document(views.target_paused(target, on=on, changed=changed))
         else:
             words = ("is paused" if on else "goes on") if changed else ("is paused already" if on else "is not paused")
             session.output.data(f"target {target} {words}")
@@ -209,14 +211,8 @@ def _gate(
 def _say(session: Session, wish: "Wish", *, settled: bool) -> int:
     output = session.output
     if output.json:
-        made = {
-            "graphId": wish.graph_id,
-            "group": wish.group or None,
-            "labels": sorted(wish.tasks.values()),
-            "held": wish.on,
-            "settled": settled,
-        }
-        output.document(made)
+        labels = wish.tasks.values()
+        output.document(views.held(wish.graph_id, wish.group, labels, on=wish.on, settled=settled))
         return failures.DONE
     what = count(len(wish.tasks), "task") if wish.tasks else f"group “{wish.group}”" if wish.group else "all of it"
     became = ("is held back" if wish.on else "goes on") if settled else ("to be held back" if wish.on else "to go on")

@@ -11,9 +11,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from taskgraph.cli.output import Output, Stream, count, fitted, iso, safe, seconds
+from taskgraph import views
+from taskgraph.cli.output import Output, Stream, count, fitted, safe, seconds
+from taskgraph.columns import texts
 from taskgraph.errors import StorageUnavailable
-from taskgraph.model import GRAPH_ENDED, GraphState, TaskState
+from taskgraph.model import GRAPH_ENDED, PAUSED, GraphState, TaskState
 
 if TYPE_CHECKING:
     from taskgraph.app import App
@@ -46,7 +48,10 @@ class Failure:
 
 @dataclass(slots=True)
 class Tally:
-    """What the journal of one graph adds up to. sequence: of the last event row that was taken."""
+    """What the journal of one graph adds up to. sequence: of the last event row that was taken.
+
+    held: what of the graph is paused, as the column of its row says.
+    """
 
     graph_id: str
     sequence: int = 0
@@ -56,8 +61,10 @@ class Tally:
     skipped: int = 0
     reruns: int = 0
     retries: int = 0
+    hand_backs: int = 0
     failures: dict[str, Failure] = field(default_factory=dict)
     cancelled: set[str] = field(default_factory=set)
+    held: tuple[str, ...] = ()
 
     def take(self, events: "Iterable[Event]") -> None:
         """Add events, which come in order and never twice."""
@@ -78,10 +85,13 @@ class Tally:
                 case "task-rerun":
                     self.failures.pop(task_id, None)
                     self.cancelled.discard(task_id)
-                    if event.fields.get("because") in ("lost", "handed-back"):
-                        self.retries += 1
-                    else:
-                        self.reruns += 1
+                    match event.fields.get("because"):
+                        case "lost":
+                            self.retries += 1
+                        case "handed-back":  # which spends nothing
+                            self.hand_backs += 1
+                        case _:
+                            self.reruns += 1
                 case _:
                     pass  # what happens to the graph stands on its row
 
@@ -233,6 +243,8 @@ def counts_line(stream: Stream, tally: Tally, here: Here | None = None) -> str:
         parts.append(f"{counts['cancelled']:,} cancelled")
     if counts["waiting"]:
         parts.append(f"{counts['waiting']:,} waiting")
+    if tally.held:
+        parts.append("paused" if PAUSED in tally.held else f"{count(len(tally.held), 'group')} paused")
     if here is not None and here.others:
         parts.append(f"and {count(here.others, 'task')} of other graphs running here")
     return ", ".join(parts)
@@ -269,6 +281,7 @@ class PlainDisplay:
         seen = (
             tally.state,
             tally.tasks,
+            tally.held,
             others,
             *tally.counts().values(),
         )  # what runs changes too often to be told alone
@@ -297,7 +310,7 @@ class JsonDisplay:
         """See Display."""
         for event in events:
             if event.kind in ("task-failed", "task-exception"):
-                self._output.json_line({"type": event.kind, "time": iso(event.time), **event.fields})
+                self._output.json_line(views.failure_line(event))
 
     def draw(self, tally: Tally, here: Here | None) -> None:
         """See Display."""
@@ -309,17 +322,11 @@ class JsonDisplay:
         if self._latest is None:
             return
         tally = self._latest
-        snapshot = {
-            "type": "progress",
-            "graphId": tally.graph_id,
-            "state": tally.state,
-            "tasks": tally.tasks,
-            "counts": tally.counts(),
-        }
+        snapshot = views.progress(tally.graph_id, tally.state, tally.tasks, tally.counts(), tally.held)
         if snapshot == self._last:
             return
         self._last, self._last_line = snapshot, self._clock.monotonic()
-        self._output.json_line({**snapshot, "time": iso(self._clock.now())})
+        self._output.json_line({**snapshot, "time": views.iso(self._clock.now())})
 
     def close(self) -> None:
         """See Display."""
@@ -430,6 +437,7 @@ class Follower:
         tasks = row.columns.get("tasks", 0)
         tally.tasks = tasks if isinstance(tasks, int) else 0
         tally.state = str(row.columns.get("state", ""))
+        tally.held = tuple(texts(row.columns, "held"))
 
     def draw(self) -> None:
         """Show it."""

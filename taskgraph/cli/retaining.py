@@ -1,20 +1,19 @@
-"""The commands `delete`, `archive` and `restore`: graphs are taken away, written into files, and put back.
+"""The commands `delete` and `archive`: graphs are taken away, and written into files.
 
 What this room is for: saying which graphs and files, showing how far it has come, and what became of each. What is
 taken away, and in which order, is the room `retention`'s; what a file holds, `archives`'.
 """
 
-import contextlib
-import shutil
+import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from taskgraph import views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     STDIN,
@@ -27,7 +26,7 @@ from taskgraph.cli.common import (
     check_graph_id,
     examples,
 )
-from taskgraph.cli.output import Column, count, iso, moment
+from taskgraph.cli.output import Column, count, moment
 from taskgraph.cli.progress import counting
 from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, TaskgraphError
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
@@ -152,6 +151,7 @@ async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bo
 
 async def _archive_first(app: "App", session: Session, graph_id: str, file: Path, *, force: bool) -> None:
     """Write the graph into a file, unless it has gone so far already that it was written before."""
+    from taskgraph.archives import Bounds, look, open_archive
     from taskgraph.transitions import undeletable
 
     (row,) = await app.tables.get(graph_id, [GRAPH])
@@ -162,7 +162,18 @@ async def _archive_first(app: "App", session: Session, graph_id: str, file: Path
         raise Refused(f"graph {graph_id}: {refusal}", "not-ended")
     done = await _write(app, session, graph_id, file, with_logs=True, overwrite=False)
     if not done.complete:
-        raise Refused(f"graph {graph_id} moved while it was written to {file}; nothing is deleted", "not-ended")
+        raise Refused(
+            f"graph {graph_id} moved while it was written to {file}, or something of it still can; nothing is deleted",
+            "not-ended",
+        )
+    with open_archive(file) as opened:
+        plan = look(opened, str(file), app.clock.now(), bounds=Bounds(done.rows, done.size, ratio=0))
+    if plan.standing.refusals:
+        raise Refused(
+            f"{file} could not be put back: {'; '.join(plan.standing.refusals)}. Nothing is deleted; "
+            f"taskgraph doctor {graph_id} --repair, or delete it without --archive",
+            "not-standing",
+        )
 
 
 def _tell(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[str, TaskgraphError]]) -> None:
@@ -170,7 +181,7 @@ def _tell(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[st
     if output.json:
         output.document(
             {
-                "deleted": [deleted_object(each) for each in done],
+                "deleted": [views.deleted(each) for each in done],
                 "failed": [{"graphId": graph_id, **failures.error_object(error)} for graph_id, error in failed],
             }
         )
@@ -185,17 +196,6 @@ def _tell(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[st
             output.warn(sentence)
 
 
-def deleted_object(done: "Deleted") -> dict[str, Any]:
-    """What became of a graph, as JSON values."""
-    return {
-        "graphId": done.graph_id,
-        "rows": done.rows,
-        "logs": done.logs,
-        "already": done.again,
-        "idFreeAfter": iso(done.until),
-    }
-
-
 async def _by_age(app: "App", session: Session, days: float, states: Sequence[str], *, dry_run: bool) -> int:
     from taskgraph.retention import ended_before
 
@@ -207,9 +207,7 @@ async def _by_age(app: "App", session: Session, days: float, states: Sequence[st
             app, session, [graph_id for graph_id, _, _ in reversed(found)], force=GraphState.BLOCKED in states
         )
     if output.json:
-        output.document(
-            {"graphs": [{"graphId": one, "state": state, "ended": iso(ended)} for one, state, ended in found]}
-        )
+        output.document(views.deletable(found))
     elif found:
         columns = [Column("GRAPH"), Column("STATE", state=True), Column("SINCE")]
         output.table(columns, [[one, state, moment(ended)] for one, state, ended in found])
@@ -243,7 +241,7 @@ def archive(
     """Write a graph into a file, with all its rows and its journal, from which it can be put back.
 
     The file is lines of JSON, compressed by gzip; the same graph gives the same bytes. Of a graph that moves meanwhile
-    the file says so: it can be looked at, and not put back.
+    the file says so: it can be looked at, and not put back. It is signed if TASKGRAPH_ARCHIVE_KEY names a key.
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
     one = check_graph_id(graph_id)
@@ -258,10 +256,12 @@ def archive(
     done = session.open(lambda app: _write(app, session, one, path, with_logs=with_logs, overwrite=force))
     size = path.stat().st_size
     if json:
-        session.output.document({**archived_object(done), "file": str(path), "bytes": size})
+        session.output.document(views.archived(done, str(path), size))
     else:
         files = f", {count(done.logs, 'log file')}" if with_logs else ""
-        session.output.data(f"{path}: graph {one}, {done.state}, {count(done.rows, 'row')}{files}, {size:,} bytes")
+        signed = ", signed" if done.signature is not None else ""
+        rows = count(done.rows, "row")
+        session.output.data(f"{path}: graph {one}, {done.state}, {rows}{files}, {size:,} bytes{signed}")
     _warn(session, done)
 
 
@@ -270,18 +270,6 @@ ARCHIVE_EXAMPLES = examples(
     "taskgraph archive nightly-2026-08-01 --logs -o nightly.json.gz",
     "taskgraph archive nightly-2026-08-01 -o - | gunzip | head",
 )
-
-
-def archived_object(done: "Archived") -> dict[str, Any]:
-    """What a file holds, as JSON values."""
-    return {
-        "graphId": done.graph_id,
-        "state": done.state,
-        "rows": done.rows,
-        "logs": done.logs,
-        "complete": done.complete,
-        "sha256": done.digest,
-    }
 
 
 def _warn(session: Session, done: "Archived") -> None:
@@ -295,9 +283,16 @@ async def _write(
     from taskgraph.archives import archive_to
 
     await app.queries.graph_row(graph_id)  # names the nearest ids
-    with counting(session.output, app.clock, f"archiving {graph_id}", _rows_told) as tell:
+    with counting(session.output, app.clock, f"archiving {graph_id}", rows_told) as tell:
         return await archive_to(
-            app.handlers, app.logs, graph_id, path, with_logs=with_logs, overwrite=overwrite, progress=tell
+            app.handlers,
+            app.logs,
+            graph_id,
+            path,
+            with_logs=with_logs,
+            overwrite=overwrite,
+            signer=app.signer(os.environ),
+            progress=tell,
         )
 
 
@@ -305,66 +300,20 @@ async def _to_stdout(app: "App", session: Session, graph_id: str, *, with_logs: 
     from taskgraph.archives import archive as archive_graph
 
     await app.queries.graph_row(graph_id)
-    with counting(session.output, app.clock, f"archiving {graph_id}", _rows_told) as tell:
+    with counting(session.output, app.clock, f"archiving {graph_id}", rows_told) as tell:
         done = await archive_graph(
-            app.handlers, app.logs, graph_id, sys.stdout.buffer, with_logs=with_logs, progress=tell
+            app.handlers,
+            app.logs,
+            graph_id,
+            sys.stdout.buffer,
+            with_logs=with_logs,
+            signer=app.signer(os.environ),
+            progress=tell,
         )
     sys.stdout.buffer.flush()
     _warn(session, done)
 
 
-def _rows_told(done: int, total: int | None) -> str:
+def rows_told(done: int, total: int | None) -> str:
+    """How far it has come, in words."""
     return f"{done:,}{f' of {total:,}' if total else ''} rows"
-
-
-def restore(
-    ctx: typer.Context,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="An archive; - for stdin.", show_default=False)],
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
-) -> None:
-    """Put a graph back that was archived, under its own id, as it was: to be looked at, or rerun if it was blocked.
-
-    What is in the store is never overwritten. Interrupted, the same command goes on; what nobody goes on with for a
-    day is taken away by the sweep.
-    """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
-    raise typer.Exit(session.open(lambda app: _restore(app, session, file)))
-
-
-RESTORE_EXAMPLES = examples("taskgraph restore nightly-2026-08-01.json.gz")
-
-
-def _stdin() -> BinaryIO:
-    """What comes by stdin, in a file: it is read twice, the first time to its end, to be believed."""
-    kept: BinaryIO = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115  (closed by whoever asked)
-    shutil.copyfileobj(sys.stdin.buffer, kept)
-    return kept
-
-
-async def _restore(app: "App", session: Session, file: str) -> int:
-    from taskgraph.archives import open_archive
-    from taskgraph.archives import restore as restore_graph
-
-    with contextlib.ExitStack() as stack:
-        opened = stack.enter_context(_stdin() if file == STDIN else open_archive(Path(file)))
-        tell = stack.enter_context(counting(session.output, app.clock, "restoring", _rows_told))
-        done = await restore_graph(app.handlers, app.logs, opened, file, progress=tell)
-    output = session.output
-    if output.json:
-        output.document(
-            {
-                "graphId": done.graph_id,
-                "state": done.state,
-                "rows": done.rows,
-                "logs": done.logs,
-                "already": done.again,
-            }
-        )
-    elif done.again:
-        output.data(f"{done.graph_id} is there already, {done.state}")
-    else:
-        files = f", {count(done.logs, 'log file')}" if done.logs else ""
-        output.data(f"{done.graph_id} is back, {done.state}: {count(done.rows, 'row')}{files}")
-    return failures.DONE

@@ -4,19 +4,18 @@ What this room is for: putting together what `service` and `submission` offer, i
 and ending with what became of it. It never writes a row by itself (D16) and never decides about tasks.
 """
 
-import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import shlex
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from taskgraph import limits
+from taskgraph import limits, views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     STDIN,
@@ -26,6 +25,7 @@ from taskgraph.cli.common import (
     JsonOption,
     LogFormatOption,
     ParamOption,
+    PassOption,
     PriorityOption,
     PythonOption,
     Serves,
@@ -36,6 +36,7 @@ from taskgraph.cli.common import (
     TimeoutOption,
     TimeScaleOption,
     VerboseOption,
+    WithStoreOption,
     WorkerLabelOption,
     begin,
     check_graph_id,
@@ -47,7 +48,7 @@ from taskgraph.cli.common import (
     unless_stopped,
 )
 from taskgraph.cli.documents import print_warnings
-from taskgraph.cli.output import LogText, Output, count, moment, safe, seconds
+from taskgraph.cli.output import LogText, Output, count, safe, seconds
 from taskgraph.cli.progress import (
     Board,
     Failure,
@@ -61,7 +62,8 @@ from taskgraph.cli.progress import (
     submitting,
 )
 from taskgraph.errors import InvalidGraph, InvalidInput, InvalidSettings, Problem, Refused, StorageUnavailable
-from taskgraph.model import FailurePolicy, GraphState, TaskState, is_task_id
+from taskgraph.model import GraphState, is_task_id
+from taskgraph.secrecy import Handed, read_handed, withdraw
 from taskgraph.settings import read_keep_days
 
 if TYPE_CHECKING:
@@ -133,6 +135,7 @@ def make_executors(
     python: Sequence[str] | None,
     board: Board | None = None,
     grace_seconds: float = limits.GRACE_SECONDS,
+    handed: Handed,
 ) -> "Executors":
     """The executors of a worker in this process. Raises InvalidSettings."""
     from taskgraph.executors import Executors, built_in, load_callables
@@ -144,7 +147,14 @@ def make_executors(
         if twice:
             raise InvalidSettings(f"--python {place}: two callables are named {twice[0]}")
         callables = {**(callables or {}), **found}
-    made = built_in(clock, callables=callables, override=executor, time_scale=time_scale, grace_seconds=grace_seconds)
+    made = built_in(
+        clock,
+        callables=callables,
+        override=executor,
+        time_scale=time_scale,
+        grace_seconds=grace_seconds,
+        handed=handed,
+    )
     return made if board is None else Executors([board.watched(each) for each in made.values()], executor)
 
 
@@ -163,6 +173,7 @@ class _Order:
     serves: Serves
     slots: int
     params: Sequence[str]
+    handed: Handed
 
 
 def run(
@@ -185,6 +196,8 @@ def run(
     executor: ExecutorOption = None,
     time_scale: TimeScaleOption = 1.0,
     python: PythonOption = None,
+    pass_env: PassOption = None,
+    with_store: WithStoreOption = False,
     store: StoreOption = None,
     json: JsonOption = False,
     verbose: VerboseOption = 0,
@@ -202,17 +215,20 @@ def run(
     if file is None and priority:
         raise InvalidInput("--priority goes with a FILE: a graph that exists has its own")
     if graph_id is not None:
-        check_graph_id(graph_id)
+        check_graph_id(graph_id, new=file is not None)
     served = serves(target, label, host)
     from taskgraph.clock import SystemClock
 
     board = Board(SystemClock())
-    executors = make_executors(board.clock, executor=executor, time_scale=time_scale, python=python, board=board)
+    handed = read_handed(os.environ, pass_env or (), store=with_store)
+    executors = make_executors(
+        board.clock, executor=executor, time_scale=time_scale, python=python, board=board, handed=handed
+    )
     document: GraphDocument | None = None
     if file is not None:
         document, name = read_graph(file, params=param, priority=priority)
         check_runnable(document, name, executors, served)
-    order = _Order(file, graph_id, document, executors, board, served, slots or default_slots(), param or ())
+    order = _Order(file, graph_id, document, executors, board, served, slots or default_slots(), param or (), handed)
     raise typer.Exit(session.open(lambda app: _run(app, session, order), measured=True))
 
 
@@ -266,6 +282,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
 
     output = session.output
     outlets: OutletSettings | None = read_outlets(os.environ, commands=True)
+    withdraw(os.environ, order.handed)
     if order.document is not None and not has_notices(order.document):
         outlets = None
     began = app.clock.monotonic()
@@ -293,7 +310,13 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
         targets = order.serves.targets
         if not order.serves.given:
             targets = list(dict.fromkeys([*await targets_of(app, graph_id, document), *targets]))
-        worker = app.worker(order.executors, targets=targets, offer=order.serves.offer, slots=order.slots)
+        worker = app.worker(
+            order.executors,
+            targets=targets,
+            offer=order.serves.offer,
+            slots=order.slots,
+            with_store=order.handed.store,
+        )
         display = display_for(output, app.clock)
         async with following(app, graph_id, display, lambda: order.board.of(graph_id), fresh=fresh) as follower:
 
@@ -365,26 +388,21 @@ async def finish(
     shown = list(tally.failures.values())[:_FAILURES_SHOWN_MAX]
     logs = [await log_tail(app, tally.graph_id, one.task_id, one.run) for one in shown]
     if output.json:
-        made = {
-            "graphId": tally.graph_id,
-            "state": tally.state,
-            "tasks": tally.tasks,
-            "counts": tally.counts(),
-            "reruns": tally.reruns,
-            "retries": tally.retries,
-            "seconds": None if seconds_taken is None else round(seconds_taken, 3),
-            "failures": [
-                {
-                    "label": one.label,
-                    "taskId": one.task_id,
-                    "run": one.run,
-                    "state": one.state,
-                    "reason": one.reason,
-                    "log": logs[index] if index < len(logs) else None,
-                }
-                for index, one in enumerate(tally.failures.values())
-            ],
-        }
+        told = [
+            views.failure(one.label, one.task_id, one.run, one.state, one.reason, log)
+            for one, log in itertools.zip_longest(tally.failures.values(), logs)
+        ]
+        made = views.ended(
+            tally.graph_id,
+            tally.state,
+            tally.tasks,
+            tally.counts(),
+            reruns=tally.reruns,
+            retries=tally.retries,
+            hand_backs=tally.hand_backs,
+            seconds=seconds_taken,
+            failures=told,
+        )
         if as_line:
             output.json_line({"type": "end", **made})
         else:
@@ -397,6 +415,8 @@ async def finish(
             parts.append(count(tally.reruns, "rerun"))
         if tally.retries:
             parts.append(count(tally.retries, "retry", "retries"))
+        if tally.hand_backs:
+            parts.append(f"{count(tally.hand_backs, 'run')} handed back")
         if seconds_taken is not None:
             parts.append(seconds(seconds_taken))
         out.line("  ".join(parts))
@@ -478,7 +498,7 @@ def submit(
     if timeout is not None and not wait:
         raise InvalidInput("--timeout goes with --wait")
     if graph_id is not None:
-        check_graph_id(graph_id)
+        check_graph_id(graph_id, new=True)
     document, name = read_graph(file, params=param, priority=priority)
     from taskgraph.documents import warnings
 
@@ -516,14 +536,7 @@ async def _submit_and_wait(
         output.say(f"graph {graph_id}: {submission.outcome}, {size}")
         if not wait:
             if output.json:
-                output.document(
-                    {
-                        "graphId": graph_id,
-                        "outcome": str(submission.outcome),
-                        "tasks": submission.tasks,
-                        "edges": submission.edges,
-                    }
-                )
+                output.document(views.submitted(submission))
             output.hint(f"watch it: {command_words('watch', graph_id)}{session.store_words}")
             return failures.DONE
         output.hint("handlers and workers must run somewhere: taskgraph serve --worker 2")
@@ -542,8 +555,9 @@ async def wait_and_finish(
 ) -> int:
     """Show a graph until it has ended, and say how. Raises TimedOut, and Interrupted."""
     from taskgraph.service import wait_for_end
+    from taskgraph.waiting import ends
 
-    until = None if timeout_seconds is None else app.clock.now() + timedelta(seconds=timeout_seconds)
+    until = ends(app.clock, timeout_seconds)
     display = display_for(session.output, app.clock, json_lines=json_lines)
     follower: Follower
     try:
@@ -574,7 +588,15 @@ def extend(
         str | None,
         typer.Option("--request", metavar="NAME", help="An id for the extension; made from its content otherwise."),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it has been accepted or refused.")] = True,
+    wait: Annotated[
+        bool | None,
+        typer.Option(
+            "--wait/--no-wait",
+            help="Wait until it has been accepted or refused; otherwise until that, or until it is known to wait for a "
+            "paused graph to be resumed.",
+            show_default=False,
+        ),
+    ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long.")
     ] = _EXTEND_TIMEOUT_SECONDS,
@@ -582,7 +604,9 @@ def extend(
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
-    """Add tasks to a graph that runs.
+    """Add tasks to a graph that runs, or is blocked.
+
+    While the graph is paused they are staged, and added when it is resumed; it does not finish before.
 
     The same tasks again are the same request, and give its answer: nothing is added twice. Where the tasks name
     parameters that are not given, they have the values of the graph.
@@ -623,34 +647,36 @@ async def _extend(
     graph_id: str,
     document: "GraphDocument",
     request: str | None,
-    wait: bool,
+    wait: bool | None,
     timeout_seconds: float,
 ) -> int:
-    from taskgraph import submission
+    from taskgraph import asking, submission
+    from taskgraph.waiting import ends
 
     output = session.output
     staged = await submission.extend(app.handlers, graph_id, document, request=request)
-    state, reason = staged.state, ""
-    deadline = app.clock.monotonic() + timeout_seconds
-    pause = 0.02
-    while wait and state not in ("done", "refused"):
-        if app.clock.monotonic() >= deadline:
+    state, reason, waits_for = staged.state, "", staged.waits_for
+    if wait is not False and state not in asking.REQUEST_ANSWERED:
+        until = ends(app.clock, timeout_seconds)
+        head = await asking.answered(app, graph_id, staged.request, until=until, deferred=wait is None)
+        state, reason = str(head.get("state", "")), str(head.get("reason", ""))
+        waits_for = str(head.get("waitsFor", ""))
+        if state not in asking.REQUEST_ANSWERED and (wait or not waits_for):
             raise failures.TimedOut(
                 f"request {staged.request} is {state} after {timeout_seconds:g} s, and goes on by itself once handlers "
                 "run (taskgraph serve); the same command looks again"
             )
-        await asyncio.sleep(pause)
-        pause = min(pause * 1.5, 1.0)
-        head = await app.queries.request(graph_id, staged.request)
-        state, reason = str(head.get("state", "")), str(head.get("reason", ""))
     if state == "refused":
         raise Refused(f"graph {graph_id} refused the extension: {reason}", "refused")
     if output.json:
-        output.document({"graphId": graph_id, "request": staged.request, "state": state, "tasks": len(document.tasks)})
+        output.document(views.extended(graph_id, staged.request, state, len(document.tasks), waits_for))
     else:
         output.data(staged.request)
     added = count(len(document.tasks), "task")
-    output.say(f"graph {graph_id}: {added} added" if state == "done" else f"graph {graph_id}: {added} asked for")
+    if waits_for:
+        output.say(f"graph {graph_id}: {added} staged: made at resume, as the graph is paused")
+    else:
+        output.say(f"graph {graph_id}: {added} added" if state == "done" else f"graph {graph_id}: {added} asked for")
     return failures.DONE
 
 
@@ -691,41 +717,15 @@ RERUN_EXAMPLES = examples(
 
 
 async def _rerun(app: "App", session: Session, graph_id: str, label: str | None, group: str | None, reason: str) -> int:
-    from taskgraph.messages import Rerun
+    from taskgraph import rerunning
 
     output = session.output
-    if group is not None:
-        found = (await app.queries.group(graph_id, group)).listed
-        wanted = [each for each in found if each.state in (TaskState.FAILED, TaskState.EXCEPTION)]
-        if not wanted:
-            raise Refused(f"no task of group “{group}” failed for good; only such can be rerun", "not-failed")
-    else:
-        one = await app.queries.task_status(graph_id, label or "")
-        if one.state not in (TaskState.FAILED, TaskState.EXCEPTION):
-            raise Refused(f"“{one.label}” is {one.state}; only a task that failed for good can be rerun", "not-failed")
-        wanted = [one]
-    graph = await app.queries.graph_row(graph_id)
-    graph_state = str(graph.columns.get("state"))
-    if graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE:
-        raise Refused(
-            f"graph {graph_id} goes on after failures (failurePolicy: continue), and the dependents of "
-            f"“{wanted[0].label}” have been told; submit the graph again under another id",
-            "dependents-told",
-        )
-    if graph_state not in (GraphState.RUNNING, GraphState.BLOCKED):
-        raise Refused(f"graph {graph_id} is {graph_state}", "not-running")
-    now = app.clock.now()
-    late = next((each for each in wanted if each.deadline is not None and each.deadline <= now), None)
-    if late is not None:
-        when = moment(late.deadline)
-        raise Refused(f"“{late.label}” cannot be rerun: its deadline {when} has passed", "deadline-exceeded")
-    with app.handlers.telemetry.asking("rerun", graph_id):
-        await app.handlers.tell([Rerun(graph_id, each.task_id, each.run, reason) for each in wanted])
-    asked = [
-        {"label": each.label, "taskId": each.task_id, "replacesRun": each.run, "run": each.run + 1} for each in wanted
-    ]
+    labels = () if label is None else (label,)
+    wanted = await rerunning.ask(app, graph_id, labels, group=group, reason=reason)
+    if not wanted:
+        raise Refused(f"no task of group “{group}” failed for good; only such can be rerun", "not-failed")
     if output.json:
-        output.document({"graphId": graph_id, **({"group": group, "tasks": asked} if group is not None else asked[0])})
+        output.document(views.rerun(graph_id, wanted, group))
     else:
         for each in wanted:
             output.data(f"run {each.run + 1} of “{each.label}” is asked for")
@@ -748,6 +748,8 @@ def serve(
     executor: ExecutorOption = None,
     time_scale: TimeScaleOption = 1.0,
     python: PythonOption = None,
+    pass_env: PassOption = None,
+    with_store: WithStoreOption = False,
     lease_seconds: LeaseOption = limits.LEASE_SECONDS,
     keep_days: Annotated[
         float | None,
@@ -773,8 +775,14 @@ def serve(
     served = serves(target, label, host)
     from taskgraph.clock import SystemClock
 
+    handed = read_handed(os.environ, pass_env or (), store=with_store)
     executors = make_executors(
-        SystemClock(), executor=executor, time_scale=time_scale, python=python, grace_seconds=grace_seconds
+        SystemClock(),
+        executor=executor,
+        time_scale=time_scale,
+        python=python,
+        grace_seconds=grace_seconds,
+        handed=handed,
     )
     days = keep_days if keep_days is not None else read_keep_days(os.environ)
     from taskgraph.outlets import read_outlets
@@ -786,6 +794,7 @@ def serve(
         from taskgraph.service import serve as serve_app
 
         workers = []
+        withdraw(os.environ, handed)
         if worker_slots:
             made = app.worker(
                 executors,
@@ -793,6 +802,7 @@ def serve(
                 offer=served.offer,
                 slots=worker_slots,
                 lease_seconds=lease_seconds,
+                with_store=handed.store,
             )
             workers = [made]
         what = ", ".join(["handling events", *(_words_for(each, worker_slots) for each in workers)])
@@ -817,6 +827,8 @@ def worker(
     executor: ExecutorOption = None,
     time_scale: TimeScaleOption = 1.0,
     python: PythonOption = None,
+    pass_env: PassOption = None,
+    with_store: WithStoreOption = False,
     lease_seconds: LeaseOption = limits.LEASE_SECONDS,
     grace_seconds: GraceOption = limits.GRACE_SECONDS,
     store: StoreOption = None,
@@ -832,16 +844,28 @@ def worker(
     served = serves(target, label, host)
     from taskgraph.clock import SystemClock
 
+    handed = read_handed(os.environ, pass_env or (), store=with_store)
     executors = make_executors(
-        SystemClock(), executor=executor, time_scale=time_scale, python=python, grace_seconds=grace_seconds
+        SystemClock(),
+        executor=executor,
+        time_scale=time_scale,
+        python=python,
+        grace_seconds=grace_seconds,
+        handed=handed,
     )
 
     async def work_for_store(app: "App") -> int:
         from taskgraph.service import work
 
+        withdraw(os.environ, handed)
         number = slots or default_slots()
         made = app.worker(
-            executors, targets=served.targets, offer=served.offer, slots=number, lease_seconds=lease_seconds
+            executors,
+            targets=served.targets,
+            offer=served.offer,
+            slots=number,
+            lease_seconds=lease_seconds,
+            with_store=handed.store,
         )
         async with _until_told(app, session, _words_for(made, number)) as stop:
             await work(app, stop.event, made)

@@ -7,11 +7,11 @@ answers into lines or JSON. It never decides when anything fires.
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from taskgraph import limits
+from taskgraph import limits, views
 from taskgraph.cli.common import (
     JsonOption,
     ParamOption,
@@ -23,19 +23,18 @@ from taskgraph.cli.common import (
     read_graph,
 )
 from taskgraph.cli.documents import print_warnings
-from taskgraph.cli.output import Column, count, iso, moment, safe, seconds
+from taskgraph.cli.output import Column, count, moment, safe, seconds
 from taskgraph.errors import InvalidGraph, InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.model import GraphDocument
-    from taskgraph.recurrence import Recurrence
+    from taskgraph.recurrence import Times
     from taskgraph.schedules import ScheduleDetail
     from taskgraph.scheduling import CatchUp, Overlap, Schedule
 
 _LENGTH: Final = re.compile(r"(\d{1,9})([smhd]?)")
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_UTC: Final = "UTC"
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schedule.", show_default=False)]
 CronOption = Annotated[
@@ -135,9 +134,11 @@ def create(
     refused.
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
-    recurrence = _recurrence(cron, timezone, every, anchor, at)
-    if recurrence is None:
+    times = _times(cron, timezone, every, anchor, at)
+    if cron is None and every is None and at is None:
+        times.over()  # says what a zone or an anchor goes with
         raise InvalidInput("say when: --cron '30 2 * * *' --timezone Europe/Berlin, --every 1h, or --at TIME")
+    recurrence = times.over()
     document = _graph(session, file, param)
 
     async def created(app: "App") -> "tuple[Schedule, str]":
@@ -186,10 +187,11 @@ def update(
     """Change a schedule: what is given, and nothing else.
 
     A fire that has begun goes on with the graph that it began with; the next one, and what waits, takes the new one.
-    New times are counted from now.
+    New fields of cron keep their time zone, and a new interval the time that it is counted from. What new times bring
+    next is later than now.
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
-    recurrence = _recurrence(cron, timezone, every, anchor, at)
+    times = _times(cron, timezone, every, anchor, at)
     if file is None and param:
         raise InvalidInput("--param goes with a FILE: the graph that a schedule has was given its values with it")
     document = None if file is None else _graph(session, file, param)
@@ -198,7 +200,7 @@ def update(
         return await app.schedules().update(
             name,
             document=document,
-            recurrence=recurrence,
+            times=times,
             catch_up=None if catch_up is None else _catch_up(catch_up),
             overlap=None if overlap is None else _overlap(overlap),
             keep=keep,
@@ -209,7 +211,8 @@ def update(
 
 UPDATE_EXAMPLES = examples(
     "taskgraph schedule update nightly graph.json",
-    "taskgraph schedule update nightly --cron '0 4 * * *' --timezone Europe/Berlin",
+    "taskgraph schedule update nightly --cron '0 4 * * *'",
+    "taskgraph schedule update nightly --timezone Europe/Berlin",
 )
 
 
@@ -276,7 +279,7 @@ def run_now(
     submission = session.open(lambda app: app.schedules().run_now(name), measured=True)
     output = session.output
     if json:
-        output.document({"name": name, "graphId": submission.graph_id, "outcome": str(submission.outcome)})
+        output.document(views.fired(name, submission))
         return
     output.data(submission.graph_id)
     output.say(f"graph {submission.graph_id}: {submission.outcome}, {count(submission.tasks, 'task')}")
@@ -297,7 +300,7 @@ def list_(
     found = session.open(lambda app: app.schedules().listed())
     output = session.output
     if json:
-        output.document({"schedules": [schedule_object(each) for each in found]})
+        output.document(views.schedules(found))
     elif found:
         columns = [
             Column("SCHEDULE"),
@@ -337,7 +340,7 @@ def show(
     session = begin(ctx, store=store, json=json, verbose=verbose)
     found = session.open(lambda app: app.schedules().show(name))
     if json:
-        session.output.document(detail_object(found))
+        session.output.document(views.schedule_detail(found))
     else:
         _print_detail(session, found)
 
@@ -348,23 +351,17 @@ SHOW_EXAMPLES = examples("taskgraph schedule show nightly", "taskgraph schedule 
 # --- what was typed --------------------------------------------------------------------------------------------
 
 
-def _recurrence(
-    cron: str | None, timezone: str | None, every: str | None, anchor: str | None, at: str | None
-) -> "Recurrence | None":
-    """What the options say; None if none of them was given. Raises InvalidInput for what cannot be read."""
-    from taskgraph.recurrence import Recurrence
+def _times(cron: str | None, timezone: str | None, every: str | None, anchor: str | None, at: str | None) -> "Times":
+    """What the options say. Raises InvalidInput for what cannot be read."""
+    from taskgraph.recurrence import Times
 
-    if sum(each is not None for each in (cron, every, at)) > 1:
-        raise InvalidInput("--cron, --every and --at: only one of them")
-    if timezone is not None and cron is None:
-        raise InvalidInput("--timezone goes with --cron; write the offset into --at and --anchor")
-    if anchor is not None and every is None:
-        raise InvalidInput("--anchor goes with --every")
-    if cron is not None:
-        return Recurrence(cron=" ".join(cron.split()), timezone=timezone or _UTC)
-    if every is not None:
-        return Recurrence(every=_length(every), anchor=None if anchor is None else _moment("--anchor", anchor))
-    return None if at is None else Recurrence(at=_moment("--at", at))
+    return Times(
+        cron=cron,
+        timezone=timezone,
+        every=None if every is None else _length(every),
+        anchor=None if anchor is None else _moment("--anchor", anchor),
+        at=None if at is None else _moment("--at", at),
+    )
 
 
 def _length(text: str) -> int:
@@ -419,7 +416,7 @@ def _graph(session: Session, file: str, params: Sequence[str] | None) -> "GraphD
 def _tell(session: Session, schedule: "Schedule", outcome: str) -> None:
     output = session.output
     if output.json:
-        output.document({**schedule_object(schedule), "outcome": outcome})
+        output.document({**views.schedule(schedule), "outcome": outcome})
         return
     output.data(schedule.name)
     output.say(f"schedule {schedule.name}: {outcome}, {schedule.recurrence.words()}")
@@ -430,55 +427,6 @@ def _tell(session: Session, schedule: "Schedule", outcome: str) -> None:
     elif schedule.next is not None:
         output.say(f"it fires next at {moment(schedule.next)}")
         output.hint(f"somebody must look at the clock: taskgraph serve{session.store_words}, or the function app")
-
-
-def schedule_object(schedule: "Schedule") -> dict[str, Any]:
-    """A schedule as JSON values."""
-    recurrence = schedule.recurrence
-    return {
-        "name": schedule.name,
-        "active": schedule.active,
-        "cron": recurrence.cron or None,
-        "timezone": recurrence.timezone or None,
-        "every": recurrence.every or None,
-        "anchor": iso(recurrence.anchor),
-        "at": iso(recurrence.at),
-        "catchUp": str(schedule.catch_up),
-        "overlap": str(schedule.overlap),
-        "keep": schedule.keep,
-        "next": iso(schedule.next),
-        "waiting": [iso(each) for each in schedule.waiting],
-        "firing": iso(schedule.firing),
-        "lastFired": iso(schedule.last_fired),
-        "fired": schedule.fired,
-        "skipped": schedule.skipped,
-        "error": schedule.error or None,
-        "errors": schedule.errors,
-        "tryAfter": iso(schedule.try_after),
-        "tasks": schedule.tasks,
-        "created": iso(schedule.created),
-        "updated": iso(schedule.updated),
-    }
-
-
-def detail_object(detail: "ScheduleDetail") -> dict[str, Any]:
-    """A schedule with its fires and troubles as JSON values."""
-    return {
-        **schedule_object(detail.schedule),
-        "upcoming": [iso(each) for each in detail.upcoming],
-        "runs": [
-            {
-                "graphId": each.run.graph_id,
-                "for": iso(each.run.due),
-                "fired": iso(each.run.fired),
-                "manual": each.run.manual,
-                "state": each.state,
-            }
-            for each in detail.runs
-        ],
-        "overdueSeconds": detail.overdue_seconds,
-        "troubles": [{"text": each.text, "remedy": each.remedy} for each in detail.troubles],
-    }
 
 
 def _upcoming(schedule: "Schedule", each: datetime) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from taskgraph import views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     JsonOption,
@@ -22,8 +23,7 @@ from taskgraph.cli.common import (
     minding_signals,
     unless_stopped,
 )
-from taskgraph.cli.output import Column, Stream, camel_object, count, fitted, iso, moment, safe, seconds, table_lines
-from taskgraph.cli.workers import worker_object
+from taskgraph.cli.output import Column, Stream, count, fitted, moment, safe, seconds, table_lines
 from taskgraph.errors import StorageUnavailable
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ async def _top(app: "App", session: Session, *, once: bool, interval: float, lim
     if once:
         snapshot = await overview.look(graphs_max=limit)
         if output.json:
-            output.document(snapshot_object(snapshot))
+            output.document(views.snapshot(snapshot))
         else:
             output.out.line("\n".join(picture(snapshot, output.out, output.out.width or _WIDTH_DEFAULT)))
         return failures.DONE
@@ -131,7 +131,7 @@ def _canvas(session: Session) -> "Iterator[Callable[[Snapshot | None, str], None
 
         def tell(snapshot: "Snapshot | None", trouble: str) -> None:
             if snapshot is not None and not trouble:
-                output.json_line({"type": "look", **snapshot_object(snapshot)})
+                output.json_line({"type": "look", **views.snapshot(snapshot)})
 
         yield tell
         return
@@ -157,19 +157,6 @@ def _canvas(session: Session) -> "Iterator[Callable[[Snapshot | None, str], None
             live.update(Group(*(Text.from_ansi(line, no_wrap=True, overflow="crop") for line in lines)), refresh=True)
 
         yield draw
-
-
-def snapshot_object(snapshot: "Snapshot") -> dict[str, Any]:
-    """A look as JSON values."""
-    return {
-        "time": iso(snapshot.time),
-        "live": snapshot.live,
-        "graphs": [camel_object(each) for each in snapshot.graphs],
-        "workers": [worker_object(each) for each in snapshot.workers],
-        "queues": [camel_object(each) for each in snapshot.queues],
-        "requests": snapshot.requests,
-        "seconds": round(snapshot.seconds, 3),
-    }
 
 
 def picture(
@@ -218,6 +205,10 @@ def _graph_lines(graphs: "list[GraphLine] | Any", out: Stream, width: int) -> li
     made = lines[:1]
     for each, line in zip(graphs, lines[1:], strict=True):
         made.append(line)
+        if each.paused:
+            made.append(
+                out.paint(fitted(f"  {'└' if out.unicode else '`'} paused: all of it", width).rstrip(), "yellow")
+            )
         if each.stalled is not None:
             words = f"  {'└' if out.unicode else '`'} stalled since {moment(each.stalled)}: {each.stalled_because}"
             made.append(out.paint(fitted(safe(words), width).rstrip(), "yellow"))
@@ -232,7 +223,7 @@ def _graph_cells(one: "GraphLine") -> list[str]:
         one.graph_id,
         f"{one.completed:,}/{one.tasks:,}" if one.completed >= 0 else f"?/{one.tasks:,}",
         f"{one.running:,}{more}",
-        f"{one.ready:,}{more}",
+        f"{one.ready:,}{more}" + (f" ({one.held:,} held)" if one.held else ""),
         f"{one.failed:,}" if one.failed else "",
         "" if one.rate is None else f"{one.rate:,.0f}" if one.rate >= 10 else f"{one.rate:.1f}",
         oldest,

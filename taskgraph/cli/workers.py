@@ -4,12 +4,11 @@ What this room is for: the registry's rows as lines or JSON, and the two things 
 ends a process by itself: a worker that shall drain reads so in its row, and does it.
 """
 
-import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from taskgraph import limits
+from taskgraph import limits, views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     JsonOption,
@@ -22,7 +21,7 @@ from taskgraph.cli.common import (
     minding_signals,
     unless_stopped,
 )
-from taskgraph.cli.output import Column, camel_object, count, seconds
+from taskgraph.cli.output import Column, count, seconds
 from taskgraph.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def workers(
     found = session.open(lambda app: _workers(app, target or ""))
     output = session.output
     if json:
-        output.document({"workers": [worker_object(each) for each in found]})
+        output.document(views.workers(found))
     elif found:
         output.table(WORKER_COLUMNS, [worker_cells(each) for each in found])
     else:
@@ -86,13 +85,6 @@ async def _workers(app: "App", target: str) -> "list[WorkerStatus]":
     from taskgraph import registry
 
     return await registry.workers(app.tables, app.clock.now(), target=target)
-
-
-def worker_object(one: "WorkerStatus") -> dict[str, Any]:
-    """A worker as JSON values."""
-    made = camel_object(one)
-    made["seenSeconds"] = round(one.seen_seconds, 1)
-    return {**made, "running": [dict(each) for each in one.running]}
 
 
 def worker_cells(one: "WorkerStatus") -> list[str]:
@@ -174,7 +166,7 @@ async def _ask(app: "App", session: Session, name: str, draining: str, *, exits:
         async with minding_signals(lambda _: None) as stop:
             state = await unless_stopped(stop, _drained(app, name, most))
     if output.json:
-        output.document({"worker": name, "draining": draining, "exit": exits, "state": state})
+        output.document(views.drained(name, state, draining=draining, exits=exits))
         return failures.DONE
     output.data(name)
     if not draining:
@@ -187,19 +179,28 @@ async def _ask(app: "App", session: Session, name: str, draining: str, *, exits:
 
 
 async def _drained(app: "App", name: str, most: float) -> str:
-    """Wait until a worker has drained, ended or gone; gives which. Raises TimedOut."""
+    """Wait until a worker has drained, ended or gone; gives which. Raises TimedOut, and Refused if it is to go on."""
     from taskgraph import registry
+    from taskgraph.waiting import ends, poll
 
-    asked, until = app.clock.now(), app.clock.monotonic() + most
-    while True:
+    asked, busy = app.clock.now(), 0
+
+    async def look() -> str:
+        nonlocal busy
         found = next((one for one in await registry.workers(app.tables, app.clock.now()) if one.name == name), None)
         if found is None:
             return "ended"
         if found.state == "gone":
             return "gone"
+        if found.state == "active":
+            raise Refused(f"worker {name}: a later request asked for the opposite: it takes work again", "superseded")
         # Busy as of a word that it gave after it had been asked: the one before may have been written by then.
         if found.state == "drained" and found.seen is not None and found.seen > asked and not found.exits:
             return "drained"
-        if app.clock.monotonic() >= until:
-            raise failures.TimedOut(f"worker {name} has {count(found.busy, 'run')} in hand after {most:g} s")
-        await asyncio.sleep(_LOOK_SECONDS)
+        busy = found.busy
+        return ""
+
+    state = await poll(look, app.clock, until=ends(app.clock, most), pause=_LOOK_SECONDS, pause_max=_LOOK_SECONDS)
+    if not state:
+        raise failures.TimedOut(f"worker {name} has {count(busy, 'run')} in hand after {most:g} s")
+    return state

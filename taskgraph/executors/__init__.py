@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.errors import InvalidSettings
 from taskgraph.executors.callables import PythonExecutor, Registry, load_callables
 from taskgraph.executors.command import CommandExecutor
 from taskgraph.executors.contract import RESULT_BYTES_MAX, Executor, Outcome, TemporaryFailure, Work, WriteLog
 from taskgraph.executors.idle import NoopExecutor, SleepExecutor
+from taskgraph.secrecy import Handed
 
 __all__ = [
     "RESULT_BYTES_MAX",
@@ -97,11 +99,12 @@ def built_in(
     callables: Mapping[str, Callable[..., Any]] | None = None,
     override: str | None = None,
     time_scale: float = 1.0,
-    grace_seconds: float | None = None,
+    grace_seconds: float = limits.GRACE_SECONDS,
+    handed: Handed | None = None,
 ) -> Executors:
     """All built-in executors; `python` only with callables. See the executors for their settings and errors."""
     executors: list[Executor] = [
-        CommandExecutor() if grace_seconds is None else CommandExecutor(grace_seconds=grace_seconds),
+        CommandExecutor(grace_seconds=grace_seconds, handed=handed),
         NoopExecutor(),
         SleepExecutor(clock, time_scale=time_scale),
     ]

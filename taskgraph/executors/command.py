@@ -6,7 +6,7 @@ worker dies first. It never interprets a command by a shell, and never keeps mor
 
 A task's payload:
     command  list of texts: program and arguments
-    env      object of texts, added to the worker's own environment
+    env      object of texts, added to the worker's own environment, which is without its secrets (see `secrecy`)
     cwd      text: working directory; the worker's own when missing
     timeout  number of seconds, after which the run fails
 
@@ -22,7 +22,6 @@ Needs POSIX: process groups, signals, and pipes that can be polled.
 
 import asyncio
 import errno
-import fcntl
 import json
 import os
 import signal
@@ -48,6 +47,7 @@ from taskgraph.executors.contract import (
 )
 from taskgraph.executors.orphans import MARK, guard
 from taskgraph.executors.results import ResultFiles
+from taskgraph.secrecy import Environment, Handed
 from taskgraph.timing import temporary_exit_codes
 
 DRAIN_SECONDS: Final = 1.0  # for processes that outlive the command and hold its output open
@@ -55,7 +55,6 @@ TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600
 CHUNK_BYTES_MAX: Final = 64 * 1024
 TAIL_BYTES_MAX: Final = 1 << 20  # the largest pipe that an unprivileged process may have: all that can be left in it
 _POLL_SECONDS: Final = 0.05
-_INHERITED: Final = "_data"  # where os.environ keeps the variables as bytes, in every version so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +103,23 @@ class CommandExecutor:
     """Runs a task's command as a child process.
 
     grace_seconds: between SIGTERM and SIGKILL, when a run is cancelled or times out. drain_seconds: how long processes
-    that outlive the command may hold its output open before they are killed.
+    that outlive the command may hold its output open before they are killed. handed: what of the worker's secrets
+    commands get.
     """
 
     name = "command"
     instant = False
 
-    def __init__(self, *, grace_seconds: float = limits.GRACE_SECONDS, drain_seconds: float = DRAIN_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        grace_seconds: float = limits.GRACE_SECONDS,
+        drain_seconds: float = DRAIN_SECONDS,
+        handed: Handed | None = None,
+    ) -> None:
         self._grace_seconds = grace_seconds
         self._drain_seconds = drain_seconds
+        self._inherited = Environment(handed or Handed())
         self._results = ResultFiles()
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
@@ -130,7 +137,7 @@ class CommandExecutor:
             output = _Output()
             try:
                 try:
-                    child = await self._start(order, _environment(work, order, result_file), output, write_log)
+                    child = await self._start(order, self._environment(work, order, result_file), output, write_log)
                 except OSError as error:
                     if error.errno in children.OURS:
                         raise
@@ -146,6 +153,24 @@ class CommandExecutor:
             return await self._outcome(child.reap(), result_file, work.definition)
         finally:
             self._results.discard(result_file)
+
+    def _environment(self, work: Work, order: Order, result_file: str) -> dict[bytes, bytes]:
+        env = self._inherited.copy()
+        if order.env:
+            env.update((os.fsencode(name), os.fsencode(value)) for name, value in order.env.items())
+        env[b"TASKGRAPH_GRAPH_ID"] = os.fsencode(work.graph_id)
+        env[b"TASKGRAPH_TASK_ID"] = os.fsencode(work.task_id)
+        env[b"TASKGRAPH_LABEL"] = os.fsencode(
+            work.label.encode("utf-8", "replace").decode("utf-8")  # lone surrogates are legal in JSON
+        )
+        env[b"TASKGRAPH_RUN_ID"] = b"%d" % work.run
+        env[b"TASKGRAPH_FENCING_TOKEN"] = os.fsencode(work.claim)
+        env[b"TASKGRAPH_STORE"] = os.fsencode(work.store_url)
+        env[b"TASKGRAPH_RESULT_FILE"] = os.fsencode(result_file)
+        if work.traceparent:
+            env[b"TRACEPARENT"] = os.fsencode(work.traceparent)
+        env[MARK.encode()] = guard().mark.encode()
+        return env
 
     async def _start(self, order: Order, env: Mapping[bytes, bytes], output: "_Output", write_log: WriteLog) -> Child:
         """Start it, in a session and process group of its own. Cancelled half-way, nothing stays behind."""
@@ -359,6 +384,8 @@ class _Output:
 
 def _above_standard(descriptor: int) -> int:
     """The same, by a number above those of the standard streams."""
+    import fcntl  # here and not above: programs import this module where there is none, and submit
+
     try:
         return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
     finally:
@@ -372,27 +399,6 @@ async def _copy(words: bytes, output: _Output, write_log: WriteLog) -> None:
         await write_log(data)
         await asyncio.sleep(0)  # a flood into a fast log would let nobody else go on, not even the timeout
         data = await output.read()
-
-
-def _environment(work: Work, order: Order, result_file: str) -> dict[bytes, bytes]:
-    # As bytes, as the system takes it: os.environ would decode every variable only to have it encoded again.
-    inherited = getattr(os.environ, _INHERITED, None)
-    env: dict[bytes, bytes] = {**inherited} if isinstance(inherited, dict) else {**os.environb}
-    if order.env:
-        env.update((os.fsencode(name), os.fsencode(value)) for name, value in order.env.items())
-    env[b"TASKGRAPH_GRAPH_ID"] = os.fsencode(work.graph_id)
-    env[b"TASKGRAPH_TASK_ID"] = os.fsencode(work.task_id)
-    env[b"TASKGRAPH_LABEL"] = os.fsencode(
-        work.label.encode("utf-8", "replace").decode("utf-8")  # lone surrogates are legal in JSON
-    )
-    env[b"TASKGRAPH_RUN_ID"] = b"%d" % work.run
-    env[b"TASKGRAPH_FENCING_TOKEN"] = os.fsencode(work.claim)
-    env[b"TASKGRAPH_STORE"] = os.fsencode(work.store_url)
-    env[b"TASKGRAPH_RESULT_FILE"] = os.fsencode(result_file)
-    if work.traceparent:
-        env[b"TRACEPARENT"] = os.fsencode(work.traceparent)
-    env[MARK.encode()] = guard().mark.encode()
-    return env
 
 
 def _why_not_started(order: Order, error: OSError) -> str:

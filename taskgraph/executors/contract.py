@@ -29,8 +29,9 @@ class Work:
 
     run: number of the run, from 0. claim: the fencing token, unique for this run's claim, by which an outside system
     can tell this run from one that lost its lease. definition: the task's definition, its payload under "payload".
-    store_url: the store, so that a command can call `taskgraph extend $TASKGRAPH_GRAPH_ID`; may be "". traceparent: the
-    trace that the run is part of, in W3C form, for what the task itself starts; "" unless telemetry is on.
+    store_url: the store, so that a command can call `taskgraph extend $TASKGRAPH_GRAPH_ID`; `settings.WITHHELD` where
+    that needs a key and the worker hands on none; may be "". traceparent: the trace that the run is part of, in W3C
+    form, for what the task itself starts; "" unless telemetry is on.
     """
 
     graph_id: str
@@ -67,8 +68,8 @@ class Outcome:
 class TemporaryFailure(Exception):
     """Raised by a task's callable: it cannot do its work now, and may be able to later.
 
-    The task is tried again after `retry_after` seconds (0 to 604,800), or after a pause that grows with each such
-    failure. That spends no rerun, as long as the task's budget of temporary failures lasts.
+    The task is tried again after `retry_after` seconds (604,800, a week, at most), or after a pause that grows with
+    each such failure. That spends no rerun, as long as the task's budget of temporary failures lasts.
     """
 
     def __init__(self, reason: str = "", *, retry_after: float | None = None) -> None:
@@ -120,11 +121,14 @@ def failed(reason: str, *, exit_code: int | None = None) -> Outcome:
 def failed_for_now(reason: str, *, exit_code: int | None = None, retry_after: object = None) -> Outcome:
     """The outcome of a run that failed for the moment.
 
-    retry_after: seconds, as the task gives them; what is no number from 0 to limits.DELAY_SECONDS_MAX says nothing.
+    retry_after: seconds, as the task gives them; more than a week is a week, and the reason says so; what is no number
+    from 0 on says nothing.
     """
     seconds: float | None = None
-    if isinstance(retry_after, int | float) and not isinstance(retry_after, bool):
-        seconds = float(retry_after) if 0 <= retry_after <= limits.DELAY_SECONDS_MAX else None
+    if isinstance(retry_after, int | float) and not isinstance(retry_after, bool) and retry_after >= 0:
+        seconds = float(min(retry_after, limits.DELAY_SECONDS_MAX))
+        if retry_after > limits.DELAY_SECONDS_MAX:
+            reason = f"{reason or 'for the moment'} (it asked for a longer pause than a week, and gets a week)"
     return Outcome(failed=True, reason=one_line(reason), exit_code=exit_code, temporary=True, retry_after=seconds)
 
 

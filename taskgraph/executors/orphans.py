@@ -13,7 +13,6 @@ of the system, and the guard sleeps until the end.
 This module is the worker's side; the guard itself is the script `orphans_guard`.
 """
 
-import fcntl
 import mmap
 import os
 import sys
@@ -22,6 +21,8 @@ import threading
 from array import array
 from pathlib import Path
 from typing import Final
+
+from taskgraph.secrecy import Environment, Handed
 
 MARK: Final = "TASKGRAPH_GUARDED_BY"
 _SCRIPT: Final = str(Path(__file__).with_name("orphans_guard.py"))
@@ -94,7 +95,11 @@ class Guard:
             self._pid = os.posix_spawn(
                 sys.executable,
                 [sys.executable, "-I", "-S", _SCRIPT],
-                {**os.environ, MARK: self.mark},
+                {
+                    **Environment(Handed()).copy(),
+                    MARK.encode(): self.mark.encode(),
+                    b"TMPDIR": os.fsencode(tempfile.gettempdir()),
+                },
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, reading, 0),
                     (os.POSIX_SPAWN_DUP2, self._memory, 1),
@@ -119,6 +124,8 @@ def _mark() -> str:
 
 def _shared_memory() -> int:
     """A file without a name; gives its descriptor, above those that the guard gets new ones at. Raises OSError."""
+    import fcntl  # see `command`
+
     if sys.platform == "linux":
         first = os.memfd_create("taskgraph-guard")
     else:

@@ -12,6 +12,7 @@ import os
 import time
 
 MARK = "TASKGRAPH_GUARDED_BY"
+RESULTS_PREFIX = "taskgraph-results-"  # with the mark behind it: folders of the worker for the results of its commands
 ORPHAN_GRACE_SECONDS = 1.0  # between SIGTERM and SIGKILL: the next run of the task may already have begun
 _POLL_SECONDS = 0.02
 _LATE_SECONDS = 0.3  # a command that was being started when the worker died begins within this time
@@ -44,6 +45,16 @@ def _marked(mark: bytes) -> set[int]:
     return groups
 
 
+def _remove_results(mark: str) -> None:
+    """Remove the worker's folders of results, which it does itself unless it was killed."""
+    import shutil  # only now: the commands had no guard while it was imported
+
+    above = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 the worker says where
+    for name in os.listdir(above):
+        if name.startswith(f"{RESULTS_PREFIX}{mark}-"):
+            shutil.rmtree(os.path.join(above, name), ignore_errors=True)
+
+
 def _stand_guard() -> None:
     # Not of the worker's group: what is meant for it, as an interrupt at the terminal, must not end the guard first.
     os.setsid()
@@ -63,6 +74,7 @@ def _stand_guard() -> None:
         left = {group for group in left if _signal(group, 0)}
     for group in left:
         _signal(group, _SIGKILL)
+    _remove_results(os.environ.get(MARK, ""))
 
 
 if __name__ == "__main__":

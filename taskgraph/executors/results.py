@@ -3,7 +3,8 @@
 What this room is for: a path for each run's result, and reading and removing what a run has left there. The files of
 an executor share one folder that nobody else can enter: a folder for each run would cost more than all the rest of a
 short one. It never keeps what a run has left under its own name once the run is over, nor anything else once no run is
-under way; and the folder goes with the executor, at the latest when the process ends.
+under way; and the folder goes with the executor, at the latest when the process ends: if that is killed, its guard
+removes the folder.
 """
 
 import asyncio
@@ -18,6 +19,8 @@ from typing import Final
 
 from taskgraph.errors import InvalidInput
 from taskgraph.executors.contract import RESULT_BYTES_MAX, checked_result
+from taskgraph.executors.orphans import guard
+from taskgraph.executors.orphans_guard import RESULTS_PREFIX
 
 _AT_ONCE_BYTES_MAX: Final = 16 * 1024  # what is read and checked sooner than a thread could be asked to
 
@@ -33,7 +36,7 @@ class ResultFiles:
     def new(self) -> str:
         """The path for the result of another run; there is nothing at it yet. Raises OSError."""
         if self._folder is None or not os.path.isdir(self._folder):  # who tidies up /tmp may have taken an old one
-            self._folder = tempfile.mkdtemp(prefix="taskgraph-")
+            self._folder = tempfile.mkdtemp(prefix=f"{RESULTS_PREFIX}{guard().mark}-")
             weakref.finalize(self, _remove_folder, self._folder, os.getpid())
         number = str(next(self._numbers))
         self._live.add(number)

@@ -54,10 +54,11 @@ class _Account:
 class AzureStore:
     """A storage account, or the emulator. `close` when done; until the first call nothing is connected.
 
-    Made by `from_connection_string` or `from_endpoints`. clock: for the pauses between tries, and for signing.
-    transport: another way to send requests than the store's own pool of connections, an AsyncHttpTransport of the SDK
-    that is a Transport too; the store closes it in the end. thin: whether rows and messages go past the SDK, which
-    takes a tenth of the CPU and is otherwise the same; what is rare always goes through the SDK.
+    Made by `from_connection_string` or `from_endpoints`. clock: for the pauses between tries, and for signing; a
+    ServiceClock hears the service's time. transport: another way to send requests than the store's own pool of
+    connections, an AsyncHttpTransport of the SDK that is a Transport too; the store closes it in the end. thin: whether
+    rows and messages go past the SDK, which takes a tenth of the CPU and is otherwise the same; what is rare always
+    goes through the SDK.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class AzureStore:
         wire = self._wires.get(kind)
         if wire is None:  # one for all tables, so that a token is fetched once
             signer = signer_for(self._account.credential, endpoint, kind, self._clock)
-            wire = self._wires[kind] = Wire(endpoint, signer, self._transport)
+            wire = self._wires[kind] = Wire(endpoint, signer, self._transport, self._clock)
         return wire
 
     def _caller(self, endpoint: str) -> Caller:

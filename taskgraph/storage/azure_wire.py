@@ -3,7 +3,7 @@
 What this room is for: addresses, the headers that every request has, the signature, and what a refusal says. The SDK
 needs about ten times the work for the same bytes (docs/benchmarks/azure-client.md); it stays beside this as the
 reference, and for whatever is rare. Nothing is repeated here but a request that was turned away at the door, unread,
-for the sake of another token.
+for the sake of another token or of another time.
 """
 
 import json
@@ -15,9 +15,11 @@ from urllib.parse import quote, urlsplit
 from azure.core.exceptions import HttpResponseError
 from yarl import URL
 
+from taskgraph.clock import Clock
 from taskgraph.storage.azure_calls import READ_SECONDS
 from taskgraph.storage.azure_pool import Answer, Transport
 from taskgraph.storage.azure_signing import Query, Signer
+from taskgraph.storage.azure_time import ServiceClock
 
 # The oldest version that has all that is used here; every emulator and every cloud know it.
 _VERSION: Final = "2019-02-02"
@@ -42,15 +44,20 @@ class Refusal(HttpResponseError):
 
 
 class Wire:
-    """Requests to one endpoint. `endpoint` may have a path, as the emulator's has: the account's name."""
+    """Requests to one endpoint. `endpoint` may have a path, as the emulator's has: the account's name.
 
-    def __init__(self, endpoint: str, signer: Signer, transport: Transport) -> None:
+    clock: one that hears the service's time learns it from every answer.
+    """
+
+    def __init__(self, endpoint: str, signer: Signer, transport: Transport, clock: Clock) -> None:
         parts = urlsplit(endpoint)
         self.endpoint = endpoint
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._path = quote(parts.path, safe="/%")
         self._signer = signer
         self._transport = transport
+        self._clock = clock
+        self._heard = clock.heard if isinstance(clock, ServiceClock) else None
 
     async def ask(
         self,
@@ -67,7 +74,11 @@ class Wire:
 
         Raises Refusal for a status that is not good, and what a Transport raises.
         """
+        began = self._clock.monotonic()
         answer = await self._once(method, path, query, headers, body, read_seconds)
+        moved = self._heard is not None and self._heard(answer.headers.get("Date", ""), began)
+        if answer.status == 403 and moved:  # it was signed by a clock that is off
+            answer = await self._once(method, path, query, headers, body, read_seconds)
         if answer.status == 401 and self._signer.refused(answer.headers.get("WWW-Authenticate", "")):
             answer = await self._once(method, path, query, headers, body, read_seconds)
         if answer.status not in good:

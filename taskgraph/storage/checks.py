@@ -17,6 +17,7 @@ from typing import Final
 from taskgraph import limits
 from taskgraph.errors import TooLarge
 from taskgraph.storage.tables import Change, Columns, Delete, Insert, Range
+from taskgraph.units import has_surrogate, utf16_units
 
 _KEY_PLAIN: Final = re.compile(rf"[ -\"$-.0->@-\[\]-~]{{1,{limits.KEY_CHARS_MAX}}}")  # most keys: good at one look
 _KEY_FORBIDDEN: Final = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
@@ -48,14 +49,11 @@ _good_names: set[str] = set()  # names of columns seen and found right: there ar
 _GOOD_NAMES_MAX: Final = 4_096
 
 
-def utf16_units(text: str) -> int:
+def _units(text: str) -> int:
     """Length of a text as the service counts it. Raises ValueError for a lone surrogate, which no store can keep."""
-    if text.isascii():
-        return len(text)
-    try:
-        return len(text.encode("utf-16-le")) // 2
-    except UnicodeEncodeError as error:
-        raise ValueError(f"a lone surrogate at {error.start} is not text") from error
+    if has_surrogate(text):
+        raise ValueError("a lone surrogate is not text")
+    return utf16_units(text)
 
 
 def check_table_name(name: str) -> None:
@@ -96,7 +94,7 @@ def check_query(partition: str, rows: Range, limit: int) -> None:
         _check_column_name(name, "the condition of a range")
         texts += len(wanted)
         for text in wanted:
-            utf16_units(text)
+            _units(text)
     if texts > _WHERE_TEXTS_MAX:
         raise ValueError(f"the condition of a range names {texts} texts; the limit is {_WHERE_TEXTS_MAX}")
     for name in rows.select or ():
@@ -170,7 +168,7 @@ def _check_columns_closely(key: str, columns: Columns) -> int:
         total += len(name)
         if isinstance(value, str):
             try:
-                units = utf16_units(value)
+                units = _units(value)
             except ValueError as error:
                 raise ValueError(f"row {_shown(key)}, column {name}: {error}") from error
             if units > limits.PROPERTY_CHARS_MAX:

@@ -46,7 +46,7 @@ class EmbeddedStore:
         self._path = path.absolute()
         self._clock = clock
         self._file = File(self._path, clock, synchronous)
-        self._logs = EmbeddedLogs(self._path.parent / "logs")
+        self._logs = EmbeddedLogs(self._path)
 
     @property
     def path(self) -> Path:

@@ -18,6 +18,7 @@ How a call finds its way:
 """
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections import deque
@@ -30,6 +31,7 @@ from typing import Any, Final, TypeVar
 
 from taskgraph.clock import Clock
 from taskgraph.errors import StorageError, StorageUnavailable, Unclear
+from taskgraph.private import file_mode, folder_mode, make_folder
 
 _T = TypeVar("_T")
 
@@ -69,7 +71,8 @@ _SCHEMA: Final = (
         etag INTEGER NOT NULL, columns TEXT NOT NULL)""",
     "CREATE UNIQUE INDEX row_key ON row (tab, partition, key)",
     """CREATE TABLE message (id INTEGER PRIMARY KEY AUTOINCREMENT, queue TEXT NOT NULL, visible_at INTEGER NOT NULL,
-        lease INTEGER NOT NULL DEFAULT 0, dequeue_count INTEGER NOT NULL DEFAULT 0, body TEXT NOT NULL)""",
+        lease INTEGER NOT NULL DEFAULT 0, dequeue_count INTEGER NOT NULL DEFAULT 0, body TEXT NOT NULL,
+        since INTEGER)""",
     "CREATE INDEX message_visible ON message (queue, visible_at)",
 )
 
@@ -81,8 +84,9 @@ _TABLE_ID: Final = "SELECT id FROM tab WHERE name = ?"
 class Session:
     """What one call sees of the database: statements, and the transaction that it joins when it writes."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, blank: bool = False) -> None:
         self._connection = connection
+        self.blank = blank  # there is no file yet: who looks sees nothing, and who writes makes it
         self._table_ids: dict[str, int] = {}
         self._etag = self._etag_end = 0
         self.writing = False
@@ -91,6 +95,8 @@ class Session:
     def begin(self) -> None:
         """Be in the writing transaction of this group from here on."""
         if not self.writing:
+            if self.blank:
+                raise _NotThereError
             self._connection.execute("BEGIN IMMEDIATE")
             self.writing = True
 
@@ -161,6 +167,10 @@ class Session:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+class _NotThereError(Exception):
+    """No error of anyone's: a call writes, and the file has still to be made."""
 
 
 @dataclass(slots=True)
@@ -349,7 +359,7 @@ class File:
         if not group:
             return True
         try:
-            session = self._session = self._session or Session(_connect(self.path, self._synchronous))
+            session = self._session = self._opened()
         except StorageUnavailable as error:
             _blame(group, error)
             return True
@@ -370,15 +380,40 @@ class File:
         except BaseException as error:
             wrote = session.writing
             self._give_up(session)
+            if isinstance(error, _NotThereError):
+                return self._make_and_run(group)
             if not last and not committing and isinstance(error, sqlite3.Error) and _is_busy(error):
                 for call in group:
                     call.result = call.error = None
                 return False
+            unclear = committing and wrote and not self._is_certain(error)
             for call in group:
-                call.error = self._told(error, unclear=committing and wrote and call.commits)
+                call.error = self._told(error, unclear=unclear and call.commits)
             if not isinstance(error, sqlite3.Error):
                 raise
         return True
+
+    def _opened(self) -> Session:
+        """The session there is, or another one. Raises StorageUnavailable."""
+        if self._session is not None and self._session.blank and not _is_missing(self.path):
+            self._session.close()
+            self._session = None
+        if self._session is not None:
+            return self._session
+        if _is_missing(self.path):
+            return Session(_nothing(), blank=True)
+        return Session(_connect(self.path, self._synchronous))
+
+    def _make_and_run(self, group: list[_Call]) -> bool:
+        """Make the file that a call wants to write to, and run the group again."""
+        for call in group:
+            call.result = call.error = None
+        try:
+            _make(self.path)
+        except StorageUnavailable as error:
+            _blame(group, error)
+            return True
+        return self._run_group(group)
 
     def _give_up(self, session: Session) -> None:
         try:
@@ -387,6 +422,13 @@ class File:
             # The connection is beyond use; the one who waits gets the first error, the next call a new connection.
             self._session = None
             session.close()
+
+    def _is_certain(self, error: BaseException) -> bool:
+        """Whether a commit that failed so has certainly not happened: no room for the log's last page, so no commit.
+
+        Under `synchronous=full` the log is filled up behind that page, and it may be there.
+        """
+        return self._synchronous == "normal" and isinstance(error, sqlite3.Error) and _has_no_room(error)
 
     def _told(self, error: BaseException, *, unclear: bool) -> BaseException:
         if not isinstance(error, sqlite3.Error):
@@ -478,29 +520,84 @@ def _settle(calls: list[_Call]) -> None:
             call.future.set_result(call.result)
 
 
-def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
+def _is_missing(path: Path) -> bool:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # what is wrong with it, opening it will say
+        return False
+    return False
+
+
+def _nothing() -> sqlite3.Connection:
+    """What stands for a file that is not there: commands that look make none."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    for statement in _SCHEMA:
+        connection.execute(statement)
+    return connection
+
+
+def _make(path: Path) -> None:
+    """Make the file, if it is still missing: for its owner alone, as the log that SQLite makes beside it then is."""
+    try:
+        make_folder(path.parent, folder_mode())
     except OSError as error:
         raise StorageUnavailable(f"the folder of {path} cannot be made: {error.strerror}", str(path)) from error
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, file_mode()))
+    except FileExistsError:
+        return
+    except OSError as error:
+        reason = f"{path} cannot be made: is its folder not writable? {error.strerror}"
+        raise StorageUnavailable(reason, str(path)) from error
+
+
+def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
     connection: sqlite3.Connection | None = None
     try:
-        connection = sqlite3.connect(
-            path,
-            timeout=_BUSY_SECONDS,
-            isolation_level=None,
-            check_same_thread=False,  # one at a time all the same: `_owner` sees to it
-            cached_statements=_STATEMENTS_CACHED,
-        )
+        connection = _opened(path)
         _prepare(connection, path, synchronous)
         connection.execute("PRAGMA busy_timeout=0")
     except BaseException as error:
         if connection is not None:
             connection.close()
-        if isinstance(error, sqlite3.Error):
-            raise StorageUnavailable(_sentence(path, error), str(path)) from error
-        raise
+        if not isinstance(error, sqlite3.Error):
+            raise
+        if _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) and (looking := _connect_to_look(path)):
+            return looking
+        raise StorageUnavailable(_sentence(path, error), str(path)) from error
     return connection
+
+
+def _opened(path: Path, uri: str = "") -> sqlite3.Connection:
+    return sqlite3.connect(
+        uri or path,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,  # one at a time all the same: `_owner` sees to it
+        cached_statements=_STATEMENTS_CACHED,
+        uri=bool(uri),
+    )
+
+
+def _connect_to_look(path: Path) -> sqlite3.Connection | None:
+    """A connection to a file that can only be read, or whose folder can; None if that is not what is wrong.
+
+    Beside a log that others write, by that log; where there is none, nothing changes, and none has to be made.
+    """
+    for option in ("mode=ro", *(("immutable=1",) if _is_missing(path.with_name(f"{path.name}-wal")) else ())):
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = _opened(path, f"{path.absolute().as_uri()}?{option}")
+            if _is_ours(connection, path):
+                connection.execute("PRAGMA busy_timeout=0")
+                return connection
+        except (sqlite3.Error, StorageUnavailable):  # the first error says more
+            pass
+        if connection is not None:
+            connection.close()
+    return None
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> None:
@@ -521,6 +618,10 @@ def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> No
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
                 connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+    elif not _has_since(connection):  # a file of an earlier version, whose programs do not mind one column more
+        with _transaction(connection, "BEGIN IMMEDIATE"):
+            if not _has_since(connection):
+                connection.execute("ALTER TABLE message ADD COLUMN since INTEGER")
 
 
 @contextmanager
@@ -533,6 +634,11 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _has_since(connection: sqlite3.Connection) -> bool:
+    found = connection.execute("SELECT 1 FROM pragma_table_info('message') WHERE name = 'since'")
+    return found.fetchone() is not None
 
 
 def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
@@ -573,6 +679,11 @@ def _code(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
+def _has_no_room(error: sqlite3.Error) -> bool:
+    extended = int(getattr(error, "sqlite_errorcode", 0))
+    return _code(error) == sqlite3.SQLITE_FULL or extended in (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+
+
 def _is_busy(error: sqlite3.Error) -> bool:
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -588,4 +699,6 @@ def _sentence(path: Path, error: sqlite3.Error) -> str:
         sqlite3.SQLITE_READONLY: "cannot be written to",
         sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
     }
+    if code != sqlite3.SQLITE_FULL and _has_no_room(error):
+        return f"{path} cannot grow: the disk is full, or its user may write no more"
     return f"{path} {known[code]}" if code in known else f"{path}: SQLite says: {error}"

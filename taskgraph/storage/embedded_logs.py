@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from taskgraph.errors import StorageUnavailable
+from taskgraph.private import file_mode, folder_mode, make_folder
 from taskgraph.storage import checks
 from taskgraph.storage.logs import LogFile, LogPage
 
@@ -22,10 +23,14 @@ _REMOVE_TRIES: Final = 5  # another process may put a file into a folder that is
 
 
 class EmbeddedLogs:
-    """Port Logs over files, written by one thread of their own: appends stay in order, and rows never wait for them."""
+    """Port Logs over files, written by one thread of their own: appends stay in order, and rows never wait for them.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    store: the database, beside which the folder lies; the logs are as private as it is.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._folder = store.parent / "logs"
         self._uri = ""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="taskgraph-logs")
         self._closed = False
@@ -43,7 +48,7 @@ class EmbeddedLogs:
 
     async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
         """See Logs."""
-        await self._call(_append, self._file(graph_id, task_id, run, name), data)
+        await self._call(_append, self._file(graph_id, task_id, run, name), data, self._store)
 
     async def read(
         self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
@@ -82,13 +87,13 @@ class EmbeddedLogs:
             raise StorageUnavailable(f"the log {path}: {error.strerror or error}", str(self._folder)) from error
 
 
-def _append(path: Path, data: bytes) -> None:
+def _append(path: Path, data: bytes, store: Path) -> None:
     try:
-        file = path.open("ab", buffering=0)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab", buffering=0)
-    with file:
+        make_folder(path.parent, folder_mode(store))
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_CREAT, file_mode(store))
+    with open(descriptor, "ab", buffering=0) as file:
         rest = memoryview(data)
         while rest:  # a file may take less than it is given
             rest = rest[file.write(rest) :]

@@ -1,21 +1,28 @@
 """The embedded store's queues: one row per message, with the time from which it can be received.
 
-What this room is for: the port of taskgraph/storage/queues.py over the file. It never looks into a message.
+What this room is for: the port of taskgraph/storage/queues.py over the file. Beside that time stands when it was
+written: a message that a clock ahead has hidden stays hidden for as long as it was to be, and not until then. It never
+looks into a message.
 """
 
 import json
+import logging
+import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.errors import StaleDelivery
 from taskgraph.storage import checks
 from taskgraph.storage.embedded_file import File, Session
 from taskgraph.storage.queues import Delivery
 
-_SEND: Final = "INSERT INTO message (queue, visible_at, body) SELECT ?, ?, value FROM json_each(?)"
-_SEND_ONE: Final = "INSERT INTO message (queue, visible_at, body) VALUES (?, ?, ?)"
+log = logging.getLogger("taskgraph.storage")
+
+_SEND: Final = "INSERT INTO message (queue, visible_at, since, body) SELECT ?, ?, ?, value FROM json_each(?)"
+_SEND_ONE: Final = "INSERT INTO message (queue, visible_at, since, body) VALUES (?, ?, ?, ?)"
 _WAITING: Final = "SELECT 1 FROM message WHERE queue = ? AND visible_at <= ? LIMIT 1"
 _NEXT: Final = """
     SELECT json_group_array(json_array(visible_at, id, lease, dequeue_count, body))
@@ -23,11 +30,18 @@ _NEXT: Final = """
           WHERE queue = ? AND visible_at <= ? ORDER BY visible_at, id LIMIT ?)
 """
 _LEASE: Final = """
-    UPDATE message SET visible_at = ?, lease = lease + 1, dequeue_count = dequeue_count + 1
+    UPDATE message SET visible_at = ?, since = ?, lease = lease + 1, dequeue_count = dequeue_count + 1
     WHERE id IN (SELECT value FROM json_each(?))
 """
-_RENEW: Final = "UPDATE message SET visible_at = ?, lease = lease + 1 WHERE id = ? AND queue = ? AND lease = ?"
+_RENEW: Final = (
+    "UPDATE message SET visible_at = ?, since = ?, lease = lease + 1 WHERE id = ? AND queue = ? AND lease = ?"
+)
 _ACKNOWLEDGE: Final = "DELETE FROM message WHERE id = ? AND queue = ? AND lease = ?"
+_AHEAD: Final = "SELECT 1 FROM message WHERE queue = ? AND visible_at > ? AND since > ? LIMIT 1"
+_SET_RIGHT: Final = """
+    UPDATE message SET visible_at = ? + visible_at - since, since = ? WHERE queue = ? AND visible_at > ? AND since > ?
+"""
+_SET_RIGHT_SECONDS: Final = 5.0  # between two looks of a process for messages of a clock that was ahead
 _COUNT: Final = "SELECT count(*) FROM message WHERE queue = ?"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,6 +56,9 @@ class EmbeddedQueues:
         self._file = file
         self._clock = clock
         self._on_send = on_send
+        self._looked: dict[
+            str, float
+        ] = {}  # queue -> when it was looked through for messages of a clock that was ahead
 
     def _micros(self, later_seconds: float = 0) -> int:
         return (self._clock.now() - _EPOCH) // _MICROSECOND + round(later_seconds * 1_000_000)
@@ -51,13 +68,13 @@ class EmbeddedQueues:
         checks.check_send(queue, bodies, delay_seconds)
         if not bodies:
             return
-        visible_at = self._micros(delay_seconds)
+        since, visible_at = self._micros(), self._micros(delay_seconds)
         one = len(bodies) == 1
         text = bodies[0] if one else _dump(list(bodies))
 
         def work(session: Session) -> None:
             session.begin()
-            session.run(_SEND_ONE if one else _SEND, queue, visible_at, text)
+            session.run(_SEND_ONE if one else _SEND, queue, visible_at, since, text)
             session.wrote(len(bodies), len(text))
 
         await self._file.call(work, rows=len(bodies))
@@ -68,17 +85,22 @@ class EmbeddedQueues:
         """See Queues."""
         checks.check_receive(queue, count, lease_seconds)
         now, until = self._micros(), self._micros(lease_seconds)
+        moment = self._clock.monotonic()
+        if moment - self._looked.get(queue, -math.inf) >= _SET_RIGHT_SECONDS:
+            self._looked[queue] = moment
+            if ahead := await self._file.call(lambda session: _set_right(session, queue, now)):
+                log.warning("%d messages of %s were hidden by a clock that was ahead: they are set right", ahead, queue)
         return await self._file.call(lambda session: _receive(session, queue, count, now, until), rows=count)
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
         """See Queues."""
         checks.check_renew(lease_seconds)
         number, lease = _numbers(delivery)
-        until = self._micros(lease_seconds)
+        since, until = self._micros(), self._micros(lease_seconds)
 
         def work(session: Session) -> None:
             session.begin()
-            if not session.run(_RENEW, until, number, delivery.queue, lease):
+            if not session.run(_RENEW, until, since, number, delivery.queue, lease):
                 raise _stale(delivery)
             session.wrote(1, 0)
 
@@ -107,6 +129,16 @@ class EmbeddedQueues:
         """Nothing: the connection belongs to the store."""
 
 
+def _set_right(session: Session, queue: str, now: int) -> int:
+    latest = now + round(limits.CLOCK_SLACK_SECONDS * 1_000_000)
+    if session.one(_AHEAD, queue, now, latest) is None:
+        return 0
+    session.begin()
+    changed = session.run(_SET_RIGHT, now, now, queue, now, latest)
+    session.wrote(changed, 0)
+    return changed
+
+
 def _receive(session: Session, queue: str, count: int, now: int, until: int) -> list[Delivery]:
     if not session.writing:
         # A look first: an idle consumer must not take the writers' turn at every poll.
@@ -117,7 +149,7 @@ def _receive(session: Session, queue: str, count: int, now: int, until: int) -> 
     messages = sorted(json.loads(text))
     if not messages:
         return []
-    session.run(_LEASE, until, _dump([message[1] for message in messages]))
+    session.run(_LEASE, until, now, _dump([message[1] for message in messages]))
     session.wrote(len(messages), len(text))
     return [
         Delivery(queue, str(number), str(lease + 1), body, dequeued + 1)

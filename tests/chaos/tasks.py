@@ -11,6 +11,7 @@ import time
 from typing import Any, Final
 
 from taskgraph.executors import Work
+from taskgraph.executors.contract import TemporaryFailure
 
 RECORD_VARIABLE: Final = "TASKGRAPH_CHAOS_RECORD"
 
@@ -33,10 +34,16 @@ def _tell(context: Work, what: str, **more: Any) -> None:
         os.close(place)
 
 
-async def work(context: Work, seconds: float = 0.0, fails: int = 0) -> None:
-    """Take so long, and fail in the runs before number `fails` (for ever, if it is below 0)."""
+async def work(context: Work, seconds: float = 0.0, fails: int = 0, later: int = 0) -> None:
+    """Take so long, and fail in the runs before number `fails` (for ever, if it is below 0).
+
+    later: in the runs before this number it fails for the moment.
+    """
     _tell(context, "begin")
     await asyncio.sleep(seconds)
+    if context.run < later:
+        _tell(context, "end", failed=True)
+        raise TemporaryFailure("told to come again")
     failed = fails < 0 or context.run < fails
     _tell(context, "end", failed=failed)
     if failed:

@@ -1,6 +1,7 @@
 """Schedules over both stores: created, fired, changed, queued, deleted; what their rows hold; what fails."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from taskgraph.messages import Cancel, Message, parse
 from taskgraph.model import GRAPH, GraphDocument
 from taskgraph.queries import Queries
 from taskgraph.records import ALL, Records
-from taskgraph.recurrence import Recurrence
+from taskgraph.recurrence import Recurrence, Times
 from taskgraph.schedules import Schedules, Written
 from taskgraph.scheduling import HEADS, SCHEDULES, CatchUp, Overlap
 from taskgraph.storage.tables import Merge, Range, query_all
@@ -198,7 +199,9 @@ async def test_an_update_replaces_the_graph_and_leaves_nothing_behind(here: Inst
     await here.schedules.look()
     sizes = {graph: (await here.queries.status(graph)).tasks for graph in await here.fired("hourly")}
     assert sizes == {"hourly-20260328T210000Z": 1, "hourly-20260328T220000Z": 2}
-    changed = await here.schedules.update("hourly", recurrence=NIGHTLY, catch_up=CatchUp.NONE, keep=3)
+    changed = await here.schedules.update(
+        "hourly", times=Times(cron=NIGHTLY.cron, timezone=NIGHTLY.timezone), catch_up=CatchUp.NONE, keep=3
+    )
     assert (changed.next, changed.catch_up, changed.keep) == (datetime(2026, 3, 29, 1, tzinfo=UTC), "none", 3)
     assert (changed.overlap, changed.tasks, changed.fired) == (Overlap.ALLOW, 2, 2)
     assert await here.schedules.update("hourly", document=document("b", "c")) == changed
@@ -206,12 +209,64 @@ async def test_an_update_replaces_the_graph_and_leaves_nothing_behind(here: Inst
     assert await here.rows() == []
 
 
+async def test_an_update_changes_what_is_given_and_nothing_else(here: Installation) -> None:
+    made, _ = await here.schedules.create("s", document(), NIGHTLY, overlap=Overlap.ALLOW, catch_up=CatchUp.ALL, keep=7)
+    hour = Times(every=3600, anchor=START + timedelta(minutes=10))
+    for given, recurrence in (
+        ({"times": Times(cron="45 2 * * *")}, Recurrence(cron="45 2 * * *", timezone="Europe/Berlin")),
+        ({"times": Times(timezone="Asia/Tokyo")}, Recurrence(cron="45 2 * * *", timezone="Asia/Tokyo")),
+        ({"times": Times(cron="0 3 * * *", timezone="UTC")}, Recurrence(cron="0 3 * * *", timezone="UTC")),
+        ({"times": hour}, Recurrence(every=3600, anchor=hour.anchor)),
+        ({"times": Times(every=60)}, Recurrence(every=60, anchor=hour.anchor)),
+        ({"times": Times(anchor=START)}, Recurrence(every=60, anchor=START)),
+        ({"times": Times(cron="0 3 * * *")}, Recurrence(cron="0 3 * * *", timezone="UTC")),
+        ({"times": Times(at=START + timedelta(days=1))}, Recurrence(at=START + timedelta(days=1))),
+    ):
+        before, changed = made, await here.schedules.update("s", **given)  # type: ignore[arg-type]
+        assert changed == replace(before, recurrence=recurrence, next=recurrence.after(START))
+        made = changed
+        assert await here.schedules.update("s", times=Times()) == changed
+    for other in ({"catch_up": CatchUp.NONE}, {"overlap": Overlap.QUEUE}, {"keep": 2}):
+        before, made = made, await here.schedules.update("s", **other)
+        assert made == replace(before, **other)
+    digest = (await here.schedules.update("s", document=document("b"))).digest
+    assert made == replace((await here.schedules.show("s")).schedule, document=made.document, digest=made.digest)
+    assert digest != made.digest
+    for wrong in (Times(timezone="UTC"), Times(anchor=START)):
+        with pytest.raises(InvalidInput, match="goes with"):
+            await here.schedules.update("s", times=wrong)
+
+
+async def test_times_that_stay_the_same_leave_what_is_due(here: Installation) -> None:
+    made, _ = await here.schedules.create("s", document(), NIGHTLY)
+    here.clock.advance(8 * HOUR)
+    assert await here.schedules.update("s", times=Times(cron="30  2 * * *")) == made
+    assert (await here.schedules.look()).fired == ["s-20260329T010000Z"]
+
+
+async def test_an_inactive_schedule_shows_times_to_come(here: Installation) -> None:
+    await here.schedules.create("s", document(), HOURLY, active=False)
+    here.clock.advance(2.5 * HOUR)
+    upcoming = (await here.schedules.show("s")).upcoming
+    assert upcoming[:2] == [START + timedelta(hours=3), START + timedelta(hours=4)]
+
+
+async def test_asking_three_times_within_a_second_brings_three_graphs(here: Installation) -> None:
+    await here.schedules.create("n" * 40, document(), HOURLY)
+    made = []
+    for _ in range(3):
+        made.append(await here.schedules.run_now("n" * 40))
+        here.clock.advance(0.02)
+    assert [each.outcome for each in made] == ["created"] * 3
+    assert len({each.graph_id for each in made}) == 3
+
+
 async def test_inactive_schedules_do_not_fire_and_run_now_does(here: Installation) -> None:
     await here.schedules.create("hourly", document(), HOURLY, active=False, catch_up=CatchUp.NONE)
     here.clock.advance(2.001 * HOUR)
     assert (await here.schedules.look()).fired == []
     submitted = await here.schedules.run_now("hourly")
-    assert submitted.graph_id == "hourly-20260328T220003Z-now"
+    assert submitted.graph_id == "hourly-20260328T220003600Z-now"
     assert (await here.schedules.run_now("hourly")).outcome == "existing"
     active = await here.schedules.activate("hourly")
     assert active.next == START + timedelta(hours=3)

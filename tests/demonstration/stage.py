@@ -39,7 +39,11 @@ class Stage:
         self.kind = kind
         self.folder = folder
         self.store = address or f"sqlite:///{folder}/store.db"
-        self._more: dict[str, str] = {"TASKGRAPH_PREFIX": f"d{secrets.token_hex(6)}", "COLUMNS": str(_WIDTH)}
+        self._more: dict[str, str] = {
+            "TASKGRAPH_PREFIX": f"d{secrets.token_hex(6)}",
+            "TASKGRAPH_WEBHOOK_HOSTS": "127.0.0.1",
+            "COLUMNS": str(_WIDTH),
+        }
         self._stack = contextlib.ExitStack()
         (folder / "begun").mkdir(exist_ok=True)
 

@@ -65,7 +65,7 @@ def blocking(folder: Path) -> str:
 def test_version_and_help_are_quick(tg: Run) -> None:
     began = time.monotonic()
     version = tg("--version")
-    assert version.stdout == "taskgraph 0.3.0\n"
+    assert version.stdout == "taskgraph 0.4.0\n"
     assert time.monotonic() - began < 3  # a generous bound for a busy machine; 0.3 s on an idle one
     for words in ((), ("run",), ("poison",), ("poison", "replay"), ("logs",)):
         shown = tg(*words, "--help")
@@ -181,7 +181,7 @@ def test_a_run_that_is_blocked_says_why_and_goes_on_after_a_rerun(tg: Run, tmp_p
 
     refused = tg("rerun", "g", "other")
     assert refused.returncode == 4
-    assert "“other” is completed" in refused.stderr
+    assert "“other” cannot be rerun: the task is completed" in refused.stderr
     assert tg("rerun", "g", "frist").returncode == 3
 
     (tmp_path / "mended").touch()

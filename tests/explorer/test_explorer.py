@@ -356,7 +356,7 @@ FORBIDDEN: Final[Mapping[str, Edit]] = {
     "`dependents` of a task, to `[]`": Edit(LINT, {"dependents": "[]"}),
     "`failedTasks`": Edit(GRAPH, {"failedTasks": 0}),
     "`state` of the graph, to running": Edit(GRAPH, {"state": "running"}),
-    "`leaseUntil`, to what is past": Edit(TEST, {"leaseUntil": {"$time": "2026-01-01T00:00:00.000Z"}}),
+    "`leaseUntil`, to what is long past": Edit(TEST, {"leaseUntil": {"$time": "2026-01-01T00:00:00.000Z"}}),
     "`claim`": Edit(TEST, {"claim": "mine"}),
 }
 

@@ -26,9 +26,10 @@ from taskgraph import transitions
 from taskgraph.cancellation import CancelGraph, CancelTask, PublishCancelled
 from taskgraph.conditions import meets
 from taskgraph.editing import EditGraph, RefuseEdit, TaskEdit
-from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
+from taskgraph.extension import AcceptExtension, DeferExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
 from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.layout import Link, lay_out, schema_for
+from taskgraph.leasing import SetRight
 from taskgraph.limiting import ChangeLimit, Recount
 from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskNode, TaskState, When, ids_text, row_key, task_id_of
 from taskgraph.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
@@ -64,6 +65,7 @@ NOW: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ENDED: Final = NOW.isoformat()
 PAST: Final = NOW - timedelta(seconds=1)
 LATER: Final = NOW + timedelta(seconds=60)
+YEARS_AGO: Final = NOW - timedelta(days=1000)
 BEFORE, TASK, DEPENDENT = (task_id_of("g", label) for label in ("before", "task", "dependent"))
 ADDED: Final = task_id_of("g", "added")
 RELAY: Final = f"fork:{TASK}:0-0"
@@ -248,6 +250,8 @@ def _edit(*edits: TaskEdit, edges: int = 0, tasks: int = 0, **more: Any) -> Edit
 
 
 _REWRITTEN: Final = _edit(TaskEdit(TASK, {"task": '{"payload":{"n":2}}'}))
+_MENDED: Final = _edit(TaskEdit(TASK, {"task": '{"payload":{"n":2}}'}, ended=1))
+_NOTHING: Final = _edit()
 _FREED: Final = _edit(TaskEdit(TASK, {}, requires=()), cut=((BEFORE, TASK),), leaves=(BEFORE,), edges=-1)
 _BELOW: Final = _edit(
     TaskEdit(DEPENDENT, {}, requires=(BEFORE,)),
@@ -395,6 +399,14 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case("it has not, and the worker is certainly dead", LeaseLost(TASK, 1, "c", certain=True), ("task",)),
         Case("it names another claim", LeaseLost(TASK, 1, "z"), ("task",)),
     ),
+    "SetRight": (
+        Case(
+            "it runs, and its lease is said to end years ago",
+            SetRight(TASK),
+            scene=Scene(columns={"leaseUntil": YEARS_AGO}),
+        ),
+        Case("its times can be believed", SetRight(TASK), ("task",)),
+    ),
     "CannotRun": (
         Case("it names the present run", CannotRun(TASK, 1, "v", "no executor"), scene=Scene("pending")),
         Case("it names another run", CannotRun(TASK, 0, "v", "no executor"), ("task",)),
@@ -413,15 +425,21 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     "NextDeadline": (
         Case(
             "the graph is the one that was looked at",
-            NextDeadline(PAST, 0, LATER),
+            NextDeadline(PAST, 0, 0, LATER),
             ("graph",),
             Scene(graph_columns={"nextDeadline": PAST}),
         ),
         Case(
             "another task was added since",
-            NextDeadline(PAST, 0, LATER),
+            NextDeadline(PAST, 0, 0, LATER),
             ("graph",),
             Scene(graph_columns={"nextDeadline": PAST, "revision": 1}),
+        ),
+        Case(
+            "a rerun has let a task wait again since",
+            NextDeadline(PAST, 0, 0, LATER),
+            ("graph",),
+            Scene(graph_columns={"nextDeadline": PAST, "waitsAgain": 1}),
         ),
     ),
     "Fire": (
@@ -562,6 +580,15 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         Case("what it requires is resolved or not", _accept(whole=True), ("task",), Scene(request="staged")),
         Case("… policy `continue`", _accept(whole=True), ("task",), Scene(request="staged", policy=CONTINUE)),
     ),
+    "DeferExtension": (
+        Case("the graph is not paused", DeferExtension("r"), ("request", "graph"), Scene(request="staged")),
+        Case(
+            "the graph is paused",
+            DeferExtension("r"),
+            ("request", "graph"),
+            Scene(request="staged", graph_columns={"held": '["paused"]'}),
+        ),
+    ),
     "RefuseExtension": (Case("always", RefuseExtension("r", "y"), ("request", "graph"), Scene(request="staged")),),
     "InsertRows": (
         Case(
@@ -591,6 +618,8 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             Scene("pending", request="staged", columns=_UNSTARTED),
         ),
         Case("… and has started", _REWRITTEN, ("task",), Scene(request="staged")),
+        Case("… and has failed for good", _MENDED, ("task",), Scene(request="staged")),
+        Case("… policy `continue`", _MENDED, ("task",), Scene(request="staged", policy=CONTINUE)),
         Case(
             "… and is to be cancelled",
             _REWRITTEN,
@@ -622,6 +651,7 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
             ("task", "graph"),
             Scene("pending", request="staged", columns=_UNSTARTED),
         ),
+        Case("it changes nothing", _NOTHING, ("request", "graph"), Scene(request="staged")),
         Case(
             "it was planned for another revision",
             _REWRITTEN,

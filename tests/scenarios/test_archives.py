@@ -28,6 +28,8 @@ from tests.scenarios.test_notices import Shelf as Receiver
 from tests.scenarios.test_notices import notifier, to_the_end
 from tests.scenarios.test_retention import Shelf, rows
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 DAY = 24 * 3600.0
 
 
@@ -220,15 +222,20 @@ def replaced(line: int, old: bytes, new: bytes) -> Callable[[list[bytes]], list[
         (lambda lines: [lines[0], b'{"row":"a","columns":{"n":NaN}}\n'], "line 2: no JSON"),
         (lambda lines: [lines[0], b"[" * 100_000 + b"\n"], "line 2: no JSON"),
         (lambda lines: [lines[0], b'{"what":1}\n'], "line 2: neither a row, a log nor the end"),
-        (lambda lines: [lines[0], b'{"row":"a"}\n'], "line 2: a row has a key and columns"),
+        (lambda lines: [lines[0], b'{"row":"a"}\n'], "line 2: neither a row, a log nor the end"),
+        (lambda lines: [lines[0], b'{"row":"a","columns":{},"log":1,"data":""}\n'], "line 2: neither a row, a log nor"),
+        (lambda lines: [lines[0], b'{"row":"a","columns":[]}\n'], "line 2: a row has a key and columns"),
         (lambda lines: [lines[0], b'{"row":"a/b","columns":{}}\n'], "line 2: row key 'a/b'"),
         (lambda lines: [lines[0], b'{"row":"a","columns":{"n":null}}\n'], "'None' is no value of a column"),
         (lambda lines: [lines[0], b'{"row":"a","columns":{"n":3000000000}}\n'], "3000000000 is outside"),
         (lambda lines: [lines[0], b'{"row":"a","columns":{"n":"%s"}}\n' % (b"x" * 33_000)], "n has 33000 characters"),
         (lambda lines: [lines[0], b'{"row":"a","columns":{"n":{"time":"never"}}}\n'], "line 2: Invalid isoformat"),
         (lambda lines: [lines[0], b'{"log":{"task":"..","run":0,"name":"a","offset":0},"data":""}\n'], "the log of"),
-        (lambda lines: [lines[0], b'{"log":{"task":"a","run":true,"name":"a","offset":0}}\n'], "a log has a run"),
-        (lambda lines: [lines[0], b'{"log":{"task":"a","run":0,"name":"a","offset":-1}}\n'], "has a place"),
+        (
+            lambda lines: [lines[0], b'{"log":{"task":"a","run":true,"name":"a","offset":0},"data":""}\n'],
+            "a log has a run",
+        ),
+        (lambda lines: [lines[0], b'{"log":{"task":"a","run":0,"name":"a","offset":-1},"data":""}\n'], "has a place"),
         (lambda lines: [lines[0], b'{"log":{"task":"a","run":0,"name":"a","offset":0},"data":"?"}\n'], "line 2"),
         (lambda lines: [lines[0], b" " * 9_000_000 + b"\n"], "a line that is too long"),
         (replaced(0, b'"format":1', b'"format":2'), "format 2, and this version reads 1; use a newer version"),

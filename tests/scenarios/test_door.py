@@ -31,6 +31,8 @@ from taskgraph.wakeup import Wakeup
 from tests.scenarios.stage import Stage, graph
 from tests.scenarios.test_retention import Shelf
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 QUEUE = "taskgraph-events"
 CONNECTION = {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
 

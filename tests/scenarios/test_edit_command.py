@@ -64,13 +64,26 @@ def test_words_and_exit_codes(tmp_path: Path) -> None:
     again = run("edit", "g", str(change))
     assert again.exit_code == 0
     assert "was made before, in revision" in again.stderr
+    assert run("edit", "g", "--task", "b", "--reruns", "1", "--no-wait").exit_code == 0
+    asyncio.run(handle(store))
+    undone = run("edit", "g", str(change), "--no-wait", "--json")
+    assert json.loads(undone.stdout)["state"] == "staged", "it was undone: it is asked for anew"
+    asyncio.run(handle(store))
+    nothing = run("edit", "g", "--task", "c", "--reruns", "0", "--plan")
+    assert (nothing.exit_code, "the edit changes nothing" in nothing.stderr) == (0, True)
+    assert run("edit", "g", "--task", "c", "--reruns", "0", "--no-wait").exit_code == 0
+    asyncio.run(handle(store))
+    nothing = run("edit", "g", "--task", "c", "--reruns", "0")
+    assert (nothing.exit_code, "revision 4; the edit changes nothing" in nothing.stderr) == (0, True)
+    as_json = json.loads(run("edit", "g", "--task", "c", "--reruns", "0", "--json").stdout)
+    assert (as_json["state"], as_json["unchanged"]) == ("done", True)
     events = run("events", "g", "--filter", "event=graph-edited", "--json").stdout
     assert "graph-edited" in events
     assert "graph-edited" in run("events", "g", "--filter", "changed=rerunsLeft").stdout
     assert run("run", "--id", "g").exit_code == 0
     status = json.loads(run("status", "g", "--json").stdout)
-    assert status["revision"] == 2
-    assert "revision  2" in run("status", "g").stdout
+    assert status["revision"] == 4
+    assert "revision  4" in run("status", "g").stdout
     refused = run("edit", "g", "--task", "a", "--reruns", "1")
     assert refused.exit_code == 4
     assert "it is finished" in refused.stderr or "is finished; only" in refused.stderr

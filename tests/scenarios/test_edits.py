@@ -14,9 +14,11 @@ from taskgraph import limits
 from taskgraph.diagnosis import examine
 from taskgraph.digraph import is_acyclic
 from taskgraph.documents import document_from_object
+from taskgraph.edits import edit_from_object
 from taskgraph.errors import Conflict, InvalidGraph, Refused, StorageUnavailable, Unclear
-from taskgraph.messages import AddTasks, Cancel, Edit, RunTasks, parse
+from taskgraph.messages import AddTasks, Cancel, Edit, HoldBack, Rerun, RunTasks, SetLimit, parse
 from taskgraph.model import row_key
+from taskgraph.replanning import preview_edit
 from taskgraph.storage.tables import Row
 from taskgraph.transitions import Claim, Outcome
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, graph_object, memory_stage
@@ -196,19 +198,174 @@ async def test_an_edit_is_refused_with_the_reason_and_changes_nothing(wish: dict
     await healthy(stage)
 
 
+async def test_what_an_edit_cannot_require_in_one_commit_is_required_by_way_of_an_extension(stage: Stage) -> None:
+    wide = [f"m{number}" for number in range(limits.REQUIRES_MAX + 4)]
+    obj = graph_object({**dict.fromkeys(wide, ()), "t": []})
+    await stage.submit(document_from_object({**obj, "groups": {"wide": {"tasks": wide}}}))
+    for wanted in (["wide"], wide):
+        refused = await unchanged(stage, {"update": {"t": {"requires": wanted}}})
+        assert "would require 100 tasks, and an edit can add 96 requirements to one" in refused
+        assert "add a task by an extension that requires them all, or their group" in refused
+    assert await stage.extend(extension({"all": ["wide"]})) == "done"
+    assert await stage.edit({"update": {"t": {"requires": ["all"]}}}) == "done"
+    assert await stage.task_state("t") == "unscheduled"
+    await healthy(stage)
+
+
 async def test_the_same_edit_again_is_the_same_request_and_a_refused_one_may_be_asked_again(stage: Stage) -> None:
     await stage.submit(CHAIN)
     wish = {"update": {"b": {"reruns": 2}}}
     assert await stage.edit(wish) == "done"
     assert await stage.edit(wish) == "done"
     assert (await stage.graph_row()).columns["revision"] == 1
-    assert await stage.edit(wish, request="again") == "done"
-    assert (await stage.graph_row()).columns["revision"] == 2
     with pytest.raises(Refused, match="different content"):
-        await stage.stage_edit({"delete": ["c"]}, request="again")
+        await stage.stage_edit({"delete": ["c"]}, request=(await stage.stage_edit(wish)).request)
+    guarded = {"delete": ["c"], "ifRevision": 0}
+    assert "is 1, not 0" in await stage.edit(guarded)
     guarded = {"delete": ["c"], "ifRevision": 1}
-    assert "is 2, not 1" in await stage.edit(guarded)
-    assert await stage.edit({"delete": ["c"], "ifRevision": 2}) == "done"
+    assert await stage.edit(guarded) == "done"
+    assert await stage.edit(guarded) == "done", "it is so still, and c is gone"
+    assert await stage.edit({"update": {"b": {"reruns": 3}}}) == "done"
+    assert await stage.edit(guarded) == "done"
+    assert (await stage.graph_row()).columns["revision"] == 3
+
+
+async def test_an_edit_that_was_undone_meanwhile_is_made_again(stage: Stage) -> None:
+    await stage.submit(CHAIN)
+    three, one = ({"update": {"d": {"reruns": number}}} for number in (3, 1))
+    for revision, wish in enumerate((three, one, three, one, three), 1):
+        assert await stage.edit(wish) == "done"
+        assert (await stage.graph_row()).columns["revision"] == revision
+        assert (await stage.row("d")).columns["rerunsAllowed"] == (3 if wish is three else 1)
+    off = {"update": {"b": {"active": False}}}
+    assert await stage.edit(off) == "done"
+    await stage.deliver(HoldBack(stage.graph_id, False, "2031-01-01T00:00:00+00:00", "", (stage.task_id("b"),)))
+    assert (await stage.row("b")).columns["held"] == "[]", "by another command, which raises no revision"
+    assert await stage.edit(off) == "done"
+    assert (await stage.row("b")).columns["held"] == '["inactive"]'
+    gone = {"delete": ["c"]}
+    assert await stage.edit(gone) == "done"
+    assert await stage.extend(extension({"c": ["b"]})) == "done"
+    assert await stage.edit(gone) == "done"
+    assert "c" not in await stage.states()
+    await healthy(stage)
+
+
+async def test_a_request_by_name_is_made_once_whatever_becomes_of_it(stage: Stage) -> None:
+    await stage.submit(CHAIN)
+    wish = {"update": {"d": {"reruns": 3}}}
+    assert await stage.edit(wish, request="mine") == "done"
+    assert await stage.edit({"update": {"d": {"reruns": 1}}}) == "done"
+    assert await stage.edit(wish, request="mine") == "done"
+    assert (await stage.row("d")).columns["rerunsAllowed"] == 1
+    assert await stage.edit(wish, request="another") == "done"
+    assert (await stage.row("d")).columns["rerunsAllowed"] == 3
+
+
+async def test_an_undone_edit_cannot_be_made_again_in_a_graph_that_is_over(stage: Stage) -> None:
+    await stage.submit(graph({"a": []}))
+    for reruns in (3, 1):
+        assert await stage.edit({"update": {"a": {"reruns": reruns}}}) == "done"
+    await stage.complete("a")
+    assert (await stage.stage_edit({"update": {"a": {"reruns": 1}}})).state == "done", "it is so"
+    with pytest.raises(Refused, match="finished"):
+        await stage.stage_edit({"update": {"a": {"reruns": 3}}})
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"reruns": 2},
+        {"requires": ["a", "g"]},
+        {"requires": ["g", "a"]},
+        {"task": {"payload": {"n": 1}}, "deadline": "2031-01-01T02:00:00+02:00"},
+        {"deadline": "2031-01-01T00:00:00Z"},
+        {"notBefore": "2030-01-01T00:00:00Z"},
+        {"pendingTimeout": 60.0},
+        {"retry": {"limit": 2, "exitCodes": [7]}},
+        {"maxRunTime": 9},
+        {"active": False},
+        {"priority": "high"},
+        {"when": "all-completed"},
+        {"reruns": 2, "active": False, "priority": "high", "maxRunTime": 9},
+    ],
+    ids=lambda wish: "-".join(wish),
+)
+async def test_an_edit_that_changes_nothing_is_none(wish: dict[str, Any]) -> None:
+    node: dict[str, Any] = {
+        "requires": ["a", "g"],
+        "reruns": 2,
+        "notBefore": "2030-01-01T00:00:00Z",
+        "pendingTimeout": 60,
+        "retry": {"limit": 2, "exitCodes": [7]},
+        "maxRunTime": 9,
+        "active": False,
+        "priority": "high",
+        "task": {"payload": {"n": 1}, "deadline": "2031-01-01T00:00:00Z"},
+    }
+    if "task" in wish:
+        wish = {"task": {**node["task"]}}
+    stage = memory_stage()
+    tasks: dict[str, Any] = {"a": {"task": {}}, "b": {"task": {}}, "c": {"task": {}}, "t": node}
+    obj = {"tasks": tasks, "groups": {"g": {"tasks": ["b", "c"]}}}
+    await stage.submit(document_from_object(obj))
+    await stage.offered()
+    before = await unwritten(stage)
+    assert await stage.edit({"update": {"t": wish}}) == "done"
+    assert await unwritten(stage) == before
+    assert await stage.offered() == []
+    (head,) = [row for key, row in (await rows_of(stage)).items() if key.startswith("request:") and key.count(":") == 1]
+    assert (head.columns["state"], head.columns["revision"], head.columns["unchanged"]) == ("done", 0, True)
+    found = await preview_edit(
+        stage.handlers.records, stage.graph_id, edit_from_object({"update": {"t": wish}}), now=stage.clock.now()
+    )
+    assert (found.refusal, found.rows, found.facts, found.ready) == ("", (), (), ())
+    await healthy(stage)
+
+
+async def unwritten(stage: Stage) -> dict[str, Row]:
+    return {key: row for key, row in (await rows_of(stage)).items() if not key.startswith("request:")}
+
+
+async def test_of_an_edit_only_what_changes_something_is_made(stage: Stage) -> None:
+    await stage.submit(CHAIN)
+    await stage.claim("a")
+    await stage.offered()
+    wish = {"update": {"a": {"reruns": 0}, "b": {"reruns": 0, "requires": ["d", "a"]}, "d": {"active": True}}}
+    assert await stage.edit(wish) == "done", "of what runs nothing else is said"
+    (fact,) = [each for each in await stage.events() if each.kind == "graph-edited"]
+    assert [(each["label"], each["fields"]) for each in fact.fields["updated"]] == [("b", ["requires"])]
+    assert "rerunsAllowed" not in fact.fields["changed"]
+    rows = {label: (await stage.row(label)).columns for label in "abd"}
+    assert [label for label, columns in rows.items() if "edited" in columns] == ["b"]
+    assert await stage.offered() == []
+    await stage.check({"a": [], "b": ["a", "d"], "c": ["b"], "d": []})
+    await healthy(stage)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_undone_edit_that_is_asked_for_again_meets_every_fault_at_every_call(kind: str) -> None:
+    wish = {"update": {"c": {"requires": ["d"]}}, "delete": ["b"]}
+    expected = None
+    for at in itertools.count(1):
+        stage = memory_stage()
+        await stage.submit(CHAIN)
+        assert await stage.edit(wish) == "done"
+        assert await stage.edit({"update": {"c": {"requires": []}}}) == "done"
+        trap = Trap(at, kind)
+        await _ask_through(stage, wish, trap)
+        stage.clock.advance(limits.REDISPATCH_SECONDS)
+        await stage.sweep()
+        await stage.pump()
+        await stage.check({"a": [], "c": ["d"], "d": []})
+        await healthy(stage)
+        assert (await stage.graph_row()).columns["revision"] == 3, (at, "made once more, and once")
+        seen = await stage.snapshot()
+        expected = expected or seen
+        assert seen == expected, at
+        if len(trap.calls) < at:
+            assert at > 5
+            break
 
 
 async def test_an_ended_graph_takes_no_edit_and_answers_one_that_comes_late(stage: Stage) -> None:
@@ -293,6 +450,30 @@ async def test_a_group_goes_with_its_tasks_and_others_lose_what_goes(stage: Stag
     keys = [*await rows_of(stage)]
     assert not [key for key in keys if key.startswith(("group:", "join:"))]
     assert await stage.work() == "finished"
+
+
+@pytest.mark.parametrize("what", ["pause", "resume", "limit", "pause of a task", "cancel of a task", "rerun of a task"])
+async def test_what_is_asked_of_a_group_or_a_task_that_an_edit_took_away_meanwhile_comes_late(
+    memory: Stage, what: str
+) -> None:
+    groups = {"one": {"tasks": ["a", "b"], "maxInFlight": 1}, "two": {"tasks": ["c"]}}
+    await memory.submit(document_from_object(graph_object({each: [] for each in "abc"}, groups=groups)))
+    task, asked = memory.task_id("b"), memory.clock.now().isoformat()
+    messages = {
+        "pause": HoldBack(memory.graph_id, True, asked, "one"),
+        "resume": HoldBack(memory.graph_id, False, asked, "one"),
+        "limit": SetLimit(memory.graph_id, 2, asked, "one"),
+        "pause of a task": HoldBack(memory.graph_id, True, asked, "", (task,)),
+        "cancel of a task": Cancel(memory.graph_id, ((task, 0),)),
+        "rerun of a task": Rerun(memory.graph_id, task, 0, "try"),
+    }
+    assert await memory.edit({"deleteGroups": ["one"], "delete": ["b"]}) == "done"
+    before = await rows_of(memory)
+    (handled,) = await memory.handlers.handle(memory.graph_id, [messages[what]])
+    assert handled.error is None
+    assert [answer.outcome for answer in handled.answers] == [Outcome.STALE]
+    assert await rows_of(memory) == before
+    await healthy(memory)
 
 
 async def test_the_limit_of_a_group_goes_with_it(stage: Stage) -> None:
@@ -487,3 +668,63 @@ async def test_random_edits_leave_the_graph_that_they_say(seed: int) -> None:
     assert {label for label, _ in stage.executed} == edges.keys()
     assert set(stage.executed.values()) <= {1}
     await healthy(stage)
+
+
+@pytest.mark.parametrize("how", ["deadline", "failed", "cancelled"])
+async def test_what_has_failed_for_good_is_edited_and_rerun_as_it_is_then(stage: Stage, how: str) -> None:
+    late = (stage.clock.now() + timedelta(seconds=60)).isoformat()
+    node = {"task": {"payload": {"n": "bad"}, **({"deadline": late} if how == "deadline" else {})}, "reruns": 1}
+    await stage.submit(document_from_object({"tasks": {"a": node, "b": {"requires": ["a"], "task": {}}}}))
+    if how == "deadline":
+        stage.clock.advance(61)
+        await stage.sweep()
+    elif how == "failed":
+        await stage.fail("a")
+        await stage.fail("a")
+    else:
+        await stage.deliver(Cancel(stage.graph_id, ((stage.task_id("a"), 0),)))
+    assert await stage.state() == "blocked"
+    before = (await stage.row("a")).columns
+    await stage.offered()
+    wish = {"update": {"a": {"task": {"payload": {"n": "good"}}, "reruns": 3, "maxRunTime": 9}}}
+    assert await stage.edit(wish) == "done"
+    after = (await stage.row("a")).columns
+    kept = ("state", "run", "runs", "resolution", "ended", "requiresLeft")
+    assert {name: after.get(name) for name in kept} == {name: before.get(name) for name in kept}
+    assert (after["rerunsAllowed"], after["rerunsLeft"]) == (3, 2 if how == "failed" else 3)
+    assert await stage.state() == "blocked"
+    assert await stage.offered() == []
+    await healthy(stage)
+    assert await stage.edit(wish) == "done", "made before"
+    answer = await stage.rerun("a")
+    assert answer.outcome is Outcome.APPLIED
+    assert (await definition(stage, "a"))["payload"] == {"n": "good"}
+    assert await stage.work() == "finished"
+    await healthy(stage)
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        ({"update": {"a": {"requires": ["c"]}}}, "“a” has ended: what it requires"),
+        ({"update": {"a": {"reruns": 0}}}, "“a” has spent 1 reruns"),
+        ({"update": {"a": {"task": {"payload": {"x": {"$result": "c"}}}}}}, "uses the result of “c”"),
+        ({"delete": ["a"]}, "“a” has been started: it is failed"),
+    ],
+)
+async def test_of_what_has_failed_not_everything_can_be_another(wish: dict[str, Any], words: str) -> None:
+    stage = memory_stage()
+    await stage.submit(document_from_object(graph_object({"a": [], "b": ["a"], "c": []}, reruns={"a": 1})))
+    await stage.fail("a")
+    await stage.fail("a")
+    assert words in await unchanged(stage, wish)
+    await healthy(stage)
+
+
+async def test_what_dependents_have_been_told_of_is_not_edited() -> None:
+    stage = memory_stage()
+    obj = graph_object({"a": [], "b": ["a"], "c": []}, failurePolicy="continue")
+    await stage.submit(document_from_object(obj))
+    await stage.fail("a")
+    for label, words in (("a", "its dependents have been told"), ("b", "“b” was skipped")):
+        assert words in await unchanged(stage, {"update": {label: {"reruns": 3}}})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from taskgraph.errors import Conflict, NotFound, Refused
-from taskgraph.messages import AddTasks
+from taskgraph.messages import AddTasks, Cancel
 from taskgraph.transitions import Outcome
 from tests.scenarios.stage import CrashError, Requirements, Stage, Trap, extension, graph, over_stores
 from tests.simulation.memory import MemoryQueues, MemoryTables
@@ -25,26 +25,51 @@ async def test_extending_an_unknown_graph(stage: Stage) -> None:
     assert await stage.queries.partition("graph") == []
 
 
-@pytest.mark.parametrize("end", ["blocked", "finished"])
-async def test_extending_a_graph_that_does_not_run_is_refused(stage: Stage, end: str) -> None:
+async def test_extending_a_graph_that_is_over_is_refused(stage: Stage) -> None:
     await stage.submit(graph({"A": []}))
-    await (stage.fail("A") if end == "blocked" else stage.complete("A"))
+    await stage.complete("A")
     before = await stage.snapshot()
     with pytest.raises(Refused) as caught:
         await stage.stage_extension(extension({"B": ["A"]}))
     assert caught.value.code == "not-running"
-    assert end in str(caught.value)
+    assert "finished" in str(caught.value)
     assert await stage.snapshot() == before
 
 
-async def test_a_graph_that_was_blocked_takes_extensions_once_it_runs_again(stage: Stage) -> None:
+async def test_a_blocked_graph_is_extended_and_goes_on_with_what_can_run(stage: Stage) -> None:
+    """Below what failed, and beside it: one waits for the rerun, the other runs; and the graph stays blocked."""
+    await stage.submit(graph({"A": [], "X": []}))
+    held = await stage.claim("X")
+    await stage.fail("A")
+    assert await stage.extend(extension({"B": ["A"], "C": [], "D": ["X"]})) == "done"
+    assert await stage.state() == "blocked"
+    assert await stage.task_state("B") == "unscheduled"
+    await stage.deliver(stage.completed(held))
+    assert await stage.work() == "blocked"
+    await stage.check({"A": [], "X": [], "B": ["A"], "C": [], "D": ["X"]})
+    assert (await stage.told()).count("graph-blocked") == 1
+    await stage.rerun("A")
+    assert await stage.work() == "finished"
+    assert set(stage.executed.values()) == {1}
+
+
+async def test_a_blocked_graph_is_extended_below_a_task_that_was_cancelled(stage: Stage) -> None:
+    await stage.submit(graph({"A": [], "X": []}))
+    await stage.deliver(Cancel("graph", ((stage.task_id("A"), 0),)))
+    assert await stage.extend(extension({"B": ["A"]})) == "done"
+    assert await stage.work() == "blocked"
+    await stage.rerun("A")
+    assert await stage.work() == "finished"
+
+
+async def test_a_large_extension_of_a_blocked_graph_comes_in(stage: Stage) -> None:
     await stage.submit(graph({"A": []}))
     await stage.fail("A")
-    with pytest.raises(Refused):
-        await stage.stage_extension(extension({"B": ["A"]}))
+    addition: Requirements = {label: ["A"] for label in numbered("n", 110)}
+    assert await stage.extend(extension(addition)) == "done"
     await stage.rerun("A")
-    assert await stage.extend(extension({"B": ["A"]})) == "done"
     assert await stage.work() == "finished"
+    await stage.check({"A": [], **addition})
 
 
 async def test_a_request_that_the_graph_outran_is_refused_by_the_handler(stage: Stage) -> None:
@@ -63,12 +88,11 @@ async def test_a_request_that_the_graph_outran_is_refused_by_the_handler(stage: 
 
 async def test_a_refused_request_may_be_asked_again(stage: Stage) -> None:
     await stage.submit(graph({"A": []}))
-    staged = await stage.stage_extension(extension({"B": ["A"]}))
-    await stage.fail("A")
+    staged = await stage.stage_extension(extension({"C": ["B"]}))
     await stage.pump()
     assert (await stage.queries.request("graph", staged.request))["state"] == "refused"
-    await stage.rerun("A")
-    again = await stage.stage_extension(extension({"B": ["A"]}))
+    assert await stage.extend(extension({"B": ["A"]})) == "done"
+    again = await stage.stage_extension(extension({"C": ["B"]}))
     assert (again.request, again.state) == (staged.request, "staged")
     await stage.pump()
     assert (await stage.queries.request("graph", staged.request))["state"] == "done"
@@ -301,7 +325,8 @@ async def test_an_extension_racing_a_failure(stage: Stage) -> None:
     slow = stage.more_handlers(between=lambda: stage.deliver(broke))
     await stage.deliver(AddTasks("graph", staged.request), handlers=slow)
     assert await stage.state() == "blocked"
-    assert (await stage.queries.request("graph", staged.request))["state"] == "refused"
+    assert (await stage.queries.request("graph", staged.request))["state"] == "done"
+    await stage.check({"A": [], "X": [], "B": ["A"]})
 
 
 async def test_a_large_extension_goes_on_in_a_graph_that_is_blocked_meanwhile(stage: Stage) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
+from taskgraph import gates, limits
+from taskgraph.diagnosis import examine
 from taskgraph.documents import document_from_object
 from taskgraph.errors import Conflict, NotFound, StorageUnavailable
-from taskgraph.messages import HoldBack
+from taskgraph.messages import Cancel, HoldBack
 from taskgraph.transitions import Outcome
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, graph_object, memory_stage
 
@@ -31,6 +32,14 @@ async def pause(stage: Stage, **what: Any) -> None:
 async def resume(stage: Stage, **what: Any) -> None:
     stage.clock.advance(1)
     await stage.deliver(wish(stage, on=False, **what))
+    await stage.pump()  # of what waited for that
+
+
+async def wrong(stage: Stage) -> list[str]:
+    """What a doctor would say."""
+    rows = {row.key: row for row in await stage.queries.partition(stage.graph_id)}
+    found = examine(stage.graph_id, rows, stage.clock.now())
+    return [each.text for each in found if each.severity == "wrong"]
 
 
 async def held_back(stage: Stage, label: str) -> bool:
@@ -125,13 +134,88 @@ async def test_a_wish_that_overtakes_the_one_before_it_counts(memory: Stage) -> 
     assert await memory.work() == "finished"
 
 
-async def test_a_paused_graph_takes_no_extension_and_a_resumed_one_does(memory: Stage) -> None:
+async def test_an_extension_of_a_paused_graph_is_staged_and_made_at_resume(stage: Stage) -> None:
+    await stage.submit(CHAIN)
+    await pause(stage)
+    asked = await stage.stage_extension(extension({"x": ["a"]}))
+    assert (asked.state, asked.waits_for) == ("staged", "resume")
+    await stage.pump()
+    head = await stage.queries.request(stage.graph_id, asked.request)
+    assert (head["state"], head["waitsFor"]) == ("staged", "resume")
+    assert (await stage.stage_extension(extension({"x": ["a"]}))).request == asked.request, "asked for again"
+    await stage.pump()
+    stage.clock.advance(limits.REDISPATCH_SECONDS)
+    assert (await stage.sweep()).requests_resent == 0, "nothing can be made of it before"
+    assert await wrong(stage) == []
+    await resume(stage)
+    assert await stage.extend(extension({"x": ["a"]})) == "done"
+    assert (await stage.graph_row()).columns["deferred"] == "[]"
+    assert await stage.work() == "finished"
+    assert await wrong(stage) == []
+
+
+async def test_a_paused_graph_that_is_done_waits_for_what_is_to_be_added(stage: Stage) -> None:
+    """A task finds out what there is to do, and the graph is paused meanwhile: neither it nor what it found is lost."""
+    await stage.submit(graph({"discover": []}))
+    held = await stage.claim("discover")
+    await pause(stage)
+    assert await stage.extend(extension({"found": ["discover"]})) == "staged"
+    await stage.deliver(stage.completed(held))
+    assert await stage.state() == "running"
+    assert await wrong(stage) == []
+    await resume(stage)
+    assert await stage.task_state("found") == "pending"
+    assert await stage.work() == "finished"
+
+
+async def test_a_graph_that_waits_for_what_is_refused_at_resume_is_finished(stage: Stage) -> None:
+    await stage.submit(graph({"a": []}))
+    held = await stage.claim("a")
+    await pause(stage)
+    assert await stage.extend(extension({"x": ["nobody"]})) == "staged"
+    await stage.deliver(stage.completed(held))
+    assert await stage.state() == "running"
+    await resume(stage)
+    assert await stage.state() == "finished"
+
+
+async def test_what_waits_for_a_resume_that_was_lost_is_made_by_the_sweep(memory: Stage) -> None:
     await memory.submit(CHAIN)
     await pause(memory)
-    assert await memory.extend(extension({"x": ["a"]})) == "refused"
-    await resume(memory)
-    assert await memory.extend(extension({"x": ["a"]})) == "done"
-    assert await memory.work() == "finished"
+    assert await memory.extend(extension({"x": ["a"]})) == "staged"
+    await memory.deliver(wish(memory, on=False, asked="2030-01-01T00:00:00+00:00"))
+    await memory.take_events()
+    assert (await memory.sweep()).requests_resent == 1
+    await memory.pump()
+    assert await memory.task_state("x") == "unscheduled"
+
+
+async def test_a_cancelled_graph_answers_what_waited_for_its_resume(memory: Stage) -> None:
+    await memory.submit(CHAIN)
+    await pause(memory)
+    staged = await memory.stage_extension(extension({"x": ["a"]}))
+    await memory.pump()
+    await memory.deliver(Cancel(memory.graph_id))
+    await memory.sweep()
+    head = await memory.queries.request(memory.graph_id, staged.request)
+    assert (head["state"], await memory.state()) == ("refused", "cancelled")
+
+
+async def test_no_more_extensions_wait_than_the_graph_row_names(memory: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "DEFERRED_MAX", 1)
+    await memory.submit(CHAIN)
+    await pause(memory)
+    assert await memory.extend(extension({"x": ["a"]})) == "staged"
+    assert await memory.extend(extension({"y": ["a"]})) == "refused"
+
+
+async def test_a_paused_group_and_a_paused_target_do_not_keep_an_extension_waiting(memory: Stage) -> None:
+    obj = graph_object({"a": [], "b": []}, groups={"g": {"tasks": ["b"]}})
+    await memory.submit(document_from_object(obj))
+    await pause(memory, group="g")
+    assert await memory.extend(extension({"x": ["b"]})) == "done"
+    await gates.close(memory.tables, "default", memory.clock.now(), "")
+    assert await memory.extend(extension({"y": ["b"]})) == "done"
 
 
 async def test_a_task_that_is_rerun_by_hand_is_held_by_what_is_held_then(memory: Stage) -> None:

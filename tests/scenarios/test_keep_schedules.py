@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph import limits, service
+from taskgraph import limits, service, wakeup
 from taskgraph.app import App, open_app
 from taskgraph.documents import document_from_object
 from taskgraph.errors import StorageUnavailable
-from taskgraph.recurrence import Recurrence
+from taskgraph.recurrence import Recurrence, Times
 from taskgraph.schedules import Looked, Schedules
 from taskgraph.scheduling import Overlap, graph_id_of
 from taskgraph.settings import read_settings
@@ -37,7 +37,7 @@ class Watched:
             clock.advance(seconds)
             await asyncio.sleep(0)
 
-        monkeypatch.setattr(service, "wait_any", wait_any)
+        monkeypatch.setattr(wakeup, "wait_any", wait_any)
         self._loop = service.keep_schedules(app, self.stop)
 
     async def until(self, pauses: int) -> list[float]:
@@ -89,6 +89,44 @@ async def test_it_looks_when_the_next_one_is_due_and_more_often_while_one_waits(
         assert pauses[2:] == [10.0, pytest.approx(10.0, abs=5.1)]  # the first graph is not over
         (schedule,) = await app.schedules().listed()
         assert (schedule.fired, schedule.runs[0].due) == (1, START + timedelta(seconds=25))
+
+
+@pytest.mark.parametrize("where", ["the same process", "another one of this machine"])
+async def test_a_schedule_that_is_made_or_changed_is_looked_at_at_once(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    looks: asyncio.Queue[int] = asyncio.Queue()
+    true = Schedules.look
+
+    async def look(self: Schedules) -> Looked:
+        looked = await true(self)
+        looks.put_nowait(looked.schedules)
+        return looked
+
+    async def noticed(schedules: int) -> None:
+        assert await asyncio.wait_for(looks.get(), 30) == schedules  # by itself it would look in 45 s at the earliest
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(Schedules, "look", look)
+    async with await opened(tmp_path, clock) as app, await opened(tmp_path, clock) as other:
+        schedules = (app if where == "the same process" else other).schedules()
+        stop = asyncio.Event()
+        keeping = asyncio.create_task(service.keep_schedules(app, stop))
+        await noticed(0)
+        await schedules.create("far", DOCUMENT, Recurrence(every=864_000, anchor=START))
+        await noticed(1)
+        await schedules.update("far", times=Times(every=86_400))
+        await noticed(1)
+        await schedules.deactivate("far")
+        await noticed(1)
+        await schedules.activate("far")
+        await noticed(1)
+        await schedules.activate("far")  # changes nothing
+        await schedules.update("far", keep=3)
+        await noticed(1)
+        stop.set()
+        await keeping
+        assert looks.empty()
 
 
 async def test_storage_that_does_not_answer_is_said_and_asked_again(

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -114,7 +115,8 @@ async def test_aggregates_tell_what_the_rows_tell(stage: Stage, monkeypatch: pyt
         looks += 1
         rows = await by_rows(stage, monkeypatch)
         monkeypatch.setattr(limits, "COUNTED_TASKS_MAX", 0)
-        assert await stage.queries.status("graph") == rows
+        uncounted = replace(rows, held_tasks=None, inactive_tasks=None, priorities=None)
+        assert await stage.queries.status("graph") == uncounted
         assert rows.exact
         assert rows.unresolved == sum(rows.counts.get(each, 0) for each in ("unscheduled", "pending", "running"))
 

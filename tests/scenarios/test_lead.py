@@ -1,17 +1,30 @@
 """Who of several handlers goes first, in virtual time."""
 
 import asyncio
+import logging
+import random
 from collections.abc import Sequence
 
 import pytest
 
+from taskgraph import limits
 from taskgraph.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.lead import LEAD_SECONDS, LEADS, Lead
 from taskgraph.storage.tables import Change
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.simulation.memory import MemoryTables
+from tests.simulation.processes import LoopClock
 
 QUEUE = "taskgraph-events"
+
+
+class Slow(MemoryTables):
+    """A table whose commits are answered late."""
+
+    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        etags = await super().commit(partition, changes)
+        await asyncio.sleep(0.1)
+        return etags
 
 
 class Failing(MemoryTables):
@@ -92,6 +105,21 @@ def test_a_lead_that_is_given_up_is_free_at_once() -> None:
     virtually(act)
 
 
+def test_a_lead_that_is_given_up_while_it_is_asked_for_is_not_held_afterwards() -> None:
+    async def act(crew: Crew) -> None:
+        first, second = leads(crew, Slow())
+        await first.take()
+        await asyncio.sleep(LEAD_SECONDS / 2 + 1)
+        taking = asyncio.create_task(first.take())
+        await asyncio.sleep(0)
+        await first.give_up()
+        await taking
+        assert not first.held
+        assert await second.take() == 0.0
+
+    virtually(act)
+
+
 @pytest.mark.parametrize("error", [Conflict("412"), Unclear("lost")], ids=["conflict", "unclear"])
 @pytest.mark.parametrize("made", [True, False])
 def test_an_answer_that_does_not_say_it_gives_no_lead(error: Exception, made: bool) -> None:
@@ -166,3 +194,45 @@ def test_a_consumer_goes_on_when_storage_comes_back(caplog: pytest.LogCaptureFix
 
     virtually(act)
     assert "cannot receive messages" in caplog.text
+
+
+@pytest.mark.parametrize("ended", ["killed", "given up"])
+@pytest.mark.parametrize("off", [-86_400.0, -3_600.0, 3_600.0, 86_400.0, 365 * 86_400.0])
+def test_a_leader_whose_clock_was_off_holds_nobody_up_once_it_is_gone(
+    off: float, ended: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def act(crew: Crew) -> None:
+        tables = MemoryTables()
+        first = Lead(tables, LoopClock(crew.loop, random.Random(1), off), QUEUE, "off")
+        (second,) = leads(crew, tables, 1)
+        assert await first.take() == 0.0
+        if ended == "given up":
+            await first.give_up()
+        waited = 0.0
+        while pause := await second.take():
+            waited += pause
+            await asyncio.sleep(pause)
+        assert waited <= LEAD_SECONDS + limits.CLOCK_SLACK_SECONDS
+
+    with caplog.at_level(logging.WARNING, "taskgraph.lead"):
+        virtually(act)
+    assert caplog.text.count("a clock is off") == (off > 0 and ended == "killed")
+
+
+def test_a_standby_that_asks_in_vain_for_more_than_a_minute_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    said = []
+
+    async def act(crew: Crew) -> None:
+        clock, tables = LoopClock(crew.loop, random.Random(1)), MemoryTables()
+        one, two = (Lead(tables, clock, QUEUE, holder) for holder in ("one", "two"))
+        for pause in (*[5.0] * 12, 3600.0, *[5.0] * 30):
+            assert await one.take() == 0
+            assert await two.take() > 0
+            said.append("this process stands by" in caplog.text)
+            await asyncio.sleep(pause)
+
+    with caplog.at_level(logging.INFO, "taskgraph.lead"):
+        virtually(act)
+    assert said.index(True) == 13 + 13, "5 s after a minute, and a pause with nothing to do does not count"
+    assert caplog.text.count("this process stands by") == 1
+    assert "one has led over taskgraph-events for 65 s" in caplog.text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
+from taskgraph import backlog, handlers, limits
 from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents import document_from_object
 from taskgraph.errors import Conflict, InvalidGraph, NotFound, StorageUnavailable
@@ -352,6 +352,21 @@ async def test_a_backlog_of_thousands_is_told_as_there_is_room(memory: Stage) ->
     memory.clock.advance(limits.REDISPATCH_SECONDS)
     await memory.sweep()
     assert await memory.work() == "finished"
+
+
+async def test_a_backlog_that_was_full_at_the_last_page_is_not_taken_for_whole(
+    memory: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (backlog, handlers):
+        monkeypatch.setattr(module, "WAITING_MAX", 2)
+    await memory.submit(limited(1, {f"t{n}": [] for n in range(5)}))
+    found = backlog.Backlog()
+    await memory.handlers._look_for_limited(memory.graph_id, found, 0.0)
+    assert len(found.waiting) == 2
+    assert found.whole_until == 0.0, "three are left out"
+    monkeypatch.undo()
+    await memory.handlers._look_for_limited(memory.graph_id, found, 0.0)
+    assert (len(found.waiting), found.whole_until) == (5, backlog.WHOLE_SECONDS)
 
 
 # --- what people see

@@ -18,14 +18,14 @@ from taskgraph import limits, notices, service
 from taskgraph.app import open_app
 from taskgraph.documents import document_from_object
 from taskgraph.errors import Conflict, Refused, StorageUnavailable
-from taskgraph.model import row_key
 from taskgraph.notices import Channel, Notice
-from taskgraph.notifier import INDEX, NotDelivered, Notifier, Told, register, retry
+from taskgraph.notifier import INDEX, NotDelivered, Notifier, Told, enter, register, retry
 from taskgraph.outlets import OutletSettings
-from taskgraph.queries import CHANGED
 from taskgraph.settings import read_settings
-from taskgraph.storage.tables import Change, Delete, Insert, Range, query_all
+from taskgraph.storage.tables import Range, Row, query_all
 from tests.scenarios.stage import CrashError, Stage, Trap, TrappedTables, graph_object, memory_stage
+
+pytestmark = pytest.mark.usefixtures("settled")
 
 KINDS = ("before", "after", "unclear", "conflict", "unavailable")
 GRAPH_QUEUE = Channel("queue", ("graphs",))
@@ -240,6 +240,33 @@ async def test_a_channel_is_given_up_in_the_end_and_taken_up_by_hand(memory: Sta
     assert shelf.types(HOOK) == ["task-completed"]
 
 
+@pytest.mark.parametrize("listed", [True, False])
+async def test_a_channel_taken_up_by_hand_while_its_graph_leaves_the_index_is_told(
+    memory: Stage, monkeypatch: pytest.MonkeyPatch, listed: bool
+) -> None:
+    shelf = Shelf(refuse=lambda channel, notice: NotDelivered("HTTP 410", final=True) if channel == HOOK else None)
+    await memory.submit(a_graph())
+    await memory.work()
+    made = notifier(memory, shelf)
+    await to_the_end(memory, made)  # the channel is given up
+    assert await index(memory) == []
+    await enter(memory.tables, "graph", memory.clock.now())
+    (entry,) = await made.waiting()
+    leave = Notifier._leave
+
+    async def after_a_retry(self: Notifier, graph_id: str, row: Row | None) -> None:
+        assert await retry(memory.tables, "graph", memory.clock.now()) == 1
+        await leave(self, graph_id, row)
+
+    monkeypatch.setattr(Notifier, "_leave", after_a_retry)
+    await made.deliver("graph", listed=entry if listed else None)
+    assert await index(memory) == ["graph"]
+    monkeypatch.undo()
+    shelf.refuse = lambda channel, notice: None
+    await to_the_end(memory, made)
+    assert shelf.types(HOOK) == ["task-completed"]
+
+
 async def test_a_receiver_that_is_gone_is_given_up_at_once(memory: Stage) -> None:
     shelf = Shelf(refuse=lambda channel, notice: NotDelivered("HTTP 410", final=True) if channel == HOOK else None)
     await memory.submit(a_graph())
@@ -421,47 +448,3 @@ async def test_events_are_filtered_by_kind_label_and_changed_field(memory: Stage
     assert sorted(labels_of(found)) == ["a", "c"]
     assert {each.kind for each in await queries.events("graph", where={"changed": ["blockedBy"]})} == {"graph-blocked"}
     assert await queries.events("graph", where={"nothing": ["*"]}) == []
-
-
-class Recorded:
-    """Tables that write down what is committed."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._inner = stage.tables
-        self._clock = stage.clock
-        self.commits: list[Sequence[Change]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
-        self._clock.advance(0.01)  # a time that is set again is another one
-        etags = await self._inner.commit(partition, changes)
-        if partition == "graph":
-            self.commits.append(changes)
-        return etags
-
-
-async def test_the_columns_that_an_event_names_are_those_that_its_commit_wrote(memory: Stage) -> None:
-    """For every kind of fact that these graphs state, and every commit that states one."""
-    recorded = Recorded(memory)
-    memory.tables = recorded
-    memory.handlers = memory.more_handlers()
-    await memory.submit(a_graph(reruns={"c": 1}))
-    assert await memory.extend(document_from_object(graph_object({"x": ["b"]}), kind="extension")) == "done"
-    assert await memory.work(fails={"c": 2}) == "blocked"
-    await memory.rerun("c")
-    assert await memory.work() == "finished"
-    stated: set[str] = set()
-    for changes in recorded.commits:
-        written = {each.key: set(each.columns) for each in changes if not isinstance(each, Delete)}
-        for change in changes:
-            if isinstance(change, Insert) and change.key.startswith("event:"):
-                for fact in json.loads(str(change.columns["events"])):
-                    kind = fact["event"]
-                    key = row_key(fact["task"]) if kind.startswith("task-") else "task-graph"
-                    missing = set(CHANGED[kind]) - written[key]
-                    assert not missing, (kind, missing)
-                    stated.add(kind)
-    assert stated >= {"graph-running", "graph-extended", "graph-blocked", "graph-unblocked", "graph-finished"}
-    assert stated >= {"task-completed", "task-failed", "task-rerun"}

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph import limits
+from taskgraph import limits, views
 from taskgraph.cli.output import Stream, cell_width
-from taskgraph.cli.top import picture, snapshot_object
+from taskgraph.cli.top import picture
 from taskgraph.clock import Clock
 from taskgraph.documents import document_from_object
 from taskgraph.gates import close
@@ -100,7 +100,7 @@ async def test_what_nobody_serves_and_what_has_stalled_is_seen(local: Stage) -> 
     lines = drawn(found)
     assert any("stalled since" in line and "“a” is ready" in line for line in lines)
     assert any("taskgraph-work-default" in line and "none" in line and "1h01m" in line for line in lines)
-    made = json.loads(json.dumps(snapshot_object(found), default=str))
+    made = json.loads(json.dumps(views.snapshot(found)))
     assert made["graphs"][0]["stalledBecause"].startswith("“a” is ready")
 
 
@@ -108,7 +108,7 @@ async def test_a_target_that_is_limited_or_paused_is_seen_as_such(local: Stage) 
     await local.submit(graph({"a": [], "b": []}))
     tables, now = local.tables, local.clock.now()
     await limit_target(tables, "default", 4, now)
-    assert await Permits(tables, local.clock, "one", 60.0).take("default", 3) == 3
+    assert await Permits(tables, local.clock, "one", 60.0).take("default", lambda: 3) == 3
     found = await overview(local).look()
     assert (found.queues[-1].limit, found.queues[-1].permits, found.queues[-1].paused) == (4, 3, False)
     assert any(line.rstrip().endswith("3/4") for line in drawn(found))

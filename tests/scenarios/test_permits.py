@@ -12,7 +12,7 @@ from taskgraph.errors import Conflict, InvalidInput, StorageUnavailable, Unclear
 from taskgraph.executors import Outcome, Work, WriteLog
 from taskgraph.gates import GATES
 from taskgraph.permits import Permits
-from taskgraph.storage.tables import Change, Merge
+from taskgraph.storage.tables import Change, Merge, Page, Range, Row, Tables
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import Stage, Trap, TrappedTables
 
@@ -34,6 +34,32 @@ class Watched(Script):
             return await super().run(work, write_log)
         finally:
             self.under_way[work.label] -= 1
+
+
+class Slow:
+    """A table whose answers take their time, so that calls of one worker overlap."""
+
+    def __init__(self, inner: Tables) -> None:
+        self._inner = inner
+
+    async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
+        found = await self._inner.get(partition, keys)
+        await asyncio.sleep(0.03)
+        return found
+
+    async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
+        page = await self._inner.query(partition, rows, limit=limit, continuation=continuation)
+        await asyncio.sleep(0.1)
+        return page
+
+    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        await asyncio.sleep(0.03)
+        etags = await self._inner.commit(partition, changes)
+        await asyncio.sleep(0.03)
+        return etags
+
+    async def close(self) -> None:
+        await self._inner.close()
 
 
 def fan(width: int) -> dict[str, list[str]]:
@@ -65,6 +91,91 @@ def test_workers_together_run_no_more_of_a_target_than_its_limit(most: int) -> N
         assert await held(crew) == 0, "whoever ends gives its permits back"
 
     virtually(act)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_messages_that_a_worker_takes_at_once_share_no_permit(most: int) -> None:
+    """Each asked whether there are as many permits as runs, before the runs of the other counted."""
+
+    async def act(crew: Crew) -> None:
+        crew.stage.tables = Slow(crew.stage.tables)
+        await limit(crew, most)
+        await crew.submit(fan(30))
+        script = Watched()
+        crew.start(crew.consumer(), crew.worker(script, slots=4))
+        await crew.finish()
+        assert script.most == most
+
+    virtually(act)
+
+
+def test_a_permit_that_was_taken_while_others_were_read_is_not_lost() -> None:
+    async def act(crew: Crew) -> None:
+        tables = crew.stage.tables
+        await permits.limit_target(tables, "gpu", 3, crew.clock.now())
+        mine = Permits(Slow(tables), crew.clock, "w", 60.0)
+        assert await mine.take("gpu", lambda: 2) == 2
+        (row,) = await tables.get(GATES, ["permit:gpu:0000"])
+        assert row is not None
+        await tables.commit(GATES, [Merge(row.key, row.etag, {"token": "somebody else's"})])
+        taking = asyncio.create_task(mine.take("gpu", lambda: 3))
+        await asyncio.sleep(0.08)
+        await mine.renew()
+        await taking
+        assert mine.held("gpu") == 2, "one is somebody else's, and of the others none"
+
+    virtually(act)
+
+
+def test_a_permit_that_is_being_given_back_is_held_by_nobody() -> None:
+    async def act(crew: Crew) -> None:
+        await permits.limit_target(crew.stage.tables, "gpu", 1, crew.clock.now())
+        mine = Permits(Slow(crew.stage.tables), crew.clock, "w", 60.0)
+        assert await mine.take("gpu", lambda: 1) == 1
+        _, usable = await asyncio.gather(mine.give_back("gpu"), mine.take("gpu", lambda: 1))
+        found = (await permits.limited(crew.stage.tables, crew.clock.now()))["gpu"].permits
+        assert usable == mine.held("gpu") == len(found)
+
+    virtually(act)
+
+
+async def test_what_an_older_look_at_the_gates_says_replaces_nothing(memory: Stage) -> None:
+    """Of two looks that overlap the later one is answered first: it has seen that the target is paused and limited."""
+    tables, answers = Late(memory.tables), [asyncio.Event(), asyncio.Event()]
+    tables.answers = list(answers)
+    known = gates.Gates(tables, memory.clock)
+    older = asyncio.create_task(known.look())
+    await asyncio.sleep(0)
+    memory.clock.advance(1.0)
+    await gates.close(memory.tables, "gpu", memory.clock.now())
+    newer = asyncio.create_task(known.look(again=True))
+    await asyncio.sleep(0)
+    answers[1].set()
+    await newer
+    answers[0].set()
+    await older
+    assert set(known.closed) == {"gpu"}
+    mine = Permits(memory.tables, memory.clock, "w", 60.0)
+    await permits.limit_target(memory.tables, "gpu", 1, memory.clock.now())
+    assert await mine.take("gpu", lambda: 1) == 1
+    assert known.seen is not None
+    mine.saw(known.rows, known.seen - 1.0)
+    assert set(mine.limits) == {"gpu"}
+
+
+class Late(TrappedTables):
+    """Evaluates queries at once, and answers each when it is let go."""
+
+    answers: list[asyncio.Event]
+
+    def __init__(self, inner: Tables) -> None:
+        super().__init__(inner, Trap())
+
+    async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
+        answer = self.answers.pop(0)
+        page = await super().query(partition, rows, limit=limit, continuation=continuation)
+        await answer.wait()
+        return page
 
 
 def test_a_worker_with_a_desk_keeps_to_the_limit_too() -> None:
@@ -225,14 +336,14 @@ def test_a_clock_that_is_ahead_takes_nobodys_permit_while_it_is_used() -> None:
     async def act(crew: Crew) -> None:
         mine = Permits(crew.stage.tables, crew.clock, "mine", 60.0)
         await limit(crew, 1)
-        assert await mine.take("default", 1) == 1
+        assert await mine.take("default", lambda: 1) == 1
         await asyncio.sleep(46.0)
         assert mine.usable("default") == 0
         assert mine.lost() == {"default": 1}
         other = Permits(crew.stage.tables, crew.clock, "other", 60.0)
-        assert await other.take("default", 1) == 0, "by then nobody else has it"
+        assert await other.take("default", lambda: 1) == 0, "by then nobody else has it"
         await asyncio.sleep(15.0)
-        assert await other.take("default", 1) == 1
+        assert await other.take("default", lambda: 1) == 1
         await mine.renew()
         assert (mine.usable("default"), other.usable("default")) == (0, 1)
 
@@ -244,29 +355,29 @@ async def test_a_permit_whose_answer_was_lost_is_found_again(kind: str, memory: 
     await permits.limit_target(memory.tables, "gpu", 1, memory.clock.now())
     trapped = TrappedTables(memory.tables, Trap(1, kind, only="commit"))
     mine = Permits(trapped, memory.clock, "w", 60.0)
-    assert await mine.take("gpu", 1) == 1
+    assert await mine.take("gpu", lambda: 1) == 1
     other = Permits(memory.tables, memory.clock, "w", 60.0)
-    assert await other.take("gpu", 1) == 0
+    assert await other.take("gpu", lambda: 1) == 0
     await mine.give_back("gpu")
-    assert await other.take("gpu", 1) == 1
-    assert await mine.take("gpu", 1) == 0
+    assert await other.take("gpu", lambda: 1) == 1
+    assert await mine.take("gpu", lambda: 1) == 0
 
 
 @pytest.mark.parametrize("kind", ["unclear", "conflict"])
 async def test_renewing_and_giving_back_go_on_when_an_answer_is_lost(kind: str, memory: Stage) -> None:
     await permits.limit_target(memory.tables, "gpu", 1, memory.clock.now())
     mine = Permits(TrappedTables(memory.tables, Trap(2, kind, only="commit")), memory.clock, "w", 60.0)
-    assert await mine.take("gpu", 1) == 1
+    assert await mine.take("gpu", lambda: 1) == 1
     memory.clock.advance(30.0)
     await mine.renew()
     memory.clock.advance(40.0)
     assert (mine.usable("gpu"), mine.lost()) == (1, {}), "it was renewed, whatever was said of it"
     other = Permits(TrappedTables(memory.tables, Trap(2, kind, only="commit")), memory.clock, "v", 60.0)
     await mine.give_back("gpu")
-    assert await other.take("gpu", 1) == 1
+    assert await other.take("gpu", lambda: 1) == 1
     await other.give_back("gpu")
     memory.clock.advance(61.0)
-    assert await mine.take("gpu", 1) == 1, "given back, or over by time"
+    assert await mine.take("gpu", lambda: 1) == 1, "given back, or over by time"
 
 
 @pytest.mark.parametrize("kind", ["unclear", "conflict"])
@@ -281,7 +392,7 @@ async def test_a_limit_is_written_though_others_write_it_too(kind: str, memory: 
 async def test_renewing_that_meets_somebody_else_loses_the_permit_and_no_other(memory: Stage) -> None:
     await permits.limit_target(memory.tables, "gpu", 3, memory.clock.now())
     mine = Permits(memory.tables, memory.clock, "w", 60.0)
-    assert await mine.take("gpu", 3) == 3
+    assert await mine.take("gpu", lambda: 3) == 3
     (row,) = await memory.tables.get(GATES, ["permit:gpu:0001"])
     assert row is not None
     await memory.tables.commit(GATES, [Merge(row.key, row.etag, {"token": "somebody else's"})])

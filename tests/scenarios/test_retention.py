@@ -11,7 +11,7 @@ import pytest
 from taskgraph import limits
 from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
-from taskgraph.messages import AddTasks, Rerun, TaskCompleted, to_text
+from taskgraph.messages import AddTasks, HoldBack, Rerun, SetLimit, TaskCompleted, to_text
 from taskgraph.model import GRAPH
 from taskgraph.notifier import INDEX, enter
 from taskgraph.records import ALL, KEEPING, LIVE, POISON, TOMBSTONES
@@ -25,6 +25,8 @@ from taskgraph.transitions import LeaseLost, Outcome, Renew
 from tests.scenarios.stage import CrashError, Requirements, Stage, Trap, extension, graph, memory_stage
 from tests.scenarios.test_notices import Shelf as Receiver
 from tests.scenarios.test_notices import notifier, to_the_end
+
+pytestmark = pytest.mark.usefixtures("settled")
 
 PAIR: Requirements = {"build": [], "test": ["build"]}
 DAY = 24 * 3600.0
@@ -199,7 +201,9 @@ async def test_messages_about_a_deleted_graph_are_let_go(stage: Stage, shelf: Sh
     claim = await stage.handlers.transition(stage.graph_id, [LeaseLost(held.task_id, 0, held.claim)])
     assert claim[0].outcome is Outcome.STALE
     messages = [late, stage.failed(held), Rerun(stage.graph_id, held.task_id, 0), AddTasks(stage.graph_id, "r")]
-    assert len(await stage.deliver(*messages)) == 4
+    asked = stage.clock.now().isoformat()
+    messages += [HoldBack(stage.graph_id, True, asked, "g"), SetLimit(stage.graph_id, 1, asked, "g")]
+    assert [each.error for each in await stage.deliver(*messages)] == [None] * 6
     assert isinstance(messages[0], TaskCompleted)
     await stage.queues.send(stage.names.events, [to_text(each) for each in messages])
     await stage.consume()
@@ -232,7 +236,7 @@ async def test_the_id_is_not_given_again_before_the_tombstone_ends(stage: Stage,
     await delete(stage.handlers, shelf, stage.graph_id)
     with pytest.raises(Refused, match="was deleted, and messages about it may still be on their way; choose another"):
         await stage.submit(graph(PAIR))
-    with pytest.raises(Refused, match="only a running graph can be extended"):
+    with pytest.raises(Refused, match="only one that runs or is blocked can be extended"):
         await stage.stage_extension(extension({"more": []}))
     await sweep(stage.handlers, logs=shelf)
     await only_a_tombstone(stage, shelf)

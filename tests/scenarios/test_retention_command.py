@@ -1,6 +1,8 @@
 """`taskgraph delete`, `archive` and `restore` as they are typed: words, JSON, exit codes."""
 
+import asyncio
 import gzip
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -9,9 +11,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from taskgraph.app import open_app
 from taskgraph.cli import app as commands
 from taskgraph.client import Client, Graph
 from taskgraph.errors import InvalidInput, NotFound, Refused
+from taskgraph.model import GRAPH
+from taskgraph.settings import read_settings
+from taskgraph.storage.tables import Merge
 
 TASKS = {"a": {"task": {"payload": {"command": ["echo", "hello"]}}}, "b": {"requires": ["a"], "task": {}}}
 
@@ -125,7 +131,9 @@ def test_a_graph_goes_into_a_file_and_comes_back(desk: Desk) -> None:
     assert "exists, and is finished" in desk("restore", *kept(desk, "other"), exit_code=4).stderr
     desk("delete", "one")
     told = json.loads(desk("restore", "-", "--json", data=piped).stdout)
+    plan = told.pop("plan")
     assert told == {"graphId": "one", "state": "finished", "rows": 6, "logs": 1, "already": False}
+    assert (plan["tasks"], plan["signature"], plan["trusted"], plan["refusals"]) == ({"completed": 2}, None, None, [])
 
 
 def kept(desk: Desk, name: str) -> list[str]:
@@ -183,3 +191,115 @@ def test_from_python(desk: Desk) -> None:
             client.restore(desk.folder / "nowhere")
         assert client.restore(desk.folder / "g.json.gz").rows == 4
         assert client.logs("g", "a") == "x\n"
+
+
+# --- what a file is before it is put back ------------------------------------------------------------------------
+
+
+def test_it_says_what_it_will_put_back(desk: Desk) -> None:
+    obj = {"tasks": {"bad": {"task": {"payload": {"command": ["false"]}}}, "after": {"requires": ["bad"], "task": {}}}}
+    desk.file.write_text(json.dumps({**obj, "notify": {"onFinished": {"command": ["touch", "TOLD"]}}}))
+    desk("run", str(desk.file), "--id", "one", exit_code=1)
+    desk("archive", "one", "--logs")
+    desk("delete", "one", "--force")
+    plan = desk("restore", "one.json.gz", "--plan").stdout
+    assert plan.startswith("graph one: submitted ")
+    for line in (
+        "  tasks     1 failed, 1 unscheduled\n",
+        "  notices   command touch TOLD (open)\n",
+        "  a rerun   would run up to 2 tasks: 2 default\n",
+        "  signature none: the digest is against damage, and says nothing of who made it\n",
+    ):
+        assert line in plan
+    assert desk.json("list")["graphs"] == [], "nothing is written"
+    told = desk.json("restore", "one.json.gz", "--plan")
+    assert (told["commands"], told["tasks"]) == ({"default": 2}, {"failed": 1, "unscheduled": 1})
+    assert "  a rerun   would run up to 2 tasks" in desk("restore", "one.json.gz").stderr
+    assert not (desk.folder / "TOLD").exists()
+
+
+def spoilt(path: Path, old: bytes, new: bytes) -> Path:
+    """The file with its digest put right after a change."""
+    lines = gzip.decompress(path.read_bytes()).replace(old, new).splitlines(keepends=True)
+    end = json.loads(lines[-1])
+    end["end"]["sha256"] = hashlib.sha256(b"".join(lines[:-1])).hexdigest()
+    other = path.with_name("spoilt.json.gz")
+    other.write_bytes(gzip.compress(b"".join([*lines[:-1], json.dumps(end).encode() + b"\n"])))
+    return other
+
+
+def test_signatures(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.finished("one")
+    desk("archive", "one", "-o", "unsigned.gz")
+    made = CliRunner().invoke(commands, ["keygen", "key"])
+    assert (made.exit_code, made.stdout.startswith("key signs, key.pub verifies: ")) == (0, True)
+    assert (desk.folder / "key").stat().st_mode & 0o777 == 0o600
+    again = CliRunner().invoke(commands, ["keygen", "key"])
+    assert (again.exit_code, "a key is never overwritten" in again.stderr) == (4, True)
+    monkeypatch.setenv("TASKGRAPH_ARCHIVE_KEY", "key")
+    assert desk("archive", "one").stdout.endswith(" bytes, signed\n")
+    monkeypatch.delenv("TASKGRAPH_ARCHIVE_KEY")
+    desk("delete", "one")
+
+    assert ", which is not trusted here\n" in desk("restore", "one.json.gz", "--plan").stdout
+    found = desk("restore", "one.json.gz", "--require-signature", exit_code=4)
+    assert "is signed by a key that is not trusted here" in found.stderr
+    monkeypatch.setenv("TASKGRAPH_ARCHIVE_TRUSTED", "key.pub")
+    assert ", trusted by key.pub\n" in desk("restore", "one.json.gz", "--plan").stdout
+    monkeypatch.setenv("TASKGRAPH_ARCHIVE_REQUIRE_SIGNATURE", "1")
+    assert "is not signed, and a signature is required" in desk("restore", "unsigned.gz", exit_code=4).stderr
+    other = spoilt(desk.folder / "one.json.gz", b"hello", b"HELLO")
+    found = desk("restore", str(other), exit_code=2)
+    assert "its signature is bad; it is not what was signed" in found.stderr
+    monkeypatch.setenv("TASKGRAPH_ARCHIVE_REQUIRE_SIGNATURE", "0")
+    assert "its signature is bad" in desk("restore", str(other), exit_code=2).stderr, "required or not"
+    assert desk.json("list")["graphs"] == []
+    told = desk.json("restore", "one.json.gz", "--require-signature")["plan"]
+    assert (told["trusted"], set(told["signature"])) == ("key.pub", {"key", "by", "at", "value"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("TASKGRAPH_ARCHIVE_KEY", "nowhere", "nowhere cannot be read: No such file"),
+        ("TASKGRAPH_ARCHIVE_KEY", "open", "can be read by others; make it its owner's alone: chmod 600"),
+        ("TASKGRAPH_ARCHIVE_KEY", "text", "text is no key; taskgraph keygen FILE makes one"),
+        ("TASKGRAPH_ARCHIVE_TRUSTED", "nowhere", "nowhere cannot be read: No such file"),
+        ("TASKGRAPH_ARCHIVE_TRUSTED", "text", "text is no public key"),
+        ("TASKGRAPH_ARCHIVE_REQUIRE_SIGNATURE", "yes", "write 1 or 0"),
+    ],
+)
+def test_keys_that_are_none(desk: Desk, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str) -> None:
+    desk.finished("one")
+    desk("archive", "one")
+    (desk.folder / "text").write_text("no key")
+    (desk.folder / "text").chmod(0o600)
+    (desk.folder / "open").write_text("no key")
+    (desk.folder / "open").chmod(0o644)
+    monkeypatch.setenv(name, value)
+    assert words in desk("restore", "one.json.gz", exit_code=2).stderr
+
+
+def test_bounds_are_raised_deliberately(desk: Desk) -> None:
+    desk.finished("one")
+    desk("archive", "one")
+    desk("delete", "one")
+    assert "has more than 3 rows; --max-rows" in desk("restore", "one.json.gz", "--max-rows", "3", exit_code=2).stderr
+    assert "more than 99 bytes; --max-bytes" in desk("restore", "one.json.gz", "--max-bytes", "99", exit_code=2).stderr
+    desk("restore", "one.json.gz", "--max-rows", "6", "--max-bytes", "100000")
+
+
+def test_nothing_is_deleted_if_its_file_could_not_be_put_back(desk: Desk) -> None:
+    desk.finished("one")
+
+    async def damage() -> None:
+        async with open_app(read_settings(desk.store, {}, cwd=desk.folder)) as app:
+            (row,) = await app.tables.get("one", [GRAPH])
+            assert row is not None
+            await app.tables.commit("one", [Merge(GRAPH, row.etag, {"failedTasks": 5})])
+
+    asyncio.run(damage())
+    found = desk("delete", "one", "--archive", "one.gz", exit_code=4)
+    assert "one.gz could not be put back: the graph: " in found.stderr
+    assert "Nothing is deleted; taskgraph doctor one --repair" in found.stderr
+    assert desk.json("list")["graphs"] != []

@@ -30,7 +30,7 @@ def test_words_and_exit_codes(tmp_path: Path) -> None:
         (("create", "a", file), "say when"),
         (("create", "a", file, "--cron", "* * * *"), "five fields"),
         (("create", "a", file, "--every", "5x"), "30s, 5m, 12h, 7d"),
-        (("create", "a", file, "--every", "5m", "--timezone", "UTC"), "--timezone goes with --cron"),
+        (("create", "a", file, "--every", "5m", "--timezone", "UTC"), "a time zone goes with cron"),
         (("create", "a", file, "--at", "2030-01-01T00:00"), "has no time zone"),
         (("create", "a", file, "--at", "yesterday"), "write a time such as"),
         (("create", "a", file, "--at", "2020-01-01T00:00Z"), "has passed"),
@@ -39,6 +39,8 @@ def test_words_and_exit_codes(tmp_path: Path) -> None:
         (("create", "a", file, "--cron", "0 2 * * *", "--timezone", "Europe/Berln"), "did you mean Europe/Berlin"),
         (("create", "a/b", file, "--every", "5m"), "cannot be the name"),
         (("update", "nightly", "--param", "a=1"), "--param goes with a FILE"),
+        (("update", "nightly", "--anchor", "2030-01-01T00:00Z"), "an anchor goes with every"),
+        (("update", "nightly", "--cron", "0 2 * * *", "--every", "5m"), "only one of"),
     ):
         done = run(*words)
         assert done.exit_code == 2, words
@@ -53,7 +55,7 @@ def test_words_and_exit_codes(tmp_path: Path) -> None:
     assert by_hand.stdout.startswith("nightly-")
     assert by_hand.stdout.strip().endswith("-now")
     assert by_hand.stdout.strip() in run("show", "nightly").stdout
-    assert "0 4 * * * (UTC)" in run("update", "nightly", "--cron", "0 4 * * *").stderr
+    assert "0 4 * * * (Europe/Berlin)" in run("update", "nightly", "--cron", "0 4 * * *").stderr
     assert run("deactivate", "nightly").exit_code == 0
     assert "inactive" in run("list").stdout
     assert run("activate", "nightly").exit_code == 0

@@ -135,7 +135,7 @@ async def test_looking_costs_nothing_where_something_moves(local: Stage) -> None
     local.clock.advance(PAST_LEASE_SECONDS / 2)
     assert await calls() == fresh
     row = await local.row("a")
-    await local.tables.commit("graph", [_merge(row, leaseUntil=local.clock.now() + timedelta(days=9))])
+    await local.tables.commit("graph", [_merge(row, leaseUntil=local.clock.now() + timedelta(days=6))])
     local.clock.advance(10 * HOUR + 7.0)
     while local.clock.now().timestamp() % 600 < 60:
         local.clock.advance(10)

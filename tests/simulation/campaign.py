@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tests.simulation.drawn import NAMES, drawn
 from tests.simulation.forking import FORK, forking
 from tests.simulation.histories import world_of
 from tests.simulation.races import RACES
@@ -50,6 +51,7 @@ class Report:
     ends: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     met: Counter[str] = field(default_factory=Counter)
+    drawn: Counter[str] = field(default_factory=Counter)
     violations: list[tuple[int, str]] = field(default_factory=list)
     broken: int = 0
     seconds: float = 0.0
@@ -67,6 +69,7 @@ class Report:
         self.ends.update(other.ends)
         self.faults.update(other.faults)
         self.met.update(other.met)
+        self.drawn.update(other.drawn)
         self.broken += other.broken
         self.violations = sorted(self.violations + other.violations)[:VIOLATIONS_KEPT_MAX]
 
@@ -95,6 +98,7 @@ class Report:
             "faults": dict(sorted(self.faults.items())),
             "races": {race: self.met[race] for race in RACES},
             "missed": self.missed(),
+            "drawn": {name: self.drawn[name] for name in NAMES},
             "violations": self.broken,
             "violationsKept": [{"seed": seed, "what": what} for seed, what in self.violations],
         }
@@ -113,7 +117,7 @@ def judged(world: World, *, steps_max: int | None = None) -> tuple[str, str]:
 def play(seed: int, *, profile: str = "mixed") -> Report:
     """One history, held against what graph and outcomes alone say."""
     world = world_of(seed, profile=profile)
-    report = Report(profile, seed, histories=1)
+    report = Report(profile, seed, histories=1, drawn=Counter(drawn(world)))
     end, broken = judged(world)
     if end:
         report.ends[end] += 1
@@ -244,6 +248,13 @@ def text(report: Report) -> str:
         "| race | reached | what was seen |",
         "|---|---:|---|",
         *(f"| {race} | {report.met[race]:,} | {what} |" for race, what in RACES.items()),
+        "",
+        "| drawn | histories | share |",
+        "|---|---:|---:|",
+        *(
+            f"| {name} | {report.drawn[name]:,} | {report.drawn[name] / max(1, report.histories):.1%} |"
+            for name in NAMES
+        ),
         "",
         f"violations: {report.broken:,}",
     ]

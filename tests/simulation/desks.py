@@ -12,9 +12,11 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from taskgraph import limits
+from taskgraph.ages import CLOCKS
 from taskgraph.consumer import Consumer, misplaced
 from taskgraph.doctor import repair_graph
 from taskgraph.errors import (
@@ -33,7 +35,7 @@ from taskgraph.model import GRAPH, GraphDocument, TaskNode, ids_text, row_key, t
 from taskgraph.poison import Poison
 from taskgraph.records import ALL, LIVE, POISON, Records
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.tables import Change, Page, Range, Row
+from taskgraph.storage.tables import Change, Insert, Page, Range, Row
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import ORPHAN_SECONDS, sweep
 from taskgraph.transitions import Claim
@@ -500,6 +502,8 @@ class Orphan(Desk):
     async def set_up(self) -> None:
         await self.handlers.enter_live("ghost")
         await asyncio.sleep(ORPHAN_SECONDS + 60.0)
+        now = self.handlers.clock.now()  # which has gone on for long without a leap
+        await self.tables.commit(CLOCKS, [Insert("seen", {"seen": now, "since": now - timedelta(days=2)})])
 
     async def act(self) -> None:
         await sweep(self.handlers)

@@ -15,9 +15,14 @@ from taskgraph.errors import InvalidGraph
 from taskgraph.model import GraphDocument, TaskNode
 from taskgraph.storage.tables import Change, Insert, Row
 from tests.simulation.grouped import members
+from tests.simulation.invariants import FAILED_FOR_GOOD, hold
+
+OPEN = ("unscheduled", "pending", "failed", "exception")
+"""States of tasks that an edit may change."""
 
 SHARE_EDITED = 0.12
-"""So many histories have edits."""
+SHARE_EDITED_FAILING = 0.25
+"""So many histories have edits: any, and those that block."""
 
 
 class Edits:
@@ -36,9 +41,18 @@ class Edits:
         self.deleted: set[str] = set()
 
     def draw(self, present: Mapping[str, Row], choice: Callable[[Sequence[Any]], Any], number: int) -> bool:
-        """Wish for something new; gives whether there is a wish. present: the rows of tasks by label, as they stand."""
+        """Wish for something; gives whether there is a wish. present: the rows of tasks by label, as they stand.
+
+        Sometimes for what was wished for before, which may have been undone since.
+        """
+        if self.wishes and not choice((0, 1, 2, 3)):
+            self.wish = choice(list(self.wishes.values()))
+            return True
         labels = sorted(present)
-        open_ones = [each for each in labels if present[each].columns["state"] in ("unscheduled", "pending")] or labels
+        open_ones = [each for each in labels if present[each].columns["state"] in OPEN] or labels
+        ended = [each for each in open_ones if present[each].columns["state"] in FAILED_FOR_GOOD]
+        if ended and choice((True, False)):
+            open_ones = ended
         doomed: set[str] = set()
         if choice((True, False)):
             doomed = {choice(open_ones)} - self.fixed
@@ -84,17 +98,32 @@ class Edits:
 
     def committed(self, changes: Sequence[Change]) -> list[str]:
         """Bring the model up to a commit, before anybody looks at it; gives the labels that it updates."""
-        return [label for request in requests_granted(changes) for label in self._grant(self.wishes[request])]
+        updated: list[str] = []
+        for request, labels in edits_made(changes):
+            self._grant(self.wishes[request])
+            updated += labels
+        return updated
 
-    def _grant(self, wish: EditDocument) -> list[str]:
+    def holds(self, wish: EditDocument) -> bool:
+        """Whether the graph is as this edit says, as far as the model goes."""
+        gone = {*wish.delete, *(label for name in wish.delete_groups for label in self.groups[name])}
+        if not gone.isdisjoint(self.tasks) or not self.tasks.keys() >= wish.updates.keys():
+            return False
+        made = granted(self.tasks, self.groups, wish)
+        return all(_same(self.tasks[label], made[label]) for label in wish.updates)
+
+    def _grant(self, wish: EditDocument) -> None:
         self.made += 1
+        # The model knows no definitions, and not whether a group is required or all that is in it.
+        unknown = {"task", "requires"} if self.groups else {"task"}
+        known = all(unknown.isdisjoint(each.keys) for each in wish.updates.values())
+        hold(not (known and self.holds(wish)), f"an edit was made that changes nothing: {wish.text}")
         made = granted(self.tasks, self.groups, wish)
         self.deleted |= self.tasks.keys() - made.keys()
         self.tasks.clear()
         self.tasks.update(made)
         for inside in self.groups.values():
             inside -= self.deleted
-        return list(wish.updates)
 
 
 def granted(
@@ -114,7 +143,7 @@ def granted(
         made[label] = node
     gone = {*wish.delete, *(label for name in wish.delete_groups for label in groups[name])}
     for label in gone:
-        del made[label]
+        made.pop(label, None)  # asked for again, when it is gone
     for label, node in made.items():
         if not gone.isdisjoint(node.requires):
             left = tuple(each for each in node.requires if each not in gone)
@@ -122,10 +151,16 @@ def granted(
     return made
 
 
-def requests_granted(changes: Sequence[Change]) -> list[str]:
-    """The requests of the edits that a commit makes."""
+def _same(one: TaskNode, other: TaskNode) -> bool:
+    return dataclasses.replace(one, requires=()) == dataclasses.replace(other, requires=()) and set(
+        one.requires
+    ) == set(other.requires)
+
+
+def edits_made(changes: Sequence[Change]) -> list[tuple[str, list[str]]]:
+    """The edits that a commit makes: the request of each, and the labels of the tasks that it updates."""
     return [
-        fact["request"]
+        (fact["request"], [each["label"] for each in fact.get("updated", ())])
         for change in changes
         if isinstance(change, Insert) and "graph-edited" in str(change.columns.get("kinds", ""))
         for fact in json.loads(str(change.columns["events"]))

@@ -13,7 +13,7 @@ from taskgraph import limits
 from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, When
 from taskgraph.priorities import LEVELS
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING
-from tests.simulation.edited import SHARE_EDITED
+from tests.simulation.edited import SHARE_EDITED, SHARE_EDITED_FAILING
 from tests.simulation.grouped import SHARE_GROUPED, with_groups
 from tests.simulation.world import EPOCH, Faults, World
 
@@ -30,18 +30,24 @@ FORGETFUL: Final = {"READ_ALONE_MAX": 1, "READ_PAGE_WORTH": 1, "KEPT_ROWS_MAX": 
 OFTEN: Final = {"REDISPATCH_SECONDS": 30.0}
 """What went unheard is said again in the first sweep after it, so that fewer are needed."""
 
-SHARE_TIMED: Final = 0.2
+SHARE_TIMED: Final = 0.3
 TIMED_TASKS_MAX: Final = 12
 """Of the graphs of so many tasks at most: so many have tasks that say something of time."""
 
 SHARE_GOING_ON: Final = 0.25
 """Of the graphs of several tasks: so many go on after failures."""
 
-SHARE_LIMITED: Final = 0.15
+SHARE_LIMITED: Final = 0.3
 """Of all graphs: so many have limits on tasks in flight."""
 
 SHARE_RANKED: Final = 0.1
 """Of all graphs: so many have tasks with priorities."""
+
+LATE: Final = (0.0, 0.0, 0.1, 0.4)
+"""Share of the answers that come late."""
+
+DIRECT: Final = (0.0, 0.4, 0.4, 1.0)
+"""Share of the work that is reported by who does it."""
 
 RATES: Final = (0.0, 0.0, 0.01, 0.05, 0.1)
 
@@ -62,6 +68,12 @@ def random_document(
         requires = tuple(other for other in (*tasks, *base) if rng.random() < density)
         tasks[label] = TaskNode(label, requires, rng.randrange(reruns_max + 1))
     return GraphDocument(tasks)
+
+
+def blocks(world: World) -> bool:
+    """Whether a task fails for good, and its graph waits for it."""
+    fails = world.fails.items()
+    return not world.goes_on and any(count > world.tasks[label].reruns for label, count in fails)
 
 
 def with_conditions(document: GraphDocument, rng: random.Random) -> GraphDocument:
@@ -140,7 +152,7 @@ def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World
     """The history of a seed. profile: see PROFILES; small: the profile of that name."""
     profile = "small" if small else profile
     world = grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small"))
-    return ranking(editing(limiting(pausing(cancelling(timed(going_on(world)))))))
+    return crowding(ranking(editing(limiting(extending(pausing(cancelling(timed(going_on(world)))))))))
 
 
 def grouped(world: World) -> World:
@@ -174,6 +186,18 @@ def pausing(world: World) -> World:
     return dataclasses.replace(world, pauses=rng.choice((1, 2, 3))) if rng.random() < 0.15 else world
 
 
+def extending(world: World) -> World:
+    """The same, and some are extended as they are blocked, or while they are paused; drawn apart, as above."""
+    rng = random.Random(world.seed * 31 + 13)
+    when = rng.choice(("", "", "blocked", "paused"))
+    if not world.extensions or not when or (when == "blocked" and world.goes_on):
+        return world
+    if when == "paused":
+        return dataclasses.replace(world, extend_when=when, pauses=world.pauses or 1)
+    label, node = rng.choice(list(world.document.tasks.items()))
+    return dataclasses.replace(world, extend_when=when, fails={label: node.reruns + 1, **world.fails})
+
+
 def limiting(world: World) -> World:
     """The same, and some have limits on tasks in flight, which somebody may change; drawn apart, as above."""
     rng = random.Random(world.seed * 19 + 4)
@@ -186,6 +210,13 @@ def ranking(world: World) -> World:
     """The same, and in some of them tasks have priorities; drawn apart, as above."""
     rng = random.Random(world.seed * 23 + 3)
     return ranked(world, rng) if rng.random() < SHARE_RANKED else world
+
+
+def crowding(world: World) -> World:
+    """The same, and in many of them answers come late, or few processes do everything, or every worker has a desk."""
+    rng = random.Random(world.seed * 29 + 11)
+    faults = dataclasses.replace(world.faults, late=rng.choice(LATE))
+    return dataclasses.replace(world, faults=faults, processes=rng.choice((1, 1, 2, 3)), direct=rng.choice(DIRECT))
 
 
 def ranked(world: World, rng: random.Random) -> World:
@@ -222,9 +253,12 @@ def limited(world: World, rng: random.Random) -> World:
 
 
 def editing(world: World) -> World:
-    """The same, and in some of them somebody changes or takes away what has not started."""
+    """The same, and in some of them tasks are changed or taken away that have not started, or have failed."""
     rng = random.Random(world.seed * 19 + 3)
-    return dataclasses.replace(world, edits=rng.choice((1, 2, 3))) if rng.random() < SHARE_EDITED else world
+    if rng.random() >= (SHARE_EDITED_FAILING if blocks(world) else SHARE_EDITED):
+        return world
+    when = rng.choice(("", "blocked")) if blocks(world) else ""
+    return dataclasses.replace(world, edits=rng.choice((1, 2, 3)), edit_when=when)
 
 
 def tiny_world(seed: int) -> World:
@@ -244,8 +278,6 @@ def tiny_world(seed: int) -> World:
     fails = {label: rng.randrange(3) for label in labels if rng.random() < fragile}
     faults = Faults(*(rng.choice(RATES) for _ in range(6)))
     reruns = rng.random() < 0.5
-    if extensions and not reruns:
-        fails = {}
     kept: Mapping[str, Any] = rng.choice(({}, FORGETFUL))
     return World(
         seed,
@@ -292,7 +324,5 @@ def _world(seed: int, *, small: bool) -> World:
     if rng.random() < 0.1:
         faults.double = 0.4
     reruns = rng.random() < 0.5
-    if extensions and not reruns:
-        fails = {}  # an extension of a graph that stays blocked would be refused for ever
     kept: Mapping[str, Any] = rng.choice(({}, FORGETFUL))
     return World(seed, document, fails, extensions, faults, reruns, bounds={**bounds, **kept})

@@ -207,7 +207,11 @@ class Invariants:
         before, after = self._move(reference, columns)
         run = columns["run"]
         last = self.runs.get(reference, 0)
-        if edited and (run or before not in ("unscheduled", "pending") or after not in EDITED_TO):
+        if (
+            edited
+            and not before == after in FAILED_FOR_GOOD
+            and (run or before not in ("unscheduled", "pending") or after not in EDITED_TO)
+        ):
             raise Violation(f"{label} was edited in run {run}, from {before} to {after}")
         if before != after and not edited:
             if (before, after) not in TASK_MOVES:
@@ -346,6 +350,7 @@ class Invariants:
             self.graph_state = state
             self.history.append(state)
         if state == "finished":
+            hold(row.columns.get("deferred", "[]") == "[]", "the graph finished before what it was to be extended by")
             over = RESOLVED if self.goes_on else frozenset({"completed"})
             late = [r for r, s in self.states.items() if s not in over and ":" not in r]
             hold(not late, f"the graph finished before {late}")

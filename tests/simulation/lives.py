@@ -18,6 +18,9 @@ START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 GRAPH_ID: Final = "g"
 ALWAYS: Final = 10**6
 
+MADE: Final = ("done", "deferred")
+"""Answers to extensions whose tasks the graph has in the end."""
+
 Requires = Mapping[str, Sequence[str]]
 
 
@@ -37,7 +40,8 @@ class Act:
     submitted under the same id), cancel (the graph, or the task `label`), hold and release (the graph, the task
     `label`, or `group`), limit (so many tasks, `most`, may be in flight), edit (what `wish` says, by the keys of the
     document), pass (nothing: what comes next waits for it).
-    at: when. answer: what becomes of an extension; "open": that depends on what else happens, and is not waited for.
+    at: when. answer: what becomes of an extension; "deferred": it is put off until the graph is resumed, and made then;
+    "in vain": put off, and refused then; "open": that depends on what else happens, and is not waited for.
     terminate: of a cancel.
     """
 
@@ -99,7 +103,7 @@ class Life:
     def tasks(self) -> int:
         """How many there will be."""
         return len(self.requires) + sum(
-            len(act.requires) for act in self.acts if act.kind == "extend" and act.answer == "done"
+            len(act.requires) for act in self.acts if act.kind == "extend" and act.answer in MADE
         )
 
     def _more(self, label: str) -> dict[str, Any]:
@@ -195,6 +199,13 @@ def _edit(label: str, state: str, answer: str = "done", **wish: Any) -> Act:
 def _pause(moment: str, state: str, **more: Any) -> tuple[Act, Act]:
     """Held back at that moment, and let go as soon as that is so. label, group: of what; without, the graph."""
     return Act("hold", When(moment, state), **more), Act("release", When(moment, state), **more)
+
+
+def _paused_and_extended(label: str, *added: Requires, answer: str = "deferred") -> list[Act]:
+    """Held back while this task runs, extended by these, and let go."""
+    running = When(label, "running")
+    extended = [Act("extend", running, each, answer=answer) for each in added]
+    return [Act("hold", running), *extended, Act("release", running)]
 
 
 def _messages() -> dict[str, str]:
@@ -436,7 +447,59 @@ LIVES: Final = (
         "an extension while blocked, then rerun",
         chain(1),
         fails={"c0": 1},
-        acts=[Act("extend", REST, {"x": ["c0"]}, answer="not-running"), Act("rerun", REST, label="c0")],
+        acts=[Act("extend", REST, {"x": ["c0"]}), Act("rerun", REST, label="c0")],
+    ),
+    Life(
+        "extended while blocked, beside what failed and below it",
+        {"a": [], "b": []},
+        "blocked",
+        fails={"a": ALWAYS},
+        held=["b"],
+        bounds=CHUNKED,
+        acts=[_added({"x": [], "y": ["a"], "z": ["b", "x"]}, "a", "failed")],
+    ),
+    Life(
+        "extended while it is paused",
+        {"a": [], "b": ["a"]},
+        held=["a"],
+        acts=_paused_and_extended("a", {"x": ["a"]}),
+    ),
+    Life(
+        "extended in several steps while it is paused",
+        chain(1),
+        held=["c0"],
+        bounds=CHUNKED,
+        acts=_paused_and_extended("c0", {"x": ["c0"], "y": ["x"], "z": ["c0", "y"]}),
+    ),
+    Life(
+        "extended twice while it is paused",
+        chain(1),
+        held=["c0"],
+        acts=_paused_and_extended("c0", {"x": ["c0"]}, {"y": []}),
+    ),
+    Life(
+        "extended while it is paused, in vain",
+        chain(1),
+        held=["c0"],
+        acts=_paused_and_extended("c0", {"x": ["nobody"]}, answer="in vain"),
+    ),
+    Life(
+        "extended while it is paused, and cancelled",
+        chain(2),
+        "cancelled",
+        held=["c0"],
+        acts=[*_paused_and_extended("c0", {"x": ["c0"]}, answer="open")[:-1], _cancel("c0", "running")],
+    ),
+    Life(
+        "extended while it is paused and blocked, then rerun",
+        chain(1),
+        fails={"c0": 1},
+        acts=[
+            Act("hold", REST),
+            Act("extend", REST, {"x": ["c0"]}, answer="deferred"),
+            Act("release", REST),
+            Act("rerun", When("c0", "failed"), label="c0"),
+        ],
     ),
     # cancelled
     Life("cancelled before it begins", DIAMOND, "cancelled", late=["a"], acts=[_cancel("a", "pending")]),
@@ -642,6 +705,16 @@ LIVES: Final = (
         held=["a"],
         acts=[_edit("a", "running", update={"b": {"reruns": 1}}), _edit("a", "running", update={"b": NEW})],
     ),
+    Life(
+        "asked for again after it was undone",
+        {"a": [], "b": ["a"], "c": ["a"]},
+        held=["a"],
+        acts=[
+            _edit("a", "running", update={"b": {"reruns": 1}}, delete=["c"]),
+            _edit("a", "running", update={"b": {"reruns": 0}}),
+            _edit("a", "running", update={"b": {"reruns": 1}}, delete=["c"]),
+        ],
+    ),
     Life("other requirements", DIAMOND, held=["b"], acts=[_edit("b", "running", update={"d": {"requires": ["a"]}})]),
     Life(
         "it waits again",
@@ -719,6 +792,40 @@ LIVES: Final = (
         fails={"a": 1},
         late=["c"],
         acts=[_edit("a", "failed", update={"b": {"requires": ["c"]}})],
+    ),
+    Life(
+        "what failed gets another definition, and is rerun",
+        chain(2),
+        fails={"c0": 1},
+        acts=[_edit("", "blocked", update={"c0": NEW}), Act("rerun", REST, label="c0")],
+    ),
+    Life(
+        "what failed gets a budget, and is rerun",
+        chain(1),
+        fails={"c0": 2},
+        acts=[_edit("", "blocked", update={"c0": {"reruns": 1}}), Act("rerun", REST, label="c0")],
+    ),
+    Life(
+        "what failed gets less of a budget than it has spent",
+        chain(1),
+        "blocked",
+        reruns={"c0": 1},
+        fails={"c0": ALWAYS},
+        acts=[_edit("", "blocked", update={"c0": {"reruns": 0}}, answer="refused")],
+    ),
+    Life(
+        "what ended past its deadline gets none, and is rerun",
+        chain(2),
+        sleeps=["c0"],
+        deadlines={"c0": 50},
+        acts=[_edit("", "blocked", update={"c0": {"deadline": None}}), Act("rerun", REST, label="c0")],
+    ),
+    Life(
+        "what failed is edited, rerun, and fails again",
+        chain(2),
+        "blocked",
+        fails={"c0": 2},
+        acts=[_edit("c0", "failed", update={"c0": NEW, "c1": {"reruns": 1}}), Act("rerun", REST, label="c0")],
     ),
     Life(
         "below what failed, and not below it any more",

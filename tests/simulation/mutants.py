@@ -30,15 +30,18 @@ from taskgraph import (
     limits,
     propagation,
     replanning,
+    reruns,
     submission,
     transitions,
 )
 from taskgraph import sweep as sweep_module
 from taskgraph.consumer import Consumer
+from taskgraph.edits import EditDocument, Update
 from taskgraph.extending import ExtensionPlan
 from taskgraph.extension import AcceptExtension, InsertRows, LinkTasks
 from taskgraph.handlers import Handlers
 from taskgraph.inflight import Limit
+from taskgraph.kept import Known
 from taskgraph.limiting import Recount
 from taskgraph.messages import Message
 from taskgraph.model import GRAPH, GraphDocument, TaskNode, row_key
@@ -59,6 +62,7 @@ from tests.simulation.histories import limited, random_document, ranked, timed, 
 from tests.simulation.invariants import Violation
 from tests.simulation.lives import LIVES
 from tests.simulation.memory import MemoryTables
+from tests.simulation.overlapping import Overlapping
 from tests.simulation.playing import Play
 from tests.simulation.tally import kinds_at
 from tests.simulation.world import EPOCH, Faults, World
@@ -68,6 +72,7 @@ STEPS_MAX: Final = 20_000
 """Far more than any of these histories takes when nothing is wrong."""
 
 Patch = Callable[[pytest.MonkeyPatch], None]
+History = World | Overlapping
 
 
 RECOVERY_SECONDS_MAX: Final = limits.HANDLER_LEASE_SECONDS + limits.LEASE_SECONDS + 2 * limits.SWEEP_SECONDS
@@ -83,7 +88,7 @@ class Mutant:
     rule: str
     what: str
     patch: Patch
-    history: Callable[[int], World] | None = None  # None: `history` below
+    history: Callable[[int], History] | None = None  # None: `history` below
     lives: tuple[str, ...] = ()
     given: Patch | None = None
     kinds: tuple[str, ...] = ()
@@ -203,12 +208,8 @@ def any_content(row: Row, graph_id: str, digest: str) -> None:
     return
 
 
-_doubtful = handlers._Transition._doubtful
-
-
-def believe_what_is_known(self: Any, decision: Any) -> bool:
-    self._fresh.update(decision.unchanged)
-    return _doubtful(self, decision)
+def believe_what_is_known(self: Any, key: str) -> bool:
+    return key in self._rows
 
 
 async def always_mine(self: Records, *_: object) -> bool:
@@ -352,7 +353,7 @@ def rivals(seed: int) -> World:
     """Three extensions at once, each of which would fill what the graph row may still name."""
     rng = random.Random(seed)
     added = [random_document(rng, 2, prefix=f"x{n}_", density=0.0) for n in range(3)]
-    return World(seed, random_document(rng, 1), {}, added, Faults(double=0.2), bounds=FEW_LEAVES)
+    return World(seed, random_document(rng, 1), {}, added, Faults(double=0.5), bounds=FEW_LEAVES)
 
 
 def conditional(seed: int) -> World:
@@ -435,6 +436,23 @@ async def commit_with_limits_as_they_stand(
     )
 
 
+def never(graph: Draft) -> bool:
+    return False
+
+
+def all_is_news(plan: object, own: str, update: Update) -> Update:
+    return update
+
+
+async def always_so(records: Records, graph_id: str, graph: Row, document: EditDocument) -> bool:
+    return True
+
+
+def overlapping(seed: int) -> Overlapping:
+    """Calls of one process that overlap on one graph, of which each is answered late."""
+    return Overlapping(seed)
+
+
 def edited(seed: int) -> World:
     """Graphs that are edited again and again, by several at once, while messages come twice and late."""
     rng = random.Random(seed)
@@ -446,7 +464,17 @@ def edited(seed: int) -> World:
     return World(seed, document, {}, extensions, Faults(double=0.2, crash=0.02, unclear=0.02), edits=8)
 
 
+def edited_and_failing(seed: int) -> World:
+    """The same, of tasks that fail, and are rerun by hand as they are then."""
+    rng = random.Random(seed)
+    document = random_document(rng, rng.choice((1, 2, 3)), density=0.3, reruns_max=2)
+    fails = {label: rng.randrange(4) for label in document.tasks}
+    return World(seed, document, fails, [], Faults(double=0.2, crash=0.02, unclear=0.02), reruns=True, edits=8)
+
+
 NO_SWEEP: Final = _all(_set(world_module, "sweep", no_sweep), _set(playing, "sweep", no_sweep))
+
+_OVER: Final = " and leasing.lease(row.columns.get, now) is Standing.OVER:"
 
 _UNLESS_HELD: Final = (
     "if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, item.claim, context)"
@@ -478,7 +506,38 @@ MUTANTS: Final = (
     Mutant(
         "P2: a known row that is decided by, and not written, is read first",
         "it is taken for what stands there",
-        _set(handlers._Transition, "_doubtful", believe_what_is_known),
+        _set(handlers._Transition, "_is_fresh", believe_what_is_known),
+    ),
+    Mutant(
+        "P2: of what a decision does not write only the version counts that its call has read",
+        "whatever is known now of a row that it has read",
+        _reworded(
+            handlers._Transition,
+            "_is_fresh",
+            (
+                "key in self._fresh and self._fresh[key] == (row.etag if row is not None else None)",
+                "key in self._fresh",
+            ),
+        ),
+        overlapping,
+    ),
+    Mutant(
+        "P2: an older read replaces nothing that was written since",
+        "it is kept",
+        _reworded(handlers._Transition, "_tidy", ("self._known.overtake(keys)", "pass")),
+        overlapping,
+    ),
+    Mutant(
+        "P2: an older read brings nothing back that was dropped since",
+        "it is kept",
+        _reworded(Known, "drop", ("self.overtake(dropped)", "pass")),
+        overlapping,
+    ),
+    Mutant(
+        "P2: an older read replaces nothing that was read since",
+        "it is kept",
+        _reworded(Known, "keep", ("each.overtaken.add(key)", "pass")),
+        overlapping,
     ),
     Mutant(
         "P2: what a claim made of a row is known to who knows the row that was claimed",
@@ -652,9 +711,9 @@ MUTANTS: Final = (
             _reworded(
                 transitions,
                 "_lease_lost",
-                ("if not item.certain and lease_until is not None and lease_until >= context.now:", "if False:"),
+                ("if not item.certain and (how := lease(task.value, context.now)) is not Standing.OVER:", "if False:"),
             ),
-            _reworded(sweep_module, "sweep_graph", (" and lease_until < now:", ":")),
+            _reworded(sweep_module, "sweep_graph", (_OVER, ":")),
         ),
         lives=("diamond, with the sweep about",),
     ),
@@ -715,14 +774,43 @@ MUTANTS: Final = (
         rivals,
     ),
     Mutant(
-        "P8: only a running graph takes extensions",
+        "P8: only a graph that runs or is blocked takes extensions",
         "accepted in any state",
         _set(transitions, "accept_extension", accept_in_any_state),
+    ),
+    Mutant(
+        "P8: a paused graph is not extended before it is resumed",
+        "it is, as any other",
+        _all(
+            _reworded(
+                extension, "accept_extension", ('if PAUSED in graph.ids("held"):', "if False:"), owner=transitions
+            ),
+            _set(handlers, "is_deferring", never),
+        ),
+        paused_and_extended,
+    ),
+    Mutant(
+        "P8: a paused graph does not finish before what it is to be extended by",
+        "it does",
+        _all(
+            *(
+                _reworded(propagation, "count_down", (" and not row.ids(DEFERRED)", ""), owner=owner)
+                for owner in (propagation, extension)
+            )
+        ),
+        paused_and_extended,
+    ),
+    Mutant(
+        "P8: a graph that has been extended waits for that no more",
+        "it waits for ever",
+        _reworded(extension, "accept_extension", ("    _not_deferred(head, graph)\n", ""), owner=transitions),
+        paused_and_extended,
     ),
     Mutant(
         "P9: an extension is accepted once",
         "accepted again with every message",
         _reworded(extension, "accept_extension", ('head.text("state") != "staged"', "False"), owner=transitions),
+        rivals,
     ),
     Mutant(
         "P9: new rows go in before anybody links to them",
@@ -772,7 +860,7 @@ MUTANTS: Final = (
         "P10: a submission under way is left alone",
         "the sweep gives up what is still being written",
         _all(
-            _reworded(sweep_module, "sweep_graph", (" and created < before:", ":")),
+            _reworded(sweep_module, "sweep_graph", (" and created < before and await ages.may_end(tables, now):", ":")),
             _reworded(transitions, "_abandon", (" or created >= item.before", "")),
         ),
     ),
@@ -812,9 +900,9 @@ MUTANTS: Final = (
         "P14: nothing is rerun behind the fence",
         "it is",
         _reworded(
-            transitions,
-            "_manual_rerun",
-            ('if graph.text("state") not in (GraphState.RUNNING, GraphState.BLOCKED):', "if False:"),
+            reruns,
+            "refusal",
+            ('if graph("state") not in (GraphState.RUNNING, GraphState.BLOCKED):', "if False:"),
         ),
         cancelled_and_rerun,
     ),
@@ -990,7 +1078,7 @@ MUTANTS: Final = (
     Mutant(
         "P22: the sweep gives up runs whose lease has ended",
         "it looks past them",
-        _reworded(sweep_module, "sweep_graph", (" and lease_until < now:", " and False:")),
+        _reworded(sweep_module, "sweep_graph", (_OVER, " and False:")),
     ),
     Mutant(
         "P22: the sweep fires relays that stand pending",
@@ -1033,6 +1121,19 @@ MUTANTS: Final = (
         "P16: what waits again, as it is rerun by hand, is ended when its deadline passes",
         "the graph row still says that nobody waits who has one",
         _set(transitions, "heed_deadline", lambda graph, deadline: None),
+        late_and_rerun,
+    ),
+    Mutant(
+        "P16: a sweep that looked before a rerun says nothing of the next deadline",
+        "the same time on the graph row is taken for the same look",
+        _reworded(
+            transitions,
+            "_next_deadline",
+            (
+                '(graph.time("nextDeadline"), graph.integer("waitsAgain")) == (item.seen, item.waits_again)',
+                'graph.time("nextDeadline") == item.seen',
+            ),
+        ),
         late_and_rerun,
     ),
     Mutant(
@@ -1124,6 +1225,30 @@ MUTANTS: Final = (
         lives=("more than one commit takes",),
     ),
     Mutant(
+        "D8: an edit that changes nothing is none",
+        "it is made, as any other",
+        _set(replanning._Plan, "_news", all_is_news),
+        edited,
+    ),
+    Mutant(
+        "D8: an edit that was made is held against the rows, when it is asked for again",
+        "it was made before, whatever has become of it",
+        _set(submission, "still_holds", always_so),
+        edited_and_failing,
+    ),
+    Mutant(
+        "P12: an edit of what has failed for good leaves spent what is spent",
+        "the budget is whole again",
+        _reworded(replanning._Plan, "_reruns_left", ("return update.node.reruns - spent", "return update.node.reruns")),
+        edited_and_failing,
+    ),
+    Mutant(
+        "D8: what an edit took away may be gone when it is asked for again",
+        "it is asked for in vain",
+        _reworded(replanning._Plan, "resolve", ("if not again or", "if True or")),
+        lives=("asked for again after it was undone",),
+    ),
+    Mutant(
         "P8: whoever requires what goes is asked first",
         "nobody is",
         _reworded(replanning._Plan, "_outsiders", ("if outside:", "if not outside and outside:")),
@@ -1156,7 +1281,7 @@ def mutant_of(rule: str) -> Mutant:
     return next(mutant for mutant in MUTANTS if mutant.rule.partition(": ")[2] == rule)
 
 
-def hunt(history: Callable[[int], World], seeds: Iterable[int]) -> tuple[int, str]:
+def hunt(history: Callable[[int], History], seeds: Iterable[int]) -> tuple[int, str]:
     """Play until somebody notices; gives how many histories it took (0: nobody did), and what was noticed."""
     for number, seed in enumerate(seeds, 1):
         world = history(seed)

@@ -22,6 +22,7 @@ from taskgraph.backlog import Backlog
 from taskgraph.consumer import Consumer, Lease, misplaced
 from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
+from taskgraph.extension import WAITS_FOR
 from taskgraph.handlers import Handled, Handlers
 from taskgraph.inhand import Held as InHand
 from taskgraph.inhand import edited_in, hold_for_room, hold_until_due
@@ -60,10 +61,10 @@ from taskgraph.submission import edit, extend, submit
 from taskgraph.sweep import sweep
 from taskgraph.transitions import Claim, HandBack, Item, LeaseLost, Outcome, Renew
 from taskgraph.wakeup import Wakeup
-from tests.simulation.edited import granted, requests_granted
+from tests.simulation.edited import edits_made, granted
 from tests.simulation.grouped import limited_in, logical_tasks, members
 from tests.simulation.invariants import Invariants, Violation, hold, settled
-from tests.simulation.lives import GRAPH_ID, START, Act, Life, When
+from tests.simulation.lives import GRAPH_ID, MADE, START, Act, Life, When
 from tests.simulation.memory import MemoryQueues, MemoryTables, drive
 
 ROUNDS_MAX: Final = 600
@@ -302,6 +303,11 @@ class OneByOne(Consumer):
             raise errors[0]
 
 
+def _answer(request: Row) -> str:
+    """What has become of a request: its state, or "deferred" while it waits for its graph to be resumed."""
+    return "deferred" if request.columns.get(WAITS_FOR) else str(request.columns["state"])
+
+
 def _same_but_apart(known: Mapping[str, Known]) -> dict[str, Known]:
     return {
         graph_id: dataclasses.replace(each, rows=dict(each.rows), covered=dict(each.covered))
@@ -320,7 +326,7 @@ class Play:
         self.gate = Gate(faults or {})
         self.junk = {act.body for act in life.acts if act.kind == "send"}
         self.document = life.document(life.requires)
-        added = [act.requires for act in life.acts if act.kind == "extend" and act.answer == "done"]
+        added = [act.requires for act in life.acts if act.kind == "extend" and act.answer in MADE]
         tasks = logical_tasks([self.document, *map(life.document, added)])
         self.all_tasks = tasks
         self.open = [life.document(act.requires) for act in life.acts if act.kind == "extend" and act.answer == "open"]
@@ -331,6 +337,7 @@ class Play:
         self.invariants = Invariants(GRAPH_ID, known, goes_on=self.goes_on)
         documents = [self.document, *map(life.document, added), *self.open]
         self.invariants.under = limited_in(GRAPH_ID, documents, known)
+        self.made: Counter[str] = Counter()  # edits, by request
         self.wishes = {act.edit.request: act.edit for act in life.acts if act.kind == "edit"}
         self.groups = members(self.document.groups)
         for act in life.acts:
@@ -358,12 +365,13 @@ class Play:
     def edited(self, changes: Sequence[Change]) -> list[str]:
         """The model is another from this commit on, if it makes an edit; gives the labels that it updates."""
         updated: list[str] = []
-        for request in requests_granted(changes):
+        for request, labels in edits_made(changes):
             wish = self.wishes[request]
+            self.made[request] += 1
             before = self.invariants.tasks
             after = granted(before, self.groups, wish)
             self.invariants.edited(after, before.keys() - after.keys())
-            updated += wish.updates
+            updated += labels
         for change in changes:
             if change.key.removeprefix("request:") in self.wishes and isinstance(change, Merge):
                 refused = change.columns.get("state") == "refused"
@@ -437,6 +445,7 @@ class Play:
                     self._next_act()
                     return True
                 if answer.state == "done":
+                    hold(self._is_made(act), "an edit is said to be made, and is not")
                     self._next_act()
             case "rerun":
                 task_id = task_id_of(GRAPH_ID, act.label)
@@ -505,13 +514,21 @@ class Play:
             self._next_act()
             return self._look_at_act()
         if act.kind == "edit" or (act.kind == "extend" and waiting):  # an edit may change what its moment is known by
-            answers = {str(r.columns["digest"]): str(r.columns["state"]) for r in self._requests()}
+            answers = {str(r.columns["digest"]): _answer(r) for r in self._requests()}
             digest = act.edit.digest if act.kind == "edit" else content_hash(self.life.document(act.requires))
-            if answers.get(digest) in ("done", "refused"):
-                hold(answers[digest] == act.answer, f"the {act.kind} is {answers[digest]}")
+            if answers.get(digest) in ("done", "deferred", "refused") and (act.kind != "edit" or self._is_made(act)):
+                hold(
+                    answers[digest] == ("deferred" if act.answer == "in vain" else act.answer),
+                    f"the {act.kind} is {answers[digest]}",
+                )
                 self._next_act()
                 return self._look_at_act()
         return act if not waiting and self._meets(act.at) else None
+
+    def _is_made(self, act: Act) -> bool:
+        """Whether an edit has been made as often as somebody has asked for it by now, unless it is to be refused."""
+        asked = [each for each in self.life.acts[: self.driver.acts_done + 1] if each.kind == "edit"]
+        return act.answer != "done" or self.made[act.edit.request] == sum(each.wish == act.wish for each in asked)
 
     def _is_held(self, act: Act) -> bool:
         """Whether what an act speaks of is held back, by the rows of all that it concerns."""

@@ -23,7 +23,7 @@ from taskgraph.model import GRAPH, GraphDocument, TaskState, reference_of, slugi
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import LIVE, POISON, Records
-from taskgraph.service import sweep_forever
+from taskgraph.service import end_what_is_over, sweep_forever
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.logs import LogPage
 from taskgraph.storage.queues import Delivery
@@ -380,7 +380,7 @@ class ProcessWorld:
             locks=None,
         )
         consumer = Consumer(handlers, poison, app.wakeup, lease_seconds=30.0, idle_seconds_max=1.0)
-        await asyncio.gather(consumer.run(self.stop), sweep_forever(app, self.stop))
+        await asyncio.gather(consumer.run(self.stop), end_what_is_over(app, self.stop), sweep_forever(app, self.stop))
 
     async def _worker(self, handlers: Handlers, process: Process, clock: LoopClock) -> None:
         poison = Poison(process, handlers.queues, clock, handlers.names)

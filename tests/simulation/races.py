@@ -20,7 +20,7 @@ from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row
 from taskgraph.timing import not_yet_seconds
 from taskgraph.transitions import Answer, Claim, Completed, Failed, Outcome
-from tests.simulation.invariants import is_cancelled
+from tests.simulation.invariants import FAILED_FOR_GOOD, is_cancelled
 
 if TYPE_CHECKING:
     from tests.simulation.world import Actor, World
@@ -73,6 +73,9 @@ RACES: Final = {
     "R54": "a process that had stood still for a minute in the middle of a transition went on to commit",
     "R55": "a process was told to stop inside a storage call",
     "R59": "task and graph changed together: a task failed for good, or the last one completed",
+    "R61": "an extension was accepted while the graph was blocked",
+    "R62": "an extension that waited for a paused graph to be resumed was made",
+    "R63": "a task that had failed for good was edited",
 }
 """Race id -> what must be seen in histories of `world`."""
 
@@ -149,7 +152,7 @@ ELSEWHERE: Final = {
 }
 """Race id -> where else it is shown, or why not."""
 
-ALL_IDS: Final = tuple(f"R{number:02}" for number in range(1, 61))
+ALL_IDS: Final = tuple(f"R{number:02}" for number in range(1, 64))
 
 
 class Watch:
@@ -252,6 +255,11 @@ class Watch:
         actor.untold |= states.get(GRAPH) == "finished"
         self.met["R59"] += GRAPH in states and bool(tasks)
         self.met["R42"] += any(map(self._is_added_below_a_failure, changes))
+        for key, each in columns.items():
+            if each.get("state") in ("accepted", "done") and before.get(key) == "staged" and self._extends(key):
+                self.met["R61"] += before.get(GRAPH) == "blocked"
+                self.met["R62"] += each.get("waitsFor") == ""
+            self.met["R63"] += key.startswith("task:") and "edited" in each and before.get(key) in FAILED_FOR_GOOD
         for key, state in tasks.items():
             if state == "completed":
                 self._completed(key)
@@ -268,6 +276,10 @@ class Watch:
             return False
         row = self._world.rows.get(change.key)
         return row is not None and row.columns.get("state") in ("failed", "exception", "skipped")
+
+    def _extends(self, key: str) -> bool:
+        """Whether a row is the request of an extension, and not of an edit."""
+        return str(self._world.rows[key].columns.get("digest")) in self._outside
 
     def _requests(self) -> list[Row]:
         rows = self._world.rows

@@ -84,7 +84,9 @@ ELSEWHERE: Final = (
     ),
     Place(
         (
+            "taskgraph.ages",
             "taskgraph.retention",
+            "taskgraph.archived",
             "taskgraph.archives",
             "taskgraph.poison Poison.forget",
             "taskgraph.service keep_house_forever",
@@ -93,9 +95,15 @@ ELSEWHERE: Final = (
         (
             "tests/scenarios/test_retention.py",
             "tests/scenarios/test_archives.py",
+            "tests/hostile/test_archived.py",
             "tests/scenarios/test_keeping_house.py",
             "tests/simulation/test_deleted.py",
         ),
+    ),
+    Place(
+        ("taskgraph.service bury_forever", "taskgraph.service end_what_is_over"),
+        "loops for what is over by time, and for workers that died: those who are played here are soon over",
+        ("tests/simulation/test_reach_elsewhere.py",),
     ),
     Place(
         ("taskgraph.service keep_schedules",),

@@ -24,6 +24,7 @@ from tests.simulation.mutants import (
     late_and_rerun,
     line,
     no_sweep,
+    overlapping,
     rivals,
     times,
 )
@@ -42,6 +43,7 @@ def test_nothing_breaks_while_all_rules_hold() -> None:
     assert hunt(times, range(40)) == (0, "")
     assert hunt(edited, range(60)) == (0, "")
     assert hunt(late_and_rerun, range(40)) == (0, "")
+    assert hunt(overlapping, range(60)) == (0, "")
     lives = lives_of_mutants()
     for name in lives[:: len(lives) // 4]:  # test_exhaustive plays them all
         played, noticed = hunt_in_life(name, lambda: None)
@@ -116,7 +118,8 @@ def test_the_table_says_of_each_rule_who_missed_it(
     monkeypatch.setattr(mutants, "MUTANTS", chosen)
     assert main(["--mutants"]) == 0
     told = capsys.readouterr().out
-    assert "t2 moved from completed to running" in told
+    assert "| P5: only" in told
+    assert "| — |" not in told
     assert "2 rules left out, 2 noticed" in told
     harmless = dataclasses.replace(chosen[0], patch=lambda patch: None)
     monkeypatch.setattr(mutants, "MUTANTS", [harmless])

@@ -8,6 +8,7 @@ import os
 import signal
 import sqlite3
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ from taskgraph.model import GRAPH, GraphDocument, TaskNode
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import Records
+from taskgraph.secrecy import Handed
+from taskgraph.service import bury_forever, end_what_is_over
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.tables import Insert
@@ -42,6 +45,12 @@ class Leaving(MemoryTables):
     """Tables that go away once a graph runs; for so many calls, if that is said."""
 
     away = 0
+    gone = False  # for queries
+
+    async def query(self, *args, **more):
+        if self.gone:
+            raise StorageUnavailable("503", "memory")
+        return await super().query(*args, **more)
 
     async def get(self, partition, keys):
         row = self.partitions.get("g", {}).get(GRAPH)
@@ -110,9 +119,8 @@ async def test_who_watches_all_of_a_store_that_went_away_is_told_so_and_leaves_w
 async def test_a_run_whose_store_goes_away_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     tables = Leaving()
     app = app_over(tables)
-    order = _Order(
-        None, "g", DOCUMENT, Executors([NoopExecutor()]), Board(app.clock), serves(["default"], None, None), 1, ()
-    )
+    executors, served = Executors([NoopExecutor()]), serves(["default"], None, None)
+    order = _Order(None, "g", DOCUMENT, executors, Board(app.clock), served, 1, (), Handed())
     tables.away = 10**6
     with pytest.raises(StorageUnavailable):
         await _run(app, Session(), order)
@@ -187,3 +195,46 @@ def test_an_answer_to_a_loop_that_is_closed_disturbs_nobody(tmp_path: Path) -> N
         await store.close()
 
     asyncio.run(next_one())
+
+
+async def test_what_is_over_is_ended_once_a_store_that_went_away_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    tables = Leaving()
+    app = app_over(tables)
+    await submit(app.handlers, "g", DOCUMENT)
+    stop = asyncio.Event()
+    ending = asyncio.create_task(end_what_is_over(app, stop))
+    while not app.handlers.on_due:
+        await asyncio.sleep(0)
+    tables.away = 1
+    for note in app.handlers.on_due:
+        note("g", app.clock.now())
+    while "could not be ended" not in caplog.text:
+        assert not ending.done()
+        await asyncio.sleep(0.01)
+    stop.set()
+    await ending
+
+
+async def test_the_dead_are_looked_for_once_a_store_that_went_away_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    class Locks:
+        def found(self) -> list[str]:
+            return ["gone"]
+
+        def is_dead(self, name: str) -> bool:
+            return True
+
+        def forget(self, name: str) -> None:
+            raise AssertionError(f"{name} is forgotten, and its runs were not given up")
+
+    tables = Leaving()
+    app = app_over(tables)
+    app = replace(app, locks=Locks())
+    await submit(app.handlers, "g", DOCUMENT)
+    tables.gone = True
+    stop = asyncio.Event()
+    burying = asyncio.create_task(bury_forever(app, stop))
+    while "could not be given up" not in caplog.text:
+        assert not burying.done()
+        await asyncio.sleep(0.01)
+    stop.set()
+    await burying

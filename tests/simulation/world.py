@@ -77,6 +77,7 @@ from tests.simulation.races import Watch
 
 MESSAGE_LEASE_SECONDS: Final = 30
 SKEWS_SECONDS: Final = (75.0, -20.0, 0.0, 0.0, 0.0)  # how far the time of day of a process is off
+LATE_STEPS_MAX: Final = 40
 DULL: Final = 0.999_999
 STEPS_MAX: Final = 200_000
 EVENTS: Final = "taskgraph-events"
@@ -172,6 +173,7 @@ class Faults:
     unavailable: float = 0.0
     lose: float = 0.0
     double: float = 0.0
+    late: float = 0.0  # applied, and others go on before the answer is there
 
 
 class FaultyTables:
@@ -185,7 +187,9 @@ class FaultyTables:
         world.called("get", partition, keys)
         rows = self._inner.partitions.get(partition, _NO_ROWS)
         if len(keys) <= 3:
-            return [rows.get(key) for key in keys]
+            few = [rows.get(key) for key in keys]
+            await world.late()
+            return few
         found: list[Row | None] = []
         commits = len(world.watch.written)
         for start in range(0, len(keys), 3):  # no snapshot: others may write between
@@ -193,6 +197,7 @@ class FaultyTables:
             if start + 3 < len(keys):
                 await _step()
         world.watch.read(world.actor, keys, commits)
+        await world.late()
         return found
 
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
@@ -204,6 +209,7 @@ class FaultyTables:
             page = Page([], continuation or page.rows[0].key)  # nothing yet, and no end either
         if page.continuation is not None:
             world.watch.met["R17"] += 1
+        await world.late()
         return page
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
@@ -232,6 +238,7 @@ class FaultyTables:
                 world.fault("false_conflict", partition)
                 raise Conflict("412 on the own write")
             world.after()
+        await world.late()
         return etags
 
     async def close(self) -> None:
@@ -445,6 +452,10 @@ class World:
     pauses: int = 0  # so many times something of the graph is held back for a while
     changes: int = 0  # so many times a limit on tasks in flight is changed
     edits: int = 0  # so many times somebody changes or takes away what has not started
+    edit_when: str = ""  # and only while the graph is so: blocked; "": at any time
+    extend_when: str = ""  # extensions are asked for while the graph is so: blocked, paused; "": at any time
+    processes: int = 3  # so many of them handle and work; each keeps what it knows for all that it does
+    direct: float = 0.4  # so often a worker handles what it has done by itself, as where a desk is in its process
     begun: bool = False  # the graph was submitted before, in peace, and nobody has looked at it since
     sweep_seconds: float = limits.SWEEP_SECONDS
     temporary: Mapping[str, int] = field(default_factory=dict)  # label -> runs that fail for the moment, at first
@@ -481,6 +492,7 @@ class World:
         self.sendable: set[tuple[str, int]] = set()  # runs that stood ready after some commit, and not held back
         self.active = False
         self.edits_left = self.edits
+        self.mended: set[str] = set()  # labels that were edited when they had failed for good
         self.edited_at = -1e9
         self.believed: dict[str, str] = {}  # claim -> the definition that its worker has in hand
         self.claimed: dict[str, str] = {}  # claim -> the definition that stood on the row when it was made
@@ -551,6 +563,14 @@ class World:
         if crash and self.random() < crash:
             self._die("after it")
 
+    async def late(self) -> None:
+        """The answer of a call is under way, and may be for a while."""
+        late = self.faults.late
+        if late and self.active and self.random() < late:
+            self.fault_counts["late"] += 1
+            for _ in range(1 + int(self.random() ** 2 * LATE_STEPS_MAX)):
+                await _step()
+
     def _die(self, when: str) -> None:
         self.crashes += 1
         self.fault_counts["crash"] += 1
@@ -620,8 +640,17 @@ class World:
     async def _edit(self) -> None:
         assert self.edit is not None
         assert self.edit.wish is not None
+        wish, made, held = self.edit.wish, self.edit.made, self.edit.holds(self.edit.wish)
         with contextlib.suppress(NotFound, Refused):
-            await edit(self.handlers(), self.graph_id, self.edit.wish)
+            answer = await edit(self.handlers(), self.graph_id, wish)
+            if answer.state == "done" and self.edit.made == made and not held:
+                raise Violation(f"an edit is said to be made, and is not: {wish.text}")
+
+    def _extends_now(self) -> bool:
+        """Whether the graph is as it is to be when it is extended; in the end it is asked for in any case."""
+        if self.extend_when == "paused" and self.active:
+            return PAUSED in json.loads(str(self.rows[GRAPH].columns.get("held", "") or "[]"))
+        return not self.active or self.extend_when in ("", self.state())
 
     def _edit_is_open(self, request: str) -> bool:
         """Whether somebody still waits for the answer to an edit."""
@@ -633,7 +662,8 @@ class World:
         state = self.invariants.graph_state
         if self.edit is None or state not in ("running", "blocked"):
             return False
-        if self.active and self.edits_left and self.random() < 0.05:
+        due = self.edit_when in ("", state)
+        if self.active and self.edits_left and due and self.random() < (0.2 if self.edit_when else 0.05):
             self.edits_left -= 1
             present = {str(row.columns["label"]): row for key, row in self.rows.items() if key.startswith("task:")}
             if present and self.edit.draw(present, self.choice, self.edits_left):
@@ -675,7 +705,7 @@ class World:
             if not isinstance(message, RunTasks):
                 raise Violation(f"{message} is on a work queue")
             lease = handlers.clock.now() + timedelta(seconds=60)
-            direct = self.random() < 0.4  # it handles what it has done by itself, as where a desk is in its process
+            direct = self.random() < self.direct
             rows: dict[str, Row | None] = {}
             if delivery.dequeue_count == 1 and all(task in message.seen for task, _ in message.tasks):
                 rows = {row_key(task): _as_seen(task, run, message.seen[task]) for task, run in message.tasks}
@@ -928,6 +958,8 @@ class World:
         assert self.edit is not None
         made, gone = self.edit.made, set(self.edit.deleted)
         updated = self.edit.committed(changes)
+        states = self.invariants.states
+        self.mended |= {each for each in updated if states[_task_id_of(self.graph_id, each)] in FAILED_FOR_GOOD}
         if self.edit.made > made:
             self.invariants.edited(self.tasks, self.edit.deleted - gone)
         for each in changes:
@@ -1060,7 +1092,7 @@ class World:
         stormy = most - 1 - int(draw() * (most - least))
         crowd = self.choice(self.crowds)
         look_at = 0
-        handlers = [self.handlers(self.choice(SKEWS_SECONDS)) for _ in range(3)]
+        handlers = [self.handlers(self.choice(SKEWS_SECONDS)) for _ in range(self.processes)]
         if self.cancel:
             self.cancel_step = int(draw() * draw() * most)
         for step in range(steps_max):
@@ -1180,7 +1212,7 @@ class World:
             wants = self.cancel and self.steps >= self.cancel_step and not self._cancel_is_heard()
             if wants and (now - self.cancel_at > 20.0 or draw() < 0.02):
                 choices.append("cancel")
-            if waiting and state not in ("finished", "cancelled"):
+            if waiting and state not in ("finished", "cancelled") and self._extends_now():
                 number = self.choice(waiting)
                 if now - self.asked_at[number] > 20.0 or draw() < 0.02:
                     choices.append("extend")
@@ -1231,6 +1263,8 @@ class World:
             return "finished"
         if not self.reruns and any(row.columns.get("state") == TaskState.EXCEPTION for row in self.rows.values()):
             return "blocked"
+        if not self.reruns and self.mended:
+            return "blocked"  # what they may fail now counts from a rerun on
         failed = [row for row in self.rows.values() if row.columns.get("state") in FAILED_FOR_GOOD]
         if self.has_limits and any(map(self._past_deadline, failed)):
             return "blocked"

@@ -11,11 +11,11 @@ from typing import Any
 
 from taskgraph import limits, transitions
 from taskgraph.errors import IntegrityError
-from taskgraph.layout import utf16_units
 from taskgraph.model import row_key
 from taskgraph.rows import SCHEMA_MAX, Draft, NeedRows, NewerSchema
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Change, Columns, Insert, Merge, Row, Value
+from taskgraph.units import utf16_units
 
 
 class PlainDraft(Draft):
@@ -56,6 +56,7 @@ class PlainView:
     def __init__(self, rows: Mapping[str, Row | None]) -> None:
         self._rows = rows
         self._drafts: dict[str, PlainDraft] = {}
+        self._absent: dict[str, None] = {}
 
     def knows(self, key: str) -> bool:
         return key in self._rows or key in self._drafts
@@ -73,6 +74,7 @@ class PlainView:
             raise NeedRows((key,))
         row = self._rows[key]
         if row is None:
+            self._absent[key] = None
             return None
         schema = row.columns.get("schema", 1)
         if isinstance(schema, int) and schema > SCHEMA_MAX:
@@ -120,13 +122,29 @@ class PlainView:
     def rows_at_most(self) -> int:
         return sum(draft.etag is None or bool(draft.changed) for draft in self._drafts.values())
 
+    def known_text(self, key: str, name: str) -> str:
+        return self._drafts[key].text(name) if key in self._drafts else ""
+
+    def touched(self, key: str) -> int:
+        return len(self._drafts[key].changed) if key in self._drafts else -1
+
+    def altered(self, key: str) -> set[str]:
+        draft = self._drafts.get(key)
+        if draft is None or draft.etag is None:
+            return set()
+        return {name for name, value in draft.changed.items() if draft.columns.get(name) != value}
+
+    def altered_anywhere(self, but: str) -> set[str]:
+        return {name for key in self._drafts if not key.startswith(but) for name in self.altered(key)}
+
     @property
     def size(self) -> int:
         return len(self._drafts)
 
     def unchanged(self, first: int) -> list[str]:
         changed = {id(draft) for draft in self.changed()}
-        return [draft.key for draft in list(self._drafts.values())[:first] if id(draft) not in changed]
+        same = [draft.key for draft in list(self._drafts.values())[:first] if id(draft) not in changed]
+        return [*same, *(key for key in self._absent if key not in self._drafts)]
 
     def changes(self, operation: str) -> list[Change]:
         changes: list[Change] = []

@@ -17,18 +17,18 @@ from taskgraph.cli.output import (
     LogText,
     Output,
     Stream,
-    camel_object,
     cell_width,
     count,
     fitted,
-    iso,
     json_text,
     moment,
     safe,
     seconds,
 )
+from taskgraph.facts import USUAL
 from taskgraph.model import GraphState, TaskState
-from taskgraph.queries import CHANGED
+from taskgraph.queries import GroupState
+from taskgraph.views import fields_of, iso, plain
 
 
 class Terminal(io.StringIO):
@@ -173,7 +173,7 @@ def test_camel_case() -> None:
         reruns_left: int
         counts: dict[str, int]
 
-    assert camel_object(Thing("g", 2, {"a_b": 1})) == {"graphId": "g", "rerunsLeft": 2, "counts": {"a_b": 1}}
+    assert fields_of(Thing("g", 2, {"a_b": 1})) == {"graphId": "g", "rerunsLeft": 2, "counts": {"a_b": 1}}
 
 
 # --- streams ---
@@ -181,7 +181,7 @@ def test_camel_case() -> None:
 
 def test_every_state_has_a_symbol_and_a_word() -> None:
     words = {"active", "draining", "drained", "gone"}  # of workers
-    assert {*TaskState, *GraphState, *words, "held"} == set(LOOKS)
+    assert {*TaskState, *GraphState, *GroupState, *words, "held"} == set(LOOKS)
     assert all(look.symbol and look.plain.isascii() for look in LOOKS.values())
     stream = Stream(Pipe(), {})
     assert stream.state("failed") == "✗ failed"
@@ -270,6 +270,23 @@ def test_cutting_minds_wide_characters() -> None:
 
 
 def test_every_fact_is_drawn_as_a_state() -> None:
-    assert [kind for kind in CHANGED if looks_like(kind) not in LOOKS] == []
+    assert [kind for kind in USUAL if looks_like(kind) not in LOOKS] == []
     assert looks_like("task-retry") == TaskState.PENDING
     assert looks_like("graph-extended") == TaskState.UNSCHEDULED
+
+
+def test_no_dataclass_becomes_json_by_accident() -> None:
+    @dataclass
+    class Inner:
+        number: int = 1
+
+    @dataclass
+    class Outer:
+        inner: tuple[Inner, ...] = (Inner(),)
+
+    with pytest.raises(TypeError, match="Inner is no JSON value"):
+        fields_of(Outer())
+    with pytest.raises(TypeError, match="Inner is no JSON value"):
+        plain({"a": [Inner()]})
+    with pytest.raises(TypeError, match="Inner is no JSON value"):
+        json_text({"a": [Inner()]})

@@ -88,7 +88,7 @@ def test_a_rerun_takes_a_failure_back() -> None:
         ]
     )
     assert [each.label for each in tally.failures.values()] == ["c"]
-    assert (tally.completed, tally.reruns, tally.retries) == (2, 1, 2)
+    assert (tally.completed, tally.reruns, tally.retries, tally.hand_backs) == (2, 1, 1, 1)
 
 
 def test_running_tasks_never_make_the_rest_negative() -> None:

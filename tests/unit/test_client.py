@@ -118,7 +118,7 @@ async def test_a_blocked_graph_goes_on_after_a_rerun(client: Client, tmp_path: P
     assert (status.state, status.blocked_by) == ("blocked", "gate")
     assert dict(status.counts) == {"unscheduled": 1, "completed": 1, "failed": 1}
     assert await client.wait("g", timeout_seconds=10) == "blocked"
-    with pytest.raises(Refused, match="“aside” is completed"):
+    with pytest.raises(Refused, match="“aside” cannot be rerun: the task is completed"):
         await client.rerun("g", "gate", "aside")
     with pytest.raises(InvalidInput, match="1,000 are allowed"):
         await client.rerun("g", "gate", reason="x" * 1001)
@@ -203,7 +203,7 @@ async def test_a_task_extends_its_own_graph(client: Client) -> None:
     assert (await client.task("g", "found")).requires == ["discover"]
     request = await client.result("g", "discover")
     assert (await client.request("g", request))["state"] == "done"
-    with pytest.raises(Refused, match="only a running graph"):
+    with pytest.raises(Refused, match="only one that runs or is blocked"):
         await client.extend("g", found_later())
 
 
@@ -299,3 +299,36 @@ async def test_limits_on_tasks_in_flight(client: Client) -> None:
     assert [(each.target, each.most) for each in await client.target_limits()] == [("gpu", 4)]
     assert await client.limit_target("gpu", 0)
     assert await client.target_limits() == []
+
+
+async def test_a_graph_is_run_twice_at_once_and_beside_another(client: Client) -> None:
+    """Each run has a consumer of its own over the same handlers, and ends without taking anything from the others."""
+    graph = Graph()
+    for number in range(6):
+        graph.task(f"a{number}", command=["sleep", "0.05"])
+    runs = [client.run(graph, "g"), client.run(graph, "g"), client.run(diamond(), "other", callables={})]
+    async with asyncio.timeout(60):
+        statuses = await asyncio.gather(*runs)
+    assert [status.state for status in statuses] == ["finished", "finished", "finished"]
+    handlers = client.app.handlers
+    assert (handlers.on_ended, handlers.on_news, handlers.on_stop, handlers.receivers) == ([], [], [], [])
+
+
+async def test_what_one_consumer_has_put_by_outlives_the_end_of_another(client: Client) -> None:
+    app, stop = client.app, asyncio.Event()
+    stays, goes = app.consumer(), app.consumer()
+    stays.own.add("mine")
+    windows = app.handlers.windows
+    assert windows is not None
+    for graph_id in ("mine", "left"):
+        ready = [(f"{graph_id}{number}", 0) for number in range(5_000)]
+        windows.offer(graph_id, ("default", "normal"), ready, app.clock.monotonic())
+    minded: list[str] = []
+    stays.mind_unsent = lambda: minded.append("stays")  # type: ignore[method-assign]
+    stop.set()
+    await goes.run(stop)
+    assert windows.graphs == ["mine"], "the other is left to another process, by a message"
+    assert minded == ["stays"]
+    assert app.handlers.receivers == [stays]
+    assert app.handlers.takes("mine")
+    assert await app.handlers.events_waiting() == 1

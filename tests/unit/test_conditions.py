@@ -9,10 +9,21 @@ from typing import Any
 import pytest
 
 from taskgraph import limits
-from taskgraph.conditions import meets
+from taskgraph.conditions import (
+    COMPLETED,
+    News,
+    failure_of,
+    hear,
+    in_words,
+    meets,
+    news_of,
+    skip_of,
+    skip_resolution,
+)
 from taskgraph.layout import GraphLayout
 from taskgraph.model import GRAPH, GraphDocument, TaskNode, When, ids_text, row_key
 from taskgraph.propagation import GraphEnded
+from taskgraph.rows import Draft
 from taskgraph.storage.tables import Insert, Row, Value
 from taskgraph.transitions import Completed, Failed, Item, LeaseLost, ManualRerun, Outcome, Skip
 from tests.outcomes import blamed, expected
@@ -317,3 +328,84 @@ def test_the_document_and_its_rows_name_the_same_graph() -> None:
     assert columns(rows, "b")["when"] == "always"
     assert columns(rows, "b")["schema"] == columns(rows, "a")["schema"] == 2
     assert "when" not in columns(rows, "a")
+
+
+# --- causes, one by one ------------------------------------------------------------------------------------------
+
+
+def draft(state: str = "failed", *, key: str = "task:A", **more: Any) -> Draft:
+    return Draft(key, {"label": "a", "state": state, **more}, "etag")
+
+
+def cause(state: str) -> str:
+    return f'{{"label":"a","taskId":"A","state":"{state}"}}'
+
+
+@pytest.mark.parametrize(
+    ("task", "named"),
+    [
+        (draft("failed"), "failed"),
+        (draft("exception"), "exception"),
+        (draft("failed", cancel="why"), "cancelled"),
+        (draft("exception", resolution='{"cancelled":true}'), "cancelled"),
+        (draft("failed", resolution='{"cancelled":true}'), "failed"),
+        (draft("exception", resolution='{"cancelled":false}'), "exception"),
+        (draft("exception", resolution='{"cancelled":1}'), "exception"),
+        (draft("exception", resolution="[1]"), "exception"),
+        (draft("exception", resolution="{"), "exception"),
+        (draft("exception", resolution=""), "exception"),
+    ],
+)
+def test_what_failed_tells_how_it_failed(task: Draft, named: str) -> None:
+    assert failure_of(task) == News(failed=cause(named))
+    assert news_of(task) == News(failed=cause(named))
+
+
+def test_what_is_resolved_tells_what_it_knows() -> None:
+    assert news_of(draft("completed")) is COMPLETED
+    assert news_of(draft("completed", failedBy="f")) is COMPLETED, "a task that ran hides what it got over"
+    assert news_of(draft("completed", key="join:J", failedBy="f")) == News(failed="f")
+    assert news_of(draft("completed", key="join:J", skippedBy="s")) == News(skipped="s")
+    assert news_of(draft("completed", key="join:J")) is COMPLETED
+    assert news_of(draft("running")) is None
+    assert news_of(draft("skipped")) == skip_of(draft("skipped")) == News(skipped=cause("skipped"))
+
+
+@pytest.mark.parametrize(("name", "other"), [("failed", "skipped"), ("skipped", "failed")])
+def test_of_what_a_requirement_tells_the_first_is_kept(name: str, other: str) -> None:
+    row = draft("unscheduled", optional='["later"]')
+    hear(row, "b", News(**{other: "x"}))
+    assert (row.text(f"{other}By"), row.text(f"{name}By")) == ("x", "")
+    hear(row, "b", News(**{name: "first"}))
+    hear(row, "c", News(**{name: "second"}))
+    hear(row, "d", COMPLETED)
+    assert (row.text(f"{other}By"), row.text(f"{name}By")) == ("x", "first")
+    fresh = draft("unscheduled", optional='["later"]')
+    hear(fresh, "later", News("f", "s"))
+    assert (fresh.text("failedBy"), fresh.text("skippedBy")) == ("", "")
+
+
+def test_whose_fault_a_skip_is() -> None:
+    both = {"failedBy": cause("failed"), "skippedBy": cause("cancelled")}
+    assert skip_of(draft("skipped", **both)) == News(skipped=cause("failed"))
+    assert skip_of(draft("skipped", when="all-resolved", **both)) == News(skipped=cause("cancelled"))
+    assert skip_of(draft("skipped", skippedBy=cause("cancelled"))) == News(skipped=cause("cancelled"))
+    assert skip_resolution(draft("skipped", **both))["reason"] == "“a” failed"
+    assert skip_resolution(draft("skipped", when="any-failed")) == {
+        "skipped": True,
+        "reason": "none of what it requires failed",
+    }
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("failed", "“a” failed"),
+        ("exception", "“a” could not be run"),
+        ("cancelled", "“a” was cancelled"),
+        ("skipped", "“a” was skipped, as nothing failed"),
+    ],
+)
+def test_a_cause_in_words(state: str, words: str) -> None:
+    assert in_words({"label": "a", "state": state}) == words
+    assert in_words({"state": state}) == words.replace("a", "", 1)

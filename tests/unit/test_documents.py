@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph import limits
+from taskgraph import jsontext, limits
 from taskgraph.documents import (
     canonical_json,
     content_hash,
@@ -126,6 +126,13 @@ def test_the_bound_of_depth_is_exact():
     assert [problem.code for problem in caught.value.problems] == ["depth"]
     assert '"[[[' not in json.dumps("brackets in strings do not count: " + "[" * 100)
     read_document(graph(a={"task": {"payload": {"text": "[{" * 200 + '"\\'}}}))
+
+
+def test_a_graph_without_tasks_is_not_told_to_leave_the_key_out_which_is_required() -> None:
+    with pytest.raises(InvalidGraph) as caught:
+        read_document('{"tasks": {}}')
+    (problem,) = caught.value.problems
+    assert problem.remedy == "Put at least one task in."
 
 
 @pytest.mark.parametrize(
@@ -545,3 +552,32 @@ def test_hostile_documents_cost_linear_time(text: str):
     begun = time.perf_counter()
     assert 1 <= len(problems_of(text)) <= 101
     assert time.perf_counter() - begun < 15
+
+
+def test_of_too_many_items_so_many_are_to_be_left_out() -> None:
+    node = {"task": {"workerLabels": [f"label{n}" for n in range(20)]}}
+    with pytest.raises(InvalidGraph) as caught:
+        document_from_object({"tasks": {"a": node}}, source="graph")
+    (problem,) = [each for each in caught.value.problems if each.code == "too-many"]
+    assert problem.message.endswith("has 20 items; 16 are allowed.")
+    assert problem.remedy == "Leave 4 of them out."
+
+
+@pytest.mark.parametrize(
+    "made",
+    [None, lambda *_: 1 / 0, lambda: None, lambda *_: lambda value, level: ["{}"], lambda *_: None],
+    ids=["missing", "raises", "other-arguments", "writes-otherwise", "nothing"],
+)
+def test_json_is_the_same_where_python_has_no_such_encoder(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fast encoder is no public part of Python: any other one is not used."""
+    arguments = (None, None, json.encoder.encode_basestring, None, ":", ",", True, False, False)
+    slow = jsontext._CANONICAL_SLOW
+    assert jsontext._encoder(slow, *arguments) is not None
+    expected = slow(jsontext._SAMPLE)
+    with monkeypatch.context() as patched:
+        patched.setattr(json.encoder, "c_make_encoder", made)
+        assert jsontext._encoder(lambda value: expected, *arguments) is None
+    monkeypatch.setattr(jsontext, "_CANONICAL", None)
+    monkeypatch.setattr(jsontext, "_COMPACT", None)
+    assert jsontext.canonical_json({"b": "é", "a": [1.5, None]}) == '{"a":[1.5,null],"b":"é"}'
+    assert jsontext.compact_json({"b": "é", "a": [1.5, None]}) == '{"b":"é","a":[1.5,null]}'

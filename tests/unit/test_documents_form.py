@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph import digraph, jsontext, limits, schemas
+from taskgraph import digraph, form, jsontext, limits, schemas
 from taskgraph.errors import NotFound
 from taskgraph.form import node_is_plain
 from taskgraph.jsontext import Path
@@ -39,6 +39,7 @@ def test_the_schema_holds_the_limits_of_the_code():
     assert definitions["label"]["maxLength"] == limits.LABEL_CHARS_MAX
     assert definitions["routing"]["maxLength"] == limits.ROUTING_CHARS_MAX
     assert definitions["node"]["properties"]["reruns"]["maximum"] == limits.RERUNS_MAX
+    assert definitions["channel"]["properties"]["webhook"]["pattern"] == form.WEBHOOK_PATTERN
     assert definitions["task"]["properties"]["target"]["pattern"] == limits.TARGET_PATTERN
     assert definitions["task"]["properties"]["host"]["pattern"] == limits.HOST_PATTERN
     assert definitions["task"]["properties"]["workerLabels"]["items"]["pattern"] == limits.WORKER_LABEL_PATTERN

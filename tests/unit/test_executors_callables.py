@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -11,7 +12,15 @@ from typing import Any
 import pytest
 
 from taskgraph.errors import InvalidSettings
-from taskgraph.executors import RESULT_BYTES_MAX, Outcome, PythonExecutor, Registry, Work, load_callables
+from taskgraph.executors import (
+    RESULT_BYTES_MAX,
+    Outcome,
+    PythonExecutor,
+    Registry,
+    TemporaryFailure,
+    Work,
+    load_callables,
+)
 
 
 def work(call: object = "f", **arguments: Any) -> Work:
@@ -36,6 +45,32 @@ def log() -> Log:
 
 async def run(function: Callable[..., Any], log: Log, **arguments: Any) -> Outcome:
     return await PythonExecutor({"f": function}).run(work(**arguments), log)
+
+
+@pytest.mark.parametrize(
+    ("asked", "pause", "said"),
+    [
+        (30, 30.0, False),
+        (604_800, 604_800.0, False),
+        (604_801, 604_800.0, True),
+        (10**400, 604_800.0, True),
+        (math.inf, 604_800.0, True),
+        (-1, None, False),
+        (math.nan, None, False),
+        (True, None, False),
+        ("30", None, False),
+    ],
+)
+async def test_a_failure_of_the_moment_asks_for_a_week_at_most(
+    log: Log, asked: Any, pause: float | None, said: bool
+) -> None:
+    def later() -> None:
+        raise TemporaryFailure("the mirror is busy", retry_after=asked)
+
+    outcome = await run(later, log)
+    assert (outcome.temporary, outcome.retry_after) == (True, pause)
+    assert "the mirror is busy" in outcome.reason
+    assert ("a week" in outcome.reason) is said
 
 
 # --- calling ----------------------------------------------------------------------------------------------------

@@ -165,10 +165,10 @@ async def test_an_extension_of_nothing_new() -> None:
         ({"b": []}, {}, "different task “b”"),
         ({"x": ["nobody"]}, {}, "has a task “nobody”"),
         ({"x": ["a"]}, {"state": "finished"}, "finished"),
-        ({"x": ["a"]}, {"state": "blocked"}, "blocked"),
+        ({"x": ["a"]}, {"state": "cancelling"}, "cancelling"),
         ({f"x{n}": [f"nobody{n}"] for n in range(8)}, {}, "and 3 more"),
     ],
-    ids=["different", "unknown", "finished", "blocked", "many"],
+    ids=["different", "unknown", "finished", "cancelling", "many"],
 )
 async def test_refusals(addition: Requires, graph: dict[str, str], words: str) -> None:
     desk = Desk({"a": [], "b": ["a"]}, **graph)
@@ -186,8 +186,8 @@ async def test_a_reference_to_nobody_is_refused() -> None:
 
 
 async def test_what_was_accepted_is_not_refused_later() -> None:
-    """The graph may be blocked meanwhile; its own half of the tasks may be there."""
-    desk = Desk({"a": []}, state="blocked")
+    """The graph may be cancelled meanwhile; its own half of the tasks may be there."""
+    desk = Desk({"a": []}, state="cancelling")
     plan = await desk.plan(document({"x": ["a"]}), state="accepted")
     assert plan.refusal == ""
     assert isinstance(plan.step(await desk.head()), InsertRows)

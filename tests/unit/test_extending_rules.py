@@ -255,7 +255,7 @@ async def test_an_extension_is_one_commit_while_its_bytes_fit(count: int, whole:
 
 
 async def test_a_refused_extension_is_one_step_however_large_it_is() -> None:
-    plan = await Desk({"a": []}, state="blocked").plan(addition({label: [] for label in labels(300)}))
+    plan = await Desk({"a": []}, state="finished").plan(addition({label: [] for label in labels(300)}))
     assert isinstance(plan.step(head("staged")), RefuseExtension)
 
 
@@ -304,10 +304,10 @@ async def test_a_refusal_names_up_to_five_labels_in_order(count: int, shown: str
     assert plan.refusal == f"neither the request nor the graph has a task {quoted}{shown}"
 
 
-@pytest.mark.parametrize("state", ["submitting", "blocked", "finished", "cancelled"])
-async def test_a_graph_that_does_not_run_refuses(state: str) -> None:
+@pytest.mark.parametrize("state", ["submitting", "finished", "cancelling", "cancelled"])
+async def test_a_graph_that_neither_runs_nor_is_blocked_refuses(state: str) -> None:
     plan = await Desk({"a": []}, state=state).plan(addition({"x": ["a"]}))
-    assert plan.refusal == f"the graph is {state}; only a running graph can be extended"
+    assert plan.refusal == f"the graph is {state}; only one that runs or is blocked can be extended"
 
 
 @pytest.mark.parametrize("count", [POINT_READS_MAX, POINT_READS_MAX + 1])

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -165,7 +166,7 @@ async def test_messages_that_arrive_together_are_committed_together_and_answered
     second = TaskFailed("g", (result(B, failed=True),))
     third = Rerun("g", B, 0, "try")
     handled = await handlers.handle("g", [first, second, third], keep_alive=beats)
-    assert len(tables.written) == 1
+    assert [partition for partition, _ in tables.written].count("g") == 1
     assert [each.message for each in handled] == [first, second, third]
     assert [[answer.outcome for answer in each.answers] for each in handled] == [[Outcome.APPLIED]] * 3
     assert [each.error for each in handled] == [None] * 3
@@ -583,9 +584,10 @@ async def test_a_graph_that_ended_leaves_the_live_index_and_whoever_waits_hears_
 ) -> None:
     await begin(handlers)
     heard: list[str] = []
-    handlers.on_ended = {"g": lambda: heard.append("g"), "other": lambda: heard.append("other")}
+    handlers.on_ended += [heard.append, heard.append]
+    tables.put(GRAPH, state="finished")
     await handlers.emit("g", [GraphEnded(GraphState.FINISHED)])
-    assert heard == ["g"]
+    assert heard == ["g", "g"]
     assert tables.partitions[LIVE] == {}
 
 
@@ -597,6 +599,19 @@ async def test_a_graph_with_a_request_that_nobody_heard_of_stays_on_the_live_ind
     assert await handlers.late_requests("g") == [staged.request]
     await handlers.emit("g", [GraphEnded(GraphState.FINISHED)])
     assert list(tables.partitions[LIVE]) == ["g"]
+
+
+async def test_a_graph_that_ended_leaves_the_live_index_once_its_late_request_is_refused(
+    handlers: Handlers, tables: Table
+) -> None:
+    await begin(handlers)
+    staged = await extend(handlers, "g", GraphDocument({"x": TaskNode("x", ("a",))}))
+    tables.put(GRAPH, state="finished")
+    await handlers.leave_live("g")
+    assert list(tables.partitions[LIVE]) == ["g"], "it has still to be answered"
+    await handlers.answer_request("g", staged.request)
+    assert tables.columns(f"request:{staged.request}")["state"] == "refused"
+    assert tables.partitions[LIVE] == {}
 
 
 @pytest.mark.parametrize(
@@ -617,7 +632,7 @@ async def test_a_graph_that_runs_again_is_swept_again(handlers: Handlers, tables
     assert tables.columns("g", LIVE) == {"since": clock.now()}
     clock.advance(5)
     await handlers.emit("g", [GraphRevived()])
-    assert tables.columns("g", LIVE) == {"since": clock.now() - timedelta(seconds=5)}, "it was there"
+    assert tables.columns("g", LIVE) == {"since": clock.now()}, "it was there, and is written anew"
 
 
 async def test_an_unclear_entry_of_the_live_index_is_looked_at(handlers: Handlers, tables: Table) -> None:
@@ -643,6 +658,57 @@ async def test_whoever_else_takes_a_graph_off_the_live_index_is_welcome(
     await handlers.leave_live("g")
     assert tables.partitions[LIVE] == {}
     assert isinstance(tables.written[-1][1][0], Delete)
+
+
+@pytest.mark.parametrize("state", ["running", "blocked", "restoring", "deleting", "submitting", "cancelling"])
+async def test_a_graph_that_is_live_again_stays_on_the_live_index(
+    handlers: Handlers, tables: Table, state: str
+) -> None:
+    await tables.commit("g", [Insert(GRAPH, {"state": state})])
+    await handlers.enter_live("g")
+    await handlers.leave_live("g")
+    assert list(tables.partitions[LIVE]) == ["g"]
+
+
+@pytest.mark.parametrize("before", [GRAPH, "request:"], ids=["after its row was read", "after its requests were read"])
+async def test_a_graph_that_enters_the_live_index_while_it_leaves_stays(
+    handlers: Handlers, tables: Table, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    await tables.commit("g", [Insert(GRAPH, {"state": "deleted" if before == GRAPH else "finished"})])
+    await handlers.enter_live("g")
+    get, query = tables.get, tables.query
+
+    async def enter() -> None:
+        monkeypatch.undo()
+        await handlers.enter_live("g")
+
+    async def get_and_enter(partition: str, keys: Sequence[str]) -> list[Row | None]:
+        rows = await get(partition, keys)
+        if before == GRAPH and partition == "g":
+            await enter()
+        return rows
+
+    async def query_and_enter(partition: str, rows: Range, **more: Any) -> Page:
+        page = await query(partition, rows, **more)
+        await enter()
+        return page
+
+    monkeypatch.setattr(tables, "get", get_and_enter)
+    monkeypatch.setattr(tables, "query", query_and_enter)
+    await handlers.leave_live("g")
+    assert list(tables.partitions[LIVE]) == ["g"]
+    await handlers.leave_live("g")
+    assert tables.partitions[LIVE] == {}, "nothing speaks for it any more"
+
+
+async def test_an_entry_of_the_live_index_that_goes_while_it_is_written_anew_is_made_again(
+    handlers: Handlers, tables: Table, clock: Sleeper
+) -> None:
+    await handlers.enter_live("g")
+    clock.advance(5)
+    tables.instead = [Conflict("it was there"), Conflict("it is gone")]
+    await handlers.enter_live("g")
+    assert tables.columns("g", LIVE) == {"since": clock.now()}
 
 
 # --- extensions --------------------------------------------------------------------------------------------------

@@ -1,12 +1,17 @@
 """Kept rows: what is read alone and what by pages, that both give the same, and how much is kept for how long."""
 
+import asyncio
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from taskgraph import limits
+from taskgraph.app import open_app
+from taskgraph.errors import InvalidSettings
 from taskgraph.kept import KeptRows
+from taskgraph.settings import read_connection, read_settings
 from taskgraph.storage.tables import Insert, Merge, Page, Range, Row
 from tests.simulation.memory import MemoryTables
 
@@ -184,6 +189,126 @@ async def test_however_rows_are_read_they_are_what_stands_there(
             del known.rows[key]
 
 
+# --- reads that overlap ------------------------------------------------------------------------------------------
+
+
+class Late(Watched):
+    """Evaluates reads at once, and answers each when it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[asyncio.Event] = []
+
+    async def _answer(self) -> None:
+        self.answers.append(asyncio.Event())
+        await self.answers[-1].wait()
+
+    async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
+        found = await super().get(partition, keys)
+        await self._answer()
+        return found
+
+    async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
+        page = await super().query(partition, rows, limit=limit, continuation=continuation)
+        await self._answer()
+        return page
+
+
+class Overlapping:
+    """Rows of a graph, kept by reads that are answered in any order."""
+
+    def __init__(self) -> None:
+        self.tables = Late()
+        self.kept = KeptRows(self.tables)
+        self.known = self.kept.of("g")
+        self.keys = [task(number) for number in range(20)]
+        self.key = self.keys[5]
+
+    async def read(self, keys: Sequence[str]) -> "asyncio.Task[dict[str, Row | None]]":
+        reading = asyncio.ensure_future(self.kept.load("g", self.known, keys))
+        await asyncio.sleep(0)
+        return reading
+
+    async def write(self, state: str) -> Row:
+        """Another process writes."""
+        row = self.tables.partitions["g"][self.key]
+        await self.tables.commit("g", [Merge(self.key, row.etag, {"state": state})])
+        return self.tables.partitions["g"][self.key]
+
+
+@pytest.fixture
+async def overlapping() -> Overlapping:
+    made = Overlapping()
+    await put(made.tables, made.keys)
+    return made
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["alone", "page"])
+@pytest.mark.parametrize("what", ["written", "supposed", "read", "dropped", "written elsewhere"])
+async def test_an_older_answer_replaces_nothing(overlapping: Overlapping, several: bool, what: str) -> None:
+    """Whatever came to be known of the row since it was read."""
+    tables, known, key = overlapping.tables, overlapping.known, overlapping.key
+    keys = [*overlapping.keys[::2], key] if several else [key]
+    old = await overlapping.read(keys)
+    newer: Row | None = await overlapping.write("running")
+    assert newer is not None
+    match what:
+        case "written":
+            known.rows[key] = newer
+            known.overtake([key])
+        case "supposed":
+            known.suppose(newer)
+        case "read":
+            later = await overlapping.read([key])
+            tables.answers[-1].set()
+            assert await later == {key: newer}
+        case "dropped":
+            known.drop([key])
+            newer = None
+        case "written elsewhere":
+            overlapping.kept.written("g", [key])
+            newer = None
+    tables.answers[0].set()
+    found = await old
+    assert found[key] != newer, "what was read is given to who asked for it"
+    assert known.rows.get(key) is newer
+    assert sorted(known.rows) == sorted(
+        {*keys, *(overlapping.keys[:19] if several else [])} - ({key} if newer is None else set())
+    )
+    assert known.reading == []
+
+
+async def test_what_lies_between_does_not_come_back_by_an_older_page(overlapping: Overlapping) -> None:
+    """It was not asked for; it was dropped while the page was under way."""
+    tables, known = overlapping.tables, overlapping.known
+    page = await overlapping.read(overlapping.keys[::2])
+    known.drop([overlapping.key])
+    tables.answers[0].set()
+    await page
+    assert overlapping.key not in known.rows
+    assert overlapping.keys[7] in known.rows
+
+
+async def test_of_two_reads_that_began_after_a_write_both_are_kept(overlapping: Overlapping) -> None:
+    known, key = overlapping.known, overlapping.key
+    known.suppose(await overlapping.write("running"))
+    newest = await overlapping.write("completed")
+    reading = await overlapping.read([key])
+    overlapping.tables.answers[0].set()
+    await reading
+    assert known.rows[key] == newest
+
+
+async def test_a_read_that_breaks_is_under_way_no_longer(overlapping: Overlapping) -> None:
+    reading = await overlapping.read([overlapping.key])
+    assert len(overlapping.known.reading) == 1
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert overlapping.known.reading == []
+    assert overlapping.known.rows == {}
+
+
 # --- absence -----------------------------------------------------------------------------------------------------
 
 
@@ -266,3 +391,37 @@ async def test_a_graph_that_alone_is_too_large_is_not_read_in_whole_again(
     for key in keys[::7]:
         await kept.load("g", known, [key])
     assert len(tables.pages) == pages
+
+
+@pytest.mark.parametrize(("text", "rows"), [("", None), ("64", 32_000), ("1", 500), ("2.5", 1_250)])
+async def test_the_memory_for_known_rows_is_a_setting(text: str, rows: int | None, tmp_path: Path) -> None:
+    settings = read_settings(f"sqlite:///{tmp_path}/s.db", {"TASKGRAPH_ROW_CACHE_MB": text}, cwd=tmp_path)
+    assert settings.kept_rows_max == rows
+    async with open_app(settings) as app:
+        assert app.handlers.kept._rows_max == rows
+
+
+@pytest.mark.parametrize("text", ["0", "0.5", "-1", "many", "100001", "1e3"])
+def test_what_is_no_size_of_the_row_cache_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match=r"TASKGRAPH_ROW_CACHE_MB=.*: megabytes, 1 to 100,000"):
+        read_settings(None, {"TASKGRAPH_ROW_CACHE_MB": text}, cwd=tmp_path)
+
+
+def test_the_function_app_keeps_fewer_rows(tmp_path: Path) -> None:
+    account = {"AzureWebJobsStorage": "AccountName=acc;AccountKey=c2VjcmV0"}
+    assert read_connection(account, cwd=tmp_path).kept_rows_max == 32_000
+    assert read_connection({**account, "TASKGRAPH_ROW_CACHE_MB": "8"}, cwd=tmp_path).kept_rows_max == 4_000
+    assert read_settings(None, account, cwd=tmp_path).kept_rows_max is None, "the rest as elsewhere"
+
+
+async def test_no_more_rows_are_kept_than_are_set(tables: Watched) -> None:
+    kept = KeptRows(tables, 25)
+    for graph in ("a", "b", "c"):
+        keys = [task(number) for number in range(10)]
+        await put(tables, keys, graph=graph)
+        await kept.load(graph, kept.of(graph), keys)
+    for _ in range(40):
+        kept.of("a")
+        kept.of("c")
+    assert kept.of("b").rows == {}
+    assert len(kept.of("a").rows) == len(kept.of("c").rows) == 10

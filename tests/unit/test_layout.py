@@ -20,12 +20,12 @@ from taskgraph.layout import (
     name_mapping_rows,
     split_text,
     spread,
-    utf16_units,
 )
 from taskgraph.model import GRAPH, GraphDocument, TaskNode, owner_of, row_key, task_id_of, told_as
 from taskgraph.schemas import is_date_time
 from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert
+from taskgraph.units import utf16_units
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 Edges = Mapping[str, Sequence[str]]

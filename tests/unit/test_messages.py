@@ -61,6 +61,9 @@ MESSAGES: list[tuple[str, Message]] = [
     ("run-tasks", RunTasks("g-1", "big-one", ((IDS[0], 0),), {IDS[0]: Seen("e", "", "{}")})),
     ("task-completed", TaskCompleted("g-1", (DONE, replace(DONE, task=IDS[1], etag="e2", over="e1")), "worker-7")),
     ("task-failed", TaskFailed("g-1", (replace(LOST, etag="e2", over="e1"),))),
+    ("run-tasks", RunTasks("g-1", "big-one", ((IDS[0], 0), (IDS[1], 7)), routing={IDS[1]: "nightly.linux"})),
+    ("task-completed", TaskCompleted("g-1", (DONE, replace(DONE, task=IDS[1], routing=".linux")))),
+    ("task-failed", TaskFailed("g-1", (replace(LOST, temporary=True, exception=False, routing="x" * 21),))),
     ("edit", Edit("g-1", "r_1")),
 ]
 
@@ -205,6 +208,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (result_changed("task-failed", resolution={"failed": True, "exitCode": "1"}), "exitCode"),
     (result_changed("task-failed", resolution={"failed": True, "exitCode": 2**31}), "exitCode"),
     (result_changed("task-failed", resolution={"failed": True, "logsUrl": 1}), "logsUrl"),
+    (result_changed("task-failed", routing="x" * 22), "routing"),
+    (result_changed("task-completed", routing=0), "routing"),
 ]
 
 
@@ -270,7 +275,7 @@ def spoilt(good: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
                 if not isinstance(there, dict):
                     break
                 here = there
-            extra = ["new", "exception", "reason", "exitCode", "resultUrl", "logsUrl"]
+            extra = ["new", "routing", "exception", "reason", "exitCode", "resultUrl", "logsUrl"]
             key = draw(st.sampled_from([*here, *extra]))
             if draw(st.integers(0, 5)):
                 here[key] = draw(ANYTHING)

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from taskgraph.addresses import Hosts
 from taskgraph.clock import SystemClock
 from taskgraph.documents import content_hash, document_from_object, document_object
 from taskgraph.errors import InvalidGraph, InvalidInput, InvalidSettings
 from taskgraph.notices import Channel, Notice, channels, registrations
 from taskgraph.notifier import NotDelivered
-from taskgraph.outlets import Outlets, OutletSettings, read_outlets, signature
+from taskgraph.outlets import Outlets, OutletSettings, Secret, read_outlets, signature
 from taskgraph.queries import read_cursor
 from tests.scenarios.stage import Trap, TrappedQueues
 from tests.simulation.memory import MemoryQueues
@@ -53,6 +54,20 @@ def problems(obj: Any) -> list[tuple[str, str]]:
         ({"onFinished": {"queue": "taskgraph-events"}}, [("bad-channel", "/notify/onFinished/queue")]),
         ({"onFinished": {"queue": "A"}}, [("bad-form", "/notify/onFinished/queue")]),
         ({"onFinished": {"webhook": "gopher://a"}}, [("bad-form", "/notify/onFinished/webhook")]),
+        *[
+            ({"onFinished": {"webhook": address}}, [("bad-form", "/notify/onFinished/webhook")])
+            for address in (
+                "http://a.example:65536/",
+                "http://a.example:99999/",
+                "http://a.example:100000",
+                "http://[::1]:70000/x",
+                "http://user:pw@a.example:65536/",
+                "http://evil.example\\@good.example/",
+                "http://a.example\\b",
+                "http:///path",
+                "http://:80/",
+            )
+        ],
         ({"onFinished": []}, [("empty", "/notify/onFinished")]),
         ({"onFinished": "abc"}, [("wrong-type", "/notify/onFinished")]),
         ({"onFinish": {"queue": "abc"}}, [("unknown-key", "/notify/onFinish")]),
@@ -109,17 +124,32 @@ def test_the_environment_says_what_a_process_may_do() -> None:
     assert read_outlets({"TASKGRAPH_NOTIFY": "off"}, commands=True).kinds == frozenset()
     with pytest.raises(InvalidSettings, match="'mail' is none of"):
         read_outlets({"TASKGRAPH_NOTIFY": "queue,mail"}, commands=True)
-    secrets = read_outlets(
-        {"TASKGRAPH_WEBHOOK_SECRET": "plain", "TASKGRAPH_WEBHOOK_SECRET_CI": "whsec_aGVsbG8="}, commands=False
-    )
-    assert secrets.secrets == {"": b"plain", "CI": b"hello"}
+    everywhere = {"TASKGRAPH_WEBHOOK_HOSTS": "all.example"}
+    plain = {"TASKGRAPH_WEBHOOK_SECRET": "plain", "TASKGRAPH_WEBHOOK_SECRET_CI": "whsec_aGVsbG8=", **everywhere}
+    secrets = read_outlets({**plain, "TASKGRAPH_WEBHOOK_SECRET_CI_HOSTS": "ci.example"}, commands=False)
+    assert {name: (each.key, each.hosts) for name, each in secrets.secrets.items()} == {
+        "": (b"plain", Hosts.read("all.example")),
+        "CI": (b"hello", Hosts.read("ci.example")),
+    }
     assert "plain" not in repr(secrets)
     with pytest.raises(InvalidSettings, match="no base64") as caught:
-        read_outlets({"TASKGRAPH_WEBHOOK_SECRET": "whsec_%"}, commands=False)
+        read_outlets({"TASKGRAPH_WEBHOOK_SECRET": "whsec_%", **everywhere}, commands=False)
     assert "%" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["TASKGRAPH_WEBHOOK_SECRET", "TASKGRAPH_WEBHOOK_SECRET_CI"])
+def test_a_secret_that_names_no_hosts_is_a_setting_that_makes_no_sense(name: str) -> None:
+    with pytest.raises(InvalidSettings, match=rf"{name}_HOSTS") as caught:
+        read_outlets({name: "planted"}, commands=False)
+    assert "planted" not in str(caught.value)
+    assert read_outlets({name: "x", f"{name}_HOSTS": "ci.example"}, commands=False).secrets
+
+
+HERE = Secret(b"x", Hosts.read("127.0.0.1"))
+
+
 def outlets(**settings: Any) -> Outlets:
+    settings = {"hosts": Hosts.read("127.0.0.1"), **settings}
     made = OutletSettings(**{"kinds": frozenset({"queue", "webhook", "command"}), **settings})
     clock = SystemClock()
     return Outlets(MemoryQueues(clock), clock, made, prefix="mine")
@@ -128,9 +158,7 @@ def outlets(**settings: Any) -> Outlets:
 def test_what_a_process_does_not_serve_is_said() -> None:
     hook = Channel("webhook", ("https://a.example.com:8443/x",), "ci")
     assert "TASKGRAPH_WEBHOOK_SECRET_CI" in outlets().serves(hook)
-    assert outlets(secrets={"CI": b"x"}).serves(hook) == ""
-    assert outlets(secrets={"CI": b"x"}, hosts=("*.example.com",)).serves(hook) == ""
-    assert "a.example.com" in outlets(secrets={"CI": b"x"}, hosts=("example.com",)).serves(hook)
+    assert outlets(secrets={"CI": HERE}).serves(hook) == ""
     assert "does not serve" in outlets(kinds=frozenset({"queue"})).serves(Channel("command", ("x",)))
     assert "own" in outlets().serves(Channel("queue", ("mine-events",)))
     assert outlets().serves(Channel("queue", ("theirs-events",))) == ""
@@ -162,7 +190,8 @@ async def test_a_webhook_gets_the_notice_signed_by_the_secret_that_its_channel_n
         return web.Response(status=204)
 
     async with receiver(take) as address:
-        made = outlets(secrets={"": b"default", "CI": b"secret"})
+        here = Hosts.read("127.0.0.1")
+        made = outlets(secrets={"": Secret(b"default", here), "CI": Secret(b"secret", here)})
         await made.send(Channel("webhook", (address,), "ci"), NOTICE)
         await made.send(Channel("webhook", (address,)), NOTICE)
         await made.close()
@@ -176,6 +205,36 @@ async def test_a_webhook_gets_the_notice_signed_by_the_secret_that_its_channel_n
         expected = "v1," + base64.b64encode(hmac.new(secret, signed, hashlib.sha256).digest()).decode()
         assert headers["webhook-signature"] == expected
     assert "webhook-signature" not in got[2][0]
+
+
+async def test_a_secret_signs_for_its_own_hosts_alone() -> None:
+    """A document names both the secret and the address: it must not choose who gets the signatures."""
+    got: list[dict[str, str]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        got.append(dict(request.headers))
+        return web.Response(status=204)
+
+    elsewhere = Secret(b"prod", Hosts.read("ci.example.com,*.hooks.example,10.0.0.0/8"))
+    made = outlets(secrets={"": elsewhere, "PROD": elsewhere})
+    async with receiver(take) as address:
+        with pytest.raises(
+            NotDelivered, match=r"'prod' does not sign for 127\.0\.0\.1: TASKGRAPH_WEBHOOK_SECRET_PROD_HOSTS"
+        ):
+            await made.send(Channel("webhook", (address,), "prod"), NOTICE)
+        assert got == []
+        await made.send(Channel("webhook", (address,)), NOTICE)  # asks for no signature by name
+    await made.close()
+    (headers,) = got
+    assert "webhook-signature" not in headers
+
+
+@pytest.mark.parametrize("host", ["other.example", "ci.example.com.evil.example", "evilci.example.com"])
+async def test_a_host_that_is_not_named_is_not_reached(host: str) -> None:
+    made = outlets(hosts=Hosts.read("ci.example.com, *.internal.example.com"))
+    with pytest.raises(NotDelivered, match=f"does not name the host {host}"):
+        await made.send(Channel("webhook", (f"https://{host}/x",)), NOTICE)
+    await made.close()
 
 
 def test_a_signature_is_that_of_the_published_example() -> None:
@@ -220,7 +279,7 @@ async def test_a_receiver_that_is_not_there_or_says_nothing(monkeypatch: pytest.
             await made.send(Channel("webhook", (address,)), NOTICE)
     with pytest.raises(NotDelivered, match="ClientConnector"):
         await made.send(Channel("webhook", (address,)), NOTICE)
-    with pytest.raises(NotDelivered):
+    with pytest.raises(NotDelivered, match="no address"):
         await made.send(Channel("webhook", ("http://[::::]:x/",)), NOTICE)
     await made.close()
 

@@ -191,5 +191,16 @@ def test_a_graph_may_ask_to_be_cancelled_when_it_has_stalled() -> None:
     assert written(decision)[GRAPH]["state"] == "cancelling"
     assert written(decision)[GRAPH]["reason"] == "it has stalled: no worker"
     assert [each["event"] for each in events(decision)] == ["graph-stalled", "graph-cancelling"]
-    assert any(isinstance(effect, Cancelling) for effect in decision.effects)
+    assert Cancelling(fenced=True) in decision.effects
+    assert written(decision)[GRAPH]["code"] == "stalled"
+    (_, fact) = events(decision)
+    assert fact["code"] == "stalled"
+    assert "terminate" not in fact, "what runs is stopped by its worker"
+    assert "terminate" not in written(decision)[GRAPH]
     assert at(changed(graph(), GRAPH, onStalled="report"), MARK).effects == ()
+
+
+def test_what_is_said_where_a_graph_is_not_marked() -> None:
+    assert at(changed(graph(), GRAPH, state="finished"), MARK).answers[0].reason == "the graph is finished"
+    marked = apply(graph(), at(graph(), MARK))
+    assert at(marked, MARK).answers[0].reason == "it is marked already"

@@ -11,17 +11,23 @@ from taskgraph import limits
 from taskgraph.errors import TooLarge
 from taskgraph.storage import checks
 from taskgraph.storage.tables import Columns, Insert, Merge, Range
+from taskgraph.units import has_surrogate, utf16_units
 
 
-@given(st.text())
-def test_utf16_units_are_those_of_the_encoding(text: str) -> None:
+@given(st.text(st.characters(categories=["L", "Cs", "So"])))
+def test_a_text_counts_as_its_encoding_does_and_a_lone_surrogate_is_refused_at_the_door_alone(text: str) -> None:
+    assert utf16_units(text) == sum(1 + (ord(each) > 0xFFFF) for each in text)
     try:
-        expected = len(text.encode("utf-16-le")) // 2
+        text.encode()
     except UnicodeEncodeError:
+        assert has_surrogate(text)
+        with pytest.raises(ValueError, match="row 'k', column a: a lone surrogate is not text"):
+            checks.check_commit("p", [Insert("k", {"a": text})])
         with pytest.raises(ValueError, match="surrogate"):
-            checks.utf16_units(text)
+            checks.check_query("p", Range(where={"a": (text,)}), limit=1)
     else:
-        assert checks.utf16_units(text) == expected
+        assert not has_surrogate(text)
+        checks.check_commit("p", [Insert("k", {"a": text})])
 
 
 @given(st.text(min_size=1, max_size=20))

@@ -78,12 +78,14 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
 # --- the file ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_file_and_its_folder_come_with_the_first_call(tmp_path: Path) -> None:
+async def test_the_file_and_its_folder_come_with_the_first_write(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "store.db"
     async with opened(path) as store:
         tables = store.tables("graphs")
         assert not path.exists()
-        await tables.get("p", ["a"])
+        assert await tables.get("p", ["a"]) == [None]
+        assert not path.exists(), "looking makes nothing"
+        await tables.commit("p", [Insert("a", {})])
         assert path.exists()
 
 
@@ -127,7 +129,7 @@ async def assert_unavailable(path: Path, words: str) -> None:
             assert str(path) in str(caught.value)
             assert caught.value.endpoint == str(path)
         with pytest.raises(StorageUnavailable, match=words):
-            await store.queues().receive("queue", lease_seconds=1)
+            await store.queues().send("queue", ["x"])
 
 
 async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ async def test_the_database_of_another_program_is_left_alone(tmp_path: Path) -> 
 async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with opened(path) as store:
-        await store.tables("graphs").get("p", ["a"])
+        await store.tables("graphs").commit("p", [Insert("a", {})])
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version=99")
     await assert_unavailable(path, "newer version")
@@ -251,6 +253,7 @@ def test_synchronous_is_normal_or_full(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("word", "number"), [("normal", 1), ("full", 2)])
 async def test_synchronous_reaches_the_connection(tmp_path: Path, word: str, number: int) -> None:
     async with opened(tmp_path / "store.db", synchronous=word) as store:
+        await store.tables("graphs").commit("p", [Insert("a", {})])
         assert await store._file.call(lambda session: session.one("PRAGMA synchronous")) == (number,)
         assert await store._file.call(lambda session: session.one("PRAGMA journal_mode")) == ("wal",)
 
@@ -526,7 +529,7 @@ async def test_messages_come_in_the_order_in_which_they_became_visible(tmp_path:
 
 async def test_receiving_uses_the_index(tmp_path: Path) -> None:
     store = EmbeddedStore(tmp_path / "store.db", SystemClock())
-    await store.queues().count("queue")
+    await store.queues().send("queue", ["x"])
     with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as connection:
         scanned: tuple[object, ...] = (1, "p", "a", "b", 10)
         where, fragments = embedded_tables._scan(Range(where={"state": ("x", "y")}))
@@ -544,3 +547,32 @@ async def test_receiving_uses_the_index(tmp_path: Path) -> None:
             assert index in plan
             assert "TEMP B-TREE" not in plan, "the order comes from the index"
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "mode", "kind"),
+    [
+        (sqlite3.SQLITE_FULL, "normal", StorageUnavailable),
+        (sqlite3.SQLITE_IOERR_WRITE, "normal", StorageUnavailable),
+        (sqlite3.SQLITE_FULL, "full", Unclear),
+        (sqlite3.SQLITE_IOERR_FSYNC, "normal", Unclear),
+    ],
+)
+async def test_a_commit_for_which_there_is_no_room_has_not_happened(
+    code: int, mode: str, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no question that only reading settles, and so no conflict in the end: the store cannot take it."""
+    async with opened(tmp_path / "store.db", synchronous=mode) as store:
+        tables = store.tables("graphs")
+        await tables.commit("p", [Insert("a", {})])
+
+        def full(self: object) -> None:
+            error = sqlite3.OperationalError("no room")
+            error.sqlite_errorcode = code
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(embedded_file.Session, "commit", full)
+            with pytest.raises(kind):
+                await tables.commit("p", [Insert("b", {})])
+        assert (await tables.get("p", ["b"])) == [None]

@@ -16,6 +16,8 @@ from taskgraph.transitions import Claim, Completed
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 DOCUMENT = GraphDocument({"a": TaskNode("a"), "b": TaskNode("b", ("a",))})
 
 

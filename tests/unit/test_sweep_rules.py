@@ -20,6 +20,8 @@ from taskgraph.transitions import Claim
 from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 
+pytestmark = pytest.mark.usefixtures("settled")
+
 A, B = task_id_of("g", "a"), task_id_of("g", "b")
 PAIR = GraphDocument({"a": TaskNode("a"), "b": TaskNode("b", ("a",))})
 T = limits.REDISPATCH_SECONDS

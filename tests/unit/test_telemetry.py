@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import typing
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +24,19 @@ from taskgraph.cli.loglines import JsonLines
 from taskgraph.cli.output import Output
 from taskgraph.clock import SystemClock
 from taskgraph.errors import InvalidSettings, StorageUnavailable, trail
-from taskgraph.messages import EVENT_TYPES, AddTasks, Edit, Rerun, RunTasks, TaskCompleted, TaskResult, parse, to_text
+from taskgraph.message_types import MESSAGE_TYPES
+from taskgraph.messages import (
+    EVENT_TYPES,
+    AddTasks,
+    Edit,
+    Message,
+    Rerun,
+    RunTasks,
+    TaskCompleted,
+    TaskResult,
+    parse,
+    to_text,
+)
 from taskgraph.model import task_id_of
 from taskgraph.poison import origin_of
 from taskgraph.storage.queues import Delivery
@@ -463,5 +476,36 @@ def test_the_page_lists_every_metric_as_it_is():
 
 
 def test_the_page_lists_every_span():
-    listed = re.findall(r"^\| `(taskgraph\.[a-z]+)` \| (?!counter|histogram)", page(), re.MULTILINE)
+    listed = re.findall(r"^\| `(taskgraph\.[a-z-]+)` \| (?!counter|histogram)", page(), re.MULTILINE)
     assert listed == list(SPANS)
+
+
+# --- no type of message is forgotten ----------------------------------------------------------------------------
+
+
+def test_every_message_has_its_type_in_the_table():
+    assert {each.name for each in MESSAGE_TYPES} == {type_of_class(each) for each in typing.get_args(Message)}
+    assert [each.name for each in MESSAGE_TYPES if each.event] == list(EVENT_TYPES)
+
+
+def type_of_class(kind: type) -> str:
+    return re.sub("(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
+
+
+def test_whatever_is_asked_for_opens_a_span_of_the_table():
+    asked = set()
+    for path in (ROOT / "taskgraph").rglob("*.py"):
+        asked |= set(re.findall(r"\.asking\(\"([^\"]*)\"", path.read_text()))
+        assert not re.search(r"\.asking\((?!\")", path.read_text()), f"{path.name}: what is asked for is no literal"
+    assert asked == {"submit", *(each.asked_as for each in MESSAGE_TYPES if each.asked_as)}
+    assert {f"taskgraph.{each}" for each in asked} < set(SPANS)
+
+
+@pytest.mark.parametrize("kind", [each.name for each in MESSAGE_TYPES if each.event])
+def test_a_graph_that_is_heard_of_by_a_request_does_not_take_the_trace_of_who_asks(kind: str):
+    measured = Measured()
+    telemetry = measured.telemetry()
+    with telemetry.handling("g", [Origin("q", "1", marks=Marks(TRACE, SENT), type=kind)], SystemClock()):
+        pass
+    asked = {each.name: each.asked_as for each in MESSAGE_TYPES}[kind]
+    assert telemetry.cause("g") == ("" if asked else TRACE)

@@ -338,12 +338,13 @@ def test_where_dependents_go_on_after_failures_a_waiting_task_ends_only_when_it_
 
 
 def test_the_next_deadline_is_set_anew_only_for_the_graph_that_was_looked_at() -> None:
-    rows = changed(rows_of({"a": []}), GRAPH, nextDeadline=AGO, revision=3)
-    assert written(decided(rows, NextDeadline(AGO, 3, SOON)), GRAPH) == {"nextDeadline": SOON}
+    rows = changed(rows_of({"a": []}), GRAPH, nextDeadline=AGO, revision=3, waitsAgain=2)
+    assert written(decided(rows, NextDeadline(AGO, 3, 2, SOON)), GRAPH) == {"nextDeadline": SOON}
     others = (
-        (rows, NextDeadline(NOW, 3, SOON)),
-        (rows, NextDeadline(AGO, 2, SOON)),
-        (changed(rows, GRAPH, extending="x"), NextDeadline(AGO, 3, SOON)),
+        (rows, NextDeadline(NOW, 3, 2, SOON)),
+        (rows, NextDeadline(AGO, 2, 2, SOON)),
+        (rows, NextDeadline(AGO, 3, 1, SOON)),
+        (changed(rows, GRAPH, extending="x"), NextDeadline(AGO, 3, 2, SOON)),
     )
     for held, item in others:
         assert decided(held, item).changes == ()
@@ -361,8 +362,12 @@ def test_what_waits_again_after_a_rerun_is_looked_at_when_its_deadline_passes(kn
     assert following <= SOON
     assert following == SOON or (known is not None and known <= SOON)
     assert following != known
+    after = apply(rows, decision)
+    assert decided(after, NextDeadline(following, 0, 0, timing.NEVER)).changes == (), (
+        "though the same time stands there"
+    )
     if known is not None:
-        assert decided(apply(rows, decision), NextDeadline(known, 0, timing.NEVER)).changes == ()
+        assert decided(after, NextDeadline(known, 0, 1, timing.NEVER)).changes == (), "by the time alone, before 0.4"
 
 
 def test_a_rerun_of_what_waits_for_nobody_leaves_the_next_deadline_alone() -> None:

@@ -361,7 +361,7 @@ def test_a_link_to_a_completed_task_counts_down_in_the_same_commit() -> None:
 @pytest.mark.parametrize(
     ("graph", "outcome"),
     [
-        ({"state": "blocked"}, Outcome.REFUSED),
+        ({"state": "blocked"}, Outcome.APPLIED),
         ({"state": "finished"}, Outcome.REFUSED),
         ({"state": "cancelled"}, Outcome.REFUSED),
         ({"state": "submitting"}, Outcome.REFUSED),

@@ -709,11 +709,11 @@ def test_only_a_request_that_was_accepted_is_finished(state: str) -> None:
 
 
 def test_a_refused_extension_is_answered_on_its_request() -> None:
-    decision = decided(grown(state="blocked"), accepted())
+    decision = decided(grown(state="finished"), accepted())
     assert written(decision) == {
         HEAD: {
             "state": "refused",
-            "reason": "the graph is blocked; only a running graph can be extended",
+            "reason": "the graph is finished; only one that runs or is blocked can be extended",
             "answered": NOW,
         }
     }

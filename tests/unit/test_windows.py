@@ -78,6 +78,17 @@ def test_workers_that_take_long_tasks_get_more_although_nothing_is_heard_of_them
     assert looks == [8, 16, 32, 48]  # ever more seldom, as nobody wants more
 
 
+def test_a_look_at_what_was_heard_of_meanwhile_says_nothing_of_the_others() -> None:
+    windows = Windows(start=64)
+    windows.offer("g", QUEUE, runs("a", 1_000), 0.0)
+    (sample,) = windows.to_look_at(2.0)
+    windows.landed("g", [sample.task_id], 2.0)  # while the answer is under way
+    still = [each for each in runs("a", 64) if windows.knows("g", *each) and each[0] != sample.task_id]
+    assert len(still) == 63
+    windows.looked(sample, waits=False, now=2.0)
+    assert windows.offer("g", QUEUE, still, 2.0) == (still, 0), "they are with workers, and are reminded of"
+
+
 def test_what_is_known_is_not_sent_twice_but_as_a_reminder() -> None:
     windows = Windows(start=2)
     assert windows.offer("g", QUEUE, [("a", 0), ("b", 0), ("c", 0)], 0.0)[0] == [("a", 0), ("b", 0), ("c", 0)]  # 32

@@ -29,7 +29,7 @@ from tests.scenarios.stage import CrashError, Held, Stage, Trap, extension, grap
 from tests.simulation.bounds import CHUNKED, bounded
 
 FOLDER: Final = Path(__file__).parent / "fixtures"
-VERSION: Final = "0.3"
+VERSION: Final = "0.4"
 REQUIRES: Final = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"], "alone": []}
 WIDE: Final[Mapping[str, list[str]]] = {
     "start": [],

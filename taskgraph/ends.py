@@ -1,0 +1,44 @@
+"""Times that another process wrote, and what they are worth where clocks differ.
+
+What this room is for: a lease, a lead, a pause or a hidden message ends at `now + length` by the clock of the process
+that wrote it, and another process reads that end by a clock of its own. One rule holds for all of them: an end further
+off than the length (and some slack) was written by a clock that was ahead, or is read by one that is behind, and holds
+nothing up. So no clock delays anything for longer than the length itself. Plain functions over values.
+"""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from taskgraph import limits
+
+_SLACK: Final = timedelta(seconds=limits.CLOCK_SLACK_SECONDS)
+
+
+class Standing(StrEnum):
+    """What an end says at a moment."""
+
+    HOLDS = "holds"
+    OVER = "over"
+    DOUBTFUL = "doubtful"  # further off, ahead or behind, than clocks that agree could make it
+
+
+def is_ahead(moment: datetime, now: datetime, length_seconds: float = 0.0) -> bool:
+    """Whether this is later than a clock that agrees with ours can have written: `length` after its own time."""
+    return moment - now > timedelta(seconds=length_seconds) + _SLACK
+
+
+def holds(end: object, now: datetime, length_seconds: float) -> bool:
+    """Whether an end is still to come, and can be believed. For what may be taken early without harm."""
+    return isinstance(end, datetime) and end > now and not is_ahead(end, now, length_seconds)
+
+
+def standing(end: datetime, now: datetime, length_seconds: float) -> Standing:
+    """What an end says, for what must not be taken from its holder early.
+
+    An end that is over for long says nothing either: its holder may live, and write by a clock that is behind.
+    """
+    if end >= now:
+        return Standing.DOUBTFUL if is_ahead(end, now, length_seconds) else Standing.HOLDS
+    noticed = timedelta(seconds=max(length_seconds, limits.END_NOTICED_SECONDS))
+    return Standing.OVER if now - end <= noticed else Standing.DOUBTFUL

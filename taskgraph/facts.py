@@ -1,0 +1,145 @@
+"""Facts of a journal as values: which columns a fact changed, whose it is, and whom a filter lets pass.
+
+What this room is for: the kinds of facts, the row that each speaks of, and the filter of listeners. A fact names in
+`changed` the columns that its commit has set to something else on that row, as far as they are not the usual ones of
+its kind: these stand here once instead of in every journal. So a kind can be added below, and what is there stays as it
+is: journals that were written by it are read by it. It never reads a store.
+"""
+
+import fnmatch
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from taskgraph import limits
+from taskgraph.jsontext import compact_json
+from taskgraph.model import GRAPH, row_key
+from taskgraph.units import utf16_units
+
+ROUTING: Final = "routing"
+"""Of a fact, and of a graph row. What is said of a task has the routing of its graph and, after a dot, its own."""
+
+ROUTING_KEY: Final = "routingKey"
+"""Column of a task whose graph or itself has a routing: both, as `task_routing` puts them together."""
+
+ROUTING_KEY_CHARS_MAX: Final = 2 * limits.ROUTING_CHARS_MAX + 1
+
+EVERY_ROW: Final = "*"
+"""In place of a row key: the fact speaks of all rows that its commit changes."""
+
+NESTED: Final[Mapping[str, str]] = {"updated": "label", "deleted": "label", "added": "label", "deletedGroups": "group"}
+"""Lists of facts -> what a text in them is: facts about many tasks name these there, by label or as objects."""
+
+USUAL: Final[Mapping[str, tuple[str, ...]]] = {
+    "graph-running": ("state", "started"),
+    "graph-finished": ("state", "finished", "requiresLeft"),
+    "graph-blocked": ("state", "blocked", "blockedBy", "failedTasks"),
+    "graph-unblocked": ("state", "blockedBy", "failedTasks"),
+    "graph-cancelling": ("state", "reason"),
+    "graph-cancelled": ("state", "cancelled"),
+    "graph-paused": ("settling", "pausing"),
+    "graph-resumed": ("held", "holds", "settling"),
+    "graph-limited": ("asked", "max", "moved"),
+    "graph-stalled": ("stalled", "stalledAt", "stalledBecause"),
+    "graph-unstalled": ("stalledBecause",),
+    "graph-extended": ("tasks", "edges", "requires", "requiresLeft", "revision"),
+    "graph-edited": (),
+    "graph-deleting": ("state", "was", "deleting", "until", "because"),
+    "graph-repaired": (),
+    "task-completed": ("state", "ended", "resolved", "resolution"),
+    "task-failed": ("state", "ended", "resolved", "resolution"),
+    "task-exception": ("state", "ended", "resolved", "resolution"),
+    "task-cancelling": ("cancel",),
+    "task-cancelled": ("state", "resolved", "resolution"),
+    "task-skipped": ("state", "resolved", "resolution", "requiresLeft", "due"),
+    "task-rerun": ("state", "run", "runs", "claim", "pendingSince"),
+    "task-retry": ("state", "run", "runs", "claim", "pendingSince", "notBefore", "temporaryFailures"),
+    "task-held": ("held", "heldAsked"),
+    "task-released": ("held", "heldAsked"),
+    "journal-gap": (),
+}
+"""Kind of a fact -> the columns that it mostly changes; those that are there are every kind that there is."""
+
+_USUAL_SETS: Final = {kind: frozenset(names) for kind, names in USUAL.items()}
+
+
+def subject(kind: str, fields: Mapping[str, Any]) -> str:
+    """The key of the row that a fact speaks of, by what it says: of its task, or of the graph."""
+    return row_key(str(fields.get("task", "?"))) if kind.startswith("task-") else GRAPH
+
+
+def told_changes(kind: str, changed: Collection[str]) -> list[str] | None:
+    """What a fact says of the columns that it changed; None for the usual ones. Raises KeyError for an unknown kind."""
+    return None if changed == _USUAL_SETS[kind] else sorted(changed)
+
+
+def changes_of(kind: str, fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the columns that a fact changed."""
+    own = fields.get("changed")
+    return tuple(map(str, own)) if isinstance(own, list | tuple) else USUAL.get(kind, ())
+
+
+def task_routing(graph: str, task: str) -> str:
+    """The routing of what is said of a task: of its graph, a dot, and its own; "" where neither has one."""
+    return f"{graph}.{task}" if graph or task else ""
+
+
+def routing_at(key: str) -> tuple[str, str]:
+    """Where the routing of a fact about a row stands: key of that row, and column."""
+    return (key, ROUTING_KEY) if key.startswith("task:") else (GRAPH, ROUTING)
+
+
+def routing_of(columns: Mapping[str, Any]) -> str:
+    """The routing on the row of a task, "" for none."""
+    return str(columns.get(ROUTING_KEY, ""))
+
+
+def listed(name: str, entries: Sequence[Any], units_max: int) -> dict[str, Any]:
+    """A list of a fact, as far as it fits into so many UTF-16 units; how many more there are is said beside it."""
+    kept: list[Any] = []
+    units = 0
+    for entry in entries:
+        units += utf16_units(compact_json(entry)) + 1
+        if units > units_max:
+            break
+        kept.append(entry)
+    made: dict[str, Any] = {f"{name}More": len(entries) - len(kept)} if len(kept) < len(entries) else {}
+    return {**made, name: kept} if kept else made
+
+
+def agrees(kind: str, sequence: int, fields: Mapping[str, Any], where: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a fact has, for each field that is named, one of the values; `*` and `?` stand for any text.
+
+    The fields are those of its JSON, and `event` (its kind), `sequence`, and `changed`, of which one column is enough.
+    A field of a task is sought in what the fact says in lists too (NESTED).
+    """
+    return all(
+        any(fnmatch.fnmatchcase(text, pattern) for text in _texts(name, kind, sequence, fields) for pattern in patterns)
+        for name, patterns in where.items()
+    )
+
+
+def _texts(name: str, kind: str, sequence: int, fields: Mapping[str, Any]) -> Iterator[str]:
+    """What a fact has under a name, as texts."""
+    if name == "changed":
+        yield from changes_of(kind, fields)
+    elif name == "event":
+        yield kind
+    elif name == "sequence":
+        yield str(sequence)
+    elif name in fields:
+        yield _text(fields[name])
+    for nested, meaning in NESTED.items():
+        listed = fields.get(nested)
+        for each in listed if isinstance(listed, list | tuple) else ():
+            if isinstance(each, Mapping):
+                if name in each:
+                    yield _text(each[name])
+                if name == "changed" and isinstance(each.get("fields"), list | tuple):
+                    yield from map(str, each["fields"])
+            elif name in (meaning, nested):
+                yield str(each)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,102 @@
+"""The lease of a run, and times on a task's row that no clock of now can have written.
+
+What this room is for: when a lease is over, whichever clocks wrote and read it, and the item that puts such times
+right. A lease whose end cannot be believed (see `ends`) is neither waited for nor taken for lost: it is set to one
+length from now. A worker that lives renews it before that, and one that is dead loses the run a length later. So a
+clock that is off costs the run of a dead worker one length more, and that of a live one nothing. All plain functions
+over values: it never looks for tasks, and never does I/O.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from taskgraph import limits
+from taskgraph.ends import Standing, is_ahead, standing
+from taskgraph.model import TaskState, row_key
+from taskgraph.rows import Draft, View
+from taskgraph.storage.tables import Value
+
+APPLIED: Final = "applied"
+STALE: Final = "stale"
+
+COLUMNS: Final = (
+    "state",
+    "leaseUntil",
+    "leaseSeconds",
+    "leaseDoubts",
+    "pendingSince",
+    "notBefore",
+    "temporaryFailures",
+)
+"""What must be known of a task to judge its times."""
+
+_DOUBTS_MAX: Final = 2  # so often a lease is set right without a word of its worker; then it is over
+
+Columns = Callable[[str], Value | None]
+"""Gives the value of a column of a task row, None where the row has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetRight:
+    """Times of a task are thought to be of a clock that was off (sweep): those that are, by its row, are set anew."""
+
+    task_id: str
+
+
+def lease(columns: Columns, now: datetime) -> Standing:
+    """How the lease of a running task stands. One without an end is over."""
+    end = columns("leaseUntil")
+    if not isinstance(end, datetime):
+        return Standing.OVER
+    found = standing(end, now, _length(columns) or limits.DELAY_SECONDS_MAX)
+    doubts = columns("leaseDoubts")
+    if found is Standing.DOUBTFUL and isinstance(doubts, int) and doubts >= _DOUBTS_MAX:
+        return Standing.OVER
+    return found
+
+
+def put_off(task: Draft, until: datetime, seconds: float) -> None:
+    """Write the end of a lease, with its length beside it. seconds: 0 where that is not known."""
+    task.set("leaseUntil", until)
+    if seconds and task.value("leaseSeconds") != seconds:
+        task.set("leaseSeconds", seconds)
+    if task.value("leaseDoubts"):
+        task.set("leaseDoubts", 0)
+
+
+def amended(columns: Columns, now: datetime) -> dict[str, Value]:
+    """The columns of a task that say a time which cannot be, as they should be; nothing for nearly all tasks."""
+    state = columns("state")
+    if state == TaskState.RUNNING:
+        if not isinstance(columns("leaseUntil"), datetime) or lease(columns, now) is not Standing.DOUBTFUL:
+            return {}
+        doubts = columns("leaseDoubts")
+        until = now + timedelta(seconds=_length(columns) or limits.LEASE_SECONDS)
+        return {"leaseUntil": until, "leaseDoubts": (doubts if isinstance(doubts, int) else 0) + 1}
+    since = columns("pendingSince")
+    if state != TaskState.PENDING or not isinstance(since, datetime) or not is_ahead(since, now):
+        return {}
+    not_before = columns("notBefore")
+    found: dict[str, Value] = {"pendingSince": now}
+    if columns("temporaryFailures") and isinstance(not_before, datetime):
+        pause = (not_before - since).total_seconds()  # both were written by the commit that made it pause
+        if 0 <= pause <= limits.DELAY_SECONDS_MAX:
+            found["notBefore"] = now + timedelta(seconds=pause)
+    return found
+
+
+def set_right(item: SetRight, view: View, now: datetime) -> tuple[str, str]:
+    """Set what cannot be anew; gives the outcome and, where there is nothing to do, why."""
+    task = view.get(row_key(item.task_id))
+    found = amended(task.value, now)
+    for name, value in found.items():
+        task.set(name, value)
+    return (APPLIED, "") if found else (STALE, "its times can be believed")
+
+
+def _length(columns: Columns) -> float:
+    """Of the lease, in seconds; 0 where the row does not say, as a program of an earlier version wrote it."""
+    seconds = columns("leaseSeconds")
+    return float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else 0.0

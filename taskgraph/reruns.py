@@ -1,0 +1,43 @@
+"""Which tasks may be rerun by hand: the one place where that is decided.
+
+What this room is for: handlers decide by it, the doors ask it before they send a message, and whoever waits for a rerun
+asks it whether there is anything left to wait for. It never does I/O and never moves a task.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from taskgraph.model import FailurePolicy, GraphState, TaskState
+from taskgraph.timing import Columns, clock_text
+
+NOT_FAILED = "not-failed"
+NOT_RUNNING = "not-running"
+DEPENDENTS_TOLD = "dependents-told"
+DEADLINE_EXCEEDED = "deadline-exceeded"
+
+FAILED_FOR_GOOD = (TaskState.FAILED.value, TaskState.EXCEPTION.value)
+"""States of a task that only a rerun by hand moves on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a task cannot be rerun. code: one of the words above; reason: a sentence about the task."""
+
+    code: str
+    reason: str
+
+
+def refusal(graph: Columns, task: Columns, now: datetime) -> Refusal | None:
+    """Why a task of a graph cannot be rerun by hand now, by their columns; None if it can."""
+    state = task("state")
+    if state not in FAILED_FOR_GOOD:
+        return Refusal(NOT_FAILED, f"the task is {state}; only a task that failed for good can be rerun")
+    if graph("failurePolicy") == FailurePolicy.CONTINUE:
+        told = "its dependents have been told of the failure, as the graph goes on after failures"
+        return Refusal(DEPENDENTS_TOLD, told)
+    if graph("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
+        return Refusal(NOT_RUNNING, f"the graph is {graph('state')}")
+    deadline = task("deadline")
+    if isinstance(deadline, datetime) and deadline <= now:
+        return Refusal(DEADLINE_EXCEEDED, f"its deadline {clock_text(deadline)} has passed, and ends every further run")
+    return None

@@ -1,0 +1,114 @@
+"""Which settings of a process are secrets, and what of them the commands of tasks may have.
+
+What this room is for: documents come from others, and a command sees the environment that it is given. So what a worker
+starts gets the worker's environment without its secrets: names that Azure, its libraries, OpenTelemetry and taskgraph
+itself read secrets from, and any value that holds the key of an account. It never knows what a secret is for.
+
+A process of the same user can look at another one's memory and first environment, unless the system forbids it: so
+`withdraw` asks for that, too, where it can. Against root there is no help.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Final
+
+from taskgraph.errors import InvalidSettings
+
+PASS_VARIABLE: Final = "TASKGRAPH_PASS_ENV"  # noqa: S105 no password
+STORE_VARIABLE: Final = "TASKGRAPH_WITH_STORE"
+
+_SIGN_IN: Final = re.compile(
+    r"AZURE_(CLIENT_SECRET|CLIENT_CERTIFICATE_.*|USERNAME|PASSWORD|FEDERATED_TOKEN.*)"
+    r"|(IDENTITY|MSI)_(ENDPOINT|HEADER|SECRET|SERVER_THUMBPRINT)|IMDS_ENDPOINT"
+)
+"""What azure-identity signs in with."""
+
+_SECRET: Final = re.compile(
+    r"\ATASKGRAPH_.*(SECRET|PASSWORD|KEY|SIGNING|TOKEN)"
+    r"|\AAZURE_.*(SECRET|PASSWORD|KEY|TOKEN|SAS|CONNECTION)"
+    r"|\AAZUREWEBJOBS(?!.*__)|CONNECTION_?STRING|CONNSTR_"
+    r"|\A(WEBSITE|CONTAINER)_.*(KEY|SECRET|TOKEN)|\AMACHINEKEY_"
+    r"|\AAPPINSIGHTS_INSTRUMENTATIONKEY\Z|\AOTEL_EXPORTER_OTLP_(.+_)?HEADERS\Z"
+)
+_VALUE: Final = re.compile(r"(?i)AccountKey\s*=|SharedAccess(Key|Signature)\s*=|InstrumentationKey\s*=|[?&]sig=")
+_ON: Final[Mapping[str, bool]] = {"": False, "off": False, "0": False, "on": True, "1": True}
+_INHERITED: Final = "_data"  # where os.environ keeps the variables as bytes, in every version so far
+_PR_SET_DUMPABLE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """What of a worker's secrets its commands get. names: of variables; store: the store, with what opens it."""
+
+    names: frozenset[str] = frozenset()
+    store: bool = False
+
+
+def read_handed(environ: Mapping[str, str], names: Iterable[str] = (), *, store: bool = False) -> Handed:
+    """The settings of this process. names, store: what its command line says. Raises InvalidSettings."""
+    said = environ.get(STORE_VARIABLE, "").strip().lower()
+    if said not in _ON:
+        raise InvalidSettings(f"{STORE_VARIABLE}={said!r}: write on or off")
+    listed = {each.strip() for each in environ.get(PASS_VARIABLE, "").split(",")}
+    return Handed(frozenset({*names, *listed} - {""}), store or _ON[said])
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable is one that no command is to see."""
+    upper = name.upper()
+    return bool(_SIGN_IN.fullmatch(upper) or _SECRET.search(upper) or _VALUE.search(value))
+
+
+def _is_kept(name: str, value: str, handed: Handed) -> bool:
+    if name in handed.names or not is_secret(name, value):
+        return False
+    return not (handed.store and _SIGN_IN.fullmatch(name.upper()))
+
+
+class Environment:
+    """The environment of this process without its secrets, as bytes; looked through again when it has changed.
+
+    As bytes, as the system takes it: os.environ would decode every variable only to have it encoded again.
+    """
+
+    def __init__(self, handed: Handed) -> None:
+        self._handed = handed
+        self._seen: dict[bytes, bytes] = {}
+        self._open: dict[bytes, bytes] = {}
+
+    def copy(self) -> dict[bytes, bytes]:
+        """A copy of what there is now."""
+        found = getattr(os.environ, _INHERITED, None)
+        current = found if isinstance(found, dict) else dict(os.environb)
+        if current != self._seen:
+            self._seen = dict(current)
+            self._open = {
+                name: value
+                for name, value in current.items()
+                if not _is_kept(os.fsdecode(name), os.fsdecode(value), self._handed)
+            }
+        return dict(self._open)
+
+
+def withdraw(environ: MutableMapping[str, str], handed: Handed) -> list[str]:
+    """Take the secrets out of a process's environment, once all that need them have read them; gives their names.
+
+    What the process starts from then on, by whatever way, does not inherit them.
+    """
+    names = [name for name, value in environ.items() if _is_kept(name, value, handed)]
+    for name in names:
+        del environ[name]
+    if names:
+        _close_memory()
+    return names
+
+
+def _close_memory() -> None:
+    """Forbid other processes of the same user to look at this one: its first environment stays in its memory."""
+    if sys.platform == "linux":
+        import ctypes  # for those alone who have secrets
+
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

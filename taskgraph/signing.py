@@ -1,0 +1,198 @@
+"""Signatures of archives: whose key has signed what a file says of itself.
+
+What this room is for: a pair of Ed25519 keys in two files, one that signs and is its owner's alone, one that verifies
+and may be given to anybody. A signature is over the digest of a file, its counts, and who says so when. It never
+decides whether a file is put back, and knows nothing of rows.
+"""
+
+import base64
+import binascii
+import json
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from taskgraph.errors import InvalidInput, InvalidSettings, Refused
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+KEY_VARIABLE: Final = "TASKGRAPH_ARCHIVE_KEY"
+TRUSTED_VARIABLE: Final = "TASKGRAPH_ARCHIVE_TRUSTED"
+REQUIRE_VARIABLE: Final = "TASKGRAPH_ARCHIVE_REQUIRE_SIGNATURE"
+
+_TEXT_CHARS_MAX: Final = 200
+_PURPOSE: Final = "taskgraph archive 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A signature that is good. key: the public key, in base64. by, at: what the signer says; key alone is proven."""
+
+    key: str
+    by: str
+    at: str
+    value: str
+
+    @property
+    def object(self) -> dict[str, str]:
+        """The signature as a file holds it."""
+        return {"key": self.key, "by": self.by, "at": self.at, "value": self.value}
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """What signs. by: who, for people. at: when."""
+
+    key: "Ed25519PrivateKey"
+    by: str
+    at: str
+
+    def sign(self, said: Mapping[str, Any]) -> Signature:
+        """Sign what a file says of itself."""
+        key = _public_text(self.key.public_key().public_bytes_raw())
+        value = self.key.sign(_message(said, key, self.by, self.at))
+        return Signature(key, self.by, self.at, base64.b64encode(value).decode("ascii"))
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Which keys are trusted, as base64 texts by the file they stand in; required: nothing else is put back."""
+
+    keys: Mapping[str, str]
+    required: bool = False
+
+    def named(self, signature: Signature | None) -> str:
+        """The file of the key, "" if it is not trusted or there is none."""
+        return self.keys.get(signature.key, "") if signature is not None else ""
+
+    def check(self, signature: Signature | None, source: str) -> None:
+        """Raise Refused if a signature is required and this is none by a trusted key."""
+        if not self.required or self.named(signature):
+            return
+        what = "is not signed" if signature is None else f"is signed by a key that is not trusted here: {signature.key}"
+        raise Refused(
+            f"{source} {what}, and a signature is required; put the public key of who made it into {TRUSTED_VARIABLE}",
+            "not-signed",
+        )
+
+
+NO_TRUST: Final = Trust({})
+
+
+def read_signature(found: Any, said: Mapping[str, Any], source: str) -> Signature:
+    """The signature of a file, verified. Raises InvalidInput for one that is bad: the file is not what was signed."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    names = ("key", "by", "at", "value")
+    if not isinstance(found, dict) or found.keys() != set(names):
+        raise InvalidInput(f"{source}: its signature cannot be read")
+    key, by, at, value = (found[name] for name in names)
+    if not all(isinstance(each, str) and len(each) <= _TEXT_CHARS_MAX for each in (key, by, at, value)):
+        raise InvalidInput(f"{source}: its signature cannot be read")
+    try:
+        public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
+        public.verify(base64.b64decode(value, validate=True), _message(said, key, by, at))
+    except (ValueError, binascii.Error, InvalidSignature) as error:
+        raise InvalidInput(f"{source}: its signature is bad; it is not what was signed") from error
+    return Signature(key, by, at, value)
+
+
+def _message(said: Mapping[str, Any], key: str, by: str, at: str) -> bytes:
+    signed = {"purpose": _PURPOSE, **said, "key": key, "by": by, "at": at}
+    return json.dumps(signed, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def _public_text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def make_key(path: Path) -> tuple[Path, str]:
+    """Write a new key into a file of its owner's alone, and its public part beside it; gives that and its text.
+
+    Raises Refused if one of the files exists, InvalidInput for a place that cannot be written to.
+    """
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    beside = path.with_name(path.name + ".pub")
+    for place in (path, beside):
+        if place.exists():
+            raise Refused(f"{place} exists, and a key is never overwritten; choose another name", "exists")
+    for place, data, mode in ((path, private, 0o600), (beside, public, 0o644)):
+        try:
+            with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise InvalidInput(f"{place} cannot be written: {error.strerror or error}") from error
+    return beside, _public_text(key.public_key().public_bytes_raw())
+
+
+def _private_key(path: Path) -> "Ed25519PrivateKey":
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        data = path.read_bytes()
+        others = os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077
+    except OSError as error:
+        raise InvalidSettings(f"{KEY_VARIABLE}: {path} cannot be read: {error.strerror or error}") from error
+    if others:
+        raise InvalidSettings(f"{KEY_VARIABLE}: {path} can be read by others; make it its owner's alone: chmod 600")
+    try:
+        key = load_pem_private_key(data, password=None)
+    except (ValueError, TypeError) as error:
+        raise InvalidSettings(f"{KEY_VARIABLE}: {path} is no key; taskgraph keygen FILE makes one") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InvalidSettings(f"{KEY_VARIABLE}: {path} is no Ed25519 key; taskgraph keygen FILE makes one")
+    return key
+
+
+def _public_key(path: Path) -> str:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    try:
+        key = load_pem_public_key(path.read_bytes())
+    except OSError as error:
+        raise InvalidSettings(f"{TRUSTED_VARIABLE}: {path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, TypeError) as error:
+        raise InvalidSettings(f"{TRUSTED_VARIABLE}: {path} is no public key") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise InvalidSettings(f"{TRUSTED_VARIABLE}: {path} is no public Ed25519 key")
+    return _public_text(key.public_bytes_raw())
+
+
+def read_signer(environ: Mapping[str, str], by: str, at: str) -> Signer | None:
+    """What signs archives here; None if nothing does. Raises InvalidSettings."""
+    path = environ.get(KEY_VARIABLE, "")
+    return Signer(_private_key(Path(path)), by[:_TEXT_CHARS_MAX], at) if path else None
+
+
+def read_trust(environ: Mapping[str, str], *, required: bool = False) -> Trust:
+    """Whose signatures are trusted here: those of the own key, and of the named public ones. Raises InvalidSettings."""
+    keys: dict[str, str] = {}
+    for path in _paths(environ):
+        keys.setdefault(_public_key(Path(path)), path)
+    if own := environ.get(KEY_VARIABLE, ""):
+        keys.setdefault(_public_text(_private_key(Path(own)).public_key().public_bytes_raw()), own)
+    said = environ.get(REQUIRE_VARIABLE, "")
+    if said not in ("", "0", "1"):
+        raise InvalidSettings(f"{REQUIRE_VARIABLE}={said[:40]!r}: write 1 or 0")
+    return Trust(keys, required or said == "1")
+
+
+def _paths(environ: Mapping[str, str]) -> Sequence[str]:
+    return [each for each in environ.get(TRUSTED_VARIABLE, "").split(os.pathsep) if each]

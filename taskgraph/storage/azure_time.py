@@ -1,0 +1,67 @@
+"""The time of the storage service, for processes whose own clock is off.
+
+What this room is for: every answer of the service says when it was given (`Date`). All processes of a store ask the
+same service, so a process whose clock disagrees with it goes by the service's time, and writes and reads ends as all
+others do (P16). While the two agree, the machine's clock counts as it is. It asks nothing of the service by itself.
+"""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from taskgraph import limits
+from taskgraph.clock import Clock
+
+log = logging.getLogger("taskgraph.storage")
+
+_SLACK: Final = timedelta(seconds=limits.CLOCK_SLACK_SECONDS)
+_AGAIN_SECONDS: Final = 1.0  # an answer says its time to the second: more of them say no more
+_SLOW_SECONDS: Final = limits.CLOCK_SLACK_SECONDS / 2  # an answer that took so long may have been written long ago
+_HALF: Final = timedelta(seconds=0.5)  # what the header cuts off, on average
+
+
+class ServiceClock:
+    """The machine's clock, or the service's time where the two disagree by more than clocks may."""
+
+    def __init__(self, machine: Clock) -> None:
+        self._machine = machine
+        self._heard: datetime | None = None
+        self._heard_at = 0.0  # monotonic seconds
+        self._said = False
+        self.monotonic = machine.monotonic
+        self.sleep = machine.sleep
+        self.new_id = machine.new_id
+        self.jitter = machine.jitter
+
+    def now(self) -> datetime:
+        """See Clock. Between two answers the service's time goes on by the steady clock, however the other jumps."""
+        machine = self._machine.now()
+        if self._heard is None:
+            return machine
+        service = self._heard + timedelta(seconds=self._machine.monotonic() - self._heard_at)
+        return machine if abs(machine - service) <= _SLACK else service
+
+    def heard(self, date: str, began: float) -> bool:
+        """Learn from the `Date` of an answer; gives whether that moved the time by more than clocks may differ.
+
+        began: when its request was sent, in monotonic seconds.
+        """
+        at = self._machine.monotonic()
+        if at - began > _SLOW_SECONDS or (self._heard is not None and at - self._heard_at < _AGAIN_SECONDS):
+            return False
+        try:
+            service = parsedate_to_datetime(date)
+        except ValueError:
+            return False  # a proxy may leave it out, or write anything
+        before = self.now()
+        self._heard = (service if service.tzinfo is not None else service.replace(tzinfo=UTC)) + _HALF
+        self._heard_at = at
+        off = self._machine.now() - self._heard
+        if abs(off) > _SLACK and not self._said:
+            self._said = True
+            words = (
+                "the clock of this machine is %d seconds %s the time of the storage service, which counts from here on"
+            )
+            log.warning(words, abs(off).total_seconds(), "ahead of" if off > timedelta() else "behind")
+        return abs(self.now() - before) > _SLACK

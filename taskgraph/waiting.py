@@ -1,0 +1,36 @@
+"""Look at something again and again, ever less often, until it is so.
+
+What this room is for: the one loop behind every call that waits for what handlers do. It never changes anything.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from taskgraph.clock import Clock
+
+_GROWTH: Final = 1.5
+
+T = TypeVar("T")
+
+
+def ends(clock: Clock, seconds: float | None) -> float | None:
+    """The moment, by the monotonic clock, at which waiting for so long ends; None for never."""
+    return None if seconds is None else clock.monotonic() + seconds
+
+
+async def poll(
+    look: Callable[[], Awaitable[T]],
+    clock: Clock,
+    *,
+    done: Callable[[T], object] = bool,
+    until: float | None = None,
+    pause: float = 0.05,
+    pause_max: float = 2.0,
+) -> T:
+    """What `look` gives once it is `done`, or what it gave last when `until` comes first (see `ends`)."""
+    while True:
+        found = await look()
+        if done(found) or (until is not None and clock.monotonic() >= until):
+            return found
+        await clock.sleep(pause)
+        pause = min(pause * _GROWTH, pause_max)

@@ -1,0 +1,221 @@
+"""The files of an embedded store: whose they are, what happens when they go away, when the disk is full, read only."""
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from taskgraph.clock import SystemClock
+from taskgraph.errors import StorageUnavailable
+from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.tables import Insert, Range, query_all
+from tests.e2e.processes import command, environment, started, taskgraph, until, write_graph
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): stat.S_IMODE(os.lstat(path).st_mode) for path in folder.rglob("*")}
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_whatever_a_store_leaves_is_its_owners_alone(tmp_path: Path, umask: None) -> None:
+    """With umask 0, while serve and a worker live: the file, its log, locks, sockets, results, logs, archives."""
+    store = f"sqlite:///{tmp_path}/made/s.db"
+    (tmp_path / "tmp").mkdir()
+    wait = command("sh", "-c", 'echo {} > "$TASKGRAPH_RESULT_FILE"; until test -e gate; do sleep 0.05; done')
+    file = write_graph(tmp_path / "g.json", {"a": wait})
+    more = {"TMPDIR": str(tmp_path / "tmp")}
+    with started("serve", "--worker", "1", store=store, cwd=tmp_path, **more):
+        assert taskgraph("submit", str(file), "--id", "g", store=store, cwd=tmp_path, **more).returncode == 0
+        until(lambda: any(path.suffix == ".json" for path in (tmp_path / "tmp").rglob("*")), what="a result")
+        found = modes(tmp_path / "made")
+        assert {stat.S_IMODE(folder.stat().st_mode) for folder in (tmp_path / "tmp").iterdir()} == {0o700}
+        (tmp_path / "gate").touch()
+        assert taskgraph("watch", "g", store=store, cwd=tmp_path, **more).returncode == 0
+    logged = taskgraph(
+        "run", str(write_graph(tmp_path / "l.json", {"l": command("echo", "x")})), store=store, cwd=tmp_path
+    )
+    assert logged.returncode == 0
+    found |= modes(tmp_path / "made")
+    assert {"s.db", "s.db-wal", "logs", "workers"} <= set(found)
+    assert any(name.endswith(".lock") for name in found)
+    assert any(name.endswith("run.log") for name in found)
+    open_ones = {name: oct(mode) for name, mode in found.items() if mode & 0o077 and "bells/" not in name}
+    assert open_ones == {}  # sockets are made by the system, in a folder that is closed
+    assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o700
+    archived = taskgraph("archive", "g", "-o", "g.gz", store=store, cwd=tmp_path)
+    assert archived.returncode == 0, archived.stderr
+    assert stat.S_IMODE((tmp_path / "g.gz").stat().st_mode) == 0o600
+
+
+async def test_a_store_that_a_group_shares_says_so_by_the_mode_of_its_file(tmp_path: Path, umask: None) -> None:
+    path = tmp_path / "s.db"
+    path.touch()
+    path.chmod(0o660)
+    made = EmbeddedStore(path, SystemClock())
+    await made.tables("graphs").commit("p", [Insert("a", {"x": 1})])
+    await made.logs().append("g", "t", 0, b"x")
+    found = modes(tmp_path)
+    await made.close()
+    assert found["s.db-wal"] == found["logs/g/t/0/run.log"] == 0o660
+    assert found["logs/g"] == 0o770
+
+
+def test_a_store_that_others_can_read_is_named_at_the_start(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/s.db"
+    assert (
+        taskgraph(
+            "run", str(write_graph(tmp_path / "g.json", {"a": command("true")})), store=store, cwd=tmp_path
+        ).returncode
+        == 0
+    )
+    (tmp_path / "s.db").chmod(0o644)
+    tmp_path.chmod(0o755)
+    with started("serve", store=store, cwd=tmp_path):
+        until(lambda: "every user of this machine can read" in (tmp_path / "serve.log").read_text(), what="the warning")
+
+
+def test_commands_that_look_make_nothing(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/none/s.db"
+    for words, code in ((("list",), 0), (("status", "g"), 3), (("workers",), 0), (("poison", "list"), 0)):
+        done = taskgraph(*words, store=store, cwd=tmp_path)
+        assert done.returncode == code, (words, done.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+@contextlib.contextmanager
+def another_user() -> Iterator[None]:
+    """Not root, for whom no file is read only."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "both"])
+async def test_a_store_that_can_only_be_read_can_be_looked_at(what: str, tmp_path: Path) -> None:
+    for folder in (tmp_path, *list(tmp_path.parents)[:3]):
+        if folder.stat().st_uid == os.geteuid() == 0:
+            folder.chmod(0o755)
+    path = tmp_path / "s.db"
+    made = EmbeddedStore(path, SystemClock())
+    await made.tables("graphs").commit("p", [Insert("a", {"x": 1})])
+    await made.close()
+    path.chmod(0o444 if what != "folder" else 0o666)
+    tmp_path.chmod(0o555 if what != "file" else 0o755)
+    with another_user():
+        looking = EmbeddedStore(path, SystemClock())
+        try:
+            (row,) = await query_all(looking.tables("graphs"), "p", Range())
+            assert row.columns == {"x": 1}
+            with pytest.raises(StorageUnavailable, match="cannot be written to"):
+                await looking.tables("graphs").commit("p", [Insert("b", {"x": 1})])
+        finally:
+            await looking.close()
+    tmp_path.chmod(0o755)
+    assert [each.name for each in tmp_path.iterdir()] == ["s.db"]
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced by another file"])
+@pytest.mark.parametrize("words", [("serve", "--worker", "1"), ("worker",)], ids=["serve", "worker"])
+def test_a_file_that_is_taken_away_ends_the_work_with_an_error(
+    how: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    store, path = f"sqlite:///{tmp_path}/s.db", tmp_path / "s.db"
+    file = write_graph(tmp_path / "g.json", {"a": command("true")})
+    assert taskgraph("submit", str(file), "--id", "g", store=store, cwd=tmp_path).returncode == 0
+    with started(*words, store=store, cwd=tmp_path) as child:
+        until(lambda: "stop with Ctrl-C" in (tmp_path / f"{words[0]}.log").read_text(), what="the start")
+        if how == "removed":
+            path.unlink()
+        else:
+            (tmp_path / "other.db").write_bytes(path.read_bytes())
+            (tmp_path / "other.db").replace(path)
+        assert child.wait(timeout=150) == 5
+    assert f"{path} was {how} while it was in use" in (tmp_path / f"{words[0]}.log").read_text()
+
+
+def test_a_disk_that_is_full_is_exit_code_5_and_says_so(tmp_path: Path) -> None:
+    """The system takes no more of any file, as on a full disk; with room again, the same command goes on."""
+    store = f"sqlite:///{tmp_path}/s.db"
+    file = write_graph(tmp_path / "g.json", {f"t{n}": command("true", "x" * 300) for n in range(1_000)})
+    words = [sys.executable, "-m", "taskgraph", "submit", str(file), "--id", "big"]
+
+    def limited() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment(store), preexec_fn=limited, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 5, done.stderr
+    assert "s.db cannot grow: the disk is full" in done.stderr
+    again = subprocess.run(words, cwd=tmp_path, env=environment(store), capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    status = json.loads(taskgraph("status", "big", "--json", store=store, cwd=tmp_path).stdout)
+    assert status["tasks"] == 1_000
+
+
+def test_an_id_that_looks_like_an_option_is_refused(tmp_path: Path) -> None:
+    file = str(write_graph(tmp_path / "g.json", {"a": command("true")}))
+    for word in ("run", "submit"):
+        done = taskgraph(word, file, "--id", "-x", store=f"sqlite:///{tmp_path}/s.db", cwd=tmp_path)
+        assert done.returncode == 2
+        assert "begins with -" in done.stderr
+
+
+async def test_the_list_of_poisoned_messages_is_bounded(tmp_path: Path) -> None:
+    store, path = f"sqlite:///{tmp_path}/s.db", tmp_path / "s.db"
+    made = EmbeddedStore(path, SystemClock())
+    rows = [Insert(f"q:{n:03}", {"state": "poison", "queue": "q", "body": "{}", "reason": "x"}) for n in range(130)]
+    for at in range(0, 130, 65):
+        await made.tables("taskgraph").commit("index:poison", rows[at : at + 65])
+    await made.close()
+    first = taskgraph("poison", "list", store=store, cwd=tmp_path)
+    assert (first.stdout.count("reason"), first.returncode) == (100, 0)
+    assert "30 more are set aside: taskgraph poison list --after q:099" in first.stderr
+    rest = taskgraph("poison", "list", "--after", "q:099", store=store, cwd=tmp_path)
+    assert rest.stdout.count("reason") == 30
+    assert "more are set aside" not in rest.stderr
+
+
+def test_a_killed_workers_results_are_removed_and_those_of_a_live_one_stay(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/s.db"
+    (tmp_path / "tmp").mkdir()
+    file = str(write_graph(tmp_path / "g.json", {f"t{n}": command("sleep", "60") for n in range(2)}))
+    more = {"TMPDIR": str(tmp_path / "tmp")}
+
+    def folders() -> list[Path]:
+        return sorted((tmp_path / "tmp").glob("taskgraph-results-*"))
+
+    with (
+        started("serve", store=store, cwd=tmp_path, **more),
+        started("worker", "--slots", "1", store=store, cwd=tmp_path, name="w1", **more) as dies,
+        started("worker", "--slots", "1", store=store, cwd=tmp_path, name="w2", **more) as lives,
+    ):
+        assert taskgraph("submit", file, "--id", "g", store=store, cwd=tmp_path, **more).returncode == 0
+        until(lambda: len(folders()) == 2, seconds=60, what="both workers to have a folder")
+        until(
+            lambda: taskgraph("status", "g", "--json", store=store, cwd=tmp_path, **more).stdout.count("running"),
+            what="runs",
+        )
+        dies.kill()
+        until(lambda: len(folders()) == 1, seconds=30, what="the guard to remove one")
+        assert f"-{lives.pid}-" in folders()[0].name

@@ -1,0 +1,275 @@
+"""Every command that has `--json` answers by its schema, on a graph that has everything; and the schemas are strict."""
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from taskgraph import Client, schemas
+from taskgraph.cli import app as commands
+from taskgraph.registry import Card, Membership, Presence
+
+GRAPH: Final = {
+    "failurePolicy": "continue",
+    "maxInFlight": 3,
+    "priority": "low",
+    "routing": "nightly",
+    "deadline": "2999-01-01T00:00:00Z",
+    "stalledAfter": 600,
+    "metadata": {"name": "all of it", "owner": "somewhere@example.com"},
+    "tags": {"kind": "test"},
+    "params": {"version": {"default": "1.4"}},
+    "notify": {"onFailure": {"queue": "told"}},
+    "groups": {"inner": {"tasks": ["b"], "maxInFlight": 1}, "outer": {"tasks": ["c", "inner"]}},
+    "tasks": {
+        "a": {"priority": "highest", "task": {"payload": {"command": ["echo", {"$param": "version"}]}}},
+        "b": {"requires": ["a"], "reruns": 2, "retry": {"limit": 3}, "task": {"routing": "linux"}},
+        "c": {"requires": ["a"], "active": False, "task": {"deadline": "2999-01-01T00:00:00Z"}},
+        "bad": {"task": {"payload": {"command": ["false"]}}},
+        "skipped": {"requires": ["bad"], "task": {}},
+        "after": {"requires": ["bad"], "when": "any-failed", "task": {}},
+        "any": {"requires": ["a", {"label": "bad", "optional": True}], "task": {}},
+        "far": {"task": {"target": "gpu"}},
+    },
+}
+SMALL: Final = {
+    "groups": {"some": {"tasks": ["bad"]}},
+    "tasks": {
+        "one": {"task": {"payload": {"command": ["echo", "1"]}}},
+        "bad": {"requires": ["one"], "task": {"payload": {"command": ["false"]}}},
+    },
+}
+WORDS: Final[dict[str, tuple[str, ...]]] = {
+    "list": (),
+    "status": ("g",),
+    "status --group": ("g", "--group", "outer"),
+    "show": ("g",),
+    "task": ("g", "b"),
+    "why": ("g", "far"),
+    "results": ("ran",),
+    "logs": ("ran", "one"),
+    "events": ("g",),
+    "rows": ("g",),
+    "notices": ("g",),
+    "doctor": ("g",),
+    "doctor --all": (),
+    "top": ("--once",),
+    "watch": ("g", "--timeout", "0"),
+    "watch --ended": ("ran",),
+    "workers": (),
+    "workers drain": ("w",),
+    "workers undrain": ("w",),
+    "limit list": ("g",),
+    "limit set": ("g", "4"),
+    "limit clear": ("g",),
+    "limit set --target": ("--target", "gpu", "4"),
+    "limit list --targets": (),
+    "limit clear --target": ("--target", "gpu"),
+    "pause": ("g", "--group", "inner"),
+    "resume": ("g", "--group", "inner"),
+    "pause --target": ("--target", "gpu"),
+    "resume --target": ("--target", "gpu"),
+    "deactivate": ("g", "far"),
+    "activate": ("g", "c"),
+    "schedule create": ("nightly", "FILE", "--cron", "0 2 * * *"),
+    "schedule update": ("nightly", "--cron", "0 3 * * *"),
+    "schedule list": (),
+    "schedule show": ("nightly",),
+    "schedule deactivate": ("nightly",),
+    "schedule activate": ("nightly",),
+    "schedule run-now": ("nightly",),
+    "schedule delete": ("nightly",),
+    "submit": ("FILE", "--id", "again"),
+    "extend": ("g", "MORE", "--no-wait"),
+    "edit": ("g", "--task", "far", "--reruns", "1", "--no-wait"),
+    "edit --plan": ("g", "--task", "far", "--reruns", "1", "--plan"),
+    "rerun": ("ran", "bad"),
+    "rerun --group": ("ran", "--group", "some"),
+    "cancel": ("g", "far"),
+    "archive": ("g", "--output", "ARCHIVE"),
+    "archive --ended": ("ended", "--output", "ENDED"),
+    "delete --dry-run": ("--older-than", "0", "--dry-run"),
+    "delete": ("ended",),
+    "restore --plan": ("ENDED", "--plan"),
+    "restore": ("ENDED",),
+    "poison list": (),
+    "poison replay": ("--all",),
+    "keygen": ("KEY",),
+    "validate": ("FILE",),
+    "plan": ("FILE",),
+    "run": ("SMALL", "--id", "small"),
+}
+ELSEWHERE: Final = {"functions list", "functions start", "grant"}
+"""A grant needs a storage account, as below; the others a function app, which tests/functions has."""
+
+UNSEEN: Final = {"event", "failureLine", "functions", "functionsLine", "grant", "look", "result"}
+"""Shapes that are not seen here: see ELSEWHERE, and what goes on for as long as somebody looks."""
+
+FREE: Final = {
+    *("atLeast", "commands", "columns", "definition", "events", "facts", "groups", "metadata", "params", "priorities"),
+    *("resolution", "results", "rows", "running", "tags", "tasks", "updated"),
+}
+"""Where objects hold names that are not ours, or facts and rows: the last key on the way."""
+
+UNKNOWN: Final[tuple[Any, ...]] = ("x", 1, [], {"before": None, "after": None})
+"""Values as such objects hold them."""
+
+OPTIONAL: Final = {"priority", "type"}
+"""Keys of closed objects that may be missing: in a plan; and an error may be a line, or the whole answer."""
+
+
+def with_json(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Every command that has the option `--json`."""
+    for name, command in group.commands.items():
+        if any("--json" in parameter.opts for parameter in command.params):
+            yield " ".join((*path, name))
+        if hasattr(command, "commands"):
+            yield from with_json(command, (*path, name))
+
+
+def test_every_command_with_json_is_run_here() -> None:
+    root: Any = typer.main.get_command(commands)
+    assert set(with_json(root)) == {each.partition(" --")[0] for each in WORDS} | ELSEWHERE
+
+
+Answers = dict[str, list[Any]]
+
+
+def name_of(command: str) -> str:
+    """The schema of a command's answers."""
+    return "answer-" + command.partition(" --")[0].replace(" ", "-")
+
+
+def shapes_of(schema: str) -> list[str]:
+    """What the answers of a command may be, but for errors."""
+    shapes = [each["$ref"].rpartition("/")[2] for each in schemas.schema(schema)["anyOf"]]
+    assert shapes.pop() == "error"
+    return shapes
+
+
+def is_shape(shape: str, answer: Any) -> bool:
+    return schemas.validator("answers", f"#/$defs/{shape}").is_valid(answer)
+
+
+async def register(store: str) -> None:
+    """Let there be a worker, which does nothing."""
+    member: Any = SimpleNamespace(name="w", presence=lambda: Presence(1, (("g", "b"),)))
+    async with Client(store) as client:
+        card = Card(["default"], ["ssd"], ["command"], "here", 2, "0.3.0", 1)
+        await Membership(client.app.tables, client.app.clock, member, card).beat()
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """What every command answers, one after the other."""
+    folder: Path = tmp_path_factory.mktemp("answers")
+    documents = {"FILE": GRAPH, "MORE": {"tasks": {"more": {"requires": ["a"], "task": {}}}}, "SMALL": SMALL}
+    documents["DONE"] = {"tasks": {"one": {"task": {"payload": {"command": ["true"]}}}}}
+    made = {name: str(folder / f"{name.lower()}.json") for name in (*documents, "ARCHIVE", "ENDED", "KEY")}
+    for name, document in documents.items():
+        Path(made[name]).write_text(json.dumps(document))
+    store = f"sqlite:///{folder}/store.db"
+    run = CliRunner().invoke
+    assert run(commands, ["submit", made["FILE"], "--id", "g", "--store", store]).exit_code == 0
+    assert run(commands, ["run", made["SMALL"], "--id", "ran", "--store", store]).exit_code == 1
+    assert run(commands, ["run", made["DONE"], "--id", "ended", "--store", store]).exit_code == 0
+    asyncio.run(register(store))
+    found: Answers = {}
+    for name, words in WORDS.items():
+        typed = [*name.partition(" --")[0].split(), *(made.get(word, word) for word in words), "--json"]
+        typed += [] if name in ("validate", "plan", "keygen") else ["--store", store]
+        done = run(commands, typed)
+        lines = done.stdout.splitlines() if name.startswith("watch") else [done.stdout]
+        try:
+            found[name] = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+        except ValueError:
+            pytest.fail(f"{name}: {done.stdout[:200]} {done.stderr[:300]}")
+        assert done.exit_code in ((124,) if name == "watch" else (0, 1)), (name, done.stdout, done.stderr)
+    return found
+
+
+def test_every_answer_obeys_the_schema_of_its_command(answers: Answers) -> None:
+    for name, told in answers.items():
+        assert told, name
+        for each in told:
+            errors = [error.message[:300] for error in schemas.validator(name_of(name)).iter_errors(each)]
+            assert errors == [], (name, each)
+            assert (name == "watch") or not is_shape("error", each), (name, each)
+
+
+def test_every_shape_is_seen(answers: Answers) -> None:
+    wanted = {shape for name in schemas.names() if name.startswith("answer-") for shape in shapes_of(name)}
+    seen = {
+        shape
+        for name, told in answers.items()
+        for each in told
+        for shape in shapes_of(name_of(name))
+        if is_shape(shape, each)
+    }
+    assert wanted - seen == UNSEEN
+
+
+def objects_in(value: Any, last: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects in an answer, of each list the first, with the key that leads there."""
+    if isinstance(value, dict):
+        yield last, value
+        for key, inner in value.items():
+            yield from objects_in(inner, key)
+    elif isinstance(value, list) and value:
+        yield from objects_in(value[0], last)
+
+
+def test_a_key_more_or_less_is_noticed(answers: Answers) -> None:
+    free, optional = set(), set()
+    for name, (*_, answer) in answers.items():
+        valid = schemas.validator(name_of(name)).is_valid
+        for last, held in objects_in(answer):
+            takes = False
+            for value in UNKNOWN:
+                held["unknown"] = value
+                takes = takes or valid(answer)
+            del held["unknown"]
+            if takes:
+                free.add(last or name)
+                continue
+            for key in list(held):
+                kept = held.pop(key)
+                if valid(answer):
+                    optional.add(key)
+                held[key] = kept
+    assert free == FREE
+    assert optional == OPTIONAL
+
+
+def test_the_table_of_answers_names_each_command_its_schema_and_its_shapes() -> None:
+    root: Any = typer.main.get_command(commands)
+    text = (Path(__file__).parents[2] / "docs" / "answers.md").read_text("utf-8")
+    table = re.findall(r"^\| `([a-z -]+)` \| \[([a-z-]+)\]\(\.\./schemas/\2\.json\) \| (.+) \|$", text, re.MULTILINE)
+    assert {command for command, _, _ in table} == set(with_json(root))
+    assert {schema for _, schema, _ in table} == {name for name in schemas.names() if name.startswith("answer-")}
+    for command, schema, words in table:
+        assert schema == name_of(command)
+        assert re.findall(r"`(\w+)`", words) == shapes_of(schema)
+
+
+@pytest.mark.azurite
+def test_a_grant_obeys_its_schema(azurite: str, tmp_path: Path) -> None:
+    file = tmp_path / "done.json"
+    file.write_text(json.dumps({"tasks": {"one": {"task": {}}}}))
+    run = CliRunner().invoke
+    graph_id = f"answers-{uuid.uuid4().hex}"
+    assert run(commands, ["submit", str(file), "--id", graph_id, "--store", azurite]).exit_code == 0
+    done = run(commands, ["grant", graph_id, "--read", "--json", "--store", azurite])
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [e.message for e in schemas.validator("answers", "#/$defs/grant").iter_errors(told)] == []
+    for key in told:
+        assert not is_shape("grant", {name: value for name, value in told.items() if name != key}), key

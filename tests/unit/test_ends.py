@@ -1,0 +1,200 @@
+"""Times of another process: none holds anything up for longer than its own length, whichever clocks are off."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskgraph import limits
+from taskgraph.documents import document_from_object
+from taskgraph.ends import Standing, holds, is_ahead, standing
+from taskgraph.handlers import Handlers
+from taskgraph.leasing import SetRight
+from taskgraph.model import row_key, task_id_of
+from taskgraph.records import Records
+from taskgraph.submission import submit
+from taskgraph.sweep import Swept, sweep
+from taskgraph.transitions import Claim, Failed, Item, LeaseLost, Outcome, Renew
+from tests.manual_clock import ManualClock
+from tests.simulation.memory import MemoryQueues, MemoryTables
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SLACK = limits.CLOCK_SLACK_SECONDS
+DAY = 86_400.0
+OFF = [-365 * DAY, -DAY, -3_600.0, 3_600.0, DAY, 365 * DAY]
+
+
+def at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.0, Standing.HOLDS),
+        (100.0, Standing.HOLDS),
+        (100.0 + SLACK, Standing.HOLDS),
+        (100.1 + SLACK, Standing.DOUBTFUL),
+        (DAY, Standing.DOUBTFUL),
+        (-0.1, Standing.OVER),
+        (-100.0, Standing.OVER),
+        (-100.1, Standing.DOUBTFUL),
+        (-DAY, Standing.DOUBTFUL),
+    ],
+)
+def test_an_end_is_believed_within_its_length(seconds: float, expected: Standing) -> None:
+    assert standing(at(seconds), NOW, 100.0) is expected
+    assert holds(at(seconds), NOW, 100.0) is (expected is Standing.HOLDS and seconds > 0)
+    assert is_ahead(at(seconds), NOW, 100.0) is (seconds > 100.0 + SLACK)
+
+
+def test_a_short_lease_is_noticed_by_the_sweep_however_short_it_is() -> None:
+    assert standing(at(-limits.END_NOTICED_SECONDS), NOW, 1.0) is Standing.OVER
+
+
+def test_what_is_no_time_holds_nothing() -> None:
+    assert not holds(None, NOW, 10.0)
+    assert not holds("2027-01-01T00:00:00Z", NOW, 10.0)
+
+
+@given(st.floats(-366 * DAY, 366 * DAY), st.floats(0.1, 7 * DAY), st.floats(0.0, 366 * DAY))
+def test_no_end_holds_for_longer_than_its_length_and_the_slack(off: float, length: float, later: float) -> None:
+    end = at(off + length)  # written now, by a clock that is off
+    assert not holds(end, NOW, length) or off <= SLACK + 0.001
+    if holds(end, at(later), length):
+        assert not holds(end, at(later + length + SLACK + 0.001), length)
+
+
+class Stage:
+    """One graph of one task; its worker and its sweeper each go by a clock of their own."""
+
+    def __init__(self, worker_off: float) -> None:
+        self.clock = ManualClock()
+        self.tables = MemoryTables()
+        self.queues = MemoryQueues(self.clock)
+        self.handlers = Handlers(Records(self.tables, self.clock), self.queues, self.clock)
+        self.off = timedelta(seconds=worker_off)
+        self.task_id = task_id_of("g", "a")
+
+    async def begin(self, **node: Any) -> None:
+        await submit(self.handlers, "g", document_from_object({"tasks": {"a": {"task": {}, **node}}}))
+
+    def until(self, seconds: float = 60.0) -> datetime:
+        """The end of a lease by the worker's clock."""
+        return self.clock.now() + self.off + timedelta(seconds=seconds)
+
+    async def do(self, item: Item) -> Outcome:
+        (answer,) = await self.handlers.transition("g", [item])
+        return answer.outcome
+
+    async def claim(self, run: int = 0, seconds: float = 60.0) -> None:
+        item = Claim(self.task_id, run, f"c{run}", "w", self.until(seconds), lease_seconds=seconds)
+        assert await self.do(item) is Outcome.APPLIED
+
+    async def renew(self, run: int = 0) -> None:
+        assert await self.do(Renew(self.task_id, run, f"c{run}", self.until(), 60.0)) is Outcome.APPLIED
+
+    async def sweep(self, after: float) -> Swept:
+        self.clock.advance(after)
+        return await sweep(self.handlers)
+
+    @property
+    def columns(self) -> Any:
+        return self.tables.partitions["g"][row_key(self.task_id)].columns
+
+
+@pytest.mark.parametrize("off", OFF)
+async def test_a_worker_that_lives_loses_no_run_however_far_its_clock_is_off(off: float) -> None:
+    stage = Stage(off)
+    await stage.begin()
+    await stage.claim()
+    for number in range(60):
+        assert (await stage.sweep(10.0)).leases_lost == 0
+        if number % 2:
+            await stage.renew()
+    assert (stage.columns["run"], stage.columns["state"]) == (0, "running")
+    assert stage.columns["leaseDoubts"] <= 1
+
+
+@pytest.mark.parametrize("off", OFF)
+async def test_the_run_of_a_worker_that_is_gone_is_lost_one_lease_after_that_was_noticed(off: float) -> None:
+    stage = Stage(off)
+    await stage.begin()
+    await stage.claim()
+    assert (await stage.sweep(30.0)).set_right == 1
+    assert stage.columns["leaseUntil"] == stage.clock.now() + timedelta(seconds=60)
+    assert (await stage.sweep(30.0)).leases_lost == 0
+    assert (await stage.sweep(31.0)).leases_lost == 1
+    assert (stage.columns["run"], stage.columns["state"]) == (1, "pending")
+
+
+async def test_a_lease_is_set_right_to_its_own_length() -> None:
+    stage = Stage(DAY)
+    await stage.begin()
+    await stage.claim(seconds=600.0)
+    await stage.sweep(1.0)
+    assert stage.columns["leaseUntil"] == stage.clock.now() + timedelta(seconds=600)
+
+
+async def test_sweeps_that_come_seldom_give_a_run_up_all_the_same() -> None:
+    stage = Stage(0.0)
+    await stage.begin()
+    await stage.claim()
+    found = [await stage.sweep(3_600.0) for _ in range(3)]
+    assert [(each.set_right, each.leases_lost) for each in found] == [(1, 0), (1, 0), (0, 1)]
+
+
+async def test_nobody_takes_a_run_by_a_clock_that_is_off() -> None:
+    """As a worker does that gets the message of a live one, for by its own clock it has come back."""
+    for off in OFF:
+        stage = Stage(off)
+        await stage.begin()
+        await stage.claim()
+        assert await stage.do(LeaseLost(stage.task_id, 0, "c0")) is Outcome.REFUSED
+        assert await stage.do(LeaseLost(stage.task_id, 0, "c0", certain=True)) is Outcome.APPLIED
+
+
+async def test_a_row_of_an_earlier_version_that_says_no_length_is_believed_for_the_longest_there_is() -> None:
+    stage = Stage(0.0)
+    await stage.begin()
+    await stage.do(Claim(stage.task_id, 0, "c0", "w", stage.until(6 * DAY)))
+    assert "leaseSeconds" not in stage.columns
+    assert (await stage.sweep(30.0)).set_right == 0
+    assert (await stage.sweep(6 * DAY)).leases_lost == 1
+
+
+async def test_what_stands_ready_since_tomorrow_is_reminded_of_today() -> None:
+    stage = Stage(0.0)
+    stage.clock.advance(DAY)
+    await stage.begin()
+    stage.clock.advance(-DAY)
+    stage.queues.messages.clear()
+    assert (await stage.sweep(0.0)).set_right == 1
+    assert stage.columns["pendingSince"] == stage.clock.now()
+    assert (await stage.sweep(59.0)).reminded == 0
+    assert (await stage.sweep(2.0)).reminded == 1
+    assert await stage.do(SetRight(stage.task_id)) is Outcome.STALE
+
+
+async def test_a_pause_that_a_clock_ahead_began_lasts_as_long_as_it_was_to_last() -> None:
+    stage = Stage(0.0)
+    await stage.begin()
+    await stage.claim()
+    stage.clock.advance(DAY)
+    failed = Failed(stage.task_id, 0, "c0", NOW.isoformat(), {"failed": True}, temporary=True, retry_after=20.0)
+    assert await stage.do(failed) is Outcome.APPLIED
+    stage.clock.advance(-DAY)
+    assert (await stage.sweep(0.0)).set_right == 1
+    assert stage.columns["notBefore"] == stage.clock.now() + timedelta(seconds=20)
+
+
+async def test_a_time_that_a_document_names_stands_whatever_the_clocks_say() -> None:
+    stage = Stage(0.0)
+    named = stage.clock.now() + timedelta(days=300)
+    stage.clock.advance(DAY)
+    await stage.begin(notBefore=named.isoformat())
+    stage.clock.advance(-DAY)
+    assert (await stage.sweep(0.0)).set_right == 1
+    assert stage.columns["notBefore"] == named

@@ -1,0 +1,49 @@
+"""A worker renews its work messages side by side, and one that fails holds nothing up."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from taskgraph import Client, limits
+from taskgraph.errors import StaleDelivery, StorageUnavailable
+from taskgraph.executors import built_in
+from taskgraph.inhand import Held
+from taskgraph.storage.queues import Delivery
+from taskgraph.worker import _RENEWED_AT_ONCE
+
+
+class Renewals:
+    """Queues of which each call of a full round waits for the others of it."""
+
+    def __init__(self) -> None:
+        self.renewed: list[str] = []
+        self.open = self.most = 0
+        self.full = asyncio.Event()
+
+    async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
+        self.open += 1
+        self.most = max(self.most, self.open)
+        if self.open == _RENEWED_AT_ONCE:
+            self.full.set()
+        await self.full.wait()
+        self.open -= 1
+        if delivery.id == "0":
+            raise StorageUnavailable("no answer")
+        if delivery.id == "1":
+            raise StaleDelivery("gone")
+        self.renewed.append(delivery.id)
+        return delivery
+
+
+async def test_messages_are_renewed_side_by_side_and_a_failure_delays_no_other(tmp_path: Path) -> None:
+    async with Client(f"sqlite:///{tmp_path}/store.db") as client:
+        app = client.app
+        worker = app.worker(built_in(app.clock), targets=["default"], slots=1)
+        queues: Any = Renewals()
+        app.handlers.queues = queues
+        many = 2 * _RENEWED_AT_ONCE + 5
+        worker._held = {Held(Delivery("q", str(number), "{}", "receipt", 1)) for number in range(many)}
+        async with asyncio.timeout(10):
+            await worker._renew()
+        assert sorted(map(int, queues.renewed)) == list(range(2, many))
+        assert queues.most == _RENEWED_AT_ONCE < limits.RECEIVE_MAX * 2
