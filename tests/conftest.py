@@ -104,12 +104,18 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture(autouse=True)
 def loggers_as_before() -> Iterator[None]:
-    """A command that ran in this process leaves its voice on the loggers; the next test must not hear it."""
-    loggers = [logging.getLogger(name) for name in ("taskgraph", "azure", "opentelemetry")]
-    before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
+    """A command that ran in this process leaves its voice on the loggers; the next test must not hear it.
+
+    A command of a fixture that outlives a test has spoken before the test begins: its voice is no handler of before.
+    """
+    loggers = [logging.getLogger(name) for name in ("taskgraph", "azure", "opentelemetry", "")]
+    before = [
+        ([each for each in logger.handlers if type(each).__module__ != "taskgraph.cli.common"], logger.level)
+        for logger in loggers
+    ]
     yield
-    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
-        logger.handlers[:], logger.propagate = handlers, propagate
+    for logger, (handlers, level) in zip(loggers, before, strict=True):
+        logger.handlers[:], logger.propagate = handlers, True
         logger.setLevel(level)
 
 
@@ -117,14 +123,3 @@ def loggers_as_before() -> Iterator[None]:
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that may leap, as tests move it, and is believed with what it ends for its age all the same."""
     monkeypatch.setattr(limits, "CLOCK_SETTLED_SECONDS", 0.0)
-
-
-@pytest.fixture(autouse=True)
-def quiet_again() -> Iterator[None]:
-    """Take away what a command that ran in this process has set up to speak: its terminal is gone with its test."""
-    yield
-    for name in ("taskgraph", "opentelemetry", ""):
-        logger = logging.getLogger(name)
-        kept = [each for each in logger.handlers if type(each).__module__ != "taskgraph.cli.common"]
-        if len(kept) < len(logger.handlers):
-            logger.handlers, logger.propagate = kept, True
