@@ -12,10 +12,8 @@ graph that is there by then. What nobody goes on with for a day, the sweep takes
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +27,7 @@ from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
 from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState
-from taskgraph.private import write_anew
+from taskgraph.private import written_whole
 from taskgraph.records import ALL, listing_key
 from taskgraph.signing import NO_TRUST, Signer, Trust
 from taskgraph.standing import STATES, Examination, Standing, moving, settled
@@ -96,27 +94,18 @@ async def archive_to(
     """Write a graph into a file, which is there whole or not at all. signer: signs it.
 
     Raises NotFound for an unknown or deleted graph, Refused for one that is being deleted or restored, or for a file
-    that exists unless it may be overwritten, and InvalidInput for a place that cannot be written to.
+    that exists unless it may be overwritten, StorageUnavailable where the disk is full, and InvalidInput for another
+    place that cannot be written to.
     """
     if not overwrite:
         _must_be_free(path)
-    part = path.with_name(f".{path.name}.{handlers.clock.new_id()[:8]}.part")
-    try:
+    with written_whole(path) as out:
         for attempt in range(_TRIES):
-            with write_anew(part) as out:
-                done = await archive(
-                    handlers, logs, graph_id, out, with_logs=with_logs, signer=signer, progress=progress
-                )
-                out.flush()
-                os.fsync(out.fileno())
+            out.seek(0)
+            out.truncate()
+            done = await archive(handlers, logs, graph_id, out, with_logs=with_logs, signer=signer, progress=progress)
             if done.complete or done.state not in GRAPH_ENDED or attempt + 1 == _TRIES:
                 break
-        part.replace(path)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
     return done
 
 

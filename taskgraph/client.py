@@ -1050,8 +1050,8 @@ class Client:
         """Write a graph into a file (lines of JSON under gzip), from which it can be put back; logs: with its logs.
 
         It is signed if TASKGRAPH_ARCHIVE_KEY names a key. The answer is `complete` unless the graph moved meanwhile, or
-        could. Raises NotFound, Refused if the file exists and may not be overwritten, InvalidInput for a place that
-        cannot be written to.
+        could. Raises NotFound, Refused if the file exists and may not be overwritten, StorageUnavailable where the
+        disk is full, InvalidInput for another place that cannot be written to.
         """
         check_graph_id(graph_id)
         await self.app.queries.graph_row(graph_id)  # names the nearest ids

@@ -1,16 +1,22 @@
-"""Files and folders that are their owner's alone, whatever the umask.
+"""Files and folders that are their owner's alone, whatever the umask; and what it means that one cannot be written.
 
 What this room is for: payloads, environments, results and logs of tasks are plain text, and not for the other users of
 the machine. A store that a group shares says so by the mode of its own file: what is made beside it follows that.
 """
 
+import contextlib
+import errno
 import os
+import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from taskgraph.errors import InvalidInput, StorageUnavailable
+
 _SHARED: Final = stat.S_IRGRP | stat.S_IWGRP
+_NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 def file_mode(store: Path | None = None) -> int:
@@ -28,9 +34,38 @@ def folder_mode(store: Path | None = None) -> int:
     return mode | (mode & 0o440) >> 2
 
 
-def write_anew(path: Path) -> BinaryIO:
-    """A file to write from its beginning. Raises OSError."""
-    return open(path, "wb", opener=opener(file_mode()))
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write: it is at this path once it is whole, and not at all if the body fails.
+
+    Raises what `unwritable` gives.
+    """
+    if path.exists() and not path.is_file():
+        raise InvalidInput(f"{path} is no regular file")  # a device would be replaced
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(part, "wb", opener=opener(file_mode())) as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def unwritable(path: Path | str, error: OSError) -> InvalidInput | StorageUnavailable:
+    """What it means that a file cannot be written: the disk is full, or the place was a wrong one."""
+    if has_no_room(error):
+        return StorageUnavailable(f"{path} cannot be written: the disk is full, or its user may write no more")
+    return InvalidInput(f"{path} cannot be written: {error.strerror or error}")
+
+
+def has_no_room(error: OSError) -> bool:
+    """Whether the disk is full, or what its user may write there."""
+    return error.errno in _NO_ROOM
 
 
 def opener(mode: int) -> Callable[[str, int], int]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.errors import InvalidInput, InvalidSettings, Refused
+from taskgraph.private import unwritable
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -117,7 +118,7 @@ def _public_text(raw: bytes) -> str:
 def make_key(path: Path) -> tuple[Path, str]:
     """Write a new key into a file of its owner's alone, and its public part beside it; gives that and its text.
 
-    Raises Refused if one of the files exists, InvalidInput for a place that cannot be written to.
+    Raises Refused if one of the files exists, and what `private.unwritable` gives.
     """
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -131,12 +132,16 @@ def make_key(path: Path) -> tuple[Path, str]:
     for place in (path, beside):
         if place.exists():
             raise Refused(f"{place} exists, and a key is never overwritten; choose another name", "exists")
-    for place, data, mode in ((path, private, 0o600), (beside, public, 0o644)):
-        try:
+    made: list[Path] = []
+    try:
+        for place, data, mode in ((path, private, 0o600), (beside, public, 0o644)):
             with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                made.append(place)
                 file.write(data)
-        except OSError as error:
-            raise InvalidInput(f"{place} cannot be written: {error.strerror or error}") from error
+    except OSError as error:
+        for each in made:
+            each.unlink(missing_ok=True)  # half a key would only be in the way of the next try
+        raise unwritable(place, error) from error
     return beside, _public_text(key.public_key().public_bytes_raw())
 
 

@@ -23,7 +23,8 @@ from taskgraph.cli.common import (
     read_source,
 )
 from taskgraph.cli.output import Column, count, json_text, safe, seconds
-from taskgraph.errors import InvalidGraph, InvalidInput, Problem
+from taskgraph.errors import InvalidGraph, InvalidInput
+from taskgraph.private import unwritable
 
 if TYPE_CHECKING:
     from taskgraph.planning import Plan, PlanRow
@@ -324,8 +325,7 @@ def import_(
         try:
             Path(out).write_text(text + "\n", encoding="utf-8")
         except OSError as error:
-            problem = Problem("", "unwritable", f"It cannot be written: {error.strerror}.", "Name another file.")
-            raise InvalidGraph([problem], out) from error
+            raise unwritable(out, error) from error
     for note in imported.notes:
         session.output.say(f"note: {note}")
     document = imported.document

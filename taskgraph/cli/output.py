@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
 from taskgraph.model import GraphState, TaskState
+from taskgraph.private import has_no_room, unwritable
 from taskgraph.views import iso
 
 Style = Literal["", "bold", "dim", "red", "green", "yellow", "blue", "magenta", "cyan", "bold red"]
@@ -203,10 +204,14 @@ def _json_value(value: object) -> object:
 
 
 class Stream:
-    """One of the two streams. tty: whether a person looks at it. colour: whether it may be coloured."""
+    """One of the two streams. tty: whether a person looks at it. colour: whether it may be coloured.
 
-    def __init__(self, file: TextIO, environ: Mapping[str, str]) -> None:
+    needed: where its disk is full the command ends, and does not go on without these lines.
+    """
+
+    def __init__(self, file: TextIO, environ: Mapping[str, str], *, needed: bool = True) -> None:
         self.file = file
+        self._needed = needed
         self.tty = file.isatty()
         dumb = environ.get("TERM", "") in ("", "dumb")
         self.colour = self.tty and not dumb and not environ.get("NO_COLOR")
@@ -237,13 +242,13 @@ class Stream:
 
     def write(self, text: str) -> None:
         """Text as it is."""
-        with self._quiet():
+        with self.writing():
             self.file.write(text)
             self.file.flush()
 
     def write_bytes(self, data: bytes) -> None:
         """Bytes as they are; only a pipe gets those."""
-        with self._quiet():
+        with self.writing():
             self.file.flush()
             buffer = getattr(self.file, "buffer", None)
             if buffer is None:
@@ -262,11 +267,18 @@ class Stream:
             self._sink = None
 
     @contextlib.contextmanager
-    def _quiet(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
+        """Around each write: a reader that has gone ends it in silence. Raises StorageUnavailable for a full disk."""
         try:
             yield
         except BrokenPipeError:
             self.hang_up()
+        except OSError as error:
+            if not has_no_room(error):
+                raise
+            if self._needed:
+                self.hang_up()
+                raise unwritable("standard output", error) from error
 
     def hang_up(self) -> None:
         """The reader has gone: what follows goes nowhere, also what the interpreter flushes at its end."""
@@ -309,7 +321,7 @@ class Output:
     ) -> None:
         environ = os.environ if environ is None else environ
         self.out = Stream(out or sys.stdout, environ)
-        self.err = Stream(err or sys.stderr, environ)
+        self.err = Stream(err or sys.stderr, environ, needed=False)
         self.json = False
         self.lines = False  # JSON is wanted line by line
 

@@ -300,18 +300,19 @@ async def _to_stdout(app: "App", session: Session, graph_id: str, *, with_logs: 
     from taskgraph.archives import archive as archive_graph
 
     await app.queries.graph_row(graph_id)
-    with counting(session.output, app.clock, f"archiving {graph_id}", rows_told) as tell:
-        done = await archive_graph(
-            app.handlers,
-            app.logs,
-            graph_id,
-            sys.stdout.buffer,
-            with_logs=with_logs,
-            signer=app.signer(os.environ),
-            progress=tell,
-        )
-    sys.stdout.buffer.flush()
-    _warn(session, done)
+    with session.output.out.writing():
+        with counting(session.output, app.clock, f"archiving {graph_id}", rows_told) as tell:
+            done = await archive_graph(
+                app.handlers,
+                app.logs,
+                graph_id,
+                sys.stdout.buffer,
+                with_logs=with_logs,
+                signer=app.signer(os.environ),
+                progress=tell,
+            )
+        sys.stdout.buffer.flush()
+        _warn(session, done)
 
 
 def rows_told(done: int, total: int | None) -> str:

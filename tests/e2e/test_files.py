@@ -4,12 +4,14 @@ import contextlib
 import json
 import os
 import resource
+import secrets
 import signal
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,25 +154,101 @@ def test_a_file_that_is_taken_away_ends_the_work_with_an_error(
     assert f"{path} was {how} while it was in use" in (tmp_path / f"{words[0]}.log").read_text()
 
 
-def test_a_disk_that_is_full_is_exit_code_5_and_says_so(tmp_path: Path) -> None:
-    """The system takes no more of any file, as on a full disk; with room again, the same command goes on."""
-    store = f"sqlite:///{tmp_path}/s.db"
-    file = write_graph(tmp_path / "g.json", {f"t{n}": command("true", "x" * 300) for n in range(1_000)})
-    words = [sys.executable, "-m", "taskgraph", "submit", str(file), "--id", "big"]
+def without_room(*words: str, store: str, cwd: Path, room: int) -> Any:
+    """Run a command while the system takes no more than this of any file, as on a full disk."""
 
     def limited() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
-    done = subprocess.run(
-        words, cwd=tmp_path, env=environment(store), preexec_fn=limited, capture_output=True, text=True, check=False
+    return subprocess.run(
+        [sys.executable, "-m", "taskgraph", *words],
+        cwd=cwd,
+        env=environment(store),
+        preexec_fn=limited,
+        capture_output=True,
+        text=True,
+        check=False,
     )
+
+
+def test_a_disk_that_is_full_is_exit_code_5_and_says_so(tmp_path: Path) -> None:
+    """With room again, the same command goes on."""
+    store = f"sqlite:///{tmp_path}/s.db"
+    file = write_graph(tmp_path / "g.json", {f"t{n}": command("true", "x" * 300) for n in range(1_000)})
+    words = ("submit", str(file), "--id", "big")
+    done = without_room(*words, store=store, cwd=tmp_path, room=200_000)
     assert done.returncode == 5, done.stderr
     assert "s.db cannot grow: the disk is full" in done.stderr
-    again = subprocess.run(words, cwd=tmp_path, env=environment(store), capture_output=True, text=True, check=False)
+    again = taskgraph(*words, store=store, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     status = json.loads(taskgraph("status", "big", "--json", store=store, cwd=tmp_path).stdout)
     assert status["tasks"] == 1_000
+
+
+def test_an_archive_that_finds_the_disk_full_is_exit_code_5_and_leaves_no_half_file(tmp_path: Path) -> None:
+    """A file that it would have replaced stays as it was."""
+    store, kept = f"sqlite:///{tmp_path}/s.db", tmp_path / "kept"
+    kept.mkdir()
+    texts = [secrets.token_urlsafe(2_000) for _ in range(40)]
+    file = write_graph(tmp_path / "g.json", {f"t{n}": command("true", text) for n, text in enumerate(texts)})
+    assert taskgraph("submit", str(file), "--id", "g", store=store, cwd=tmp_path).returncode == 0
+    (kept / "old.gz").write_bytes(b"as it was")
+    for words in (("-o", "kept/new.gz"), ("-o", "kept/old.gz", "--force")):
+        done = without_room("archive", "g", *words, "--json", store=store, cwd=tmp_path, room=40_000)
+        assert done.returncode == 5, done.stderr
+        assert f"{words[1]} cannot be written: the disk is full" in done.stderr
+        assert json.loads(done.stdout)["error"]["exitCode"] == 5
+    assert [(each.name, each.read_bytes()) for each in kept.iterdir()] == [("old.gz", b"as it was")]
+    done = without_room("keygen", "kept/key", store=store, cwd=tmp_path, room=10)
+    assert done.returncode == 5, done.stderr
+    assert [each.name for each in kept.iterdir()] == ["old.gz"]
+
+
+def test_a_device_is_not_replaced_by_an_archive(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/s.db"
+    file = write_graph(tmp_path / "g.json", {"a": command("true")})
+    assert taskgraph("submit", str(file), "--id", "g", store=store, cwd=tmp_path).returncode == 0
+    os.mkfifo(tmp_path / "device")
+    done = taskgraph("archive", "g", "-o", "device", "--force", store=store, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "device is no regular file" in done.stderr
+    assert stat.S_ISFIFO((tmp_path / "device").stat().st_mode)
+
+
+@pytest.mark.parametrize("words", [("list",), ("list", "--json"), ("archive", "g", "-o", "-")], ids="_".join)
+def test_output_that_finds_the_disk_full_is_exit_code_5_and_says_so(words: tuple[str, ...], tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/s.db"
+    file = write_graph(tmp_path / "g.json", {"a": command("true")})
+    assert taskgraph("submit", str(file), "--id", "g", store=store, cwd=tmp_path).returncode == 0
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "taskgraph", *words],
+            cwd=tmp_path,
+            env=environment(store),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 5, done.stderr
+    assert done.stderr == "error: standard output cannot be written: the disk is full, or its user may write no more\n"
+
+
+def test_words_for_people_that_find_the_disk_full_end_no_work(tmp_path: Path) -> None:
+    file = write_graph(tmp_path / "g.json", {"a": command("true")})
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "taskgraph", "run", str(file), "--id", "g", "-vv"],
+            cwd=tmp_path,
+            env=environment(f"sqlite:///{tmp_path}/s.db"),
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            check=False,
+        )
+    assert "finished" in done.stdout, done
+    assert done.returncode in (0, 120)  # 120: Python itself, which could not write what was left at its end
 
 
 def test_an_id_that_looks_like_an_option_is_refused(tmp_path: Path) -> None:
