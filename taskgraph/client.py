@@ -47,7 +47,6 @@ from taskgraph.model import (
     GraphState,
     TaskState,
     When,
-    is_graph_id,
 )
 from taskgraph.notices import has_notices
 from taskgraph.outlets import read_outlets
@@ -861,16 +860,15 @@ class Client:
     ) -> Submission:
         """Validate a graph, write it, start it. Somebody else (or `run`) handles and works on it.
 
-        graph_id: 1 to 64 letters, digits, `-` and `_`; a fresh one if None. params: values of its parameters, JSON
-        values by name; they are kept on the graph's row, and are no place for secrets. The same content under the same
-        id again gives the same answer, with another `outcome`. Raises InvalidGraph, InvalidInput for the id, Refused
-        when another graph was submitted under it.
+        graph_id: 1 to 64 letters, digits, `-` and `_`, no `-` first; a fresh one if None. params: values of its
+        parameters, JSON values by name; they are kept on the graph's row, and are no place for secrets. The same
+        content under the same id again gives the same answer, with another `outcome`. Raises InvalidGraph, InvalidInput
+        for the id, Refused when another graph was submitted under it.
         """
         document = _document(graph, given=Given(params or {}))
         if graph_id is None:
             graph_id = self._clock.new_id()
-        if not is_graph_id(graph_id):
-            raise InvalidInput(f"{graph_id!r} is no graph id: 1 to 64 letters, digits, `-` and `_`")
+        check_graph_id(graph_id, new=True)
         return await submission.submit(self.app.handlers, graph_id, document)
 
     async def extend(
@@ -890,8 +888,8 @@ class Client:
         is as the graph has it. Raises InvalidGraph, Refused.
         """
         check_graph_id(graph_id)
-        if request is not None and not is_graph_id(request):
-            raise InvalidInput(f"{request!r} is no request id: 1 to 64 letters, digits, `-` and `_`")
+        if request is not None:
+            check_graph_id(request, "a request")
         if not isinstance(graph, GraphDocument):
             inherited = await self.app.queries.params(graph_id) if params or _has_params(graph) else {}
             graph = _document(graph, "extension", Given(params or {}, inherited))
@@ -914,8 +912,8 @@ class Client:
         refused. params: values of parameters; what is not given is as the graph has it. Raises InvalidGraph, Refused.
         """
         check_graph_id(graph_id)
-        if request is not None and not is_graph_id(request):
-            raise InvalidInput(f"{request!r} is no request id: 1 to 64 letters, digits, `-` and `_`")
+        if request is not None:
+            check_graph_id(request, "a request")
         document = await self._edit(graph_id, edit, params)
         return await submission.edit(self.app.handlers, graph_id, document, request=request)
 

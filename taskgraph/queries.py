@@ -1254,10 +1254,15 @@ def gone(graph_id: str, columns: Mapping[str, Value]) -> str:
     return f"graph {graph_id} was deleted{at}" + (f" ({because})" if because else "")
 
 
-def check_graph_id(text: str, what: str = "a graph") -> None:
-    """Raise InvalidInput for what cannot be an id: no store is asked for it."""
+def check_graph_id(text: str, what: str = "a graph", *, new: bool = False) -> None:
+    """Raise InvalidInput for what cannot be an id: no store is asked for it.
+
+    new: it is to be given, and must not look like an option. Graphs that have such an id already keep it.
+    """
     if not is_graph_id(text):
         raise InvalidInput(f"{show(text)} cannot be the id of {what}: 1 to 64 letters, digits, - and _")
+    if new and text.startswith("-"):
+        raise InvalidInput(f"{show(text)} begins with -, as options of commands do: choose another id")
 
 
 _NEWER: Final = "use a newer version of taskgraph"

@@ -480,6 +480,8 @@ class Root(TyperGroup):
 def _harmless(error: Any) -> Any:
     """A usage error that repeats what was typed, without what a terminal would obey."""
     error.message = safe(str(error.message))
+    if type(error).__name__ == "NoSuchOption":
+        error.message += "; what begins with - and is none, such as a label, stands behind --"
     return error
 
 
@@ -527,14 +529,10 @@ def read_graph(
 
 
 def check_graph_id(graph_id: str, *, new: bool = False) -> str:
-    """An id that may be one. new: it is to be given, and must not look like an option. Raises InvalidInput."""
-    from taskgraph.jsontext import show
-    from taskgraph.model import is_graph_id
+    """An id that may be one, see `queries`. Raises InvalidInput."""
+    from taskgraph import queries
 
-    if not is_graph_id(graph_id):
-        raise InvalidInput(f"{show(graph_id)} cannot be the id of a graph: 1 to 64 letters, digits, - and _")
-    if new and graph_id.startswith("-"):
-        raise InvalidInput(f"{show(graph_id)} begins with -, as options of commands do: choose another id")
+    queries.check_graph_id(graph_id, new=new)
     return graph_id
 
 

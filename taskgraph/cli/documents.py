@@ -17,6 +17,7 @@ from taskgraph.cli.common import (
     Session,
     VerboseOption,
     begin,
+    check_graph_id,
     examples,
     print_problems,
     read_graph,
@@ -311,6 +312,8 @@ def import_(
     are not executed: a task with a known runtime sleeps, any other does nothing. Notes on stderr say what was left out.
     """
     session = begin(ctx, verbose=verbose)
+    if graph_id is not None:
+        check_graph_id(graph_id, new=True)
     data, name = read_source(file)
     from taskgraph.documents import document_object
     from taskgraph.importers import import_graph

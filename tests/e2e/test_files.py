@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import resource
 import secrets
 import signal
@@ -15,8 +16,13 @@ from typing import Any
 
 import pytest
 
+from taskgraph import submission
+from taskgraph.app import open_app
+from taskgraph.client import Client
 from taskgraph.clock import SystemClock
-from taskgraph.errors import StorageUnavailable
+from taskgraph.documents import read_document
+from taskgraph.errors import InvalidInput, StorageUnavailable
+from taskgraph.settings import read_settings
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.tables import Insert, Range, query_all
 from tests.e2e.processes import command, environment, started, taskgraph, until, write_graph
@@ -251,12 +257,30 @@ def test_words_for_people_that_find_the_disk_full_end_no_work(tmp_path: Path) ->
     assert done.returncode in (0, 120)  # 120: Python itself, which could not write what was left at its end
 
 
-def test_an_id_that_looks_like_an_option_is_refused(tmp_path: Path) -> None:
+async def test_an_id_that_looks_like_an_option_is_refused_at_every_door(tmp_path: Path) -> None:
+    """A graph that has one, from 0.3, can be looked at, as the hint says."""
+    store, path = f"sqlite:///{tmp_path}/s.db", tmp_path / "s.db"
     file = str(write_graph(tmp_path / "g.json", {"a": command("true")}))
-    for word in ("run", "submit"):
-        done = taskgraph(word, file, "--id", "-x", store=f"sqlite:///{tmp_path}/s.db", cwd=tmp_path)
-        assert done.returncode == 2
-        assert "begins with -" in done.stderr
+    refused = '"-x" begins with -, as options of commands do: choose another id'
+    for words in (
+        ("run", file, "--id", "-x"),
+        ("submit", file, "--id=-x"),
+        ("import", "--from", "neutral", file, "--id", "-x"),
+    ):
+        done = taskgraph(*words, store=store, cwd=tmp_path)
+        assert (done.returncode, refused in done.stderr) == (2, True), (words, done.stderr)
+    async with Client(store) as client:
+        graph = read_document(Path(file).read_bytes())
+        for door in (client.submit, client.run):
+            with pytest.raises(InvalidInput, match=re.escape(refused)):
+                await door(graph, "-x")
+    assert not path.exists()
+    async with open_app(read_settings(store, {}, cwd=tmp_path)) as app:
+        await submission.submit(app.handlers, "-x", graph)
+    hinted = taskgraph("status", "-x", store=store, cwd=tmp_path)
+    assert (hinted.returncode, "behind --" in hinted.stderr) == (2, True), hinted.stderr
+    found = taskgraph("status", "--", "-x", store=store, cwd=tmp_path)
+    assert (found.returncode, "-x" in found.stdout) == (0, True), found.stderr
 
 
 async def test_the_list_of_poisoned_messages_is_bounded(tmp_path: Path) -> None:

@@ -89,9 +89,9 @@ async def test_nothing_is_written_for_a_wrong_graph_or_id(client: Client) -> Non
     graph.task("a", requires=["b"])
     with pytest.raises(InvalidGraph):
         await client.submit(graph, "g")
-    with pytest.raises(InvalidInput, match="no graph id"):
+    with pytest.raises(InvalidInput, match="cannot be the id of a graph"):
         await client.submit(diamond(), "not an id")
-    with pytest.raises(InvalidInput, match="no request id"):
+    with pytest.raises(InvalidInput, match="cannot be the id of a request"):
         await client.extend("g", diamond(), request="not an id")
     assert await client.graphs() == []
 
