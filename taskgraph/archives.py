@@ -99,7 +99,7 @@ async def archive_to(
     """
     if not overwrite:
         _must_be_free(path)
-    with written_whole(path) as out:
+    with written_whole(path, handlers.clock.new_id()[:8]) as out:
         for attempt in range(_TRIES):
             out.seek(0)
             out.truncate()

@@ -1375,6 +1375,14 @@ class ScheduleCalls:
         """Let it fire no more, until it is activated."""
         return await self._schedules.deactivate(name)
 
+    async def activate_all(self) -> Sequence[Schedule]:
+        """Let every schedule fire again; gives those that were inactive."""
+        return await self._schedules.activate_all()
+
+    async def deactivate_all(self) -> Sequence[Schedule]:
+        """Let no schedule fire any more, until it is activated; gives those that were active."""
+        return await self._schedules.deactivate_all()
+
     async def delete(self, name: str) -> Schedule:
         """Delete it; graphs that it has fired stay."""
         return await self._schedules.delete(name)
@@ -1546,5 +1554,7 @@ class SyncScheduleCalls:
     show = _sync_schedule(ScheduleCalls.show)
     activate = _sync_schedule(ScheduleCalls.activate)
     deactivate = _sync_schedule(ScheduleCalls.deactivate)
+    activate_all = _sync_schedule(ScheduleCalls.activate_all)
+    deactivate_all = _sync_schedule(ScheduleCalls.deactivate_all)
     delete = _sync_schedule(ScheduleCalls.delete)
     run_now = _sync_schedule(ScheduleCalls.run_now)

@@ -7,7 +7,6 @@ the machine. A store that a group shares says so by the mode of its own file: wh
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,14 +34,14 @@ def folder_mode(store: Path | None = None) -> int:
 
 
 @contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
+def written_whole(path: Path, tag: str) -> Iterator[BinaryIO]:
     """A file to write: it is at this path once it is whole, and not at all if the body fails.
 
-    Raises what `unwritable` gives.
+    tag: of the file beside it, which is its own until then. Raises what `unwritable` gives.
     """
     if path.exists() and not path.is_file():
         raise InvalidInput(f"{path} is no regular file")  # a device would be replaced
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    part = path.with_name(f".{path.name}.{tag}.part")
     try:
         with open(part, "wb", opener=opener(file_mode())) as out:
             yield out

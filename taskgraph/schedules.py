@@ -6,6 +6,7 @@ of the schedule's row, a fire that has begun is on that row until its graph is s
 the schedule's name and the time. It never runs a task, never waits, and keeps nothing in memory between two looks.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import itertools
@@ -259,6 +260,22 @@ class Schedules:
     async def deactivate(self, name: str) -> Schedule:
         """Let a schedule fire no more, until it is activated. Graphs that it has fired go on. Raises NotFound."""
         return await self._change(name, active=False)
+
+    async def activate_all(self) -> list[Schedule]:
+        """Let every schedule fire again; gives those that were inactive."""
+        return await self._change_all(active=True)
+
+    async def deactivate_all(self) -> list[Schedule]:
+        """Let no schedule fire any more, until it is activated; gives those that were active."""
+        return await self._change_all(active=False)
+
+    async def _change_all(self, *, active: bool) -> list[Schedule]:
+        changed = []
+        for each in await self.listed():
+            if each.active != active:
+                with contextlib.suppress(NotFound):  # deleted meanwhile
+                    changed.append(await self._change(each.name, active=active))
+        return changed
 
     async def _change(self, name: str, *, active: bool) -> Schedule:
         for _ in range(_ATTEMPTS_MAX):

@@ -37,6 +37,10 @@ _LENGTH: Final = re.compile(r"(\d{1,9})([smhd]?)")
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schedule.", show_default=False)]
+OneArgument = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="The name of the schedule.", show_default=False)
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Instead of a name: every schedule of the store.")]
 CronOption = Annotated[
     str | None,
     typer.Option(
@@ -218,35 +222,47 @@ UPDATE_EXAMPLES = examples(
 
 def activate(
     ctx: typer.Context,
-    name: NameArgument,
+    name: OneArgument = None,
+    every_one: AllOption = False,
     store: StoreOption = None,
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
-    """Let a schedule fire again.
+    """Let a schedule fire again, or all of them.
 
-    What would have fired meanwhile fires only as the schedule's catch-up says: with none, nothing of it does.
+    What would have fired meanwhile fires only as the schedule's catch-up says: with none, nothing of it does. --all
+    names those that were inactive.
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
-    _tell(session, session.open(lambda app: app.schedules().activate(name), measured=True), "active")
+    if _one_of(name, every_one) is None:
+        _tell_all(session, session.open(lambda app: app.schedules().activate_all(), measured=True), "active")
+    else:
+        _tell(session, session.open(lambda app: app.schedules().activate(str(name)), measured=True), "active")
 
 
-ACTIVATE_EXAMPLES = examples("taskgraph schedule activate nightly")
+ACTIVATE_EXAMPLES = examples("taskgraph schedule activate nightly", "taskgraph schedule activate --all")
 
 
 def deactivate(
     ctx: typer.Context,
-    name: NameArgument,
+    name: OneArgument = None,
+    every_one: AllOption = False,
     store: StoreOption = None,
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
-    """Let a schedule fire no more, until it is activated. Graphs that it has fired go on."""
+    """Let a schedule fire no more, or none of them, until it is activated. Graphs that it has fired go on.
+
+    --all names those that were active.
+    """
     session = begin(ctx, store=store, json=json, verbose=verbose)
-    _tell(session, session.open(lambda app: app.schedules().deactivate(name), measured=True), "inactive")
+    if _one_of(name, every_one) is None:
+        _tell_all(session, session.open(lambda app: app.schedules().deactivate_all(), measured=True), "inactive")
+    else:
+        _tell(session, session.open(lambda app: app.schedules().deactivate(str(name)), measured=True), "inactive")
 
 
-DEACTIVATE_EXAMPLES = examples("taskgraph schedule deactivate nightly")
+DEACTIVATE_EXAMPLES = examples("taskgraph schedule deactivate nightly", "taskgraph schedule deactivate --all")
 
 
 def delete(
@@ -351,6 +367,13 @@ SHOW_EXAMPLES = examples("taskgraph schedule show nightly", "taskgraph schedule 
 # --- what was typed --------------------------------------------------------------------------------------------
 
 
+def _one_of(name: str | None, every_one: bool) -> str | None:
+    """The name that was given, None for all. Raises InvalidInput where it was both or neither."""
+    if (name is None) is not every_one:
+        raise InvalidInput("name the schedule, or say --all; one of the two")
+    return name
+
+
 def _times(cron: str | None, timezone: str | None, every: str | None, anchor: str | None, at: str | None) -> "Times":
     """What the options say. Raises InvalidInput for what cannot be read."""
     from taskgraph.recurrence import Times
@@ -427,6 +450,19 @@ def _tell(session: Session, schedule: "Schedule", outcome: str) -> None:
     elif schedule.next is not None:
         output.say(f"it fires next at {moment(schedule.next)}")
         output.hint(f"somebody must look at the clock: taskgraph serve{session.store_words}, or the function app")
+
+
+def _tell_all(session: Session, changed: "Sequence[Schedule]", outcome: str) -> None:
+    output = session.output
+    if output.json:
+        output.document({"schedules": [{**views.schedule(each), "outcome": outcome} for each in changed]})
+        return
+    for each in changed:
+        output.data(each.name)
+    if changed:
+        output.say(f"{count(len(changed), 'schedule')}: {outcome}")
+    else:
+        output.say(f"no schedule in {session.settings.display} is to be changed: each is {outcome}")
 
 
 def _upcoming(schedule: "Schedule", each: datetime) -> str:

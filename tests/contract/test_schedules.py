@@ -281,6 +281,19 @@ async def test_inactive_schedules_do_not_fire_and_run_now_does(here: Installatio
     assert not (await here.schedules.deactivate("hourly")).active
 
 
+async def test_all_are_stopped_and_go_on_at_once(here: Installation) -> None:
+    """Those that were not changed are not named: whoever wants back what was stopped takes that list."""
+    await here.schedules.create("hourly", document(), HOURLY, catch_up=CatchUp.NONE)
+    await here.schedules.create("never", document(), HOURLY, active=False)
+    assert [(each.name, each.active) for each in await here.schedules.deactivate_all()] == [("hourly", False)]
+    assert await here.schedules.deactivate_all() == []
+    here.clock.advance(1.5 * HOUR)
+    assert (await here.schedules.look()).fired == []
+    activated = await here.schedules.activate_all()
+    assert [(each.name, each.active) for each in activated] == [("hourly", True), ("never", True)]
+    assert await here.schedules.listed() == activated
+
+
 async def test_a_graph_that_became_invalid_is_said_keeps_its_place_and_stops_nobody(here: Installation) -> None:
     await here.schedules.create("bad", document(), HOURLY, overlap=Overlap.ALLOW)
     await here.schedules.create("good", document(), HOURLY, overlap=Overlap.ALLOW)

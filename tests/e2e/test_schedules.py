@@ -45,3 +45,25 @@ def test_serve_fires_every_few_seconds_each_time_once(
     assert len({each.fired_for for each in graphs}) == len(graphs)
     assert logs == f"{graphs[-1].graph_id}\n"
     assert taskgraph("schedule", "show", "often", store=store, cwd=tmp_path, **more).returncode == 3
+
+
+def test_all_schedules_are_stopped_by_one_command(tmp_path: Path) -> None:
+    store, file = f"sqlite:///{tmp_path}/store.db", str(write_graph(tmp_path / "g.json", {"a": command("true")}))
+
+    def ask(*words: str) -> Any:
+        return taskgraph("schedule", *words, store=store, cwd=tmp_path)
+
+    for name, *more in (("a",), ("b",), ("off", "--inactive")):
+        assert ask("create", name, file, "--every", "1h", *more).returncode == 0
+    stopped = ask("deactivate", "--all")
+    assert (stopped.returncode, stopped.stdout, stopped.stderr) == (0, "a\nb\n", "2 schedules: inactive\n")
+    again = ask("deactivate", "--all")
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "each is inactive" in again.stderr
+    told = json.loads(ask("activate", "--all", "--json").stdout)["schedules"]
+    assert [(each["name"], each["active"], each["outcome"]) for each in told] == [
+        (name, True, "active") for name in ("a", "b", "off")
+    ]
+    for words in ((), ("a", "--all")):
+        refused = ask("activate", *words)
+        assert (refused.returncode, "name the schedule, or say --all" in refused.stderr) == (2, True)

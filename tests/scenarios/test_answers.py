@@ -85,6 +85,8 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "schedule show": ("nightly",),
     "schedule deactivate": ("nightly",),
     "schedule activate": ("nightly",),
+    "schedule deactivate --all": ("--all",),
+    "schedule activate --all": ("--all",),
     "schedule run-now": ("nightly",),
     "schedule delete": ("nightly",),
     "submit": ("FILE", "--id", "again"),

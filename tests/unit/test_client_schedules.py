@@ -38,6 +38,8 @@ async def test_a_schedule_is_made_looked_at_changed_and_taken_away(tmp_path: Pat
         assert (changed.next, changed.overlap) == (START + timedelta(minutes=5), "cancel")
         assert (await schedules.deactivate("greet")).active is False
         assert (await schedules.activate("greet")).active is True
+        assert [each.name for each in await schedules.deactivate_all()] == ["greet"]
+        assert [each.active for each in await schedules.activate_all()] == [True]
         assert [each.schedule for each in await client.graphs(schedule="greet")] == ["greet"]
         await schedules.delete("greet")
         with pytest.raises(NotFound):
