@@ -3,9 +3,11 @@
 What this room is for: a lease, a lead, a pause or a hidden message ends at `now + length` by the clock of the process
 that wrote it, and another process reads that end by a clock of its own. One rule holds for all of them: an end further
 off than the length (and some slack) was written by a clock that was ahead, or is read by one that is behind, and holds
-nothing up. So no clock delays anything for longer than the length itself. Plain functions over values.
+nothing up. So no clock delays anything for longer than the length itself. And of two wishes the later one counts: who
+has seen the first asks later than that, whatever its clock says. Plain functions over values.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -42,3 +44,17 @@ def standing(end: datetime, now: datetime, length_seconds: float) -> Standing:
         return Standing.DOUBTFUL if is_ahead(end, now, length_seconds) else Standing.HOLDS
     noticed = timedelta(seconds=max(length_seconds, limits.END_NOTICED_SECONDS))
     return Standing.OVER if now - end <= noticed else Standing.DOUBTFUL
+
+
+def asked_after(now: datetime, seen: Iterable[str], spread: float = 0.0) -> str:
+    """When a wish is asked, RFC 3339 in UTC: now, or later than those that were seen, whose clocks may be ahead.
+
+    spread: from 0 to 1, drawn: two who have seen the same, and whose clocks are behind it, ask at different times.
+    """
+    asked, last = now.isoformat(), max(seen, default="")
+    if asked > last:
+        return asked
+    try:
+        return (datetime.fromisoformat(last) + timedelta(microseconds=1 + int(spread * 999_998))).isoformat()
+    except (OverflowError, ValueError):
+        return last  # the end of time, or no time: of wishes that say the same the one decided last counts

@@ -19,6 +19,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from taskgraph.ends import asked_after
 from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import compact_json
 from taskgraph.model import GRAPH, INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group, row_key, value
@@ -196,7 +197,9 @@ def hold_task(item: HoldTask, context: Context) -> tuple[str, str]:
 def set_active(task: Draft, on: bool, context: Context) -> None:
     """Make a task active, or inactive, as a part of something else that is said of it."""
     before = task.ids("held")
-    _spoken(task, _asked(task), INACTIVE, context.now.isoformat())
+    wishes = _asked(task)
+    # After what was asked before, by whatever clock: that may still be on its way once more.
+    _spoken(task, wishes, INACTIVE, asked_after(context.now, [wishes.get(INACTIVE, "")]))
     if on == (INACTIVE in before):
         task.set_ids("held", [each for each in before if each != INACTIVE] if on else [INACTIVE, *before])
         if on and len(before) == 1 and task.text("state") == TaskState.PENDING:

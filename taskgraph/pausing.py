@@ -7,12 +7,13 @@ about tasks; handlers do.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from taskgraph import limits
 from taskgraph.app import App
 from taskgraph.columns import texts
+from taskgraph.ends import asked_after
 from taskgraph.errors import InvalidInput, Refused
 from taskgraph.membership import group_rows
 from taskgraph.messages import HoldBack, Message, bundles
@@ -27,7 +28,7 @@ _GOING: Final = (GraphState.RUNNING, GraphState.BLOCKED)
 class Wish:
     """What is to be held back (on), or let go. tasks: taskId -> label; none: a group, or the whole graph.
 
-    asked: when, as its messages say it: a request with a later time takes its place.
+    asked: when, as its messages say it: a request with a later time takes its place (see `ends.asked_after`).
     """
 
     graph_id: str
@@ -60,17 +61,20 @@ async def ask(
         raise InvalidInput(f"the reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
     if labels and group:
         raise InvalidInput("name tasks or a group, not both")
-    state = await app.queries.state(graph_id)
+    graph = await app.queries.graph_row(graph_id)
+    state = str(graph.columns.get("state"))
     if state not in _GOING:
-        raise Refused(f"graph {graph_id} is {state}: it can be neither paused nor resumed", str(state))
+        raise Refused(f"graph {graph_id} is {state}: it can be neither paused nor resumed", state)
     rows = [await app.queries.find_task(graph_id, label) for label in labels]
     for row in rows:
         if row.columns.get("state") not in TASK_UNRESOLVED:
             raise Refused(f"“{row.columns.get('label')}” is {row.columns.get('state')}: it is over", "over")
     if group:
         await group_rows(app.tables, graph_id, group)
-    asked = app.clock.now().isoformat()
-    wish = Wish(graph_id, on, asked, group, {reference_of(row.key): str(row.columns.get("label", "")) for row in rows})
+    wish = Wish(graph_id, on, "", group, {reference_of(row.key): str(row.columns.get("label", "")) for row in rows})
+    seen = [_asked(row, wish.holder) for row in rows or [graph]]
+    asked = asked_after(app.clock.now(), seen, app.clock.jitter())
+    wish = replace(wish, asked=asked)
     messages: list[Message] = [HoldBack(graph_id, on, asked, group, (), reason)]
     if rows:
         messages = bundles(lambda part: HoldBack(graph_id, on, asked, "", part, reason), list(wish.tasks))

@@ -9,6 +9,7 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.app import App
+from taskgraph.ends import asked_after
 from taskgraph.errors import InvalidInput, Refused
 from taskgraph.inflight import limit_of
 from taskgraph.limiting import NOT_LIMITED
@@ -49,7 +50,7 @@ async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: st
             await group_rows(app.tables, graph_id, group)
         whose = f"group “{group}” of graph {graph_id}" if group else f"graph {graph_id}"
         raise Refused(f"{whose}: {NOT_LIMITED}; submit it with maxInFlight", "not-limited")
-    asked = app.clock.now().isoformat()
+    asked = asked_after(app.clock.now(), [str(row.columns.get("asked", ""))], app.clock.jitter())
     with app.handlers.telemetry.asking("set-limit", graph_id):
         await app.handlers.tell([SetLimit(graph_id, most, asked, group, reason)])
     return Change(graph_id, group, most or limits.IN_FLIGHT_MAX, asked)

@@ -1,15 +1,23 @@
-"""Permits and words of workers whose clocks are off: nothing is taken from who lives, nothing waits for who is gone."""
+"""Permits, words of workers and wishes by clocks that are off.
+
+Nothing is taken from who lives, nothing waits for who is gone, and of two wishes the later one counts.
+"""
 
 import asyncio
 import random
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from taskgraph import limits, permits
+from taskgraph import Client, Graph, limits, pausing, permits, throttling
+from taskgraph.app import App
+from taskgraph.messages import HoldBack, Message, SetLimit, parse
 from taskgraph.permits import Permits
 from taskgraph.registry import WORKERS, clean, workers
 from taskgraph.storage.tables import Insert
+from tests.manual_clock import ManualClock
 from tests.scenarios.crew import Crew, virtually
 from tests.simulation.memory import MemoryTables
 from tests.simulation.processes import LoopClock
@@ -53,3 +61,52 @@ def test_a_word_of_tomorrow_is_one_of_today() -> None:
         assert await clean(tables, later) == 1
 
     virtually(act)
+
+
+async def handled(app: App) -> list[Message]:
+    """Handle what has been asked; gives it."""
+    found: list[Message] = []
+    while deliveries := await app.handlers.queues.receive(app.handlers.names.events, count=32, lease_seconds=60):
+        messages = [(each, parse(each.body)) for each in deliveries]
+        await app.consumer().take("g", messages)
+        found += [message for _, message in messages]
+    return found
+
+
+@pytest.mark.parametrize("what", [{}, {"group": "some"}, {"labels": ("a",)}], ids=["graph", "group", "task"])
+@pytest.mark.parametrize("off", OFF)
+async def test_of_wishes_that_have_seen_each_other_the_later_one_counts_by_any_clocks(
+    tmp_path: Path, off: float, what: dict[str, Any]
+) -> None:
+    store, clock = f"sqlite:///{tmp_path}/s.db", ManualClock()
+    wrong = ManualClock(clock.now() + timedelta(seconds=off))
+    async with Client(store, clock=clock) as right, Client(store, clock=wrong) as theirs:
+        graph = Graph(max_in_flight=3)
+        graph.group("some", graph.task("a"))
+        await right.submit(graph, "g")
+        asked: list[Message] = []
+        for number in range(6):
+            client, on = (right, theirs)[number // 2 % 2], number % 2 == 0
+            wish = await pausing.ask(client.app, "g", on=on, **what)
+            change = await throttling.ask(client.app, "g", 1 + number)
+            clock.advance(6)  # so often a process looks for messages of a clock that was ahead
+            new = await handled(right.app)
+            assert await pausing.settled(client.app, wish, until=0.0)
+            assert await throttling.settled(client.app, change, until=0.0)
+            for message in asked:  # of before, once more
+                await right.app.handlers.handle("g", [message])
+            assert await pausing.settled(client.app, wish, until=0.0)
+            assert await throttling.settled(client.app, change, until=0.0)
+            asked += [each for each in new if isinstance(each, HoldBack | SetLimit)]
+        assert len(asked) == 12
+
+
+async def test_wishes_at_the_end_of_time_count_as_they_are_decided(tmp_path: Path) -> None:
+    async with Client(f"sqlite:///{tmp_path}/s.db", clock=ManualClock()) as client:
+        graph = Graph()
+        graph.task("a")
+        await client.submit(graph, "g")
+        await client.app.handlers.handle("g", [HoldBack("g", True, "9999-12-31T23:59:59.999999+00:00")])
+        wish = await pausing.ask(client.app, "g", on=False)
+        await handled(client.app)
+        assert await pausing.settled(client.app, wish, until=0.0)

@@ -1004,6 +1004,12 @@ MUTANTS: Final = (
         paused_and_cancelled,
     ),
     Mutant(
+        "P14: of two wishes the later one counts",
+        "the one that comes later",
+        _reworded(holding, "hold", ('asked < wishes.get(item.holder, "")', "False"), owner=transitions),
+        paused,
+    ),
+    Mutant(
         "P14: a graph is paused when every task has taken it over",
         "it is said at the fence",
         _reworded(Handlers, "settle_holds", ("        if not items:\n", "        if True:\n")),

@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from taskgraph import limits
 from taskgraph.documents import content_hash
+from taskgraph.ends import asked_after
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.handlers import Handlers, QueueNames
 from taskgraph.inhand import Held, edited_in, hold_for_room, hold_until_due
@@ -55,6 +56,8 @@ from taskgraph.model import (
     TaskNode,
     TaskState,
     by_group,
+    limit_key,
+    limit_scope,
     reference_of,
     row_key,
     task_id_of,
@@ -77,6 +80,7 @@ from tests.simulation.races import Watch
 
 MESSAGE_LEASE_SECONDS: Final = 30
 SKEWS_SECONDS: Final = (75.0, -20.0, 0.0, 0.0, 0.0)  # how far the time of day of a process is off
+CLIENT_SKEWS_SECONDS: Final = (-365 * 86_400.0, 365 * 86_400.0, 0.0, 0.0)  # who only asks may be further off
 LATE_STEPS_MAX: Final = 40
 DULL: Final = 0.999_999
 STEPS_MAX: Final = 200_000
@@ -489,6 +493,7 @@ class World:
         self.pauses_left = self.pauses
         self.wishes: dict[str, tuple[bool, str]] = {}  # group or label (`task:`), "" for the graph -> on, when asked
         self.wished_at = -1e9
+        self.asked: dict[str, str] = {}  # row and holder -> when that was last asked for, of what was decided
         self.sendable: set[tuple[str, int]] = set()  # runs that stood ready after some commit, and not held back
         self.active = False
         self.edits_left = self.edits
@@ -899,19 +904,30 @@ class World:
         if state not in ("running", "blocked"):
             return None
         now, on = self.clock.seconds, [what for what, (held, _) in self.wishes.items() if held]
-        asked = (self.clock.now() + timedelta(microseconds=self.steps)).isoformat()
         if self.active and self.pauses_left and self.random() < 0.05:
             what = self.choice(("", "", *self.document.groups, *(f"task:{label}" for label in self.document.tasks)))
             if what not in on:
                 self.pauses_left -= 1
-                self.wishes[what] = True, asked
-                return str(what)
+                return self._wished(what, on=True)
         if on and (not self.active or self.random() < 0.03):
-            what = on[0]
-            self.wishes[what] = False, asked
-            return what
-        unheard = self._unheard()
-        return unheard[0] if unheard and now - self.wished_at > 20.0 else None
+            return self._wished(on[0], on=False)
+        unheard = self._unheard() if now - self.wished_at > 20.0 else []
+        if not unheard:
+            return None
+        # Lost, or of two that were under way at once the other counts, by a clock that is ahead: it is asked for anew.
+        return self._wished(unheard[0], on=self.wishes[unheard[0]][0])
+
+    def _wished(self, what: str, *, on: bool) -> str:
+        row = self.rows.get(row_key(_task_id_of(self.graph_id, what[5:])) if what.startswith("task:") else GRAPH)
+        holder = INACTIVE if what.startswith("task:") else by_group(what) if what else PAUSED
+        said = json.loads(str(row.columns.get("heldAsked", "") or "{}")) if row is not None else {}
+        self.wishes[what] = on, self._asked([said.get(holder, "")])
+        return what
+
+    def _asked(self, seen: Sequence[str]) -> str:
+        """When somebody asks who has seen this, by a clock that may be off by a year."""
+        off = timedelta(seconds=self.choice(CLIENT_SKEWS_SECONDS), microseconds=self.steps)
+        return asked_after(self.clock.now() + off, seen, self.random())
 
     async def _change(self) -> None:
         """Somebody changes a limit."""
@@ -919,7 +935,8 @@ class World:
         name = self.choice(
             [*whole, *(name for name, group in self.document.groups.items() if group.max_in_flight)] or [""]
         )
-        asked = (self.clock.now() + timedelta(microseconds=self.steps)).isoformat()
+        row = self.rows.get(limit_key(limit_scope(self.graph_id, name)))
+        asked = self._asked([str(row.columns.get("asked", ""))] if row is not None else [])
         handlers = self.handlers()
         message = SetLimit(self.graph_id, self.choice((1, 0, 3, 2)), asked, name)
         await handlers.queues.send(handlers.names.events, [to_text(message)])
@@ -948,6 +965,8 @@ class World:
                 if each.key.startswith("task:") and (row := rows.get(each.key)) and row.columns["state"] == "running":
                     self.claimed.setdefault(str(row.columns["claim"]), str(row.columns.get("task", "")))
             self.invariants.committed(rows, changes, updated)
+            if self.pauses or self.has_limits:
+                self._asked_no_earlier(changes)
             if self.pauses:
                 self._now_ready(
                     [self.rows[each.key] for each in changes if each.key.startswith("task:") and each.key in self.rows]
@@ -968,6 +987,20 @@ class World:
                 self.edit.refused += 1
                 hold(len(changes) == 1, f"an edit is refused, and something is written: {changes}")
         return updated
+
+    def _asked_no_earlier(self, changes: Sequence[Change]) -> None:
+        """Of two wishes the later one counts, in whatever order they come and however often."""
+        for each in changes:
+            if isinstance(each, Insert | Delete):
+                self.asked = {name: asked for name, asked in self.asked.items() if not name.startswith(f"{each.key} ")}
+                continue
+            said = json.loads(str(each.columns.get("heldAsked", "") or "{}"))
+            if limit := each.columns.get("asked"):
+                said["limit"] = limit
+            for holder, asked in said.items():
+                name = f"{each.key} {holder}"
+                hold(asked >= self.asked.get(name, ""), f"{name}: {asked} takes the place of {self.asked.get(name)}")
+                self.asked[name] = asked
 
     def _now_ready(self, rows: Sequence[Row]) -> None:
         for row in rows:

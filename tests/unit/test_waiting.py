@@ -1,5 +1,6 @@
 """Waiting for what was asked for: until it is so, and no longer than it can still become so."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
@@ -144,9 +145,14 @@ async def test_the_limit_of_a_graph_that_is_over_is_not_waited_for(app: App) -> 
 async def test_the_methods_of_a_client_say_that_a_later_request_counts(client: Client, app: App) -> None:
     await pausing.ask(app, "g", on=True)
     await handle(app)
-    app.clock.advance(-1)  # type: ignore[attr-defined]  # by its clock the client asks before that
+    resuming = asyncio.create_task(client.resume("g", wait=True))
+    while not await app.handlers.queues.count(app.handlers.names.events):
+        await asyncio.sleep(0.01)
+    await app.handlers.queues.receive(app.handlers.names.events, lease_seconds=600)  # it is on its way still
+    await pausing.ask(app, "g", on=True)
+    await handle(app)
     with pytest.raises(Refused, match="a later request asked for the opposite: it is held back"):
-        await client.resume("g", wait=True)
+        await resuming
 
 
 async def test_a_worker_that_is_to_go_on_again_is_not_waited_for(app: App) -> None:
