@@ -404,7 +404,8 @@ def _judge_task(
                     verdict.recovered_runs += 1
         elif outcome == "handed-back":
             process = evidence.worker(str(each["worker"]), began)
-            waited = str(each.get("reason", "")).endswith("had no slot for it")  # claimed ahead, on a busy machine
+            # It was claimed ahead, on a busy machine, and had not begun.
+            waited = str(each.get("reason", "")).endswith("had no slot for it") and not begun[each["run"]]
             if not waited and (process is None or not process.child.terminated):
                 verdict.unjustified.append(f"{place}: run {each['run']} was handed back, and nobody stopped its worker")
 
