@@ -7,7 +7,8 @@ repeated is repeated here, with jitter and within bounds. It never knows what a 
 How an answer is read:
 
 - The connection could not be made: nothing was sent. `StorageUnavailable`, after a few tries.
-- 401 and 403: `StorageUnavailable`, at once. 429: refused unread; `StorageUnavailable`, after a few tries.
+- 401 and 403: `StorageUnavailable`, at once; after a 403 whose `Date` shows that our clock was off, once more before.
+- 429: refused unread; `StorageUnavailable`, after a few tries.
 - Anything that leaves open whether the service has acted (a connection lost after sending, a time-out, a 5xx): repeated
   where that does no harm; otherwise `Unclear` for a commit, `StorageUnavailable` for the rest.
 - Any other refusal (4xx) reaches the adapter as the SDK's error, to be read with `code_of`.
@@ -34,6 +35,7 @@ from azure.core.exceptions import (
 
 from taskgraph.clock import Clock
 from taskgraph.errors import StorageError, StorageUnavailable, Unclear
+from taskgraph.storage.azure_time import ServiceClock
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -84,9 +86,12 @@ class Caller:
         tries = 0
         while True:
             tries += 1
+            began = self._clock.monotonic()
             try:
                 return await work()
             except AzureError as error:
+                if self._signed_late(error, began):
+                    continue
                 told, again = self._read(error, repeat)
                 if told is None:
                     raise
@@ -94,6 +99,13 @@ class Caller:
                     raise told from error
             await self._clock.sleep(backoff * (0.5 + self._clock.jitter()))
             backoff = min(backoff * 3, _BACKOFF_SECONDS_MAX)
+
+    def _signed_late(self, error: AzureError, began: float) -> bool:
+        """Whether a request of the SDK was refused unread for the time of a clock that is off, and is not any more."""
+        if not isinstance(error, HttpResponseError) or error.status_code != 403 or error.response is None:
+            return False
+        date = getattr(error.response, "headers", {}).get("Date", "")
+        return isinstance(self._clock, ServiceClock) and self._clock.heard(date, began)
 
     def refused(self, error: HttpResponseError) -> StorageError:
         """The error for a refusal that no adapter expects: it names the code, and shows nothing of the request."""

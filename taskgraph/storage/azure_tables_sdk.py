@@ -1,7 +1,7 @@
 """Requests to Azure Table Storage through azure-data-tables.
 
-What this room is for: the reference beside `azure_tables_thin`, held to the same promises by the same tests, and the
-way of making tables. It never turns a value into the text of a filter itself.
+What this room is for: the reference beside `azure_tables_thin`, held to the same promises by the same tests. It never
+turns a value into the text of a filter itself.
 """
 
 import base64

@@ -184,6 +184,7 @@ CHANGES: list[Change] = [
 HAND = Delivery("queue-1", "id-1", "a+b/c==", "m", 1)
 
 CALLS: dict[str, Callable[[AzureStore], Awaitable[Any]]] = {
+    "create": lambda store: store.tables("graphs")._create(),  # type: ignore[attr-defined]
     "insert": lambda store: store.tables("graphs").commit(ODD, [CHANGES[0]]),
     "merge": lambda store: store.tables("graphs").commit(ODD, [CHANGES[1]]),
     "batch": lambda store: store.tables("graphs").commit(ODD, CHANGES),

@@ -1,19 +1,33 @@
 """Processes whose clock is off go by the time of the storage service."""
 
 import base64
-from collections.abc import Mapping
+import contextlib
+import re
+import secrets
+import time
+import types
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
+from email.utils import format_datetime, parsedate_to_datetime
+from typing import Any
 
+import aiohttp
+import azure.data.tables._policies
+import azure.storage.blob._shared.policies
+import azure.storage.queue._shared.policies
 import pytest
+from aiohttp import web
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.core.exceptions import HttpResponseError
 from yarl import URL
 
+from taskgraph.clock import SystemClock
+from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.azure_pool import Answer
 from taskgraph.storage.azure_signing import signer_for
 from taskgraph.storage.azure_time import ServiceClock
 from taskgraph.storage.azure_wire import Wire
+from taskgraph.storage.tables import Insert, Range
 from tests.manual_clock import ManualClock
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -135,3 +149,103 @@ async def test_what_is_refused_for_another_reason_is_not_asked_again(machine: Ju
     with pytest.raises(HttpResponseError):
         await asking.ask("GET", "/t", (200,))
     assert door.asked == 1
+
+
+class Strict:
+    """In front of the emulator, which looks at no date: what was signed by another time than its own is turned away."""
+
+    def __init__(self) -> None:
+        self.refused: list[str] = []
+        self.passed = 0
+
+    @contextlib.asynccontextmanager
+    async def before(self, connection: str) -> AsyncIterator[str]:
+        """The connection string for those who come by way of this door."""
+        async with contextlib.AsyncExitStack() as stack:
+            session = aiohttp.ClientSession(auto_decompress=False, skip_auto_headers=["Content-Type"])
+            await stack.enter_async_context(session)
+            for port in sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", connection))):
+                runner = web.AppRunner(self._application(session, port), shutdown_timeout=0.1)
+                await runner.setup()
+                stack.push_async_callback(runner.cleanup)
+                site = web.TCPSite(runner, "127.0.0.1", 0)
+                await site.start()
+                mine = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+                connection = connection.replace(f":{port}/", f":{mine}/")
+            yield connection
+
+    def _application(self, session: aiohttp.ClientSession, port: str) -> web.Application:
+        async def handle(request: web.Request) -> web.Response:
+            signed = parsedate_to_datetime(request.headers["x-ms-date"])
+            if abs(signed - datetime.now(UTC)) > timedelta(minutes=15):
+                self.refused.append(f"{request.method} {request.path}")
+                return web.Response(status=403, headers={"x-ms-error-code": "AuthenticationFailed"})
+            self.passed += 1
+            url = URL(f"http://127.0.0.1:{port}{request.raw_path}", encoded=True)
+            headers = {name: text for name, text in request.headers.items() if name != "Host"}
+            async with session.request(request.method, url, headers=headers, data=await request.read()) as answer:
+                given = {
+                    name: text
+                    for name, text in answer.headers.items()
+                    if name not in ("Transfer-Encoding", "Connection", "Keep-Alive")
+                }
+                return web.Response(status=answer.status, headers=given, body=await answer.read())
+
+        application = web.Application(client_max_size=1 << 26)
+        application.router.add_route("*", "/{path:.*}", handle)
+        return application
+
+
+class OffClock(SystemClock):
+    """The machine's, set wrong."""
+
+    def __init__(self, seconds: float) -> None:
+        self.off = timedelta(seconds=seconds)
+
+    def now(self) -> datetime:
+        return super().now() + self.off
+
+
+async def tables(store: AzureStore) -> None:
+    rows = store.tables(f"t{secrets.token_hex(6)}")
+    await rows.commit("p", [Insert("a", {})])
+    await rows.commit("p", [Insert("b", {}), Insert("c", {})])
+    assert len((await rows.query("p", Range())).rows) == 3
+
+
+async def queues(store: AzureStore) -> None:
+    queue, queues = f"q-{secrets.token_hex(6)}", store.queues()
+    assert await queues.count(queue) == 0
+    await queues.send(queue, ["one"])
+    assert await queues.count(queue) == 1
+    (delivery,) = await queues.receive(queue, lease_seconds=30)
+    await queues.delete(delivery)
+
+
+async def logs(store: AzureStore) -> None:
+    graph, task, kept = f"g{secrets.token_hex(6)}", "fN1SbArXTPSVFUUvaOlinQ", store.logs()
+    await kept.append(graph, task, 0, b"line")
+    assert await kept.read(graph, task, 0) == b"line"
+    assert len((await kept.files(graph)).files) == 1
+    assert await kept.remove(graph) == 1
+
+
+@pytest.mark.azurite
+@pytest.mark.parametrize("use", [tables, queues, logs])
+@pytest.mark.parametrize("seconds", [YEAR, 3_600.0, -3_600.0, -YEAR])
+async def test_whatever_is_asked_for_is_signed_by_the_time_of_the_service(
+    azurite: str, use: Any, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time
+    monkeypatch.setattr(azure.storage.blob._shared.policies, "time", lambda: now() + seconds)
+    monkeypatch.setattr(azure.storage.queue._shared.policies, "time", lambda: now() + seconds)
+    monkeypatch.setattr(azure.data.tables._policies, "time", types.SimpleNamespace(time=lambda: now() + seconds))
+    strict = Strict()
+    async with strict.before(azurite) as connection:
+        store = AzureStore.from_connection_string(connection, ServiceClock(OffClock(seconds)))
+        try:
+            await use(store)
+        finally:
+            await store.close()
+    assert len(strict.refused) == 1, "the first request alone, which could not know"
+    assert strict.passed > 3
