@@ -84,7 +84,8 @@ def _mutants_of(module: str) -> Iterator[Mutant]:
         except SyntaxError:
             continue
         definition, statements = places[name]
-        yield Mutant(module, name, before, after, source, _statement(statements, definition.lineno + first))
+        top = min([definition.lineno, *(each.lineno for each in definition.decorator_list)])  # as the text begins
+        yield Mutant(module, name, before, after, source, _statement(statements, top + first))
 
 
 def _owners(tree: libcst.Module) -> dict[int, str]:
@@ -113,9 +114,9 @@ def _difference(old: list[str], new: list[str]) -> tuple[int, str, str]:
     return blocks[0][1], " ".join(before), " ".join(after)
 
 
-def _places(tree: ast.Module) -> dict[str, tuple[ast.stmt, list[ast.stmt]]]:
+def _places(tree: ast.Module) -> dict[str, tuple[ast.FunctionDef | ast.AsyncFunctionDef, list[ast.stmt]]]:
     """Function -> its definition, and every statement in it."""
-    found: dict[str, tuple[ast.stmt, list[ast.stmt]]] = {}
+    found: dict[str, tuple[ast.FunctionDef | ast.AsyncFunctionDef, list[ast.stmt]]] = {}
 
     def visit(nodes: list[ast.stmt], prefix: str) -> None:
         for node in nodes:

@@ -299,6 +299,8 @@ def become(mutant: Mutant) -> None:
 def _function(namespace: dict[str, Any], name: str) -> FunctionType:
     owner, _, own = name.rpartition(".")
     function = vars(namespace[owner])[own] if owner else namespace[name]
+    if isinstance(function, classmethod | staticmethod):
+        function = function.__func__
     assert isinstance(function, FunctionType)
     return function
 

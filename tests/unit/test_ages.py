@@ -60,8 +60,18 @@ async def test_a_leap_ends_nothing_for_a_day(site: Site, leap: float, caplog: py
     await site.live(2 * DAY)
     assert not await site.may_end(leap)
     assert await site.live(DAY, leap) == [False] * 24
-    assert len(caplog.records) == 1
+    (record,) = caplog.records
+    seen, leapt = site.clock.now() - timedelta(seconds=DAY), site.clock.now() + timedelta(seconds=leap - DAY + HOUR)
+    assert record.getMessage().startswith(f"the clock has leapt from {seen} to {leapt}: nothing is ended")
     assert await site.live(HOUR, leap) == [True]
+
+
+def test_a_row_that_lacks_a_time_says_nothing(site: Site) -> None:
+    now = site.clock.now()
+    earlier = now - timedelta(seconds=HOUR)
+    assert ages.going_since({"seen": earlier, "since": earlier}, now) == earlier
+    assert ages.going_since({"seen": earlier}, now) == now
+    assert ages.going_since({"since": earlier}, now) == now
 
 
 @pytest.mark.parametrize("off", [DAY, YEAR, -DAY, -YEAR])

@@ -34,6 +34,7 @@ def at(seconds: float) -> datetime:
     ("seconds", "expected"),
     [
         (0.0, Standing.HOLDS),
+        (SLACK + 0.1, Standing.HOLDS),
         (100.0, Standing.HOLDS),
         (100.0 + SLACK, Standing.HOLDS),
         (100.1 + SLACK, Standing.DOUBTFUL),
@@ -48,6 +49,7 @@ def test_an_end_is_believed_within_its_length(seconds: float, expected: Standing
     assert standing(at(seconds), NOW, 100.0) is expected
     assert holds(at(seconds), NOW, 100.0) is (expected is Standing.HOLDS and seconds > 0)
     assert is_ahead(at(seconds), NOW, 100.0) is (seconds > 100.0 + SLACK)
+    assert is_ahead(at(seconds), NOW) is (seconds > SLACK)
 
 
 def test_a_short_lease_is_noticed_by_the_sweep_however_short_it_is() -> None:
