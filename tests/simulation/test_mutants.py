@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -16,7 +17,11 @@ from tests.simulation.mutants import (
     HISTORIES_MAX,
     MUTANTS,
     Mutant,
+    accepted_by_many,
     edited,
+    edited_and_failing,
+    edited_and_waiting,
+    edited_in_the_queue,
     history,
     hunt,
     hunt_in_life,
@@ -42,6 +47,10 @@ def test_nothing_breaks_while_all_rules_hold() -> None:
     assert hunt(rivals, range(60)) == (0, "")
     assert hunt(times, range(40)) == (0, "")
     assert hunt(edited, range(60)) == (0, "")
+    assert hunt(edited_in_the_queue, range(60)) == (0, "")
+    assert hunt(edited_and_waiting, range(60)) == (0, "")
+    assert hunt(edited_and_failing, range(60)) == (0, "")
+    assert hunt(accepted_by_many, range(60)) == (0, "")
     assert hunt(late_and_rerun, range(40)) == (0, "")
     assert hunt(overlapping, range(60)) == (0, "")
     lives = lives_of_mutants()
@@ -118,8 +127,11 @@ def test_the_table_says_of_each_rule_who_missed_it(
     monkeypatch.setattr(mutants, "MUTANTS", chosen)
     assert main(["--mutants"]) == 0
     told = capsys.readouterr().out
-    assert "| P5: only" in told
-    assert "| — |" not in told
+    for rule, seen in (
+        ("P5: only", r"(run \d+ of \w+ was claimed twice|\w+ moved from completed to running)"),
+        ("P20", "1 messages made no sense, and 0 are set aside"),
+    ):
+        assert re.search(rf"^\| {rule}.* \| {seen} \|$", told, re.MULTILINE)
     assert "2 rules left out, 2 noticed" in told
     harmless = dataclasses.replace(chosen[0], patch=lambda patch: None)
     monkeypatch.setattr(mutants, "MUTANTS", [harmless])

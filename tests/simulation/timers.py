@@ -34,7 +34,16 @@ from taskgraph.queries import Queries
 from taskgraph.records import Records
 from taskgraph.recurrence import Recurrence
 from taskgraph.schedules import Schedules
-from taskgraph.scheduling import SCHEDULES, CatchUp, Overlap, Schedule, graph_id_of, head_key, manual_graph_id_of, schedule_of
+from taskgraph.scheduling import (
+    SCHEDULES,
+    CatchUp,
+    Overlap,
+    Schedule,
+    graph_id_of,
+    head_key,
+    manual_graph_id_of,
+    schedule_of,
+)
 from taskgraph.storage.tables import Change, Delete, Insert, Page, Range, Row
 from tests.simulation.invariants import Violation, hold
 from tests.simulation.memory import MemoryQueues, MemoryTables
@@ -573,7 +582,8 @@ class Scene:
         rows = self.tables.partitions.get(SCHEDULES, {})
         graphs = {name: held[GRAPH].columns for name, held in self.tables.partitions.items() if GRAPH in held}
         ids = self.answered if self.script.ids is None else set(self.script.ids)
-        given_up = self.asked - self.answered if self.script.ids is None else set()  # a day later the sweep cancels them
+        # What was asked for in vain may be half there: the sweep cancels it a day later.
+        given_up = self.asked - self.answered if self.script.ids is None else set()
         hold(ids <= graphs.keys() <= ids | given_up, f"graphs: {sorted(graphs)}")
         for graph_id, columns in graphs.items():
             hold(columns["state"] == ("running" if graph_id in ids else "submitting"), f"{graph_id}: {columns}")
