@@ -32,7 +32,7 @@ from taskgraph.secrecy import is_secret
 from taskgraph.settings import WITHHELD, StoreSettings
 from taskgraph.signing import Signer, read_signer
 from taskgraph.storage.logs import StoredLogs
-from taskgraph.storage.queues import Queues
+from taskgraph.storage.queues import HiddenMessages, Queues
 from taskgraph.storage.tables import Tables
 from taskgraph.telemetry import Telemetry
 from taskgraph.wakeup import Wakeup, announced
@@ -56,6 +56,8 @@ class App:
     queries: Queries
     locks: WorkerLocks | None
     """Lock files of workers; only where the store is a file of this machine."""
+    hidden: HiddenMessages | None = None
+    """Messages that a clock which is ahead may have hidden; only where the store has no clock of its own."""
     table_endpoint: str = ""
     sign: Sign | None = field(default=None, repr=False)
     """What signs for the reading of a graph, at that endpoint; only where the store has the account's key."""
@@ -202,6 +204,7 @@ async def open_app(
     telemetry = telemetry if telemetry is not None else telemetry_setup.found()
     wakeup = Wakeup(bell_of(settings, clock))
     locks: WorkerLocks | None = None
+    hidden: HiddenMessages | None = None
     endpoint = ""
     sign: Sign | None = None
     if settings.path is not None:
@@ -209,7 +212,7 @@ async def open_app(
 
         embedded = EmbeddedStore(settings.path, clock, synchronous=settings.synchronous)
         tables, logs = embedded.tables(settings.prefix), embedded.logs()
-        queues: Queues = embedded.queues(on_send=wakeup.ring)
+        queues: Queues = (hidden := embedded.queues(on_send=wakeup.ring))
         close = embedded.close
         locks = worker_locks(settings.path)
     else:
@@ -255,6 +258,7 @@ async def open_app(
             poison=Poison(tables, queues, clock, names, telemetry),
             queries=Queries(tables, queues, clock, names),
             locks=locks,
+            hidden=hidden,
             table_endpoint=endpoint,
             sign=sign,
         )

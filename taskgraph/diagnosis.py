@@ -126,7 +126,17 @@ class Reindex:
     listed: bool
 
 
-Repair = Patch | Retell | Resend | Reindex
+@dataclass(frozen=True, slots=True)
+class SetTime:
+    """A time outside of all graphs, set anew: of a row, or, without a partition, of the messages of a queue."""
+
+    partition: str
+    key: str
+    etag: str
+    columns: Mapping[str, Value]
+
+
+Repair = Patch | Retell | Resend | Reindex | SetTime
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,10 @@ from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Ran
 GATES: Final = "index:gates"
 """Partition of paused targets; `:` is in no graph id."""
 
-_PREFIX: Final = "target:"
-_LEVEL: Final = "level:"
+PAUSED: Final = "target:"
+LEVEL: Final = "level:"
+"""Keys of the rows of paused targets and of levels begin so."""
+
 _SCHEMA: Final = 1
 
 
@@ -40,10 +42,10 @@ def closed_in(rows: Iterable[Row]) -> dict[str, Gate]:
     """The targets that are paused, out of the rows of the partition."""
     found: dict[str, Gate] = {}
     for row in rows:
-        if not row.key.startswith(_PREFIX):
+        if not row.key.startswith(PAUSED):
             continue
         since = row.columns.get("since")
-        target = row.key.removeprefix(_PREFIX)
+        target = row.key.removeprefix(PAUSED)
         reason = str(row.columns.get("reason", ""))
         found[target] = Gate(target, since if isinstance(since, datetime) else None, reason)
     return found
@@ -53,9 +55,9 @@ def levels_in(rows: Iterable[Row], now: datetime) -> dict[str, tuple[str, ...]]:
     """Target -> the levels besides `normal` that were used of late."""
     found: dict[str, tuple[str, ...]] = {}
     for row in rows:
-        if not row.key.startswith(_LEVEL):
+        if not row.key.startswith(LEVEL):
             continue
-        target, _, level = row.key.removeprefix(_LEVEL).partition(":")
+        target, _, level = row.key.removeprefix(LEVEL).partition(":")
         used = row.columns.get("used")
         if isinstance(used, datetime) and now - used < timedelta(seconds=limits.LEVEL_SECONDS) and is_level(level):
             found[target] = (*found.get(target, ()), level)
@@ -64,12 +66,12 @@ def levels_in(rows: Iterable[Row], now: datetime) -> dict[str, tuple[str, ...]]:
 
 async def levels_used(tables: Tables, now: datetime) -> dict[str, tuple[str, ...]]:
     """Target -> the levels besides `normal` to which tasks were sent of late."""
-    return levels_in(await query_all(tables, GATES, Range(_LEVEL, "level;")), now)
+    return levels_in(await query_all(tables, GATES, Range(LEVEL, "level;")), now)
 
 
 async def use_level(tables: Tables, target: str, level: str, now: datetime) -> None:
     """Say that tasks are sent to this level. Repeatable; what others say at the same time is as good."""
-    key = f"{_LEVEL}{target}:{level}"
+    key = f"{LEVEL}{target}:{level}"
     (row,) = await tables.get(GATES, [key])
     columns: Columns = {"schema": _SCHEMA, "used": now}
     change: Change = Insert(key, columns) if row is None else Merge(key, row.etag, columns)
@@ -85,17 +87,17 @@ async def use_level(tables: Tables, target: str, level: str, now: datetime) -> N
 
 async def closed(tables: Tables) -> dict[str, Gate]:
     """The targets that are paused, by name."""
-    return closed_in(await query_all(tables, GATES, Range(_PREFIX, "target;")))
+    return closed_in(await query_all(tables, GATES, Range(PAUSED, "target;")))
 
 
 async def close(tables: Tables, target: str, now: datetime, reason: str = "") -> bool:
     """Pause a target; whether it was not paused before. Repeatable."""
     try:
-        await tables.commit(GATES, [Insert(_PREFIX + target, {"schema": _SCHEMA, "since": now, "reason": reason})])
+        await tables.commit(GATES, [Insert(PAUSED + target, {"schema": _SCHEMA, "since": now, "reason": reason})])
     except Conflict:
         return False
     except Unclear:
-        (row,) = await tables.get(GATES, [_PREFIX + target])
+        (row,) = await tables.get(GATES, [PAUSED + target])
         if row is None:
             raise
     return True
@@ -104,7 +106,7 @@ async def close(tables: Tables, target: str, now: datetime, reason: str = "") ->
 async def reopen(tables: Tables, target: str) -> bool:
     """Let a target go on; whether it was paused. Repeatable."""
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
-        (row,) = await tables.get(GATES, [_PREFIX + target])
+        (row,) = await tables.get(GATES, [PAUSED + target])
         if row is None:
             return False
         try:

@@ -37,8 +37,10 @@ MARGIN: Final = 1 / 4
 
 log = logging.getLogger("taskgraph.permits")
 
-_LIMIT: Final = "limit:"
-_PERMIT: Final = "permit:"
+LIMIT: Final = "limit:"
+PERMIT: Final = "permit:"
+"""Keys of the rows of limits and of permits begin so."""
+
 _SCHEMA: Final = 1
 _TRIES: Final = 5  # against others who take permits at the same moment
 
@@ -69,9 +71,9 @@ def limits_in(rows: Sequence[Row], now: datetime) -> dict[str, TargetLimit]:
     """The limited targets, by name, out of the rows that lie beside the gates."""
     held: dict[str, list[Permit]] = {}
     for row in rows:
-        if row.key.startswith(_PERMIT):
+        if row.key.startswith(PERMIT):
             permit = _permit_of(row)
-            if permit.until is not None and standing(permit.until, now, _length(row)) is not Standing.OVER:
+            if permit.until is not None and standing(permit.until, now, length_of(row)) is not Standing.OVER:
                 held.setdefault(permit.target, []).append(permit)
     return {
         target: TargetLimit(
@@ -82,7 +84,7 @@ def limits_in(rows: Sequence[Row], now: datetime) -> dict[str, TargetLimit]:
             tuple(held.get(target, ())),
         )
         for row in rows
-        if row.key.startswith(_LIMIT) and (target := row.key.removeprefix(_LIMIT))
+        if row.key.startswith(LIMIT) and (target := row.key.removeprefix(LIMIT))
     }
 
 
@@ -107,7 +109,7 @@ async def limit_target(tables: Tables, target: str, most: int, now: datetime, re
     """Let so many tasks of a target be in flight; whether that was otherwise before. Repeatable."""
     if not 1 <= most <= limits.IN_FLIGHT_MAX:
         raise InvalidInput(f"a limit is a number from 1 to {limits.IN_FLIGHT_MAX:,}, and {most} is none")
-    key = _LIMIT + target
+    key = LIMIT + target
     columns: dict[str, Value] = {"schema": _SCHEMA, "max": most, "since": now, "reason": reason}
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         (row,) = await tables.get(GATES, [key])
@@ -124,7 +126,7 @@ async def limit_target(tables: Tables, target: str, most: int, now: datetime, re
 async def clear_target(tables: Tables, target: str) -> bool:
     """Take the limit off a target; whether there was one. Repeatable."""
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
-        (row,) = await tables.get(GATES, [_LIMIT + target])
+        (row,) = await tables.get(GATES, [LIMIT + target])
         if row is None:
             return False
         try:
@@ -266,7 +268,7 @@ class Permits:
     def _recognized(self, target: str, rows: Sequence[Row], now: datetime) -> dict[int, _Mine]:
         """Bring what is held up to date with rows as they were read; gives it."""
         mine = self._mine.setdefault(target, {})
-        found = {_permit_of(row).number: row for row in rows if row.key.startswith(f"{_PERMIT}{target}:")}
+        found = {_permit_of(row).number: row for row in rows if row.key.startswith(f"{PERMIT}{target}:")}
         for number in list(mine):
             row = found.get(number)
             if row is None or row.columns.get("token") != self._token:
@@ -293,7 +295,7 @@ class Permits:
         By its end; where that cannot be believed (see `ends`), once the row was not written for as long as the lease
         is, by our own steady clock.
         """
-        until, moment, length = row.columns.get("until"), self._clock.monotonic(), _length(row)
+        until, moment, length = row.columns.get("until"), self._clock.monotonic(), length_of(row)
         how = standing(until, now, length) if isinstance(until, datetime) else Standing.OVER
         if how is not Standing.DOUBTFUL:
             self._doubted.pop(row.key, None)
@@ -322,10 +324,10 @@ class Permits:
 
 
 def _key(target: str, number: int) -> str:
-    return f"{_PERMIT}{target}:{number:04}"
+    return f"{PERMIT}{target}:{number:04}"
 
 
-def _length(row: Row) -> float:
+def length_of(row: Row) -> float:
     """Of the lease of a permit, in seconds; the longest there is where an earlier version wrote none."""
     seconds = row.columns.get("seconds")
     return float(seconds) if isinstance(seconds, int | float) else float(limits.DELAY_SECONDS_MAX)

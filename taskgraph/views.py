@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from taskgraph.schedules import ScheduleDetail
     from taskgraph.scheduling import Schedule
     from taskgraph.storage.tables import Row
+    from taskgraph.store_times import ExaminedStore
     from taskgraph.submission import Submission
 
 Json = dict[str, Any]
@@ -330,10 +331,11 @@ def examined(found: "Examined") -> Json:
     }
 
 
-def all_examined(found: Sequence["Examined"], missing: Sequence[str]) -> Json:
-    """What the doctor says of every live graph. missing: graphs of the index that have no rows (yet)."""
+def all_examined(found: Sequence["Examined"], missing: Sequence[str], store: "ExaminedStore") -> Json:
+    """What the doctor says of the store and every live graph. missing: graphs of the index that have no rows (yet)."""
     sound = all(one.sound for one in found)
-    return {"sound": sound, "graphs": [examined(one) for one in found], "missing": list(missing)}
+    own = {"findings": list(map(_finding, store.findings)), "repaired": list(map(_finding, store.repaired))}
+    return {"sound": sound, "store": own, "graphs": [examined(one) for one in found], "missing": list(missing)}
 
 
 def _finding(one: "Finding") -> Json:

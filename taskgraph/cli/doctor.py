@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.diagnosis import Finding
     from taskgraph.doctor import Examined
+    from taskgraph.store_times import ExaminedStore
 
 _FINDINGS_SHOWN_MAX: Final = 50
 _STYLES: Final[dict[str, Style]] = {"wrong": "red", "due": "yellow", "note": "cyan"}
@@ -36,6 +37,9 @@ def doctor(
     verbose: VerboseOption = 0,
 ) -> None:
     """Say what is wrong with the rows of a graph, and why it does not move.
+
+    Without an ID also which times of the store's own rows (leads, permits, workers), and of hidden messages, are later
+    than a clock that is right can have written.
 
     Nothing is changed without --repair; with it, only what leaves no doubt. It is safe at any time, beside everything
     else that works on the graph. Ends with 0 if nothing is wrong (any more), and with 1 otherwise.
@@ -69,8 +73,13 @@ async def _one(app: "App", session: Session, graph_id: str, *, repair: bool) -> 
 
 async def _all(app: "App", session: Session, *, repair: bool) -> int:
     from taskgraph.doctor import examine_graph, live_graphs, repair_graph
+    from taskgraph.store_times import examine_store, repair_store
 
     output = session.output
+    if repair:
+        store = await repair_store(app.tables, app.hidden, app.clock)
+    else:
+        store = await examine_store(app.tables, app.hidden, app.clock.now())
     examine = repair_graph if repair else examine_graph
     graphs = await live_graphs(app.handlers)
     found: list[Examined] = []
@@ -84,8 +93,10 @@ async def _all(app: "App", session: Session, *, repair: bool) -> int:
                 gone.append(graph_id)  # being submitted, or never was: the sweep drops the name after an hour
     sound = all(one.sound for one in found)
     if output.json:
-        output.document(views.all_examined(found, gone))
-    elif found:
+        output.document(views.all_examined(found, gone, store))
+    else:
+        _print_store(session, store, repair=repair)
+    if found and not output.json:
         columns = [Column("GRAPH"), Column("STATE", state=True), Column("FOUND"), Column("", flexible=True)]
         output.table(columns, [[one.graph_id, one.state, _summary(one), _first_cause(one)] for one in found])
     if not output.json:
@@ -116,6 +127,17 @@ def _summary(found: "Examined") -> str:
 
 def _first_cause(found: "Examined") -> str:
     return "; ".join(cause.text for cause in found.causes)
+
+
+def _print_store(session: Session, found: "ExaminedStore", *, repair: bool) -> None:
+    for each in found.repaired:
+        _print_finding(session.output, each, "repaired")
+    for each in found.findings[:_FINDINGS_SHOWN_MAX]:
+        _print_finding(session.output, each)
+    if (left := len(found.findings) - _FINDINGS_SHOWN_MAX) > 0:
+        session.output.hint(f"… and {left:,} more: --json shows all")
+    if found.findings and not repair:
+        session.output.hint(f"taskgraph doctor --repair{session.store_words}")
 
 
 def _print(session: Session, found: "Examined", *, repair: bool) -> None:

@@ -29,7 +29,6 @@ from taskgraph.storage.embedded_logs import EmbeddedLogs
 from taskgraph.storage.embedded_queues import EmbeddedQueues
 from taskgraph.storage.embedded_tables import EmbeddedTables
 from taskgraph.storage.logs import StoredLogs
-from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Tables
 
 
@@ -58,7 +57,7 @@ class EmbeddedStore:
         checks.check_table_name(name)
         return EmbeddedTables(self._file, name)
 
-    def queues(self, on_send: Callable[[str], None] | None = None) -> Queues:
+    def queues(self, on_send: Callable[[str], None] | None = None) -> EmbeddedQueues:
         """All queues. on_send: called on the event loop with the queue's name after a send that can be received now."""
         return EmbeddedQueues(self._file, self._clock, on_send)
 

@@ -17,7 +17,7 @@ from taskgraph.clock import Clock
 from taskgraph.errors import StaleDelivery
 from taskgraph.storage import checks
 from taskgraph.storage.embedded_file import File, Session
-from taskgraph.storage.queues import Delivery
+from taskgraph.storage.queues import Delivery, Hidden
 
 log = logging.getLogger("taskgraph.storage")
 
@@ -40,6 +40,11 @@ _ACKNOWLEDGE: Final = "DELETE FROM message WHERE id = ? AND queue = ? AND lease 
 _AHEAD: Final = "SELECT 1 FROM message WHERE queue = ? AND visible_at > ? AND since > ? LIMIT 1"
 _SET_RIGHT: Final = """
     UPDATE message SET visible_at = ? + visible_at - since, since = ? WHERE queue = ? AND visible_at > ? AND since > ?
+"""
+_HIDDEN_AHEAD: Final = """
+    SELECT json_group_array(json_array(queue, count, latest, longest))
+    FROM (SELECT queue, count(*) AS count, max(visible_at) AS latest, max(visible_at - since) AS longest FROM message
+          WHERE visible_at > ? AND since > ? GROUP BY queue)
 """
 _SET_RIGHT_SECONDS: Final = 5.0  # between two looks of a process for messages of a clock that was ahead
 _COUNT: Final = "SELECT count(*) FROM message WHERE queue = ?"
@@ -88,7 +93,7 @@ class EmbeddedQueues:
         moment = self._clock.monotonic()
         if moment - self._looked.get(queue, -math.inf) >= _SET_RIGHT_SECONDS:
             self._looked[queue] = moment
-            if ahead := await self._file.call(lambda session: _set_right(session, queue, now)):
+            if ahead := await self.set_right(queue):
                 log.warning("%d messages of %s were hidden by a clock that was ahead: they are set right", ahead, queue)
         return await self._file.call(lambda session: _receive(session, queue, count, now, until), rows=count)
 
@@ -125,12 +130,31 @@ class EmbeddedQueues:
         (count,) = await self._file.call(lambda session: session.one(_COUNT, queue))
         return int(count)
 
+    async def hidden_ahead(self) -> list[Hidden]:
+        """See HiddenMessages."""
+        now = self._micros()
+        (text,) = await self._file.call(lambda session: session.one(_HIDDEN_AHEAD, now, _latest(now)))
+        return [
+            Hidden(queue, count, _EPOCH + until * _MICROSECOND, longest / 1_000_000)
+            for queue, count, until, longest in json.loads(text)
+        ]
+
+    async def set_right(self, queue: str) -> int:
+        """See HiddenMessages."""
+        now = self._micros()
+        return await self._file.call(lambda session: _set_right(session, queue, now))
+
     async def close(self) -> None:
         """Nothing: the connection belongs to the store."""
 
 
+def _latest(now: int) -> int:
+    """Of what clocks that agree with ours may have written."""
+    return now + round(limits.CLOCK_SLACK_SECONDS * 1_000_000)
+
+
 def _set_right(session: Session, queue: str, now: int) -> int:
-    latest = now + round(limits.CLOCK_SLACK_SECONDS * 1_000_000)
+    latest = _latest(now)
     if session.one(_AHEAD, queue, now, latest) is None:
         return 0
     session.begin()

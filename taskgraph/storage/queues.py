@@ -6,6 +6,7 @@ Queues come into being when first used, and again after somebody deleted them. M
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 
@@ -25,6 +26,31 @@ class Delivery:
     dequeue_count: int
     inserted: str = ""
     expires: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """Messages of a queue that a clock which was ahead has hidden.
+
+    until: the latest of them. seconds: the longest that one was to be hidden.
+    """
+
+    queue: str
+    count: int
+    until: datetime
+    seconds: float
+
+
+class HiddenMessages(Protocol):
+    """Messages hidden by clocks of others. Of queues that go by the clocks of those who use them."""
+
+    async def hidden_ahead(self) -> list[Hidden]:
+        """Those hidden by a clock that was ahead. Raises StorageUnavailable."""
+        ...
+
+    async def set_right(self, queue: str) -> int:
+        """Hide those of a queue for their length from now; gives how many. Raises StorageUnavailable."""
+        ...
 
 
 class Queues(Protocol):

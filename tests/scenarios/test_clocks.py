@@ -13,10 +13,12 @@ import pytest
 
 from taskgraph import Client, Graph, limits, pausing, permits, throttling
 from taskgraph.app import App
+from taskgraph.lead import Lead
 from taskgraph.messages import HoldBack, Message, SetLimit, parse
 from taskgraph.permits import Permits
 from taskgraph.registry import WORKERS, clean, workers
 from taskgraph.storage.tables import Insert
+from taskgraph.store_times import repair_store
 from tests.manual_clock import ManualClock
 from tests.scenarios.crew import Crew, virtually
 from tests.simulation.memory import MemoryTables
@@ -44,6 +46,32 @@ def test_a_permit_of_who_lives_stays_its_own_and_that_of_who_is_gone_is_free_aft
         while await ours.take("default", lambda: 1) == 0:
             await asyncio.sleep(limits.GATE_SECONDS)
         assert LEASE <= crew.clock.monotonic() - gone <= LEASE + limits.GATE_SECONDS
+
+    virtually(act)
+
+
+@pytest.mark.parametrize("off", [3_600.0, 365 * 86_400.0])
+def test_a_permit_and_a_lead_that_the_doctor_sets_right_stay_with_who_has_them(off: float) -> None:
+    async def act(crew: Crew) -> None:
+        tables = MemoryTables()
+        await permits.limit_target(tables, "default", 1, crew.clock.now())
+        wrong = LoopClock(crew.loop, random.Random(1), off)
+        theirs, ours = Permits(tables, wrong, "off", LEASE), Permits(tables, crew.clock, "right", LEASE)
+        lead, standby = Lead(tables, wrong, "events", "off"), Lead(tables, crew.clock, "events", "right")
+        assert await theirs.take("default", lambda: 1) == 1
+        assert await lead.take() == 0.0
+        found = await repair_store(tables, None, crew.clock)
+        assert (len(found.findings), len(found.repaired)) == (0, 2)
+        assert await ours.take("default", lambda: 1) == 0
+        assert await standby.take() > 0.0
+        assert lead.held
+        await theirs.renew()
+        assert (theirs.held("default"), theirs.lost()) == (1, {})
+        await repair_store(tables, None, crew.clock)
+        await asyncio.sleep(LEASE - 1)
+        assert await ours.take("default", lambda: 1) == 0
+        await asyncio.sleep(1.1)
+        assert await ours.take("default", lambda: 1) == 1
 
     virtually(act)
 

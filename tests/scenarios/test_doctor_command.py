@@ -1,7 +1,11 @@
 """`taskgraph doctor` as it is typed: words, JSON and exit codes, over the embedded store."""
 
 import asyncio
+import contextlib
 import json
+import sqlite3
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +14,13 @@ from typer.testing import CliRunner
 
 from taskgraph.app import open_app
 from taskgraph.cli import app as commands
+from taskgraph.clock import SystemClock
+from taskgraph.gates import GATES
+from taskgraph.lead import LEADS
 from taskgraph.model import GRAPH, row_key, task_id_of
+from taskgraph.registry import WORKERS
 from taskgraph.settings import read_settings
-from taskgraph.storage.tables import Merge, Value
+from taskgraph.storage.tables import Insert, Merge, Row, Value
 
 TASKS = {"a": {"task": {}}, "b": {"requires": ["a"], "task": {}}}
 
@@ -105,3 +113,95 @@ def test_all_live_graphs(desk: Desk) -> None:
     assert {one["graphId"]: one["sound"] for one in told["graphs"]} == {"four": False, "five": True}
     assert json.loads(desk("doctor", "--repair", "--json").stdout)["sound"] is True
     assert "all sound" in desk("doctor").stderr
+
+
+def hours(number: float) -> timedelta:
+    return timedelta(hours=number)
+
+
+@pytest.mark.parametrize("off", [hours(1), hours(24), hours(365 * 24)])
+def test_times_of_the_store_that_a_clock_ahead_wrote_are_named_and_set_to_one_length_from_now(
+    desk: Desk, off: timedelta
+) -> None:
+    now = datetime.now(UTC)
+    rows = {
+        (LEADS, "taskgraph-events"): ("until", now + off, 10),
+        (GATES, "permit:default:0000"): ("until", now + off, 60),
+        (GATES, "limit:default"): ("since", now + off, 0),
+        (GATES, "target:other"): ("since", now + off, 0),
+        (GATES, "level:default:high"): ("used", now + off, 0),
+        (WORKERS, "w"): ("seen", now + off, 0),
+    }
+    right = {
+        (LEADS, "other-events"): ("until", now + timedelta(seconds=19), 10),
+        (GATES, "permit:default:0001"): ("until", now + timedelta(seconds=69), 60),
+        (GATES, "permit:default:0002"): ("until", now - off, 60),  # whoever had it may be gone, and may not
+        (WORKERS, "v"): ("seen", now - off, 0),
+    }
+
+    async def write() -> None:
+        async with open_app(read_settings(desk.store, {}, cwd=Path.cwd())) as opened:
+            for (partition, key), (column, said, seconds) in {**rows, **right}.items():
+                columns: dict[str, Value] = {"max": 3, "token": "t", "seconds": seconds, column: said}
+                await opened.tables.commit(partition, [Insert(key, columns)])
+
+    async def read() -> dict[tuple[str, str], Row | None]:
+        async with open_app(read_settings(desk.store, {}, cwd=Path.cwd())) as opened:
+            return {each: (await opened.tables.get(each[0], [each[1]]))[0] for each in (*rows, *right)}
+
+    asyncio.run(write())
+    before = asyncio.run(read())
+    told = json.loads(desk("doctor", "--json").stdout)["store"]
+    assert {each["key"] for each in told["findings"]} == {" ".join(each) for each in rows}
+    assert {each["code"] for each in told["findings"]} == {"clock-off"}
+    assert all(each["repairable"] for each in told["findings"])
+    assert asyncio.run(read()) == before, "nothing is changed without --repair"
+    said = desk("doctor")
+    assert "the latest that it can be is 60 s from now" in said.stdout
+    assert "taskgraph doctor --repair" in said.stderr
+    mended = json.loads(desk("doctor", "--repair", "--json").stdout)["store"]
+    assert mended["findings"] == []
+    assert {each["key"] for each in mended["repaired"]} == {" ".join(each) for each in rows}
+    after = asyncio.run(read())
+    for each, (column, _, seconds) in rows.items():
+        row = after[each]
+        assert row is not None
+        then = row.columns[column]
+        assert isinstance(then, datetime)
+        assert -1 < (then - now).total_seconds() - seconds < 60, each
+        assert row.columns["token"] == "t", "who has it has it still"
+    assert {each: after[each] for each in right} == {each: before[each] for each in right}
+    assert json.loads(desk("doctor", "--json").stdout)["store"] == {"findings": [], "repaired": []}
+
+
+def test_messages_that_a_clock_ahead_has_hidden_are_named_and_set_right(desk: Desk, tmp_path: Path) -> None:
+    class Ahead(SystemClock):
+        def now(self) -> datetime:
+            return super().now() + hours(24)
+
+    async def write() -> None:
+        settings = read_settings(desk.store, {}, cwd=Path.cwd())
+        async with open_app(settings, clock=Ahead()) as ahead, open_app(settings) as right:
+            await ahead.queues.send("some-queue", ["a", "b"], delay_seconds=40)
+            await ahead.queues.send("some-queue", ["c"])
+            await right.queues.send("some-queue", ["d"], delay_seconds=40)
+
+    def hidden() -> list[float]:
+        connection = sqlite3.connect(tmp_path / "store.db")
+        with contextlib.closing(connection):
+            found = connection.execute("SELECT visible_at / 1e6 FROM message ORDER BY body").fetchall()
+        return [seconds - time.time() for (seconds,) in found]
+
+    asyncio.run(write())
+    (found,) = json.loads(desk("doctor", "--json").stdout)["store"]["findings"]
+    assert (found["key"], found["code"]) == ("queue some-queue", "clock-off")
+    assert "3 of its messages are hidden until" in found["text"]
+    assert "the latest that it can be is 40 s from now" in found["text"]
+    assert hidden()[0] > 86_000
+    desk("doctor", "--repair")
+    a, b, c, d = hidden()
+    assert 20 < a <= 40
+    assert 20 < b <= 40
+    assert c <= 0
+    assert d < a
+    assert json.loads(desk("doctor", "--json").stdout)["store"]["findings"] == []

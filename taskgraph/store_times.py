@@ -1,0 +1,124 @@
+"""Times of the store's own rows, and of hidden messages, that no clock which agrees with ours can have written by now.
+
+What this room is for: one table of the rows that belong to no graph and hold a time, each with the longest that it can
+be from now; what is later was written by a clock that was ahead. `doctor` names it, and sets it to that longest: a
+permit or a lead that may still be held stays held for its whole length. Nothing waits for that, for who reads such a
+time does not believe it either (`ends`). It never looks at graphs.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from taskgraph import gates, permits
+from taskgraph.clock import Clock
+from taskgraph.diagnosis import Finding, SetTime, Severity
+from taskgraph.ends import is_ahead
+from taskgraph.errors import Conflict, Unclear
+from taskgraph.lead import LEAD_SECONDS, LEADS
+from taskgraph.registry import WORKERS
+from taskgraph.storage.queues import HiddenMessages
+from taskgraph.storage.tables import Merge, Range, Row, Tables, query_all
+
+_SHOWN: Final = "it is only shown"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Rows with a time in a column. start: of their keys. name, effect: for people.
+
+    longest: how far from now the time can be, in seconds.
+    """
+
+    partition: str
+    start: str
+    column: str
+    name: str
+    effect: str
+    longest: Callable[[Row], float] = lambda row: 0.0
+
+
+_KINDS: Final = (
+    _Kind(
+        LEADS, "", "until", "a lead", "another handler leads beside its holder: it costs speed", lambda _: LEAD_SECONDS
+    ),
+    _Kind(
+        gates.GATES,
+        permits.PERMIT,
+        "until",
+        "a permit",
+        "who wants it takes it once its row was not written for its length",
+        permits.length_of,
+    ),
+    _Kind(gates.GATES, permits.LIMIT, "since", "the limit of a target", _SHOWN),
+    _Kind(gates.GATES, gates.PAUSED, "since", "the pause of a target", _SHOWN),
+    _Kind(gates.GATES, gates.LEVEL, "used", "a level", "workers ask for tasks of this level until then"),
+    _Kind(WORKERS, "", "seen", "a worker", "the sweep takes it for a word of now"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedStore:
+    """What was found. repaired: what was found and is so no more."""
+
+    findings: tuple[Finding, ...]
+    repaired: tuple[Finding, ...] = ()
+
+
+async def examine_store(tables: Tables, hidden: HiddenMessages | None, now: datetime) -> ExaminedStore:
+    """Look at the store's own rows and change nothing. hidden: None where the queues have a clock of their own."""
+    found: list[Finding] = []
+    for kind in _KINDS:
+        rows = await query_all(tables, kind.partition, Range(kind.start, f"{kind.start[:-1]};" if kind.start else ""))
+        found += _ahead(kind, rows, now)
+    for each in await hidden.hidden_ahead() if hidden is not None else ():
+        found.append(
+            _finding(
+                f"queue {each.queue}",
+                f"{each.count:,} of its messages are hidden until {each.until}, {_latest(each.seconds)}",
+                "who asks for messages hides them for their length from now",
+                SetTime("", each.queue, "", {}),
+            )
+        )
+    return ExaminedStore(tuple(found))
+
+
+async def repair_store(tables: Tables, hidden: HiddenMessages | None, clock: Clock) -> ExaminedStore:
+    """Look, set what is too late to the longest from now, and look again."""
+    first = (await examine_store(tables, hidden, clock.now())).findings
+    for each in first:
+        right = each.repair
+        if not isinstance(right, SetTime):
+            continue
+        if not right.partition and hidden is not None:
+            await hidden.set_right(right.key)
+            continue
+        try:
+            await tables.commit(right.partition, [Merge(right.key, right.etag, right.columns)])
+        except (Conflict, Unclear):
+            continue  # its owner has just written it, or this was made: the next look tells
+    left = (await examine_store(tables, hidden, clock.now())).findings
+    there = {each.key for each in left}
+    return ExaminedStore(left, tuple(each for each in first if each.key not in there))
+
+
+def _ahead(kind: _Kind, rows: Iterable[Row], now: datetime) -> Iterable[Finding]:
+    for row in rows:
+        said, longest = row.columns.get(kind.column), kind.longest(row)
+        if isinstance(said, datetime) and is_ahead(said, now, longest):
+            yield _finding(
+                f"{kind.partition} {row.key}",
+                f"{kind.name} says {kind.column} {said}, {_latest(longest)}",
+                kind.effect,
+                SetTime(kind.partition, row.key, row.etag, {kind.column: now + timedelta(seconds=longest)}),
+            )
+
+
+def _finding(key: str, text: str, effect: str, repair: SetTime) -> Finding:
+    remedy = "put the clocks of the machines right; `taskgraph doctor --repair` sets it to the latest that it can be"
+    return Finding("clock-off", key, "", Severity.DUE, text, effect, remedy, repair=repair)
+
+
+def _latest(seconds: float) -> str:
+    return f"and the latest that it can be is {f'{seconds:g} s from ' if seconds else ''}now"
