@@ -123,6 +123,7 @@ def test_a_permit_that_was_taken_while_others_were_read_is_not_lost() -> None:
         await mine.renew()
         await taking
         assert mine.held("gpu") == 2, "one is somebody else's, and of the others none"
+        assert mine.lost() == {"gpu": 1}, "for one that is said to be lost a run is stopped"
 
     virtually(act)
 
