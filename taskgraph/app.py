@@ -8,7 +8,7 @@ import contextlib
 import getpass
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -58,6 +58,8 @@ class App:
     """Lock files of workers; only where the store is a file of this machine."""
     hidden: HiddenMessages | None = None
     """Messages that a clock which is ahead may have hidden; only where the store has no clock of its own."""
+    taken_away: Callable[[], str] | None = None
+    """What became of the store's file, "" while it lies where it was opened; only where the store is a file."""
     table_endpoint: str = ""
     sign: Sign | None = field(default=None, repr=False)
     """What signs for the reading of a graph, at that endpoint; only where the store has the account's key."""
@@ -205,6 +207,7 @@ async def open_app(
     wakeup = Wakeup(bell_of(settings, clock))
     locks: WorkerLocks | None = None
     hidden: HiddenMessages | None = None
+    taken_away: Callable[[], str] | None = None
     endpoint = ""
     sign: Sign | None = None
     if settings.path is not None:
@@ -213,7 +216,7 @@ async def open_app(
         embedded = EmbeddedStore(settings.path, clock, synchronous=settings.synchronous)
         tables, logs = embedded.tables(settings.prefix), embedded.logs()
         queues: Queues = (hidden := embedded.queues(on_send=wakeup.ring))
-        close = embedded.close
+        close, taken_away = embedded.close, embedded.taken_away
         locks = worker_locks(settings.path)
     else:
         from taskgraph.storage.azure import AzureStore  # importing the SDK takes a second: only here
@@ -259,6 +262,7 @@ async def open_app(
             queries=Queries(tables, queues, clock, names),
             locks=locks,
             hidden=hidden,
+            taken_away=taken_away,
             table_endpoint=endpoint,
             sign=sign,
         )

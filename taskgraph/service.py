@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
@@ -297,27 +296,19 @@ async def keep_schedules(
 
 
 async def keep_to_the_file(app: App, stop: asyncio.Event) -> None:
-    """Where the store is a file: see that it is still the one that lies there.
+    """Where the store is a file: see that the one that was opened is still the one that lies there.
 
     A file that was removed or replaced takes all that is written, and is gone when the last process closes it. Raises
     StorageUnavailable.
     """
-    path = app.settings.path
-    known: tuple[int, int] | None = None
-    while path is not None and not stop.is_set():
-        try:
-            found = os.stat(path)
-        except FileNotFoundError:
-            now = None  # known or not: the first who writes makes it
-        else:
-            now = (found.st_dev, found.st_ino)
-        if known is not None and now != known:
+    if app.taken_away is None:
+        return
+    while not stop.is_set():
+        if became := app.taken_away():
+            path = str(app.settings.path)
             raise StorageUnavailable(
-                f"{path} was {'removed' if now is None else 'replaced by another file'} while it was in use; what is "
-                "written from now on would be lost",
-                str(path),
+                f"{path} was {became} while it was in use; what is written from now on would be lost", path
             )
-        known = now
         await wait_any((stop,), _FILE_SECONDS)
 
 

@@ -65,6 +65,10 @@ class EmbeddedStore:
         """All logs: files under `logs/<graph>/<task>/<run>/` beside the database."""
         return self._logs
 
+    def taken_away(self) -> str:
+        """What became of the file that is open: "removed", "replaced by another file", or "" while it lies there."""
+        return self._file.taken_away()
+
     async def close(self) -> None:
         """Finish what was begun and close the file. Idempotent; later calls raise StorageUnavailable."""
         await self._file.close()

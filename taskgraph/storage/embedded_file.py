@@ -206,6 +206,7 @@ class File:
         self._closed = False
         self._owner = threading.Lock()  # held by who uses the connection; guards what is below
         self._session: Session | None = None
+        self._identity: tuple[int, int] | None = None  # of the file that was opened first
         self._pause = threading.Event()  # never set: a way to wait
         self._rest = 0  # groups that go to the thread, however short
         self._checkpoints = _Checkpoints(path, self._end_log)
@@ -231,6 +232,14 @@ class File:
                 loop.call_soon(self._turn, loop)
         result: _T = await call.future
         return result
+
+    def taken_away(self) -> str:
+        """What became of the file that is open: "removed", "replaced by another file", or "" while it lies there."""
+        if self._identity is None:
+            return ""
+        if _is_missing(self.path):
+            return "removed"
+        return "" if _identity(self.path) == self._identity else "replaced by another file"
 
     async def close(self) -> None:
         """Finish what was begun and close the connection. Idempotent."""
@@ -402,7 +411,10 @@ class File:
             return self._session
         if _is_missing(self.path):
             return Session(_nothing(), blank=True)
-        return Session(_connect(self.path, self._synchronous))
+        identity = _identity(self.path)  # before it is opened: what takes its place meanwhile is another one
+        session = Session(_connect(self.path, self._synchronous))
+        self._identity = self._identity or identity
+        return session
 
     def _make_and_run(self, group: list[_Call]) -> bool:
         """Make the file that a call wants to write to, and run the group again."""
@@ -528,6 +540,15 @@ def _is_missing(path: Path) -> bool:
     except OSError:  # what is wrong with it, opening it will say
         return False
     return False
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """By which a file is known, whatever its name; None if it cannot be looked at."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _nothing() -> sqlite3.Connection:

@@ -1,5 +1,6 @@
 """The files of an embedded store: whose they are, what happens when they go away, when the disk is full, read only."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph import submission
+from taskgraph import service, submission
 from taskgraph.app import open_app
 from taskgraph.client import Client
 from taskgraph.clock import SystemClock
@@ -156,8 +157,23 @@ def test_a_file_that_is_taken_away_ends_the_work_with_an_error(
         else:
             (tmp_path / "other.db").write_bytes(path.read_bytes())
             (tmp_path / "other.db").replace(path)
-        assert child.wait(timeout=150) == 5
+        assert child.wait(timeout=30) == 5
     assert f"{path} was {how} while it was in use" in (tmp_path / f"{words[0]}.log").read_text()
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced by another file"])
+async def test_a_file_that_is_taken_away_before_the_first_look_ends_serve_too(how: str, tmp_path: Path) -> None:
+    """It was opened by then: serve asks its store once before it says that it serves."""
+    path = tmp_path / "s.db"
+    async with open_app(read_settings(f"sqlite:///{path}", {}, cwd=tmp_path)) as app:
+        await app.tables.commit("p", [Insert("a", {"x": 1})])
+        if how == "removed":
+            path.unlink()
+        else:
+            (tmp_path / "other.db").write_bytes(path.read_bytes())
+            (tmp_path / "other.db").replace(path)
+        with pytest.raises(StorageUnavailable, match=f"was {how} while it was in use"):
+            await asyncio.wait_for(service.serve(app, asyncio.Event()), 20)
 
 
 def without_room(*words: str, store: str, cwd: Path, room: int) -> Any:
