@@ -30,8 +30,10 @@ Heard = Callable[[str], bool]
 
 _PATH_BYTES_MAX: Final = 103  # of a socket's path: 107 on Linux, 103 elsewhere
 _NAME: Final = re.compile(r"^[0-9a-f]{12}\.[A-Za-z0-9_-]{1,20}$")
+_FOLDER: Final = re.compile(r"taskgraph-[0-9]+-[0-9a-f]{16}")
 _NAME_BYTES: Final = 12 + 1 + 20
 _PASSES_MAX: Final = 255  # they are one byte
+_YOUNG_SECONDS: Final = 60.0  # a socket that was bound so lately is left alone
 _SETTLED_SECONDS: Final = 0.1  # a folder that changed so lately may change again within the same tick of its time
 
 
@@ -106,6 +108,23 @@ class Bell:
             self._listens = False
             with contextlib.suppress(OSError):  # others still listen there
                 os.rmdir(self._folder)
+
+    def clear(self) -> int:
+        """Remove the sockets of processes that are gone, of this store and others of the user; gives how many.
+
+        Folders of stores elsewhere that nobody uses any more go too. May be called in a thread of its own.
+        """
+        young = self._clock.now().timestamp() - _YOUNG_SECONDS
+        above = Path(tempfile.gettempdir())
+        removed = _clear(self._folder, young)
+        for folder in above.glob(f"taskgraph-{os.getuid()}-*"):
+            with contextlib.suppress(OSError):
+                found = os.lstat(folder)
+                if _FOLDER.fullmatch(folder.name) and _is_users_own(found):
+                    removed += _clear(folder, young)
+                    if found.st_mtime < young:
+                        os.rmdir(folder)  # unless somebody listens there
+        return removed
 
     # --- hearing ---
 
@@ -199,15 +218,44 @@ class Bell:
         return [name for name in self._listed.get(self._key(queue), ()) if own is None or name != own[0]]
 
     def _trusted(self, told: os.stat_result) -> bool:
-        if not self._private:
-            return True
-        return stat.S_ISDIR(told.st_mode) and told.st_uid == os.getuid() and not told.st_mode & 0o077
+        return not self._private or _is_users_own(told)
 
     def _key(self, queue: str) -> str:
         key = self._keys.get(queue)
         if key is None:
             key = self._keys[queue] = _digest(f"{self._name}\n{queue}")[:12]
         return key
+
+
+def _is_users_own(told: os.stat_result) -> bool:
+    return stat.S_ISDIR(told.st_mode) and told.st_uid == os.getuid() and not told.st_mode & 0o077
+
+
+def _clear(folder: Path, young: float) -> int:
+    """Remove the sockets of a folder to which nobody listens; gives how many. young: from when on one is left alone.
+
+    One that is just being bound looks like one of a process that is gone.
+    """
+    removed = 0
+    with contextlib.suppress(OSError):
+        for name in filter(_NAME.match, os.listdir(folder)):
+            with contextlib.suppress(OSError):  # removed by others
+                found = os.lstat(folder / name)
+                if stat.S_ISSOCK(found.st_mode) and found.st_mtime < young and _is_dead(folder / name):
+                    os.unlink(folder / name)
+                    removed += 1
+    return removed
+
+
+def _is_dead(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:  # not for us
+            return False
+    return False
 
 
 def _folder_of_user(store: str) -> Path:

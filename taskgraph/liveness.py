@@ -39,8 +39,10 @@ class WorkerLocks:
 
         make_folder(self._folder, folder_mode(self._store))
         path = self._path(name)
-        with open(path, "w", opener=opener(file_mode(self._store))) as file:
+        beside = path.with_suffix(".new")
+        with open(beside, "w", opener=opener(file_mode(self._store))) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
+            beside.replace(path)  # it has the name by which it is found once it is locked: never does it look dead
             try:
                 yield
             finally:

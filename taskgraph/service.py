@@ -19,6 +19,7 @@ from taskgraph.app import App
 from taskgraph.clock import Clock
 from taskgraph.consumer import Consumer
 from taskgraph.errors import Conflict, StorageError, StorageUnavailable
+from taskgraph.executors.leftovers import remove_leftovers
 from taskgraph.liveness import WorkerLocks
 from taskgraph.model import GRAPH_ENDED, GraphState, TaskState, reference_of
 from taskgraph.notifier import Notifier, Told
@@ -123,6 +124,17 @@ async def _runs_of(app: App, graph_id: str, workers: AbstractSet[str]) -> list[I
 async def _give_up(app: App, graph_id: str, items: Sequence[Item]) -> int:
     answers = await app.handlers.transition(graph_id, items) if items else []
     return sum(answer.outcome is Outcome.APPLIED for answer in answers)
+
+
+async def tidy_forever(app: App, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
+    """Remove what processes of this machine left that were killed: sockets, folders for results; every so often."""
+    await wait_any((stop,), after_seconds)
+    while not stop.is_set():
+        sockets = await asyncio.to_thread(app.wakeup.clear)
+        folders = await asyncio.to_thread(remove_leftovers, app.clock.now())
+        if sockets or folders:
+            log.info("removed what processes that are gone have left: %d sockets, %d folders", sockets, folders)
+        await wait_any((stop,), limits.KEEP_SECONDS * (0.75 + app.clock.jitter() / 2))
 
 
 async def end_what_is_over(app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS) -> None:
@@ -388,7 +400,8 @@ async def serve(
         told = notify_forever(app, stop, outlets or OutletSettings())
         listed = [_listed(app, worker, stop) for worker in workers]
         loops = [consumer.run(stop), end_what_is_over(app, stop), sweep_forever(app, stop), house, told, *listed]
-        loops += [keep_schedules(app, stop), bury_forever(app, stop), keep_to_the_file(app, stop)]
+        loops += [keep_schedules(app, stop), bury_forever(app, stop), tidy_forever(app, stop)]
+        loops.append(keep_to_the_file(app, stop))
         async with running(*loops, stop=stop):
             await stop.wait()
 
@@ -404,7 +417,7 @@ async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
     """Work until told to stop, or to drain and end."""
     with _held(app, [worker]):
         _warn_of_readers(app)
-        async with running(keep_to_the_file(app, stop), stop=stop):
+        async with running(keep_to_the_file(app, stop), tidy_forever(app, stop), stop=stop):
             await _listed(app, worker, stop)
 
 
@@ -452,6 +465,7 @@ async def run_graph(
         listed = [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
         loops = [consumer.run(stop), end_what_is_over(app, stop), sweep_forever(app, stop)]
         loops += [bury_forever(app, stop), keep_to_the_file(app, stop), *listed]
+        loops.append(tidy_forever(app, stop, after_seconds=_SETTLED_SECONDS))
         if outlets is not None:
             loops.append(notify_forever(app, stop, outlets))
         async with running(*loops, stop=stop):

@@ -70,6 +70,10 @@ class Wakeup:
             seconds_max=DEAF_SECONDS_MAX if reaches_all and deaf else math.inf,
         )
 
+    def clear(self) -> int:
+        """Remove what processes that are gone have left of their bells; gives how much."""
+        return self._bell.clear() if self._bell is not None else 0
+
     def close(self) -> None:
         """Ring and hear no more. Idempotent."""
         if self._bell is not None:

@@ -4,7 +4,8 @@ What this room is for: a path for each run's result, and reading and removing wh
 an executor share one folder that nobody else can enter: a folder for each run would cost more than all the rest of a
 short one. It never keeps what a run has left under its own name once the run is over, nor anything else once no run is
 under way; and the folder goes with the executor, at the latest when the process ends: if that is killed, its guard
-removes the folder.
+removes the folder, and if the guard was killed too, `leftovers` does. A folder is in use as long as its
+process holds a lock on it, and what is in use is never removed.
 """
 
 import asyncio
@@ -30,14 +31,17 @@ class ResultFiles:
 
     def __init__(self) -> None:
         self._folder: str | None = None
+        self._let_go: weakref.finalize[[str, int, int], ResultFiles] | None = None
         self._numbers = itertools.count(1)
         self._live: set[str] = set()
 
     def new(self) -> str:
         """The path for the result of another run; there is nothing at it yet. Raises OSError."""
         if self._folder is None or not os.path.isdir(self._folder):  # who tidies up /tmp may have taken an old one
-            self._folder = tempfile.mkdtemp(prefix=f"{RESULTS_PREFIX}{guard().mark}-")
-            weakref.finalize(self, _remove_folder, self._folder, os.getpid())
+            if self._let_go is not None:
+                self._let_go()
+            self._folder, lock = _new_folder(f"{RESULTS_PREFIX}{guard().mark}-")
+            self._let_go = weakref.finalize(self, _remove_folder, self._folder, lock, os.getpid())
         number = str(next(self._numbers))
         self._live.add(number)
         return f"{self._folder}/{number}.json"
@@ -128,6 +132,40 @@ def _remove(path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _remove_folder(folder: str, owner: int) -> None:
+def _new_folder(prefix: str) -> tuple[str, int]:
+    """A folder of this process's own, and the descriptor by which it is locked as long as the process lives."""
+    while True:
+        folder = tempfile.mkdtemp(prefix=prefix)
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        lock_folder(lock, wait=True)
+        if is_at(folder, lock):  # nobody took it for a leftover before it was locked
+            return folder, lock
+        os.close(lock)
+
+
+def lock_folder(descriptor: int, *, wait: bool) -> bool:
+    """Lock a folder; whether that was done. Where there are no such locks, nobody removes anything."""
+    import fcntl  # see `command`
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
+
+
+def is_at(folder: str, descriptor: int) -> bool:
+    """Whether the folder of this descriptor is still the one that lies there."""
+    try:
+        return os.path.samestat(os.lstat(folder), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+def _remove_folder(folder: str, lock: int, owner: int) -> None:
     if os.getpid() == owner:  # a fork has inherited what is to be done at the end, too
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)

@@ -337,3 +337,40 @@ def test_a_killed_workers_results_are_removed_and_those_of_a_live_one_stay(tmp_p
         dies.kill()
         until(lambda: len(folders()) == 1, seconds=30, what="the guard to remove one")
         assert f"-{lives.pid}-" in folders()[0].name
+
+
+def children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_leftovers_go(tmp_path: Path) -> None:
+    """What a worker leaves that is killed with its guard, and what an earlier version left."""
+    store, scratch = f"sqlite:///{tmp_path}/s.db", tmp_path / "tmp"
+    scratch.mkdir()
+    more = {"TMPDIR": str(scratch)}
+    file = write_graph(tmp_path / "g.json", {"a": command("sleep", "600")})
+    assert taskgraph("submit", str(file), "--id", "g", store=store, cwd=tmp_path, **more).returncode == 0
+
+    def left() -> set[Path]:
+        folders = (tmp_path / "workers", tmp_path / "bells", scratch)
+        return {path for folder in folders if folder.is_dir() for path in folder.iterdir()}
+
+    with started("serve", "--worker", "1", store=store, cwd=tmp_path, name="killed", **more) as dies:
+        until(lambda: len(children(dies.pid)) == 2, what="the guard and the command")
+        dies.send_signal(signal.SIGSTOP)
+        for pid in children(dies.pid):
+            os.kill(pid, signal.SIGKILL)
+        dies.kill()
+        dies.wait()
+    earlier = scratch / "taskgraph-ab3_defg"
+    earlier.mkdir(0o700)
+    os.utime(earlier, (0, 0))
+    dead = left()
+    assert {path.parent.name for path in dead} == {"workers", "bells", "tmp"}
+    assert len([path for path in dead if path.parent == scratch]) == 2
+    for path in (tmp_path / "bells").iterdir():
+        os.utime(path, (0, 0))
+    with started("serve", store=store, cwd=tmp_path, name="next", **more):
+        until(lambda: not dead & left(), seconds=60, what=f"{dead} to be removed")
+        assert [path.suffix for path in left() if path.parent != tmp_path / "bells"] == []
+        assert list((tmp_path / "bells").iterdir()) != [], "those of the living stay"

@@ -116,6 +116,31 @@ async def test_sockets_of_the_dead_are_removed_and_passed_over(short: Path) -> N
     listener.bell.close()
 
 
+async def test_old_sockets_of_the_dead_are_cleared_without_a_ring(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other queues too, and of other stores of the user, whose folder goes with the last one."""
+    monkeypatch.setattr(tempfile, "tempdir", str(short))
+    listener = Process(short / "db")
+    elsewhere = Bell.of_user("https://a.example", SystemClock())
+    assert elsewhere.listen("q", lambda queue: True)
+    (short / f"taskgraph-{os.getuid()}-{'0' * 16}").mkdir(0o700)
+    folders = [short / "bells", *short.glob("taskgraph-*")]
+    kept = {path for folder in folders for path in folder.iterdir()} | {short / "bells" / f"{'0' * 12}.file"}
+    (short / "bells" / f"{'0' * 12}.file").touch()
+    for folder in folders:
+        for number in range(3):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+                dead.bind(str(folder / f"{'0' * 12}.{number}"))
+    assert listener.bell.clear() == 0, "one that is just being bound looks like them"
+    for folder in folders:
+        for path in (*folder.glob("*"), folder):
+            os.utime(path, (0, 0))
+    assert listener.bell.clear() == 9
+    assert {path for path in short.rglob("*") if not path.is_dir()} == kept
+    assert sorted(folder for folder in folders if folder.exists()) == sorted({path.parent for path in kept})
+    listener.bell.close()
+    elsewhere.close()
+
+
 async def test_a_process_that_stands_still_is_passed_over_once_its_socket_is_full(short: Path) -> None:
     sender, listener = Process(short / "db", listens=""), Process(short / "db")
     (name,) = os.listdir(short / "bells")
