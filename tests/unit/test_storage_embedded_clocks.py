@@ -2,7 +2,7 @@
 
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -89,3 +89,71 @@ async def test_a_file_of_an_earlier_version_gets_the_column_and_keeps_its_messag
         connection.commit()
     async with stores(path, 0.0) as (_, right, _clock):
         assert await received(right) == ["kept"]
+
+
+BETWEEN = [seconds * sign for seconds in (9.0, 20.0, 40.0, 50.0, 75.0, 100.0, 150.0) for sign in (-1, 1)]
+LOOK = 5.0  # between two looks of a process for messages of a clock that was ahead
+
+
+@contextlib.asynccontextmanager
+async def two(path: Path, off: float) -> AsyncIterator[tuple[EmbeddedStore, EmbeddedStore, Callable[[], None]]]:
+    """One store by two clocks, off by so much from each other, and what lets a second pass for both."""
+    clocks = ManualClock(NOW), ManualClock(NOW + timedelta(seconds=off), "other")
+    one, other = (EmbeddedStore(path, clock) for clock in clocks)
+
+    def second() -> None:
+        for clock in clocks:
+            clock.advance(1)
+
+    try:
+        yield one, other, second
+    finally:
+        await one.close()
+        await other.close()
+
+
+@pytest.mark.parametrize("off", BETWEEN)
+async def test_a_message_stands_still_for_no_longer_than_its_length_the_slack_and_a_look(
+    tmp_path: Path, off: float
+) -> None:
+    async with two(tmp_path / "s.db", off) as (holder, other, second):
+        await holder.queues().send(QUEUE, ["sent"])
+        queues, waited = other.queues(), 0
+        while not await queues.receive(QUEUE, lease_seconds=60):
+            second()
+            waited += 1
+        assert waited <= limits.CLOCK_SLACK_SECONDS + LOOK
+    async with two(tmp_path / "t.db", off) as (holder, other, second):
+        await holder.queues().send(QUEUE, ["held"])
+        assert len(await holder.queues().receive(QUEUE, lease_seconds=60)) == 1  # and it is gone
+        queues, waited = other.queues(), 0
+        while not await queues.receive(QUEUE, lease_seconds=60):
+            second()
+            waited += 1
+        assert waited <= 60 + limits.CLOCK_SLACK_SECONDS + LOOK
+
+
+@pytest.mark.parametrize("off", BETWEEN)
+async def test_who_lives_keeps_a_message_from_clocks_that_differ_by_less_than_a_lease_without_a_renewal(
+    tmp_path: Path, off: float
+) -> None:
+    """Beyond that another process takes it, once in a while, and whoever has it last can see it through."""
+    async with two(tmp_path / "s.db", off) as (holder, other, second):
+        await holder.queues().send(QUEUE, ["held"])
+        mine, theirs = holder.queues(), other.queues()
+        (delivery,) = await mine.receive(QUEUE, lease_seconds=60)
+        taken = 0
+        for number in range(1, 201):
+            second()
+            if number % 20 == 0 and not taken:
+                delivery = await mine.renew(delivery, lease_seconds=60)
+            for queues in (theirs, mine):
+                for found in await queues.receive(QUEUE, lease_seconds=60):
+                    taken, delivery, last = taken + 1, found, queues
+        if abs(off) <= 40:
+            assert not taken
+            await mine.delete(delivery)
+        else:
+            assert 1 <= taken <= 200 / LOOK
+            await last.delete(delivery)
+        assert await mine.count(QUEUE) == 0
