@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import pytest
 
+from taskgraph import limits
+from taskgraph.diagnosis import Finding
 from taskgraph.doctor import repair_graph
 from taskgraph.documents import document_from_object
 from taskgraph.executors import Outcome, Work
@@ -112,3 +114,31 @@ async def test_what_doctor_mends_has_the_routing(memory: Stage) -> None:
     found = {(each.kind, each.fields.get("row"), each.fields["routing"]) for each in events}
     assert ("journal-gap", None, "nightly") in found
     assert ("graph-repaired", row.key, "nightly.mac") in found
+
+
+async def test_what_doctor_makes_ready_is_sent_with_its_routing(memory: Stage, sent: list[dict[str, Any]]) -> None:
+    await memory.submit(document_from_object({"routing": "nightly", "tasks": {"a": TASKS["a"]}}))
+    row = await memory.row("a")
+    await memory.tables.commit(memory.graph_id, [Merge(row.key, row.etag, {"state": "unscheduled"})])
+    first = len(sent)
+    assert "asleep" in {each.code for each in await mended(memory)}
+    assert [each["routing"] for each in sent[first:]] == ["nightly.linux"]
+
+
+@pytest.mark.parametrize("level", ["normal", "highest"])
+async def test_what_doctor_sends_again_has_the_routing(memory: Stage, sent: list[dict[str, Any]], level: str) -> None:
+    """A message was lost at a time at which the sweep sends none again."""
+    task = {**TASKS["a"], "priority": level}
+    await memory.submit(document_from_object({"routing": "nightly", "tasks": {"a": task}}))
+    memory.clock.advance(3 * limits.REDISPATCH_SECONDS)
+    for queue in {memory.handlers.names.work("default", each) for each in ("normal", level)}:
+        for message in await memory.queues.receive(queue, count=32, lease_seconds=60):
+            await memory.queues.delete(message)
+    first = len(sent)
+    await mended(memory)
+    assert sent[first:]
+    assert {each["routing"] for each in sent[first:]} == {"nightly.linux"}
+
+
+async def mended(memory: Stage) -> Sequence[Finding]:
+    return (await repair_graph(memory.handlers, memory.poison, memory.graph_id)).repaired
