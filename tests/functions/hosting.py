@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from taskgraph import schemas
 from tests.e2e.processes import environment
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -98,8 +99,9 @@ def running_host(
     settings: Mapping[str, str] = environment(store, TASKGRAPH_PREFIX=prefix, RECORD_IN=str(folder), **more)
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         process = subprocess.Popen(command, cwd=folder, env=dict(settings), stdout=out, stderr=err)
+    host = RunningHost(process, folder, prefix)
     try:
-        yield RunningHost(process, folder, prefix)
+        yield host
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -108,6 +110,15 @@ def running_host(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+    for event in host.events:
+        obeys_its_schema("start", event)
+
+
+def obeys_its_schema(command: str, answer: Any) -> Any:
+    """The answer of `functions COMMAND --json`, which is one by the schema."""
+    errors = [error.message for error in schemas.validator(f"answer-functions-{command}").iter_errors(answer)]
+    assert errors == [], answer
+    return answer
 
 
 def write_app(folder: Path, source: str, **host_json: Any) -> Path:

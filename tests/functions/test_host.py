@@ -22,7 +22,7 @@ import pytest
 
 from taskgraph.storage.queues import Queues
 from tests.e2e.processes import environment
-from tests.functions.hosting import RunningHost, running_host, write_app
+from tests.functions.hosting import RunningHost, obeys_its_schema, running_host, write_app
 
 pytestmark = pytest.mark.azurite
 
@@ -425,7 +425,7 @@ def test_an_app_that_cannot_be_indexed_says_why(azurite: str, worker_library: Pa
     app = write_app(tmp_path / "app", "import nowhere_to_be_found\n")
     done = functions("start", "--json", "--app", str(app), store=azurite, folder=tmp_path, library=worker_library)
     assert done.returncode == 2, done.stderr
-    error = json.loads(done.stdout.splitlines()[-1])
+    error = obeys_its_schema("start", json.loads(done.stdout.splitlines()[-1]))
     assert error["type"] == "error"
     assert error["error"]["exitCode"] == 2
     assert error["error"]["message"].startswith("ModuleNotFoundError: No module named 'nowhere_to_be_found'")
@@ -475,7 +475,7 @@ def test_an_app_that_brings_its_packages_gets_nothing_else(worker_library: Path,
     )
     done = functions("list", "--json", "--app", str(app), store="", folder=tmp_path, library=worker_library)
     assert done.returncode == 0, done.stderr
-    (one,) = json.loads(done.stdout)["functions"]
+    (one,) = obeys_its_schema("list", json.loads(done.stdout))["functions"]
     assert (one["name"], one["queue"]) == ("brought", "tunused-brought")
 
 

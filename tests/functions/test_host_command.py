@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 from typer.testing import CliRunner
 
+from taskgraph import schemas
 from taskgraph.cli import app as command_line
 from taskgraph.cli import functions
 from taskgraph.cli.common import Session
@@ -63,6 +64,12 @@ def told(kind: str, about: dict[str, Any], *, as_json: bool = False, verbose: in
     made = SimpleNamespace(settings=SimpleNamespace(store=SimpleNamespace(display="the emulator")))
     functions._Teller(session, made).tell("debug" if kind == "executing" else "error", kind, about)
     return out.getvalue(), err.getvalue()
+
+
+def test_every_event_has_its_place_in_the_schema() -> None:
+    line = schemas.schema("answers")["$defs"]["functionsLine"]
+    assert set(EVENTS) == set(line["properties"]["type"]["enum"])
+    assert set(EVENTS) == {kind for each in line["allOf"] for kind in each["if"]["properties"]["type"]["enum"]}
 
 
 def test_every_event_of_the_host_is_here() -> None:

@@ -26,7 +26,7 @@ from taskgraph.service import work
 from taskgraph.settings import StoreSettings
 from taskgraph.transitions import Claim
 from tests.e2e.processes import command, environment, started, taskgraph, until, write_graph
-from tests.functions.hosting import ROOT, WORKER_ENVIRONMENT, RunningHost, running_host
+from tests.functions.hosting import ROOT, WORKER_ENVIRONMENT, RunningHost, obeys_its_schema, running_host
 
 pytestmark = pytest.mark.azurite
 
@@ -90,7 +90,7 @@ def listed(folder: Path, **settings: Any) -> list[dict[str, Any]]:
         store="UseDevelopmentStorage=true", cwd=folder, **settings,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    functions: list[dict[str, Any]] = json.loads(done.stdout)["functions"]
+    functions: list[dict[str, Any]] = obeys_its_schema("list", json.loads(done.stdout))["functions"]
     return functions
 
 

@@ -110,7 +110,7 @@ WORDS: Final[dict[str, tuple[str, ...]]] = {
     "run": ("SMALL", "--id", "small"),
 }
 ELSEWHERE: Final = {"functions list", "functions start", "grant"}
-"""A grant needs a storage account, as below; the others a function app, which tests/functions has."""
+"""A grant needs a storage account, as below; the others a function app: tests/functions holds theirs by the schema."""
 
 UNSEEN: Final = {"event", "failureLine", "functions", "functionsLine", "grant", "look", "result"}
 """Shapes that are not seen here: see ELSEWHERE, and what goes on for as long as somebody looks."""
