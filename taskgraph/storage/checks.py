@@ -139,12 +139,14 @@ def check_columns(key: str, columns: Columns) -> int:
         for value in columns.values():
             kind = type(value)
             if kind is str:
-                if not value.isascii() or len(value) > _CHARS_MAX:  # type: ignore[union-attr, arg-type]
+                size = len(value)  # type: ignore[arg-type]
+                if size > _CHARS_MAX or not value.isascii():  # type: ignore[union-attr]
                     break
-                total += len(value)  # type: ignore[arg-type]
+                total += size
             elif (
                 (kind is int and _INT_MIN <= value <= _INT_MAX)  # type: ignore[operator]
                 or kind is bool
+                or (kind is float and math.isfinite(value))  # type: ignore[arg-type]
                 or (kind is datetime and value.tzinfo is UTC and value.year > YEAR_MIN)  # type: ignore[union-attr]
             ):
                 total += _VALUE_CHARS

@@ -94,6 +94,19 @@ def test_values_at_the_bounds_pass(value: int | float | datetime) -> None:
     checks.check_columns("k", {"c": value})
 
 
+@pytest.mark.parametrize("value", ["text", 1, True, 60.0, datetime(2026, 1, 1, tzinfo=UTC)])
+def test_a_row_is_looked_at_once_whatever_kinds_of_values_it_holds(
+    value: str | int | float | datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    units = checks.check_columns("k", {"c": value})  # its name is known from now on
+
+    def look_again(key: str, columns: Columns) -> int:
+        raise AssertionError("the second look takes ten times as long, and every claim writes such a row")
+
+    monkeypatch.setattr(checks, "_check_columns_closely", look_again)
+    assert checks.check_columns("k", {"c": value}) == units
+
+
 @given(
     st.dictionaries(
         st.from_regex(r"[a-z]{1,5}", fullmatch=True), st.text(st.characters(exclude_categories=["Cs"])), max_size=5
