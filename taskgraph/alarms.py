@@ -50,7 +50,16 @@ class Alarms:
         return min(most, (self._heap[0][0] - now).total_seconds()) if self._heap else most
 
 
-def earliest(rows: Iterable[Row]) -> datetime | None:
-    """When the first of these rows, of tasks and of the graph, is over; None if none is by time."""
-    due = [each for row in rows if (each := due_at(row.columns.get)) is not None]
-    return min(due) if due else None
+def earliest(rows: Iterable[Row | None], after: datetime | None = None) -> datetime | None:
+    """When the first of these rows is over, as far as they are known; None if none is by time.
+
+    after: later than this alone; what has come by then is looked at already.
+    """
+    due: list[datetime] = []
+    for row in rows:
+        columns = row.columns if row is not None else {}
+        if "deadline" in columns or "nextDeadline" in columns or "pendingTimeout" in columns:  # hardly any of so many
+            each = due_at(columns.get)
+            if each is not None and (after is None or each > after):
+                due.append(each)
+    return min(due, default=None)

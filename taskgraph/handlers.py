@@ -127,6 +127,7 @@ _WORKER_SECONDS: Final = 60.0
 _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
 _COUNTED_MAX: Final = 10_000  # graphs
 _ITEMS_MAX: Final = 400  # decided at a time
+_COMPLETED: Final = TaskState.COMPLETED.value
 _SKIPPED: Final = TaskState.SKIPPED.value
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
 _NEEDS_MAX: Final = 4  # times that a decision asks for rows, one after the other, before more are read than it asks for
@@ -694,9 +695,9 @@ class Handlers:
             for graph_id in graphs:
                 self.windows.forget(graph_id)
 
-    def note_due(self, graph_id: str, rows: Iterable[Row | None]) -> None:
-        """Say when the first of these rows is over by time, to all that wait for it in this process."""
-        if self.on_due and (due := earliest(row for row in rows if row is not None)) is not None:
+    def note_due(self, graph_id: str, rows: Iterable[Row | None], after: datetime | None = None) -> None:
+        """Say when the first of these rows is over by time, to all that wait for it in this process; see `earliest`."""
+        if self.on_due and (due := earliest(rows, after)) is not None:
             for note in self.on_due:
                 note(graph_id, due)
 
@@ -1197,7 +1198,9 @@ class _Transition:
                 left = [*left, *(later.popleft() for _ in range(min(len(later), _ITEMS_MAX - len(left))))]
             if not left:
                 return answers
-            await self._load({key for item in left if (key := _own_row(item)) and self._must_read(key)})
+            known = self._rows.get
+            own = {key for item in left if (key := _own_row(item)) and known(key) is None}
+            await self._load([key for key in own if self._must_read(key)])
             left, absent = _present(left, self._rows)
             if absent:
                 missing = [_not_found(graph_id, item) for item in absent]
@@ -1228,8 +1231,7 @@ class _Transition:
                 for tell in handlers.on_news:
                     tell(graph_id)
                 if handlers.on_due:
-                    written = [each.key for each in decision.changes if each.key[:4] == "task"]
-                    handlers.note_due(graph_id, [self._rows.get(key) for key in written])
+                    handlers.note_due(graph_id, [self._rows.get(each.key) for each in decision.changes])
                 self._tidy(decision.changes)
             handlers.count(graph_id, decision)
             left = decision.left
@@ -1288,9 +1290,7 @@ class _Transition:
                 self._fresh.update({key: row.etag if row is not None else None for key, row in read.items()})
 
     def _must_read(self, key: str) -> bool:
-        """Whether a row is not known, or is only said to be absent by what others have read."""
-        if self._rows.get(key) is not None:
-            return False
+        """Whether a row that is not here has to be looked for: it is not known, or absent by what others have read."""
         return key not in self._rows or (self._known is not None and not self._is_fresh(key))
 
     def _is_fresh(self, key: str) -> bool:
@@ -1346,7 +1346,8 @@ class _Transition:
 
     async def _doubts_about(self, decision: Decision) -> bool:
         """Whether the decision rests on rows that had to be read first; it is to be made again by what was read."""
-        if self._suspicions < _SUSPICIONS_MAX and any(isinstance(a.error, IntegrityError) for a in decision.answers):
+        errors = [answer.error for answer in decision.answers if answer.error is not None]
+        if self._suspicions < _SUSPICIONS_MAX and any(isinstance(error, IntegrityError) for error in errors):
             # Rows read one after the other may contradict each other while others write: look again first.
             self._suspicions += 1
             self._go_fresh()
@@ -1354,7 +1355,7 @@ class _Transition:
             return True
         if self._known is None:
             return False
-        if any(answer.error is not None for answer in decision.answers):
+        if errors:
             self._go_fresh()  # nothing is refused by what may be old
             return True
         # Rows that were kept may be old: those that are written are made good by their etags, the others are read.
@@ -1407,9 +1408,7 @@ class _Transition:
             return
         self._doubts = 0
         for change in changes:
-            if isinstance(change, Insert) or (
-                isinstance(change, Merge) and change.columns.get("state") == TaskState.COMPLETED
-            ):
+            if isinstance(change, Insert) or (isinstance(change, Merge) and change.columns.get("state") == _COMPLETED):
                 self._rows.pop(change.key, None)
             elif (row := self._rows.get(change.key)) is not None:
                 self._fresh[change.key] = row.etag

@@ -35,7 +35,7 @@ from taskgraph.rows import Draft
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Delete, Range, Row, query_all
 from taskgraph.telemetry import TRACEPARENT_COLUMN
-from taskgraph.timing import DEADLINE_EXCEEDED, NEVER, clock_text, due_at, not_yet_seconds, overdue, ready_since
+from taskgraph.timing import DEADLINE_EXCEEDED, NEVER, clock_text, not_yet_seconds, overdue, ready_since
 from taskgraph.transitions import Abandon, Fire, Item, LeaseLost, NextDeadline, Overdue, Skip
 from taskgraph.watchdog import COLUMNS, watch
 
@@ -254,7 +254,7 @@ async def sweep_graph(
             remind.setdefault((target, level), []).append((task_id, run, age))
         elif age >= limits.REDISPATCH_SECONDS and windows is not None and not windows.knows(graph_id, task_id, run):
             unheard.setdefault((target, level), []).append((task_id, run))
-    handlers.note_due(graph_id, (row for row in (graph, *open_tasks) if not _is_over(row, now)))
+    handlers.note_due(graph_id, (graph, *open_tasks), after=now)
     items += _recounts(under, open_tasks)
     expired, following = await _waiting_past_deadline(handlers, graph_id, graph, now)
     items += expired
@@ -286,12 +286,6 @@ async def sweep_graph(
         await handlers.settle_holds(graph_id)
     if state == GraphState.CANCELLING:
         swept.cancelled += await handlers.go_on_cancelling(graph_id)
-
-
-def _is_over(row: Row, now: datetime) -> bool:
-    """Whether a time of it has come; it is ended in this round, or waits for something else."""
-    due = due_at(row.columns.get)
-    return due is not None and due <= now
 
 
 async def _waiting_past_deadline(

@@ -206,13 +206,14 @@ def due_at(columns: Columns) -> datetime | None:
 
 def overdue(columns: Columns, now: datetime) -> tuple[str, str] | None:
     """Why an unresolved task may not go on any more: a code and a sentence; None if it may."""
+    deadline, timeout = columns("deadline"), columns("pendingTimeout")
+    if deadline is None and timeout is None:
+        return None  # nearly all tasks, and every claim asks
     state = columns("state")
     if state not in _UNRESOLVED:
         return None
-    deadline = columns("deadline")
     if isinstance(deadline, datetime) and deadline <= now:
         return DEADLINE_EXCEEDED, f"its deadline {clock_text(deadline)} has passed"
-    timeout = columns("pendingTimeout")
     held = is_held(columns("held"))  # nobody could have claimed it
     if state == TaskState.PENDING and isinstance(timeout, int | float) and not held:
         since = ready_since(columns)

@@ -201,7 +201,9 @@ def test_what_has_ended_or_runs_is_not_waited_for() -> None:
         (waits, since + timedelta(seconds=9)),
         ({**waits, "held": ids_text(["by hand"])}, None),
     ):
-        assert earliest([Row("task:x", "e", columns)]) == due, columns  # type: ignore[arg-type]
+        row = Row("task:x", "e", columns)  # type: ignore[arg-type]
+        assert earliest([None, row]) == due, columns
+        assert earliest([row], after=since) == (None if due == since else due), columns
 
 
 def _note_nothing(self: Alarms, graph_id: str, due: datetime) -> None:
