@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from taskgraph import limits
 from taskgraph.jsontext import compact_json
-from taskgraph.model import GRAPH, row_key
+from taskgraph.model import GRAPH
 from taskgraph.units import utf16_units
 
 ROUTING: Final = "routing"
@@ -65,7 +65,7 @@ _USUAL_SETS: Final = {kind: frozenset(names) for kind, names in USUAL.items()}
 
 def subject(kind: str, fields: Mapping[str, Any]) -> str:
     """The key of the row that a fact speaks of, by what it says: of its task, or of the graph."""
-    return row_key(str(fields.get("task", "?"))) if kind.startswith("task-") else GRAPH
+    return f"task:{fields.get('task', '?')}" if kind.startswith("task-") else GRAPH
 
 
 def told_changes(kind: str, changed: Collection[str]) -> list[str] | None:

@@ -199,19 +199,20 @@ class Context:
 
     def write_events(self) -> None:
         """Write down the facts that the item which has just been decided states, now that all it changes is known."""
-        for number in range(len(self.event_texts), len(self.events)):
-            self._name_changes(number)
-            if routing := self.view.known_text(*facts.routing_at(self.subjects[number])):
-                self.events[number][facts.ROUTING] = routing
-            self.touched.append(self.view.touched(self.subjects[number]))
-            text = compact_json(self.events[number])
-            self.event_texts.append(text)
+        texts, view = self.event_texts, self.view
+        for number in range(len(texts), len(self.events)):
+            event, key = self.events[number], self.subjects[number]
+            self._name_changes(event, key)
+            if routing := view.known_text(*facts.routing_at(key)):
+                event[facts.ROUTING] = routing
+            self.touched.append(view.touched(key))
+            text = compact_json(event)
+            texts.append(text)
             self.events_units += utf16_units(text) + 1  # its comma, or the bracket after the last
 
-    def _name_changes(self, number: int) -> bool:
+    def _name_changes(self, event: dict[str, Any], key: str) -> bool:
         """Let an event name the columns that have changed so far on its row; whether it did not say so yet."""
-        event, key, view = self.events[number], self.subjects[number], self.view
-        altered = view.altered_anywhere("request:") if key == facts.EVERY_ROW else view.altered(key)
+        altered = self.view.altered_anywhere("request:") if key == facts.EVERY_ROW else self.view.altered(key)
         changed = facts.told_changes(event["event"], altered)
         if changed == event.get("changed"):
             return False
@@ -245,7 +246,7 @@ class Context:
         touched = self.view.touched
         for number, key in enumerate(self.subjects):
             moved = key == facts.EVERY_ROW or touched(key) != self.touched[number]
-            if moved and self._name_changes(number):
+            if moved and self._name_changes(self.events[number], key):
                 self.event_texts[number] = compact_json(self.events[number])
         return f"[{','.join(self.event_texts)}]"
 

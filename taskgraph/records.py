@@ -239,16 +239,14 @@ def _totals_in(columns: Columns) -> tuple[int, int]:
 
 
 def _bring_up(rows: dict[str, Row | None], change: Change, etag: str | None) -> None:
-    if etag is None or isinstance(change, Delete):
-        rows.pop(change.key, None)  # deleted, or written without a word of its etag: to be read again
-        return
     # By type alone: a pattern that takes a change apart costs more than what is done with it.
-    if isinstance(change, Insert):
-        rows[change.key] = Row(change.key, etag, change.columns)
-        return
-    before = rows.get(change.key)
-    if before is None or before.etag != change.etag:
-        rows.pop(change.key, None)  # others have touched what is shared: what stands here may be the newer one
-        return
-    columns = {**before.columns, **change.columns} if isinstance(change, Merge) else change.columns
-    rows[change.key] = Row(change.key, etag, columns)
+    key, kind = change.key, type(change)
+    if etag is None or kind is Delete:
+        rows.pop(key, None)  # deleted, or written without a word of its etag: to be read again
+    elif kind is Insert:
+        rows[key] = Row(key, etag, change.columns)  # type: ignore[union-attr]
+    elif (before := rows.get(key)) is None or before.etag != change.etag:  # type: ignore[union-attr]
+        rows.pop(key, None)  # others have touched what is shared: what stands here may be the newer one
+    else:
+        columns = change.columns  # type: ignore[union-attr]
+        rows[key] = Row(key, etag, {**before.columns, **columns} if kind is Merge else columns)

@@ -142,7 +142,7 @@ class Draft:
             journal.rows += 1
         if isinstance(value, str):
             journal.chars += len(value)
-        if isinstance(before, str):
+        if before is not None and isinstance(before, str):
             journal.chars -= len(before)
         changed[name] = value
 
@@ -382,4 +382,7 @@ def _differs(draft: Draft) -> bool:
     if draft.etag is None or draft.gone or draft.bare:
         return True
     read = draft.columns.get
-    return any(read(name) != value for name, value in draft.changed.items())
+    for name, value in draft.changed.items():  # noqa: SIM110  (asked of each row twice a commit: a generator is dear)
+        if read(name) != value:
+            return True
+    return False

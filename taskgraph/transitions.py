@@ -408,7 +408,8 @@ def decide(
         context.follow.clear()
         try:
             outcome, reason = _apply(item, context)
-            context.write_events()
+            if len(context.events) > len(context.event_texts):
+                context.write_events()
             fits = bool(needed) or _fits(view, context)
         except NoRoom:
             fits = False
@@ -464,18 +465,18 @@ def event_key(sequence: int) -> str:
 
 
 def _event_row(context: Context, sequence: int, completed: int) -> Insert:
-    kinds = dict.fromkeys(event["event"] for event in context.events)
+    kinds = [event["event"] for event in context.events]
     columns: dict[str, Value] = {
         "schema": SCHEMA,
         "sequence": sequence,
         "time": context.now,
-        "kinds": " ".join(kinds),
+        "kinds": " ".join(dict.fromkeys(kinds)),
         "events": context.events_text,
     }
     if completed >= 0:
         # So that whoever wants to know how far the graph is need not look at every task.
-        columns["completed"] = completed + sum(event["event"] == "task-completed" for event in context.events)
-        skipped = context.skipped + sum(event["event"] == "task-skipped" for event in context.events)
+        columns["completed"] = completed + kinds.count("task-completed")
+        skipped = context.skipped + kinds.count("task-skipped")
         if skipped > 0:
             columns["skipped"] = skipped
     return Insert(event_key(sequence), columns)

@@ -250,11 +250,11 @@ def _commit(
         session.run(statement, *chain.from_iterable(merged), *[None] * (3 * empty))
     for values in replaced:  # hardly ever more than one
         session.run(_REPLACE, *values)
-    start = 0
+    start, left = 0, len(inserted)
     for size, statement in zip(reversed(_SIZES), reversed(_INSERT), strict=True):
-        while len(inserted) - start >= size:
+        while left >= size:
             session.run(statement, *chain.from_iterable(inserted[start : start + size]))
-            start += size
+            start, left = start + size, left - size
     if gone:
         session.run(_REMOVE, _dump(gone))
     session.wrote(len(merged) + len(replaced) + len(gone), size + sum(len(text) for text in encoded if text))
