@@ -94,7 +94,7 @@ class Looked:
 
     def note(self, schedule: Schedule, now: datetime) -> None:
         """Remember when this schedule is to be looked at next."""
-        soonest = schedule.soonest()
+        soonest = schedule.soonest(now)
         if soonest is None:
             return
         if soonest <= now and (schedule.waiting or schedule.firing):
@@ -407,7 +407,7 @@ class Schedules:
             looked.schedules += 1
             try:
                 schedule = self._schedule(row)
-                soonest = schedule.soonest()
+                soonest = schedule.soonest(now)
                 if soonest is not None and soonest <= now:
                     schedule = await self._fire(row, schedule, now, looked)
                 looked.note(schedule, now)

@@ -102,11 +102,15 @@ class Schedule:
     errors: int = 0
     try_after: datetime | None = None
 
-    def soonest(self) -> datetime | None:
+    def soonest(self, now: datetime) -> datetime | None:
         """When to look at it next, as far as time alone tells; None if time brings nothing."""
         if self.firing is not None or (self.active and self.waiting):
-            return self.try_after or self.created
+            return self.try_after if self.rests(now) else min(self.created, now)
         return self.next if self.active else None
+
+    def rests(self, now: datetime) -> bool:
+        """Whether a fire that could not be submitted is not tried again yet."""
+        return holds(self.try_after, now, limits.SCHEDULE_RETRY_SECONDS_MAX)
 
 
 def check_name(name: str) -> str:
@@ -211,7 +215,7 @@ def may_begin(schedule: Schedule, now: datetime) -> bool:
     """Whether a fire may begin now, if no earlier one keeps it."""
     if not schedule.active or not schedule.waiting or schedule.firing is not None:
         return False
-    return not holds(schedule.try_after, now, limits.SCHEDULE_RETRY_SECONDS_MAX)
+    return not schedule.rests(now)
 
 
 def begin(schedule: Schedule) -> Schedule:

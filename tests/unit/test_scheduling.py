@@ -149,7 +149,7 @@ def test_inactive_schedules_neither_collect_nor_begin() -> None:
     idle = hourly(active=False, waiting=hours(1), next=START + 2 * HOUR)
     assert collect(idle, START + 9 * HOUR) is idle
     assert not may_begin(idle, START + 9 * HOUR)
-    assert idle.soonest() is None
+    assert idle.soonest(START + 9 * HOUR) is None
     assert overdue(idle, START + 9 * HOUR) == timedelta()
 
 
@@ -185,6 +185,16 @@ def test_what_has_begun_is_pinned_and_ends_in_one_of_three_ways() -> None:
             done(none_begun, now)
         with pytest.raises(IntegrityError):
             failed(none_begun, "", now)
+
+
+@pytest.mark.parametrize("off", [HOUR + MINUTE, timedelta(days=365)])
+def test_a_pause_by_a_clock_that_was_ahead_holds_nothing_up(off: timedelta) -> None:
+    now = START + HOUR
+    waits = failed(begin(collect(hourly(created=now + off), now)), "no", now + off)
+    soonest = waits.soonest(now)
+    assert soonest is not None
+    assert soonest <= now
+    assert may_begin(waits, now)
 
 
 def test_failures_are_tried_again_ever_more_seldom_and_a_success_forgets_them() -> None:
