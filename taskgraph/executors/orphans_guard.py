@@ -12,7 +12,7 @@ import os
 import time
 
 MARK = "TASKGRAPH_GUARDED_BY"
-RESULTS_PREFIX = "taskgraph-results-"  # with the mark behind it: folders of the worker for the results of its commands
+RESULTS_PREFIX = "taskgraph-result-"  # with the mark behind it: folders of the worker for the results of its commands
 ORPHAN_GRACE_SECONDS = 1.0  # between SIGTERM and SIGKILL: the next run of the task may already have begun
 _POLL_SECONDS = 0.02
 _LATE_SECONDS = 0.3  # a command that was being started when the worker died begins within this time

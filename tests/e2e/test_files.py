@@ -321,7 +321,7 @@ def test_a_killed_workers_results_are_removed_and_those_of_a_live_one_stay(tmp_p
     more = {"TMPDIR": str(tmp_path / "tmp")}
 
     def folders() -> list[Path]:
-        return sorted((tmp_path / "tmp").glob("taskgraph-results-*"))
+        return sorted((tmp_path / "tmp").glob("taskgraph-result-*"))
 
     with (
         started("serve", store=store, cwd=tmp_path, **more),

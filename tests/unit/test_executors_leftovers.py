@@ -113,8 +113,8 @@ def test_a_folder_of_an_earlier_version_stays_while_a_command_may_write_there(sc
         lambda scratch: earlier(scratch, "taskgraph-workflows"),
         lambda scratch: earlier(scratch).chmod(0o755),
         lambda scratch: (scratch / "taskgraph-linked_1").symlink_to(earlier(scratch, "other")),
-        lambda scratch: (scratch / "taskgraph-results-1-1-x").symlink_to(earlier(scratch, "other")),
-        lambda scratch: (scratch / "taskgraph-results-1-1-x").touch(),
+        lambda scratch: (scratch / "taskgraph-result-1-1-x").symlink_to(earlier(scratch, "other")),
+        lambda scratch: (scratch / "taskgraph-result-1-1-x").touch(),
     ],
     ids=["another file", "a longer name", "a word", "open to others", "a link", "a link of now", "a file"],
 )

@@ -51,7 +51,7 @@ asyncio.run(main())
 
 def test_the_public_api_without_the_modules_of_posix(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/store.db"
-    (tmp_path / "taskgraph-results-1-1-x").mkdir()
+    (tmp_path / "taskgraph-result-1-1-x").mkdir()
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", PROGRAM, store], env=env, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
