@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from taskgraph import Client, Refused
+from taskgraph import Client, InvalidInput, Refused, limits, rerunning
 from taskgraph.cli import app as commands
 from taskgraph.messages import Rerun, parse
 from taskgraph.model import GraphState, task_id_of
@@ -114,3 +114,65 @@ async def test_both_doors_refuse_by_the_rule_that_handlers_go_by(
     (answer,) = await client.app.handlers.transition("g", [ManualRerun(task_id_of("g", "a"), 0)])
     assert answer.outcome is Outcome.REFUSED
     assert answer.reason in str(refused.value)
+
+
+async def test_those_of_a_group_are_rerun_or_all_that_failed_for_good(client: Client) -> None:
+    tasks = {label: {"task": {}} for label in ("a", "b", "c", "d")}
+    await client.submit({"tasks": tasks, "groups": {"some": {"tasks": ["a", "b", "c"]}}}, "g")
+    for label in ("a", "b", "d"):
+        await fail(client, "g", label)
+    await messages(client)
+    app, reason = client.app, "n" * limits.REASON_CHARS_MAX
+    for wanted, more in (
+        (["a", "b"], {"group": "some"}),
+        (["a", "b", "d"], {}),
+        (["d"], {"labels": ["d"]}),
+    ):
+        asked = await rerunning.ask(app, "g", reason=reason, **more)  # type: ignore[arg-type]
+        assert sorted(each.label for each in asked) == wanted
+        put_down = await messages(client)
+        assert {each.task for each in put_down} == {task_id_of("g", label) for label in wanted}
+        assert {(each.run, each.reason) for each in put_down} == {(0, reason)}
+    await rerunning.ask(app, "g", ["d"])
+    assert [each.reason for each in await messages(client)] == [""]
+    for wrong, words in (
+        ({"reason": reason + "n"}, "the reason has 1,001 characters; 1,000 are allowed"),
+        ({"labels": ["a"], "group": "some"}, "name labels or a group, not both"),
+    ):
+        with pytest.raises(InvalidInput) as invalid:
+            await rerunning.ask(app, "g", **wrong)  # type: ignore[arg-type]
+        assert str(invalid.value) == words
+    with pytest.raises(Refused) as refused:
+        await rerunning.ask(app, "g", ["c"])
+    assert str(refused.value) == (
+        "“c” cannot be rerun: the task is pending; only a task that failed for good can be rerun"
+    )
+    assert not await messages(client)
+
+
+async def test_who_waits_for_reruns_hears_when_all_have_begun_or_nothing_is_on_its_way(
+    client: Client, clock: HurriedClock
+) -> None:
+    await client.submit({"tasks": {"a": {"task": {}}, "b": {"task": {}}}}, "g")
+    for label in ("a", "b"):
+        await fail(client, "g", label)
+    app, asked = client.app, {task_id_of("g", label): 0 for label in ("a", "b")}
+    queues, events = app.handlers.queues, app.handlers.names.events
+
+    async def waited(asked: Mapping[str, int], seconds: float | None) -> tuple[bool, float]:
+        began = clock.monotonic()
+        until = None if seconds is None else began + seconds
+        return await rerunning.begun(app, "g", asked, until=until), round(clock.monotonic() - began, 1)
+
+    assert await waited({}, 3) == (True, 0.0)
+    for delivery in await queues.receive(events, count=32, lease_seconds=30):
+        await queues.delete(delivery)
+    assert await waited(asked, 3) == (False, 3.0), "it may be on its way"
+    assert await waited(asked, None) == (True, pytest.approx(5.0, abs=0.11)), "no message is there, for so long"
+    await rerunning.ask(app, "g")
+    assert await waited(asked, 20) == (False, 20.0), "a handler has still to hear of it"
+    rerun = [ManualRerun(task_id_of("g", "a"), 0)]
+    assert [each.outcome for each in await app.handlers.transition("g", rerun)] == [Outcome.APPLIED]
+    assert await waited(asked, 3) == (False, 3.0), "one has begun of two"
+    assert await waited({task_id_of("g", "a"): 0}, 3) == (True, 0.0)
+    assert await waited({task_id_of("g", "x"): 0}, 3) == (True, 0.0), "there is no such task any more"

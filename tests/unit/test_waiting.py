@@ -1,6 +1,7 @@
 """Waiting for what was asked for: until it is so, and no longer than it can still become so."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
@@ -208,6 +209,13 @@ async def test_waiting_goes_slower_and_ends_in_time() -> None:
 
     assert not await poll(look, clock, until=ends(clock, 1.0), pause=0.1, pause_max=0.3)
     assert looks == [0, 0.1, 0.25, 0.475, 0.775, 1.075]
+    began = clock.monotonic()
+    looks.clear()
+    assert not await poll(look, clock, until=began), "a moment that has come is over"
+    assert len(looks) == 1
+    assert not await poll(look, clock, until=began + 30)
+    pauses = [round(after - before, 3) for before, after in itertools.pairwise(looks[1:])]
+    assert (pauses[0], pauses[1], max(pauses)) == (0.05, 0.075, 2.0)
     assert ends(clock, None) is None
 
 
