@@ -23,7 +23,7 @@ from taskgraph import facts, limits
 from taskgraph.cancellation import CancelTask, PublishCancelled
 from taskgraph.columns import is_held, texts
 from taskgraph.conditions import SKIP, meets
-from taskgraph.ends import Standing
+from taskgraph.ends import Standing, is_ahead
 from taskgraph.inflight import Limit, is_over, limit_of, named_in, scopes_of
 from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, gathered
@@ -322,6 +322,11 @@ _NOTICE: Final = {
     "nextTry": "time?",
     "leaseUntil": "time?",
 }
+_CHANNEL_TIMES: Final = {
+    "nextTry": limits.NOTICE_PAUSE_SECONDS_MAX * 1.25,
+    "leaseUntil": limits.NOTICE_LEASE_SECONDS,
+}
+"""The longest that they can be from now."""
 _WORDS: Final = {
     "notice state": frozenset({OPEN, DONE, GIVEN_UP}),
     "task state": frozenset(map(str, TaskState)),
@@ -655,6 +660,7 @@ class _Examination:
             return
         state = self.graph.state
         yield from self._journal()
+        yield from self._channels()
         if state == GraphState.SUBMITTING or (
             state == GraphState.CANCELLED and "started" not in self.graph.row.columns
         ):
@@ -687,6 +693,25 @@ class _Examination:
         yield from self._finished()
         if self.steady:
             yield from self._counts()
+
+    def _channels(self) -> Iterator[Finding]:
+        """Times on the rows of channels that no clock which agrees with ours can have written by now."""
+        for key, row in self.rows.items():
+            if not key.startswith("notice:") or row.columns.get("state") != OPEN:
+                continue
+            for name, longest in _CHANNEL_TIMES.items():
+                said = row.columns.get(name)
+                if isinstance(said, datetime) and is_ahead(said, self.now, longest):
+                    yield self.find(
+                        "clock-off",
+                        key,
+                        f"it says {name} {said}, and the latest that it can be is {longest:g} s from now",
+                        "it is taken for over",
+                        detail=name,
+                        severity=Severity.DUE,
+                        repair=self.patch({key: {name: self.now}}),
+                        remedy=f"put the clocks of the machines right; taskgraph doctor {self.graph_id} --repair",
+                    )
 
     def _cancelled(self) -> Iterator[Finding]:
         """A graph that is being cancelled, or is: nobody is told of anything any more, and every task is resolved.

@@ -92,6 +92,7 @@ UNSENT_MAX: Final = 200_000  # ready tasks that a process remembers to send late
 LEVEL_SECONDS: Final = 3600.0  # after which a level is not asked for work any more to which nothing was sent
 AGE_SECONDS: Final = 300.0  # a task that has stood ready for so long counts one level higher, and so on
 NOTICE_PAUSE_SECONDS_MAX: Final = 300.0  # between two attempts at a channel that takes nothing
+NOTICE_LEASE_SECONDS: Final = 120.0  # for which one process tells a channel
 NOTICE_GIVE_UP_SECONDS: Final = 3 * 24 * 3600.0  # a channel that has taken nothing for so long is given up
 WORKERS_LOST_MAX: Final = 3  # workers that were lost with a task in hand: then it is taken for the cause
 WORKERS_LOST_BOUND: Final = 20  # a task may ask for so many at most: no more runs are listed on its row

@@ -33,7 +33,6 @@ INDEX: Final = "index:notices"
 """Partition that names every graph of which somebody has still to be told."""
 
 _ORPHAN_SECONDS: Final = 3600.0  # a name in the index without a graph row is dropped after so long
-_LEASE_SECONDS: Final = 120.0
 _AT_ONCE: Final = 16  # notices between two looks at how far a channel has come: so many may come twice
 _PAGE_ROWS: Final = 200
 _PAUSE_SECONDS: Final = 1.0
@@ -194,7 +193,7 @@ class Notifier:
             told.given_up = 1
             return told
         if _later(columns, "nextTry", now, limits.NOTICE_PAUSE_SECONDS_MAX * 1.25) or (
-            _later(columns, "leaseUntil", now, _LEASE_SECONDS) and columns.get("owner") != self.owner
+            _later(columns, "leaseUntil", now, limits.NOTICE_LEASE_SECONDS) and columns.get("owner") != self.owner
         ):
             told.waiting = 1
             return told
@@ -308,7 +307,7 @@ class _Progress:
         return True
 
     async def _lease(self) -> None:
-        until = self._notifier.clock.now() + timedelta(seconds=_LEASE_SECONDS)
+        until = self._notifier.clock.now() + timedelta(seconds=limits.NOTICE_LEASE_SECONDS)
         await self._write({"owner": self._notifier.owner, "leaseUntil": until})
         self._leased = True
 

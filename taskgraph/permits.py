@@ -300,10 +300,11 @@ class Permits:
         if how is not Standing.DOUBTFUL:
             self._doubted.pop(row.key, None)
             return how is Standing.OVER
+        if row.key not in self._doubted:
+            log.warning("%s is said to be held until %s: a clock is off", row.key, until)
         etag, since = self._doubted.get(row.key, ("", moment))
         if etag != row.etag:
             since = moment
-            log.warning("%s is said to be held until %s: a clock is off", row.key, until)
         self._doubted[row.key] = (row.etag, since)
         return moment - since >= length
 

@@ -2,8 +2,8 @@
 
 What this room is for: one table of the rows that belong to no graph and hold a time, each with the longest that it can
 be from now; what is later was written by a clock that was ahead. `doctor` names it, and sets it to that longest: a
-permit or a lead that may still be held stays held for its whole length. Nothing waits for that, for who reads such a
-time does not believe it either (`ends`). It never looks at graphs.
+permit or a lead that may still be held stays held for its whole length; a pause is set to now. Nothing waits for that,
+for who reads such a time does not believe it either (`ends`). It never looks at graphs.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import gates, permits
+from taskgraph import gates, limits, permits
 from taskgraph.clock import Clock
 from taskgraph.diagnosis import Finding, SetTime, Severity
 from taskgraph.ends import is_ahead
 from taskgraph.errors import Conflict, Unclear
 from taskgraph.lead import LEAD_SECONDS, LEADS
 from taskgraph.registry import WORKERS
+from taskgraph.scheduling import SCHEDULES
 from taskgraph.storage.queues import HiddenMessages
 from taskgraph.storage.tables import Merge, Range, Row, Tables, query_all
 
@@ -28,7 +29,8 @@ _SHOWN: Final = "it is only shown"
 class _Kind:
     """Rows with a time in a column. start: of their keys. name, effect: for people.
 
-    longest: how far from now the time can be, in seconds.
+    longest: how far from now the time can be, in seconds. held: until then somebody may hold it, so that it is set to
+    the longest; a pause is over, as for who reads it.
     """
 
     partition: str
@@ -37,6 +39,7 @@ class _Kind:
     name: str
     effect: str
     longest: Callable[[Row], float] = lambda row: 0.0
+    held: bool = True
 
 
 _KINDS: Final = (
@@ -55,6 +58,15 @@ _KINDS: Final = (
     _Kind(gates.GATES, gates.PAUSED, "since", "the pause of a target", _SHOWN),
     _Kind(gates.GATES, gates.LEVEL, "used", "a level", "workers ask for tasks of this level until then"),
     _Kind(WORKERS, "", "seen", "a worker", "the sweep takes it for a word of now"),
+    _Kind(
+        SCHEDULES,
+        "schedule:",
+        "tryAfter",
+        "a schedule",
+        "the pause is taken for over",
+        lambda _: limits.SCHEDULE_RETRY_SECONDS_MAX,
+        held=False,
+    ),
 )
 
 
@@ -85,7 +97,7 @@ async def examine_store(tables: Tables, hidden: HiddenMessages | None, now: date
 
 
 async def repair_store(tables: Tables, hidden: HiddenMessages | None, clock: Clock) -> ExaminedStore:
-    """Look, set what is too late to the longest from now, and look again."""
+    """Look, set what is too late right, and look again."""
     first = (await examine_store(tables, hidden, clock.now())).findings
     for each in first:
         right = each.repair
@@ -111,12 +123,12 @@ def _ahead(kind: _Kind, rows: Iterable[Row], now: datetime) -> Iterable[Finding]
                 f"{kind.partition} {row.key}",
                 f"{kind.name} says {kind.column} {said}, {_latest(longest)}",
                 kind.effect,
-                SetTime(kind.partition, row.key, row.etag, {kind.column: now + timedelta(seconds=longest)}),
+                SetTime(kind.partition, row.key, row.etag, {kind.column: now + timedelta(seconds=longest * kind.held)}),
             )
 
 
 def _finding(key: str, text: str, effect: str, repair: SetTime) -> Finding:
-    remedy = "put the clocks of the machines right; `taskgraph doctor --repair` sets it to the latest that it can be"
+    remedy = "put the clocks of the machines right; `taskgraph doctor --repair` sets this right"
     return Finding("clock-off", key, "", Severity.DUE, text, effect, remedy, repair=repair)
 
 

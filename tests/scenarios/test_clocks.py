@@ -29,7 +29,9 @@ OFF = [-365 * 86_400.0, -86_400.0, -3_600.0, 3_600.0, 86_400.0, 365 * 86_400.0]
 
 
 @pytest.mark.parametrize("off", OFF)
-def test_a_permit_of_who_lives_stays_its_own_and_that_of_who_is_gone_is_free_after_its_length(off: float) -> None:
+def test_a_permit_of_who_lives_stays_its_own_and_that_of_who_is_gone_is_free_after_its_length(
+    off: float, caplog: pytest.LogCaptureFixture
+) -> None:
     async def act(crew: Crew) -> None:
         tables = MemoryTables()
         await permits.limit_target(tables, "default", 1, crew.clock.now())
@@ -48,6 +50,7 @@ def test_a_permit_of_who_lives_stays_its_own_and_that_of_who_is_gone_is_free_aft
         assert LEASE <= crew.clock.monotonic() - gone <= LEASE + limits.GATE_SECONDS
 
     virtually(act)
+    assert caplog.text.count("a clock is off") == 1, "however often it is renewed"
 
 
 @pytest.mark.parametrize("off", [3_600.0, 365 * 86_400.0])

@@ -19,6 +19,7 @@ from taskgraph.gates import GATES
 from taskgraph.lead import LEADS
 from taskgraph.model import GRAPH, row_key, task_id_of
 from taskgraph.registry import WORKERS
+from taskgraph.scheduling import SCHEDULES
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Insert, Merge, Row, Value
 
@@ -131,12 +132,14 @@ def test_times_of_the_store_that_a_clock_ahead_wrote_are_named_and_set_to_one_le
         (GATES, "target:other"): ("since", now + off, 0),
         (GATES, "level:default:high"): ("used", now + off, 0),
         (WORKERS, "w"): ("seen", now + off, 0),
+        (SCHEDULES, "schedule:s"): ("tryAfter", now + off + timedelta(seconds=3600), 0),
     }
     right = {
         (LEADS, "other-events"): ("until", now + timedelta(seconds=19), 10),
         (GATES, "permit:default:0001"): ("until", now + timedelta(seconds=69), 60),
         (GATES, "permit:default:0002"): ("until", now - off, 60),  # whoever had it may be gone, and may not
         (WORKERS, "v"): ("seen", now - off, 0),
+        (SCHEDULES, "schedule:t"): ("tryAfter", now + timedelta(seconds=3600), 0),
     }
 
     async def write() -> None:

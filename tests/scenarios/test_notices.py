@@ -16,11 +16,13 @@ import pytest
 
 from taskgraph import limits, notices, service
 from taskgraph.app import open_app
+from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents import document_from_object
 from taskgraph.errors import Conflict, Refused, StorageUnavailable
 from taskgraph.notices import Channel, Notice
 from taskgraph.notifier import INDEX, NotDelivered, Notifier, Told, enter, register, retry
 from taskgraph.outlets import OutletSettings
+from taskgraph.poison import Poison
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Range, Row, query_all
 from tests.scenarios.stage import CrashError, Stage, Trap, TrappedTables, graph_object, memory_stage
@@ -203,6 +205,23 @@ async def test_a_channel_that_takes_nothing_holds_up_nobody_else_and_is_tried_ev
     await to_the_end(memory, made)
     assert shelf.types(HOOK) == ["task-completed"]
     assert await index(memory) == []
+
+
+async def test_the_pause_of_a_channel_that_a_clock_ahead_began_is_named_and_ended(memory: Stage) -> None:
+    shelf = Shelf(refuse=lambda channel, notice: NotDelivered("HTTP 503") if channel == HOOK else None)
+    await memory.submit(a_graph())
+    await memory.work()
+    memory.clock.advance(365 * 86_400)
+    await notifier(memory, shelf).deliver("graph")
+    memory.clock.advance(-365 * 86_400)
+    poison = Poison(memory.tables, memory.queues, memory.clock, memory.handlers.names)
+    found = await examine_graph(memory.handlers, poison, "graph")
+    assert [(each.code, each.detail) for each in found.findings] == [("clock-off", "nextTry"), ("clock-off", "leaseUntil")]
+    assert found.sound
+    after = await repair_graph(memory.handlers, poison, "graph")
+    assert (after.findings, len(after.repaired)) == ((), 2)
+    (channel,) = [each for each in await memory.queries.channels("graph") if each.next_try]
+    assert channel.next_try == memory.clock.now()
 
 
 async def test_a_receiver_says_when_to_come_again(memory: Stage) -> None:
