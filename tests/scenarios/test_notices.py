@@ -216,7 +216,10 @@ async def test_the_pause_of_a_channel_that_a_clock_ahead_began_is_named_and_ende
     memory.clock.advance(-365 * 86_400)
     poison = Poison(memory.tables, memory.queues, memory.clock, memory.handlers.names)
     found = await examine_graph(memory.handlers, poison, "graph")
-    assert [(each.code, each.detail) for each in found.findings] == [("clock-off", "nextTry"), ("clock-off", "leaseUntil")]
+    assert [(each.code, each.detail) for each in found.findings] == [
+        ("clock-off", "nextTry"),
+        ("clock-off", "leaseUntil"),
+    ]
     assert found.sound
     after = await repair_graph(memory.handlers, poison, "graph")
     assert (after.findings, len(after.repaired)) == ((), 2)
