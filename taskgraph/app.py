@@ -5,12 +5,11 @@ needs. It never holds logic of its own.
 """
 
 import contextlib
-import getpass
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from taskgraph import limits, telemetry_setup
 from taskgraph.bell import Bell
@@ -30,13 +29,15 @@ from taskgraph.registry import Card, Membership
 from taskgraph.schedules import Schedules
 from taskgraph.secrecy import is_secret
 from taskgraph.settings import WITHHELD, StoreSettings
-from taskgraph.signing import Signer, read_signer
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import HiddenMessages, Queues
 from taskgraph.storage.tables import Tables
 from taskgraph.telemetry import Telemetry
 from taskgraph.wakeup import Wakeup, announced
 from taskgraph.worker import Worker
+
+if TYPE_CHECKING:
+    from taskgraph.signing import Signer
 
 _IDLE_SECONDS_MAX: Final = 10.0
 
@@ -72,8 +73,10 @@ class App:
         """Graphs that are submitted by the clock."""
         return Schedules(self.handlers, self.queries, lambda: self.wakeup.ring(self.handlers.names.schedules))
 
-    def signer(self, environ: Mapping[str, str]) -> Signer | None:
+    def signer(self, environ: Mapping[str, str]) -> "Signer | None":
         """What signs archives here; None if nothing does."""
+        from taskgraph.signing import read_signer  # here, as in `user_name`, for only archives need it
+
         return read_signer(environ, by=user_name(), at=self.clock.now().isoformat(timespec="seconds"))
 
     def consumer(self, *, lease_seconds: float = limits.HANDLER_LEASE_SECONDS) -> Consumer:
@@ -155,6 +158,8 @@ def worker_name(clock: Clock) -> str:
 
 def user_name() -> str:
     """Who runs this process, and where, for people."""
+    import getpass
+
     try:
         return f"{getpass.getuser()}@{host_name()}"
     except (KeyError, OSError):  # a container without names for its users

@@ -84,6 +84,18 @@ def test_nothing_heavy_is_imported_before_it_is_needed(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_short_command_does_not_look_through_what_it_imports(tmp_path: Path) -> None:
+    code = (
+        "import gc, sys; sys.argv = ['taskgraph', '--help']\n"
+        "try:\n    import taskgraph.__main__ as m; m.main()\nexcept SystemExit: pass\n"
+        "print(sum(each['collections'] for each in gc.get_stats()), len(gc.get_objects()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    collections, left = map(int, done.stdout.splitlines()[-1].split())
+    assert collections < 20, "with Python's own threshold it is a hundred"
+    assert left < 1000, "so much is looked through when the process ends"
+
+
 def test_validate(tg: Run, tmp_path: Path) -> None:
     file = good(tmp_path)
     fine = tg("validate", file)
