@@ -648,7 +648,7 @@ def _run_tasks(graph: str, obj: Mapping[str, Any]) -> RunTasks:
             hint = _seen(one, name)
             if hint.etag:
                 seen[task] = hint
-            if key := _routing(one, name):
+            if "routing" in one and (key := _routing(one, name)):
                 routing[task] = key
     level = obj.get("level", "")
     if "level" in obj and not is_level(level):
