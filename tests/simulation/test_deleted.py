@@ -8,7 +8,7 @@ extension down too late. Nothing of the graph may be left, and nothing may come 
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
@@ -17,13 +17,13 @@ import pytest
 
 from taskgraph import limits
 from taskgraph.ages import CLOCKS
-from taskgraph.documents import canonical_json, document_object
+from taskgraph.documents import canonical_json, content_hash, document_object
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery
 from taskgraph.extending import request_rows
 from taskgraph.gates import GATES
 from taskgraph.handlers import Handlers
 from taskgraph.messages import RunTasks, parse
-from taskgraph.model import GRAPH, GraphDocument, TaskNode, task_id_of
+from taskgraph.model import GRAPH, GraphDocument, TaskNode, row_key, slugid_from, task_id_of
 from taskgraph.records import ALL, LIVE, POISON, TOMBSTONES
 from taskgraph.retention import delete, keep_house
 from taskgraph.storage.logs import LogPage
@@ -42,6 +42,11 @@ MANY_SEEDS: Final = range(2_000_000, 2_020_000)
 LATE: Final = canonical_json(document_object(GraphDocument({"late": TaskNode("late")})))
 STEPS_MAX: Final = 20_000
 STORM_STEPS: Final = 250
+
+
+def _request_of(extension: GraphDocument) -> str:
+    """The id of the request by which it is asked for."""
+    return slugid_from(bytes.fromhex(content_hash(extension))[:16])
 
 
 def _but_late(rows: Iterable[str]) -> set[str]:
@@ -65,10 +70,15 @@ class NoLogs:
 class After:
     """The mirror of a partition that is being emptied, in place of the invariants of a graph that lives.
 
-    A blocked graph may still be extended, and what comes in may run, up to the fence.
+    A blocked graph may still be extended up to the fence: the commit that accepts a request, or goes on with it, brings
+    tasks of its document, and these alone may run: behind the fence too, as long as the row of the task stands, for who
+    claims a task looks at no other row. brings: key of a request -> keys of the tasks that it may bring.
     """
 
     graph_state: str
+    brings: Mapping[str, Collection[str]] = field(default_factory=dict)
+    came: set[str] = field(default_factory=set)
+    ran: int = 0
     gone: Counter[str] = field(default_factory=Counter)
     states: Mapping[str, str] = field(default_factory=dict)
     late: int = 0
@@ -80,19 +90,32 @@ class After:
             hold(state in follows, f"{state} follows {self.graph_state}")
             hold(state != "deleted" or _but_late(rows) == {GRAPH}, f"a tombstone beside {sorted(rows)}")
             self.graph_state = state
+        expected = self._brought(changes) if state == "blocked" else set()
         for change in changes:
             late = change.key.startswith("request:late")
             self.late += late and isinstance(change, Insert)
             if isinstance(change, Insert):
-                fresh = late or state == "blocked" or (change.key.startswith("event:") and state == "deleting")
-                hold(fresh, f"{change.key} comes into a graph that is {state}")
+                told = change.key.startswith("event:") and state in ("blocked", "deleting")
+                hold(late or told or change.key in expected, f"{change.key} comes into a graph that is {state}")
+                self.came |= {change.key} & expected
             if isinstance(change, Merge) and change.columns.get("state") == "running":
-                hold(state == "blocked", f"a run of {change.key} begins in a graph that is {state}")
+                may_run = state in ("blocked", "deleting") and change.key in self.came
+                hold(may_run, f"a run of {change.key} begins in a graph that is {state}")
+                self.ran += 1
             if isinstance(change, Delete):
                 self.gone[change.key] += 1
                 hold(self.gone[change.key] == 1 or late, f"{change.key} is taken away twice")
                 ours = any(isinstance(each, Merge) and each.key == GRAPH for each in changes)
                 hold(ours or change.key == GRAPH, "rows are taken away in front of the fence")
+
+    def _brought(self, changes: Sequence[Change]) -> set[str]:
+        """Keys of the rows that a commit may bring into a graph that is blocked, beside facts and what is late."""
+        asked = {each.key for each in changes if isinstance(each, Insert) and each.key.startswith("request:")}
+        found = {key for key in asked if key.rpartition(":")[0] in self.brings or key in self.brings}
+        for each in changes:
+            if isinstance(each, Merge) and (each.columns.keys() & {"cursor"} or each.columns.get("state") == "done"):
+                found.update(self.brings.get(each.key, ()))
+        return found
 
 
 class Afterlife:
@@ -112,7 +135,11 @@ class Afterlife:
         world.queues.send = send  # type: ignore[method-assign]
         self.end = world.run()
         world.queues.send = inner  # type: ignore[method-assign]
-        self.after = After(self.end)
+        brings = {f"request:{_request_of(each)}": each.tasks for each in world.extensions} | {"request:late": ["late"]}
+        self.after = After(
+            self.end,
+            {request: {row_key(task_id_of(world.graph_id, label)) for label in of} for request, of in brings.items()},
+        )
         world.invariants = self.after  # type: ignore[assignment]
         world.watch = _Nobody()  # type: ignore[assignment]
         self.logs: Any = NoLogs()
@@ -263,6 +290,8 @@ def played(seeds: range) -> Counter[str]:
         counts[life.end] += 1
         counts["messages"] += len(life.sent)
         counts["late"] += life.after.late
+        counts["came"] += len(life.after.came)
+        counts["ran"] += life.after.ran
     return counts
 
 
@@ -270,6 +299,7 @@ def test_nothing_is_left_of_a_deleted_graph_and_nothing_comes_back(seeds: range 
     counts = played(seeds or SEEDS)
     if seeds is None:  # a run that did not meet what it is for proves nothing
         assert counts["blocked"] > 3
+        assert counts["came"] > 0
         assert min(counts["finished"], counts["late"], counts["crash"], counts["unclear"]) > 50
         assert counts["messages"] > 500
 
