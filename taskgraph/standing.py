@@ -143,7 +143,6 @@ class Examination:
         self._rows: dict[str, Row] = {}
         self._refusals: list[str] = []
         self._facts: list[tuple[int, int, Mapping[str, Any]]] = []
-        self._commands: Counter[str] = Counter()
         self._timed = 0
 
     def begin(self, graph_id: str, state: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from taskgraph import alarms as alarms_module
 from taskgraph import limits
 from taskgraph.alarms import Alarms, earliest
 from taskgraph.app import App
@@ -185,6 +186,15 @@ def test_only_the_earliest_time_of_a_graph_counts() -> None:
     assert alarms.seconds_left(start, 60) == 1 + 4
     assert alarms.take(start + timedelta(seconds=20)) == ["b"]
     assert alarms.seconds_left(start, 60) == 60
+
+
+def test_more_graphs_than_are_remembered_are_left_to_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr(alarms_module, "_GRAPHS_MAX", 2)
+    alarms = Alarms()
+    for number, graph_id in enumerate("abcab"):
+        alarms.note(graph_id, start - timedelta(seconds=number))
+    assert alarms.take(start) == ["b", "a"]
 
 
 def test_what_has_ended_or_runs_is_not_waited_for() -> None:

@@ -1,5 +1,7 @@
 """Edits, decision by decision: what is refused and in which words, what is stale, and what stands on the rows after."""
 
+import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -149,6 +151,7 @@ def test_an_answer_is_given_once(rows: Rows) -> None:
     for item in (edit(A), RefuseEdit("r", 0, "no")):
         answer, head = answered(done, item)
         assert (answer.outcome, head) == (Outcome.REPEATED, {})
+    assert answered(done, edit(A))[0].reason == ""
     answer, head = answered(rows, RefuseEdit("r", 1, "no"))
     assert (answer.outcome, head) == (Outcome.STALE, {})
     answer, head = answered(rows, RefuseEdit("r", 0, "n" * (limits.REASON_CHARS_MAX + 1)))
@@ -180,9 +183,17 @@ def test_what_is_required_from_now_on_is_counted_from_the_beginning(rows: Rows) 
     assert columns(after, b)["optional"] == ids_text([])
 
 
+def test_what_failed_for_good_counts_from_its_next_rerun_on(rows: Rows) -> None:
+    rows = changed(changed(rows, "a", state="failed", run=2), GRAPH, state="blocked", failedTasks=1)
+    after, effects, _ = run_down(rows, edit(TaskEdit(task_id("a"), {"reruns": 1}, ended=2)))
+    assert (columns(after, "a")["state"], columns(after, "a")["reruns"], effects) == ("failed", 1, [])
+
+
 def test_a_task_that_stands_ready_is_sent_again_unless_it_waits_again(rows: Rows) -> None:
+    earlier = NOW - timedelta(hours=1)
+    rows = changed(rows, "a", pendingSince=earlier)
     after, effects, _ = run_down(rows, edit(A))
-    assert columns(after, "a")["state"] == "pending"
+    assert (columns(after, "a")["state"], columns(after, "a")["pendingSince"]) == ("pending", earlier)
     assert [task_id("a") in repr(each) for each in effects] == [True]
     waits = TaskEdit(task_id("a"), {}, requires=(task_id("b"),))
     after, effects, _ = run_down(rows, edit(waits))
@@ -197,11 +208,19 @@ def test_the_graph_waits_for_what_tells_nobody_any_more(rows: Rows) -> None:
     gone = edit(delete=(f"task:{b}",), cut=((a, b),), leaves=(a,), tasks=-1, edges=-1)
     (change,) = [each for each in decided(rows, gone).changes if each.key == f"task:{a}"]
     assert change.columns["dependents"] == ids_text([GRAPH])  # type: ignore[union-attr]
-    full = ids_text([f"x{number:03}" for number in range(limits.GRAPH_REQUIRES_MAX)])
-    found = decided(changed(rows, GRAPH, requires=full), gone).changes
+    names = [f"x{number:03}" for number in range(limits.GRAPH_REQUIRES_MAX)]
+    (change,) = [
+        each
+        for each in decided(changed(rows, GRAPH, requires=ids_text(names[1:])), gone).changes
+        if each.key == f"task:{a}"
+    ]
+    assert change.columns["dependents"] == ids_text([GRAPH])  # type: ignore[union-attr]
+    found = decided(changed(rows, GRAPH, requires=ids_text(names), schema=2), gone).changes
     (join,) = [each for each in found if isinstance(each, Insert) and each.key.startswith("join:")]
-    assert (join.key, join.columns["schema"]) == (f"join:{GRAPH}:r", 1)
+    assert (join.key, join.columns["schema"]) == (f"join:{GRAPH}:r", 2)
     (change,) = [each for each in found if each.key == f"task:{a}"]
     assert change.columns["dependents"] == ids_text([join.key])  # type: ignore[union-attr]
     (fact,) = [each for each in found if each.key.startswith("event:")]
-    assert '"event":"graph-edited","request":"r","revision":1' in str(fact.columns["events"])  # type: ignore[union-attr]
+    (told,) = json.loads(str(fact.columns["events"]))  # type: ignore[union-attr]
+    assert (told["event"], told["request"], told["revision"]) == ("graph-edited", "r", 1)
+    assert "dependents" in told["changed"], "of every row"

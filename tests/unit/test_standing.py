@@ -157,6 +157,34 @@ async def test_a_blocked_graph_is_put_back_with_words_about_all_that_it_holds() 
     assert (standing.name, standing.schedule) == ("nightly", "night")
 
 
+async def test_deadlines_that_are_let_go_are_no_reason_to_refuse_it() -> None:
+    assert examined(await rows_of("blocked"), "blocked", datetime(2040, 1, 1, tzinfo=UTC)).refusals == ()
+
+
+async def test_only_what_a_rerun_would_have_run_is_a_command() -> None:
+    rows = changed(await rows_of("blocked"), task("after"), target="windows")
+    for number in range(30):
+        rows = changed(rows, f"task:{number}", state="unscheduled", target=f"target-{number}")
+    found = examined(rows, "blocked").commands
+    assert (len(found), found["linux"]) == (20, 1)
+    assert examined(changed(rows, GRAPH, state="cancelled"), "cancelled").commands == {}
+
+
+async def test_what_a_row_does_not_say_has_a_word_all_the_same() -> None:
+    standing = examined({"task:x": Row("task:x", "", {})}, "blocked")
+    assert (standing.tasks, standing.commands) == ({"": 1}, {"default": 1})
+
+
+async def test_the_largest_that_a_graph_may_have_is_not_refused() -> None:
+    rows = await rows_of("blocked")
+    rows = changed(rows, task("bad"), run=limits.RUN_NUMBER_MAX)
+    rows = changed(rows, task("a" * 255), label="a" * 255, target="x")
+    rows = changed(rows, "event:1000000000", sequence=1_000_000_000)
+    rows = changed(rows, GRAPH, created=LATER + timedelta(days=1))
+    words = ("run is 2", "its label is none", "of the journal", "never made")
+    assert not [each for each in examined(rows, "blocked").refusals if any(word in each for word in words)]
+
+
 async def test_a_finished_graph_has_nothing_to_run_and_nothing_to_let_go() -> None:
     rows = await rows_of("finished")
     standing = examined(rows, "finished", rows[GRAPH].columns["created"] + timedelta(hours=1))  # type: ignore[operator]
@@ -213,7 +241,7 @@ async def test_a_channel_stands_on_its_own_row_and_can_be_read() -> None:
     (key, *_) = [each for each in rows if each.startswith(notices.PREFIX)]
     standing = examined(changed(rows, key, channel='{"queue":"other"}'), "blocked")
     assert f"{key}: it is the row of another channel" in standing.refusals
-    for channel in ("{}", "[1]", "{", None, 7):
+    for channel in ("{}", "[1]", "7", "{", None, 7):
         standing = examined(changed(rows, key, channel=channel), "blocked")
         assert f"{key}: a channel is neither a queue nor a webhook nor a command" in standing.refusals
         assert "a channel that cannot be read" in standing.notices
