@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from taskgraph import facts, limits
 from taskgraph.cancellation import CancelTask, PublishCancelled
@@ -230,6 +230,7 @@ _TASK: Final = {
     "resolved": "time?",
     "deadline": "time?",
     "notBefore": "time?",
+    "pauseSeconds": "pause?",
     "pendingTimeout": "seconds?",
     "priority": "text?",
     "retry": "retry policy?",
@@ -338,6 +339,7 @@ _ARTICLES: Final = {
     "number": "a whole number",
     "time": "a time",
     "seconds": "a number of seconds",
+    "pause": "a number of seconds, or 0",
     "retry policy": "a policy for temporary failures",
     "references": "a JSON list of references",
     "object": "a JSON object",
@@ -347,6 +349,10 @@ _ARTICLES: Final = {
     "request state": "a state of a request",
     "notice state": "a state of a channel",
 }
+
+
+def _is_seconds(value: Value) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _json(text: Value) -> object:
@@ -367,7 +373,9 @@ def _fits(value: Value, kind: str) -> bool:
         case "time":
             return isinstance(value, datetime)
         case "seconds":
-            return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+            return _is_seconds(value) and value > 0
+        case "pause":
+            return _is_seconds(value) and value >= 0
         case "retry policy":
             return _policy(value) is not None
         case "references":

@@ -8,7 +8,7 @@ graph that must stand still to the last claim is paused by itself (`holding`). I
 anything.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -51,15 +51,19 @@ def closed_in(rows: Iterable[Row]) -> dict[str, Gate]:
     return found
 
 
-def levels_in(rows: Iterable[Row], now: datetime) -> dict[str, tuple[str, ...]]:
-    """Target -> the levels besides `normal` that were used of late."""
+def levels_in(rows: Iterable[Row], now: datetime, written: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Target -> the levels besides `normal` that were used of late.
+
+    written: keys of rows that were written of late, whatever time they say: the clock of who uses a level may be off.
+    """
     found: dict[str, tuple[str, ...]] = {}
     for row in rows:
         if not row.key.startswith(LEVEL):
             continue
         target, _, level = row.key.removeprefix(LEVEL).partition(":")
         used = row.columns.get("used")
-        if isinstance(used, datetime) and now - used < timedelta(seconds=limits.LEVEL_SECONDS) and is_level(level):
+        recent = isinstance(used, datetime) and now - used < timedelta(seconds=limits.LEVEL_SECONDS)
+        if (recent or row.key in written) and is_level(level):
             found[target] = (*found.get(target, ()), level)
     return found
 
@@ -130,6 +134,7 @@ class Gates:
         self.rows: Sequence[Row] = ()
         """All that was read: what lies beside the gates too (`permits`)."""
         self._levels: Mapping[str, tuple[str, ...]] = {}
+        self._writings: dict[str, tuple[str, float]] = {}  # row of a level -> its etag, and since when it is known
 
     @property
     def known(self) -> bool:
@@ -158,8 +163,15 @@ class Gates:
                 return
             self.rows = rows
             self.closed = closed_in(self.rows)
-            self._levels = levels_in(self.rows, self._clock.now())
+            self._levels = levels_in(self.rows, self._clock.now(), self._written(began))
             self.seen = began
+
+    def _written(self, moment: float) -> list[str]:
+        """The rows of levels that were written of late, by the steady clock."""
+        for row in self.rows:
+            if row.key.startswith(LEVEL) and self._writings.get(row.key, ("", 0.0))[0] != row.etag:
+                self._writings[row.key] = row.etag, moment
+        return [key for key, (_, since) in self._writings.items() if moment - since < limits.LEVEL_SECONDS]
 
     def levels(self, target: str) -> list[str]:
         """The levels of a target that are used, the highest first; `normal` is one of them always."""

@@ -28,6 +28,7 @@ from taskgraph.timing import not_yet_seconds
 from taskgraph.transitions import Claim
 
 _ROOM_SECONDS_MAX: Final = 60.0
+_EARLY_MAX: Final = 10_000  # tasks; one that is forgotten waits for its pause once more at most
 
 
 @dataclass(slots=True, eq=False)
@@ -100,13 +101,38 @@ class Ready:
     routing: str = ""  # of its row, for listeners
 
 
-def hold_until_due(held: Held, row: Row | None, now: datetime) -> bool:
+class Early:
+    """Since when, by its steady clock, a worker knows of tasks that must not run yet. moment: of that clock."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, Value | None, Value | None], float] = {}
+
+    def seconds(self, row: Row | None, moment: float) -> float:
+        """For how long it is known that the task stands pending as this row says; 0 where that is news."""
+        return moment - self._since.get(_stand(row), moment) if row is not None and self._since else 0.0
+
+    def note(self, row: Row, moment: float) -> None:
+        """Remember that this task stands pending, unless that is known."""
+        if len(self._since) >= _EARLY_MAX:
+            self._since.clear()
+        self._since.setdefault(_stand(row), moment)
+
+
+def _stand(row: Row) -> tuple[str, Value | None, Value | None]:
+    return row.key, row.columns.get("run"), row.columns.get("pendingSince")
+
+
+def hold_until_due(held: Held, row: Row | None, early: Early, now: datetime, moment: float) -> bool:
     """Keep a message that came for a task which must not run yet until it may; gives whether it did."""
-    if row is None or row.columns.get("state") != TaskState.PENDING or not not_yet_seconds(row.columns.get, now):
+    if row is None or row.columns.get("state") != TaskState.PENDING:
         return False
-    not_before = row.columns["notBefore"]
-    if isinstance(not_before, datetime) and (held.busy_until is None or held.busy_until < not_before):
-        held.busy_until = not_before
+    left = not_yet_seconds(row.columns.get, now, early.seconds(row, moment))
+    if not left:
+        return False
+    early.note(row, moment)
+    until = now + timedelta(seconds=left)
+    if held.busy_until is None or held.busy_until < until:
+        held.busy_until = until
     return True
 
 

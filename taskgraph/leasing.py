@@ -17,6 +17,7 @@ from taskgraph.ends import Standing, is_ahead, standing
 from taskgraph.model import TaskState, row_key
 from taskgraph.rows import Draft, View
 from taskgraph.storage.tables import Value
+from taskgraph.timing import pause_seconds_in
 
 APPLIED: Final = "applied"
 STALE: Final = "stale"
@@ -28,7 +29,7 @@ COLUMNS: Final = (
     "leaseDoubts",
     "pendingSince",
     "notBefore",
-    "temporaryFailures",
+    "pauseSeconds",
 )
 """What must be known of a task to judge its times."""
 
@@ -75,15 +76,14 @@ def amended(columns: Columns, now: datetime) -> dict[str, Value]:
         doubts = columns("leaseDoubts")
         until = now + timedelta(seconds=_length(columns) or limits.LEASE_SECONDS)
         return {"leaseUntil": until, "leaseDoubts": (doubts if isinstance(doubts, int) else 0) + 1}
-    since = columns("pendingSince")
-    if state != TaskState.PENDING or not isinstance(since, datetime) or not is_ahead(since, now):
+    if state != TaskState.PENDING:
         return {}
-    not_before = columns("notBefore")
-    found: dict[str, Value] = {"pendingSince": now}
-    if columns("temporaryFailures") and isinstance(not_before, datetime):
-        pause = (not_before - since).total_seconds()  # both were written by the commit that made it pause
-        if 0 <= pause <= limits.DELAY_SECONDS_MAX:
-            found["notBefore"] = now + timedelta(seconds=pause)
+    found: dict[str, Value] = {}
+    since, not_before, pause = columns("pendingSince"), columns("notBefore"), pause_seconds_in(columns)
+    if isinstance(since, datetime) and is_ahead(since, now):
+        found["pendingSince"] = now
+    if isinstance(not_before, datetime) and pause is not None and is_ahead(not_before, now, pause):
+        found["notBefore"] = now + timedelta(seconds=pause)
     return found
 
 

@@ -467,6 +467,8 @@ class _Plan:
         for key, column in TIMING_COLUMNS.items():
             if key in keys:
                 clear.append(column)
+        if "notBefore" in keys and "pauseSeconds" in row.columns:
+            clear.append("pauseSeconds")  # it is no pause any more
         if timed := {key: value for key, value in node.timing.items() if key in keys}:
             columns.update(timing_columns(timed))
             schema = row.columns.get("schema", 1)

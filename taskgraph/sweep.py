@@ -15,7 +15,7 @@ from taskgraph import ages, leasing, limits, priorities
 from taskgraph.cancellation import CancelGraph
 from taskgraph.columns import is_held, texts
 from taskgraph.conditions import SKIP
-from taskgraph.ends import Standing
+from taskgraph.ends import Standing, is_ahead
 from taskgraph.errors import Conflict, Unclear
 from taskgraph.extending import EDIT
 from taskgraph.extension import is_deferring
@@ -48,6 +48,7 @@ QUEUE_FULL: Final = 1000
 """A work queue with so many messages is not reminded of ever more, unless a task has waited very long."""
 
 _CLEAN_SECONDS: Final = 600.0  # the registry is looked at about once in so long, by the time of day: nothing is kept
+_REMIND_MAX: Final = 256  # times limits.REDISPATCH_SECONDS, between two reminders
 _PATIENCE: Final = 10  # times limits.REDISPATCH_SECONDS, after which even a full queue is reminded
 _LOOKED_AT: Final = (
     *COLUMNS,
@@ -369,15 +370,16 @@ async def _restoring(handlers: Handlers, graph_id: str, graph: Row, swept: Swept
 def is_due(age_seconds: float, period_seconds: float) -> bool:
     """Whether a hint that has gone unheard for so long is given again in this round.
 
-    At T, 2T, 4T, 8T …: a long backlog is reminded a number of times that grows with the logarithm of its age, and a
-    round that comes every `period_seconds` misses none of these moments.
+    At T, 2T, 4T, 8T … 256T, 512T, 768T: a long backlog is reminded seldom, and a round that comes every
+    `period_seconds` misses none of these moments. What a clock that was behind wrote is not as old as it says, and is
+    said again every 256T at least.
     """
     if age_seconds < limits.REDISPATCH_SECONDS:
         return False
-    last = limits.REDISPATCH_SECONDS
-    while last * 2 <= age_seconds:
+    last, most = limits.REDISPATCH_SECONDS, _REMIND_MAX * limits.REDISPATCH_SECONDS
+    while last * 2 <= min(age_seconds, most):
         last *= 2
-    return age_seconds - last < max(period_seconds, 1.0) * 1.5
+    return (age_seconds - last) % most < max(period_seconds, 1.0) * 1.5
 
 
 async def _requests(
@@ -393,7 +395,9 @@ async def _requests(
     due: list[AddTasks | Edit] = []
     for row in await query_all(handlers.records.tables, graph_id, open_requests):
         staged = row.columns.get("staged")
-        age = (now - staged).total_seconds() if isinstance(staged, datetime) else limits.REDISPATCH_SECONDS
+        age = limits.REDISPATCH_SECONDS
+        if isinstance(staged, datetime) and not is_ahead(staged, now):
+            age = (now - staged).total_seconds()
         waits = row.key.removeprefix("request:") in deferred
         if (not waits and (at_once or is_due(age, period_seconds))) or (waits and not paused):
             kind = Edit if row.columns.get("kind") == EDIT else AddTasks

@@ -171,12 +171,24 @@ def temporary_used(columns: Columns) -> int:
     return (failures if isinstance(failures, int) else 0) - (forgiven if isinstance(forgiven, int) else 0)
 
 
-def not_yet_seconds(columns: Columns, now: datetime) -> float:
-    """How long it is until the task may be claimed; 0 if it may be now."""
+def pause_seconds_in(columns: Columns) -> float | None:
+    """How long the pause is whose end `notBefore` says; None where that is a time of the document."""
+    seconds = columns("pauseSeconds")
+    return float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
+
+
+def not_yet_seconds(columns: Columns, now: datetime, known_seconds: float = 0.0) -> float:
+    """How long it is until the task may be claimed; 0 if it may be now.
+
+    known_seconds: for how long this process has known, by its steady clock, that the task stands pending as it does. A
+    pause lasts no longer than its length from then, whatever the clocks say.
+    """
     not_before = columns("notBefore")
     if not isinstance(not_before, datetime) or not_before <= now:
         return 0.0
-    return (not_before - now).total_seconds()
+    left = (not_before - now).total_seconds()
+    pause = pause_seconds_in(columns)
+    return left if pause is None else max(0.0, min(left, pause - known_seconds))
 
 
 def ready_since(columns: Columns) -> datetime | None:

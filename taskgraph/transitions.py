@@ -179,7 +179,8 @@ class Claim:
     """A worker takes a pending run. claim: fresh id, also the fencing token. ahead: it has no slot for it yet.
 
     edited: of which edit the definition is that it would run (see `editing`); 0 for the one that was submitted.
-    lease_seconds: how long a lease of this worker is, beside its end; 0 if not known.
+    lease_seconds: how long a lease of this worker is, beside its end; 0 if not known. known_seconds: for how long the
+    worker knows, by its steady clock, that the run stands ready but for its time.
     """
 
     task_id: str
@@ -190,6 +191,7 @@ class Claim:
     ahead: bool = False
     edited: int = 0
     lease_seconds: float = 0.0
+    known_seconds: float = 0.0
 
 
 @value
@@ -686,6 +688,7 @@ def _try_later(task: Draft, item: Failed, context: Context) -> None:
         seconds = timing.pause_seconds(item.task_id, item.run, used, _retry(task))
     not_before = context.now + timedelta(seconds=seconds)
     task.set("notBefore", not_before)
+    task.set("pauseSeconds", float(seconds))
     _next_run(
         task,
         context,
@@ -869,7 +872,7 @@ def _claim(item: Claim, context: Context) -> tuple[Outcome, str]:
         return Outcome.STALE, "the task was edited"
     if reason := _end_if_overdue(task, context):
         return Outcome.ENDED, reason
-    if timing.not_yet_seconds(task.value, context.now):
+    if timing.not_yet_seconds(task.value, context.now, item.known_seconds):
         return Outcome.STALE, f"not before {timing.clock_text(task.time('notBefore') or context.now)}"
     if is_held(task):
         return Outcome.STALE, f"the task is held back: {', '.join(task.ids('held'))}"

@@ -51,6 +51,7 @@ from taskgraph.gates import Gates
 from taskgraph.handlers import Handlers
 from taskgraph.inhand import (
     Claimed,
+    Early,
     Held,
     Ready,
     as_claimed,
@@ -203,6 +204,7 @@ class Worker:
         self._full: dict[str, float] = {}  # limited target without a free permit -> when to ask again (monotonic)
         self._admitted: set[Ready] = set()  # there is a permit for each, and none is being claimed yet
         self._claiming: list[Ready] = []
+        self._early = Early()
         self._fits = functools.lru_cache(maxsize=1000)(self._fits_now)
 
     def attach(self, desk: Desk) -> None:
@@ -659,7 +661,7 @@ class Worker:
             if state == TaskState.PENDING:
                 if row.columns.get("target", message.target) != message.target:
                     continue  # an edit has sent it elsewhere
-                if not hold_until_due(held, row, now):
+                if not self._keep_until_due(held, row):
                     ready.append((task_id, run))
             elif state == TaskState.RUNNING and held.delivery.dequeue_count > 1:
                 lease_until, how = row.columns.get("leaseUntil"), lease(row.columns.get, now)
@@ -673,6 +675,14 @@ class Worker:
         if ended:
             await self.handlers.transition(message.graph, ended)
         return ready
+
+    def _keep_until_due(self, held: Held, row: Row | None) -> bool:
+        return hold_until_due(held, row, self._early, self._clock.now(), self._clock.monotonic())
+
+    def _keep_refused(self, held: Held, row: Row | None) -> None:
+        """A run could not be claimed: its message is kept until it may be, if that is known."""
+        if not self._keep_until_due(held, row):
+            hold_for_room(held, row, self._clock.now())
 
     async def _choose(self, message: RunTasks, found: Sequence[Ready], queue: str) -> list[Ready]:
         """Those that this worker can run; what it cannot is given back to the queue for others."""
@@ -770,9 +780,7 @@ class Worker:
                 begun = True
                 self._begin(graph_id, one, item, rows, over.get(row_key(item.task_id), ""))
             elif one.held is not None:
-                row, now = rows.get(row_key(item.task_id)), self._clock.now()
-                if not hold_until_due(one.held, row, now):
-                    hold_for_room(one.held, row, now)
+                self._keep_refused(one.held, rows.get(row_key(item.task_id)))
                 gone.append(one.held)
         self._fill()
         if newer is not None and not begun:
@@ -789,7 +797,8 @@ class Worker:
         # One that was tried before, and should that have come through after all, is still ours.
         claim_id = self._clock.new_id() if one.claim is None else one.claim.claim
         seconds = self.lease_seconds
-        one.claim = Claim(one.task_id, one.run, claim_id, self.name, lease_until, ahead, one.edited, seconds)
+        known = self._early.seconds(one.row, self._clock.monotonic())
+        one.claim = Claim(one.task_id, one.run, claim_id, self.name, lease_until, ahead, one.edited, seconds, known)
         return one.claim
 
     def _begin(self, graph_id: str, ready: Ready, claim: Claim, rows: Mapping[str, Row | None], over: str = "") -> None:
@@ -1454,9 +1463,7 @@ class Worker:
                 if isinstance(item, Claim) and answer.outcome in (Decided.APPLIED, Decided.REPEATED):
                     self._begin(graph_id, one, item, rows)
                 elif one.held is not None:
-                    row, now = rows.get(row_key(one.task_id)), self._clock.now()
-                    if not hold_until_due(one.held, row, now):
-                        hold_for_room(one.held, row, now)
+                    self._keep_refused(one.held, rows.get(row_key(one.task_id)))
                     self._background(self._release(one.held))
             elif one is not None:
                 if answer.error is not None:

@@ -13,19 +13,34 @@ import pytest
 
 from taskgraph import Client, Graph, limits, pausing, permits, throttling
 from taskgraph.app import App
+from taskgraph.executors import Outcome, Work, WriteLog
+from taskgraph.gates import Gates, use_level
+from taskgraph.handlers import Handlers
 from taskgraph.lead import Lead
 from taskgraph.messages import HoldBack, Message, SetLimit, parse
 from taskgraph.permits import Permits
+from taskgraph.records import Records
 from taskgraph.registry import WORKERS, clean, workers
 from taskgraph.storage.tables import Insert
 from taskgraph.store_times import repair_store
 from tests.manual_clock import ManualClock
-from tests.scenarios.crew import Crew, virtually
+from tests.scenarios.crew import Crew, Script, virtually
 from tests.simulation.memory import MemoryTables
 from tests.simulation.processes import LoopClock
 
 LEASE = 60.0
+PAUSE = 20.0
 OFF = [-365 * 86_400.0, -86_400.0, -3_600.0, 3_600.0, 86_400.0, 365 * 86_400.0]
+
+
+class FailsAtFirst(Script):
+    """Its first run fails for the moment."""
+
+    async def run(self, work: Work, write_log: WriteLog) -> Outcome:
+        await super().run(work, write_log)
+        if work.run:
+            return Outcome(failed=False)
+        return Outcome(failed=True, reason="busy", temporary=True, retry_after=PAUSE)
 
 
 @pytest.mark.parametrize("off", OFF)
@@ -75,6 +90,42 @@ def test_a_permit_and_a_lead_that_the_doctor_sets_right_stay_with_who_has_them(o
         assert await ours.take("default", lambda: 1) == 0
         await asyncio.sleep(1.1)
         assert await ours.take("default", lambda: 1) == 1
+
+    virtually(act)
+
+
+@pytest.mark.parametrize("off", [*OFF, -100.0])
+def test_a_worker_whose_clock_is_off_tries_again_what_failed_for_the_moment(off: float) -> None:
+    """It waits for the pause by its steady clock, and no longer than twice, with the slack of the hidden message."""
+
+    async def act(crew: Crew) -> None:
+        script = FailsAtFirst()
+        clock = LoopClock(crew.loop, random.Random(2), off)
+        stage = crew.stage
+        handlers = Handlers(Records(stage.tables, clock), stage.queues, clock, stage.names)
+        await crew.submit({"a": []})
+        crew.start(crew.consumer(), crew.worker(script, handlers=handlers))
+        began = crew.clock.monotonic()
+        await crew.finish()
+        assert script.runs == [("a", 0), ("a", 1)]
+        assert PAUSE <= crew.clock.monotonic() - began < 2 * PAUSE + 5.0
+
+    virtually(act)
+
+
+def test_a_level_that_a_clock_behind_uses_is_asked_for() -> None:
+    async def act(crew: Crew) -> None:
+        tables = MemoryTables()
+        gates = Gates(tables, crew.clock)
+        await use_level(tables, "default", "high", crew.clock.now() - timedelta(days=1))
+        await gates.look()
+        assert gates.levels("default") == ["high", "normal"]
+        await asyncio.sleep(limits.LEVEL_SECONDS)
+        await gates.look()
+        assert gates.levels("default") == ["normal"], "it was written an hour ago"
+        await use_level(tables, "default", "high", crew.clock.now() - timedelta(days=1))
+        await gates.look(again=True)
+        assert gates.levels("default") == ["high", "normal"]
 
     virtually(act)
 

@@ -15,7 +15,7 @@ from taskgraph.handlers import Handlers
 from taskgraph.poison import Poison
 from taskgraph.storage.tables import Change
 from tests.simulation.histories import world_of
-from tests.simulation.world import World
+from tests.simulation.world import Process, World
 
 SEEDS = range(20_000, 20_060)
 """So many that some are cancelled, some held back for a while, and enough is left of the others."""
@@ -55,17 +55,17 @@ class DoctoredWorld(World):
         self.met["unsettled"] += answer.unsettled
         self.met["due"] += len(answer.findings) + len(answer.repaired)
 
-    def _next_actor(self, handlers: list[Handlers]) -> tuple[str, Coroutine[Any, Any, Any]] | None:
+    def _next_actor(self, processes: list[Process]) -> tuple[str, Coroutine[Any, Any, Any]] | None:
         # Doctors live long; were there always one, a graph that has ended would never be at rest.
         doctors = sum(actor.name == "doctor" for actor in self.actors)
         if doctors < 3 and self.state() not in ("finished", "cancelled") and self.rng.random() < 0.06:
-            return "doctor", self._doctor(self.rng.choice(handlers), self.rng.random() < 0.5)
-        return super()._next_actor(handlers)
+            return "doctor", self._doctor(self.rng.choice(processes).handlers, self.rng.random() < 0.5)
+        return super()._next_actor(processes)
 
 
 def made(kind: type[World], seed: int) -> Any:
     like = world_of(seed)
-    more = {"bounds": like.bounds, "cancel": like.cancel, "pauses": like.pauses}
+    more = {"bounds": like.bounds, "cancel": like.cancel, "pauses": like.pauses, "far": like.far}
     return kind(seed, like.document, like.fails, like.extensions, like.faults, like.reruns, **more)
 
 

@@ -28,6 +28,8 @@ FEATURES: Final[dict[str, Callable[[World], bool]]] = {
     "desks": lambda world: world.direct > 0,
     "desks alone": lambda world: world.direct == 1,
     "late answers": lambda world: world.faults.late > 0,
+    "clocks far off": lambda world: world.far is not None,
+    "far off to the end": lambda world: world.far is not None and world.far.stays,
     "small bounds": lambda world: bool(world.bounds),
     "crashes": lambda world: world.faults.crash > 0,
     "lost answers": lambda world: world.faults.unclear + world.faults.false_conflict > 0,
@@ -55,6 +57,10 @@ TOGETHER: Final = (
     ("extensions", "conditions"),
     ("extensions", "one process", "late answers"),
     ("priorities", "limits"),
+    ("clocks far off", "tries again later"),
+    ("clocks far off", "extensions"),
+    ("clocks far off", "pauses"),
+    ("clocks far off", "limits"),
 )
 """Features that break things together."""
 

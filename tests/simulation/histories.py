@@ -14,6 +14,7 @@ from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, When
 from taskgraph.priorities import LEVELS
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING
 from tests.simulation.edited import SHARE_EDITED, SHARE_EDITED_FAILING
+from tests.simulation.far import JUMPS, ROLES, SHARE_FAR, SIZES, Far
 from tests.simulation.grouped import SHARE_GROUPED, with_groups
 from tests.simulation.world import EPOCH, Faults, World
 
@@ -152,7 +153,7 @@ def world_of(seed: int, *, profile: str = "mixed", small: bool = False) -> World
     """The history of a seed. profile: see PROFILES; small: the profile of that name."""
     profile = "small" if small else profile
     world = grouped(tiny_world(seed) if profile == "tiny" else _world(seed, small=profile == "small"))
-    return crowding(ranking(editing(limiting(extending(pausing(cancelling(timed(going_on(world)))))))))
+    return far_off(crowding(ranking(editing(limiting(extending(pausing(cancelling(timed(going_on(world))))))))))
 
 
 def grouped(world: World) -> World:
@@ -217,6 +218,22 @@ def crowding(world: World) -> World:
     rng = random.Random(world.seed * 29 + 11)
     faults = dataclasses.replace(world.faults, late=rng.choice(LATE))
     return dataclasses.replace(world, faults=faults, processes=rng.choice((1, 1, 2, 3)), direct=rng.choice(DIRECT))
+
+
+def far_off(world: World) -> World:
+    """The history, sometimes with clocks that are far off; drawn apart, so that the others stay what they were.
+
+    A time that a document names counts by the clock of whoever decides, so none of these has a deadline, and where one
+    has a `notBefore`, clocks are off by an hour at most, and are right in the end.
+    """
+    rng = random.Random(world.seed * 37 + 17)
+    if rng.random() >= SHARE_FAR or world.has_limits:
+        return world
+    named = any("notBefore" in node.timing for node in world.tasks.values())
+    roles = tuple(role for role in ROLES if rng.random() < 0.5) or (rng.choice(ROLES),)
+    sizes = rng.choice(SIZES[:2] if named else SIZES)
+    far = Far(roles, sizes, rng.choice(JUMPS), stays=not named and rng.random() < 0.3)
+    return dataclasses.replace(world, far=far)
 
 
 def ranked(world: World, rng: random.Random) -> World:

@@ -10,7 +10,7 @@ never put together. Columns of JSON are read once for each text, for all histori
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from taskgraph import limits
@@ -126,6 +126,7 @@ class Invariants:
         self.going: set[str] = set()  # tasks that the edit of this commit takes away
         self.paused: set[str] = set()  # groups, "" for the whole graph, by what the journal has said
         self.members: Mapping[str, frozenset[str]] = {}  # group -> labels of all of its tasks
+        self.has_waited: Callable[[Row], bool] = lambda row: False  # see `_in_time`
         self.under: Mapping[str, frozenset[str]] = {}  # key of a limit -> taskIds of all that is under it
         self.in_flight: dict[str, frozenset[str]] = {}  # key of a limit -> runs in flight, after the commit before
 
@@ -237,7 +238,7 @@ class Invariants:
         if after == "running" and before != "running":
             self._may_begin(label, columns)
         if after == "running":
-            self._in_time(columns)
+            self._in_time(row)
             claim = self.claims.setdefault((reference, run), columns["claim"])
             if claim != columns["claim"]:
                 raise Violation(f"run {run} of {label} was claimed twice")
@@ -295,12 +296,13 @@ class Invariants:
             if len(set(listed)) != len(listed) or running.difference(listed) or set(listed) - running:
                 raise Violation(f"{key} counts {listed}, and {sorted(running)} run")
 
-    def _in_time(self, columns: Mapping[str, Any]) -> None:
-        """A claim is neither too early nor too late, by the clock of who made it."""
+    def _in_time(self, row: Row) -> None:
+        """A claim is neither too early nor too late, by the clock of who made it, or by how long it has waited."""
+        columns: Mapping[str, Any] = row.columns
         started = columns.get("started")
         if started is None:  # a rule that was left out on purpose: others notice
             return
-        if "notBefore" in columns and started < columns["notBefore"]:
+        if "notBefore" in columns and started < columns["notBefore"] and not self.has_waited(row):
             raise Violation(f"{columns['label']} was claimed before its time")
         if "deadline" in columns and started >= columns["deadline"]:
             raise Violation(f"{columns['label']} was claimed past its deadline")

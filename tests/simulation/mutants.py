@@ -21,17 +21,20 @@ from taskgraph import (
     cancellation,
     conditions,
     editing,
+    ends,
     extending,
     extension,
     handlers,
     holding,
     inflight,
+    leasing,
     limiting,
     limits,
     propagation,
     replanning,
     reruns,
     submission,
+    timing,
     transitions,
 )
 from taskgraph import sweep as sweep_module
@@ -57,6 +60,7 @@ from tests.simulation import playing
 from tests.simulation import world as world_module
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT_FAILING, bounded
 from tests.simulation.exhaustive import play_without_faults
+from tests.simulation.far import ROLES, SIZES, Far
 from tests.simulation.grouped import with_groups
 from tests.simulation.histories import limited, random_document, ranked, timed, with_conditions
 from tests.simulation.invariants import Violation
@@ -336,6 +340,21 @@ def times(seed: int) -> World:
     document = random_document(rng, rng.choice((2, 3, 4)), density=0.5, reruns_max=1)
     faults = Faults(double=rng.choice((0.0, 0.2)), crash=0.02)
     return timed(World(seed, document, {}, (), faults, reruns=rng.random() < 0.5), share=1.0)
+
+
+def far_apart(seed: int) -> World:
+    """Tasks that are tried again later, and messages that are lost, under clocks that are off by up to a year."""
+    rng = random.Random(seed)
+    document = random_document(rng, rng.choice((1, 2, 3)), density=0.5)
+    paused = {
+        label: dataclasses.replace(node, timing={"retry": {"limit": 3, "delay": rng.choice((1, 30)), "max": 60}})
+        for label, node in document.tasks.items()
+    }
+    roles = rng.choice((ROLES[:1], ROLES[:2], ROLES[1:2], ROLES[2:3], ROLES))
+    world = World(seed, GraphDocument(paused), {}, (), Faults(crash=0.05, lose=0.2), processes=rng.choice((1, 3)))
+    temporary = {label: rng.choice((1, 2)) for label in paused}
+    far = Far(roles, SIZES[-1], rng.choice((0.0, 0.05)), stays=rng.random() < 0.7)
+    return dataclasses.replace(world, temporary=temporary, far=far)
 
 
 def late_and_rerun(seed: int) -> World:
@@ -1138,7 +1157,11 @@ MUTANTS: Final = (
     Mutant(
         "P16: nobody claims a task before its time",
         "whoever is told of it does",
-        _reworded(transitions, "_claim", ("if timing.not_yet_seconds(task.value, context.now):", "if False:")),
+        _reworded(
+            transitions,
+            "_claim",
+            ("if timing.not_yet_seconds(task.value, context.now, item.known_seconds):", "if False:"),
+        ),
         times,
     ),
     Mutant(
@@ -1177,6 +1200,43 @@ MUTANTS: Final = (
             ),
         ),
         late_and_rerun,
+    ),
+    # clocks
+    Mutant(
+        "P16: a pause lasts no longer than its length, whatever the clocks say",
+        "until its end comes by the clock of the worker",
+        _reworded(timing, "not_yet_seconds", ("max(0.0, min(left, pause - known_seconds))", "left")),
+        far_apart,
+    ),
+    Mutant(
+        "P16: a pause whose end is not believed is counted by a steady clock",
+        "it is over",
+        _reworded(timing, "not_yet_seconds", ("min(left, pause - known_seconds)", "min(left, pause) - pause")),
+        far_apart,
+    ),
+    Mutant(
+        "P16: the end of a pause is believed for its length",
+        "the sweep waits for it",
+        _reworded(leasing, "amended", ("is_ahead(not_before, now, pause)", "False")),
+        far_apart,
+    ),
+    Mutant(
+        "P16: nothing stands ready since a time to come",
+        "the sweep waits for that time",
+        _reworded(leasing, "amended", ("is_ahead(since, now)", "False")),
+        far_apart,
+    ),
+    Mutant(
+        "P16: the end of a lease is believed for its length",
+        "whatever it says",
+        _reworded(ends, "standing", ("if is_ahead(end, now, length_seconds)", "if False"), owner=leasing),
+        far_apart,
+    ),
+    Mutant(
+        "P22: what went unheard is said again within a bound, however old it is by its row",
+        "at ages that double for ever",
+        _set(sweep_module, "_REMIND_MAX", 10**9),
+        far_apart,
     ),
     Mutant(
         "P12: a temporary failure is counted",

@@ -24,8 +24,8 @@ from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
 from taskgraph.extension import WAITS_FOR
 from taskgraph.handlers import Handled, Handlers
+from taskgraph.inhand import Early, edited_in, hold_for_room, hold_until_due
 from taskgraph.inhand import Held as InHand
-from taskgraph.inhand import edited_in, hold_for_room, hold_until_due
 from taskgraph.kept import Known
 from taskgraph.layout import gathered
 from taskgraph.messages import (
@@ -594,7 +594,7 @@ class Play:
             if row.columns["run"] != run:
                 continue
             if row.columns["state"] == "pending":
-                if hold_until_due(early, row, now):
+                if hold_until_due(early, row, Early(), now, 0.0):
                     continue
                 until = now + timedelta(seconds=limits.LEASE_SECONDS)
                 ready.append(Claim(task_id, run, self.clock.new_id(), "w", until, edited=edited_in(row)))

@@ -153,6 +153,10 @@ def _simpler(world: World) -> Iterator[World]:
             yield fresh(world, document=document, extensions=extensions, fails=fails)
     if world.fails:
         yield fresh(world, fails={})
+    if world.far is not None:
+        yield fresh(world, far=None)
+    if world.temporary:
+        yield fresh(world, temporary={})
     if world.reruns and not (world.extensions and world.fails):
         yield fresh(world, reruns=False)
     if not world.begun:

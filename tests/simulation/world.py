@@ -32,7 +32,7 @@ from taskgraph.documents import content_hash
 from taskgraph.ends import asked_after
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.handlers import Handlers, QueueNames
-from taskgraph.inhand import Held, edited_in, hold_for_room, hold_until_due
+from taskgraph.inhand import Early, Held, edited_in, hold_for_room, hold_until_due
 from taskgraph.messages import (
     Cancel,
     HoldBack,
@@ -69,10 +69,11 @@ from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
 from taskgraph.submission import edit, extend, submit
 from taskgraph.sweep import Swept, sweep
-from taskgraph.timing import overdue, retry_of, retry_text
+from taskgraph.timing import overdue, pause_seconds_in, retry_of, retry_text
 from taskgraph.transitions import Answer, Claim, Completed, HandBack, Outcome, Renew
 from tests.simulation.bounds import bounded
 from tests.simulation.edited import Edits, named_by
+from tests.simulation.far import Far
 from tests.simulation.grouped import limited_in, logical_tasks, members
 from tests.simulation.invariants import FAILED_FOR_GOOD, Invariants, Violation, hold, settled
 from tests.simulation.memory import MemoryQueues, MemoryTables
@@ -153,15 +154,18 @@ class VirtualClock:
 
 
 class SkewedClock:
-    """The clock of a process whose time of day is off."""
+    """The clock of a process whose time of day is off, and may jump."""
 
     def __init__(self, true: VirtualClock, skew_seconds: float) -> None:
         self._true = true
-        self._skew = timedelta(seconds=skew_seconds)
+        self.jump(skew_seconds)
         self.monotonic = true.monotonic
         self.sleep = true.sleep
         self.new_id = true.new_id
         self.jitter = true.jitter
+
+    def jump(self, skew_seconds: float) -> None:
+        self._skew = timedelta(seconds=skew_seconds)
 
     def now(self) -> datetime:
         return self._true.now() + self._skew
@@ -329,6 +333,14 @@ class Actor:
     number: int = 0
 
 
+class Process:
+    """One that handles and works, with what it keeps for all that it does."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self.handlers = handlers
+        self.early = Early()
+
+
 class SimulatedTaker:
     """A worker in the process of the handlers: see handlers.Taker."""
 
@@ -342,7 +354,8 @@ class SimulatedTaker:
         self.running: list[Claim] = []
 
     def _claim(self, task_id: str, run: int, claim: str) -> Claim:
-        return Claim(task_id, run, claim, self._name, self._handlers.clock.now() + timedelta(seconds=60))
+        until = self._handlers.clock.now() + timedelta(seconds=60)
+        return Claim(task_id, run, claim, self._name, until, lease_seconds=60.0)
 
     def wants(self, graph_id: str) -> bool:
         return bool(self.results or self.stock)
@@ -413,7 +426,7 @@ _BEGUN: Final = (
     ("tables", ()),
     ("queues", ("_clock",)),
     ("clock", ("_draw",)),
-    ("invariants", ("graph_id", "goes_on", "tasks", "requires", "members", "under")),
+    ("invariants", ("graph_id", "goes_on", "tasks", "requires", "members", "under", "has_waited")),
     ("watch", ("_world", "_outside")),
 )
 """Part of a world -> what of it does not come from its submission."""
@@ -463,6 +476,7 @@ class World:
     begun: bool = False  # the graph was submitted before, in peace, and nobody has looked at it since
     sweep_seconds: float = limits.SWEEP_SECONDS
     temporary: Mapping[str, int] = field(default_factory=dict)  # label -> runs that fail for the moment, at first
+    far: Far | None = None  # whose clocks are far off, and how
     tape: Sequence[float] | None = None
     trace: list[str] | None = None
 
@@ -522,6 +536,9 @@ class World:
             "deadline" in node.task or "pendingTimeout" in node.timing for node in self.tasks.values()
         )
         self.calm_at = 0.0
+        self.far_clocks: dict[str, SkewedClock] = {}  # of who sweeps, and who asks
+        self.paused: dict[tuple[str, int], tuple[float, float]] = {}  # run -> when its pause began, and how long it is
+        self.invariants.has_waited = self._has_waited
         self.labels = {_task_id_of(self.graph_id, label): label for label in self.tasks}
 
     def _draw(self) -> float:
@@ -619,19 +636,78 @@ class World:
         return among[int(self.random() * len(among))]
 
     def handlers(self, skew_seconds: float = 0.0) -> Handlers:
-        clock = SkewedClock(self.clock, skew_seconds) if skew_seconds else self.clock
+        return self._handlers_by(SkewedClock(self.clock, skew_seconds) if skew_seconds else self.clock)
+
+    def _handlers_by(self, clock: VirtualClock | SkewedClock) -> Handlers:
         return Handlers(Records(FaultyTables(self), clock), FaultyQueues(self), clock)
+
+    def _askers(self) -> Handlers:
+        """Of who submits, extends and edits."""
+        return self._handlers_by(self.far_clocks.get("submitter", self.clock))
+
+    # --- clocks that are far off
+
+    def _process(self, number: int) -> Process:
+        """One of those that handle and work; of several that are far off, the first works, the others handle."""
+        if self.far is None:
+            return Process(self.handlers(self.choice(SKEWS_SECONDS)))
+        roles = ("handler", "worker") if self.processes == 1 else ("handler" if number else "worker",)
+        off = self.far.off(self.random) if self._may_be_off(roles) else 0.0
+        return Process(self._handlers_by(SkewedClock(self.clock, off)))
+
+    def _may_be_off(self, roles: Sequence[str]) -> bool:
+        assert self.far is not None
+        return (self.active or self.far.stays) and any(role in self.far.roles for role in roles)
+
+    def _who(self, processes: Sequence[Process], role: str) -> Process:
+        if self.far is not None and len(processes) > 1:
+            processes = processes[1:] if role == "handler" else processes[:1]
+        chosen: Process = self.choice(processes)
+        return chosen
+
+    def _jump(self, processes: list[Process]) -> None:
+        """A clock jumps, or its process is ended, and another one takes its place."""
+        assert self.far is not None
+        jumping = [*self.far_clocks.values(), *(each.handlers.clock for each in processes)]
+        number = int(self.random() * len(jumping))
+        own = number - len(self.far_clocks)
+        self.fault_counts["clock jumped"] += 1
+        if own >= 0 and (self.random() < 0.5 or self.processes > 1):
+            processes[own] = self._process(own)
+        elif own < 0 or self._may_be_off(("handler", "worker")):
+            clock = jumping[number]
+            assert isinstance(clock, SkewedClock)
+            clock.jump(self.far.off(self.random))
+        if self.trace is not None:
+            self.tell("a clock jumps")
+
+    def _clocks_right(self, processes: list[Process]) -> None:
+        """Every process is started again, with a right clock."""
+        for clock in self.far_clocks.values():
+            clock.jump(0.0)
+        processes[:] = [self._process(number) for number in range(self.processes)]
+
+    def _has_waited(self, row: Row) -> bool:
+        """Whether a pause was as long as it was to be, as one who goes by its steady clock must have waited."""
+        began, seconds = self.paused.get((reference_of(row.key), int(str(row.columns["run"]))), (math.inf, 0.0))
+        return self.clock.seconds - began >= seconds - 0.001
+
+    def _pauses(self, row: Row) -> None:
+        seconds = pause_seconds_in(row.columns.get)
+        if row.columns["state"] == TaskState.PENDING and seconds is not None:
+            run = int(str(row.columns["run"]))
+            self.paused.setdefault((reference_of(row.key), run), (self.clock.seconds, seconds))
 
     async def _submit(self) -> None:
         try:
-            await submit(self.handlers(), self.graph_id, self.document)
+            await submit(self._askers(), self.graph_id, self.document)
         except Refused:
             if self.state() not in ("cancelling", "cancelled"):  # while this one thought that it was not started yet
                 raise
 
     async def _extend(self, number: int) -> None:
         try:
-            answer = await extend(self.handlers(), self.graph_id, self.extensions[number])
+            answer = await extend(self._askers(), self.graph_id, self.extensions[number])
         except NotFound:
             return
         except Refused as refused:
@@ -647,7 +723,7 @@ class World:
         assert self.edit.wish is not None
         wish, made, held = self.edit.wish, self.edit.made, self.edit.holds(self.edit.wish)
         with contextlib.suppress(NotFound, Refused):
-            answer = await edit(self.handlers(), self.graph_id, wish)
+            answer = await edit(self._askers(), self.graph_id, wish)
             if answer.state == "done" and self.edit.made == made and not held:
                 raise Violation(f"an edit is said to be made, and is not: {wish.text}")
 
@@ -697,8 +773,8 @@ class World:
             with contextlib.suppress(StaleDelivery):
                 await queues.delete(delivery)
 
-    async def _worker(self, handlers: Handlers, name: str) -> None:
-        queues, actor = handlers.queues, self.actor
+    async def _worker(self, process: Process, name: str) -> None:
+        handlers, queues, actor = process.handlers, process.handlers.queues, self.actor
         work = WORK
         if self.levels:  # it asks some level of which there is something
             work = self.choice(
@@ -719,7 +795,8 @@ class World:
             claims = []
             for task, run in message.tasks:
                 row = rows[row_key(task)]
-                claim = Claim(task, run, self.clock.new_id(), name, lease, edited=edited_in(row))
+                known = process.early.seconds(row, handlers.clock.monotonic())
+                claim = Claim(task, run, self.clock.new_id(), name, lease, False, edited_in(row), 60.0, known)
                 self.believes(claim.claim, row)
                 claims.append(claim)
             conflicts = handlers.counters.conflicts
@@ -746,14 +823,16 @@ class World:
             seen = handlers.kept.of(self.graph_id).rows if direct else rows
             for task_id, _ in message.tasks:
                 row = seen.get(row_key(task_id))
-                if not hold_until_due(early, row, handlers.clock.now()):
+                now, moment = handlers.clock.now(), handlers.clock.monotonic()
+                if not hold_until_due(early, row, process.early, now, moment):
                     hold_for_room(early, row, handlers.clock.now())
             with contextlib.suppress(StaleDelivery):
                 if early.busy_until is None:
                     await queues.delete(delivery)
                 else:
                     seconds = (early.busy_until - handlers.clock.now()).total_seconds()
-                    await queues.renew(delivery, lease_seconds=max(1.0, seconds + 1.0))
+                    seconds = min(max(1.0, seconds + 1.0), limits.DELAY_SECONDS_MAX)
+                    await queues.renew(delivery, lease_seconds=seconds)
 
     async def _work_by_message(
         self, handlers: Handlers, claims: Sequence[Claim], etags: Mapping[str, tuple[str, str]]
@@ -875,7 +954,7 @@ class World:
         if not self.cancel or self.random() < 0.5:
             return False
         until = handlers.clock.now() + timedelta(seconds=60)
-        (answer,) = await handlers.transition(self.graph_id, [Renew(item.task_id, item.run, item.claim, until)])
+        (answer,) = await handlers.transition(self.graph_id, [Renew(item.task_id, item.run, item.claim, until, 60.0)])
         if answer.outcome is Outcome.APPLIED and answer.reason:
             await handlers.transition(self.graph_id, [HandBack(item.task_id, item.run, item.claim, "stopped")])
             return True
@@ -949,7 +1028,9 @@ class World:
         await handlers.queues.send(handlers.names.events, [to_text(message)])
 
     async def _sweep(self) -> None:
-        swept = await sweep(self.handlers(self.choice(SKEWS_SECONDS)), period_seconds=self.sweep_seconds)
+        own = self.far_clocks.get("sweep")
+        handlers = self.handlers(self.choice(SKEWS_SECONDS)) if own is None else self._handlers_by(own)
+        swept = await sweep(handlers, period_seconds=self.sweep_seconds)
         assert isinstance(swept, Swept)
 
     # --- invariants
@@ -962,8 +1043,12 @@ class World:
             if self.edit is not None:
                 updated = self._edited(changes)
             for each in changes:
-                if each.key.startswith("task:") and (row := rows.get(each.key)) and row.columns["state"] == "running":
+                if not each.key.startswith("task:") or (row := rows.get(each.key)) is None:
+                    continue
+                if row.columns["state"] == "running":
                     self.claimed.setdefault(str(row.columns["claim"]), str(row.columns.get("task", "")))
+                elif self.temporary:
+                    self._pauses(row)
             self.invariants.committed(rows, changes, updated)
             if self.pauses or self.has_limits:
                 self._asked_no_earlier(changes)
@@ -1099,7 +1184,7 @@ class World:
 
     def _begin(self) -> None:
         """Submit the graph in peace, or take over what the same submission has left behind in another history."""
-        known = begun_before
+        known = begun_before if "submitter" not in self.far_clocks else None
         key = (repr(self.document), *sorted(self.bounds.items()))
         if known is not None and self.trace is None and key in known:
             known[key].put_into(self)
@@ -1118,6 +1203,11 @@ class World:
 
     def _run(self, steps_max: int) -> str:
         draw, clock, actors = self.random, self.clock, self.actors
+        far = self.far
+        if far is not None:
+            self.far_clocks = {
+                role: SkewedClock(self.clock, far.off(draw)) for role in ("sweep", "submitter") if role in far.roles
+            }
         if self.begun:
             self._begin()
         self.active = True
@@ -1125,15 +1215,19 @@ class World:
         stormy = most - 1 - int(draw() * (most - least))
         crowd = self.choice(self.crowds)
         look_at = 0
-        handlers = [self.handlers(self.choice(SKEWS_SECONDS)) for _ in range(self.processes)]
+        processes = [self._process(number) for number in range(self.processes)]
         if self.cancel:
             self.cancel_step = int(draw() * draw() * most)
         for step in range(steps_max):
             self.steps = step
             if step == stormy:
                 self._calm()
+                if far is not None and not far.stays:
+                    self._clocks_right(processes)
+            if far is not None and self.active and draw() < far.jumps:
+                self._jump(processes)
             if not actors or (step >= look_at and len(actors) < crowd):
-                chosen = self._next_actor(handlers)
+                chosen = self._next_actor(processes)
                 if chosen is not None:
                     self.spawn(*chosen)
                 elif not actors:
@@ -1228,7 +1322,7 @@ class World:
             for key, row in self.rows.items()
         )
 
-    def _next_actor(self, handlers: list[Handlers]) -> tuple[str, Coroutine[Any, Any, Any]] | None:
+    def _next_actor(self, processes: list[Process]) -> tuple[str, Coroutine[Any, Any, Any]] | None:
         """Somebody for whom there is something to do."""
         draw, now = self.random, self.clock.seconds
         submitted = self.invariants.graph_state not in ("", "submitting")
@@ -1270,9 +1364,9 @@ class World:
         chosen = choices[int(draw() * len(choices))]
         match chosen:
             case "handler":
-                return chosen, self._handler(self.choice(handlers))
+                return chosen, self._handler(self._who(processes, chosen).handlers)
             case "worker":
-                return chosen, self._worker(self.choice(handlers), f"w{int(draw() * 3)}")
+                return chosen, self._worker(self._who(processes, chosen), f"w{int(draw() * 3)}")
             case "extend":
                 self.asked_at[number] = now
                 return chosen, self._extend(number)

@@ -11,10 +11,13 @@ from taskgraph import limits
 from taskgraph.documents import document_from_object
 from taskgraph.ends import Standing, holds, is_ahead, standing
 from taskgraph.handlers import Handlers
+from taskgraph.inhand import Early, Held, hold_until_due
 from taskgraph.leasing import SetRight
 from taskgraph.model import row_key, task_id_of
 from taskgraph.records import Records
-from taskgraph.submission import submit
+from taskgraph.storage.queues import Delivery
+from taskgraph.storage.tables import Row
+from taskgraph.submission import extend, submit
 from taskgraph.sweep import Swept, sweep
 from taskgraph.transitions import Claim, Failed, Item, LeaseLost, Outcome, Renew
 from tests.manual_clock import ManualClock
@@ -190,6 +193,52 @@ async def test_a_pause_that_a_clock_ahead_began_lasts_as_long_as_it_was_to_last(
     stage.clock.advance(-DAY)
     assert (await stage.sweep(0.0)).set_right == 1
     assert stage.columns["notBefore"] == stage.clock.now() + timedelta(seconds=20)
+
+
+@pytest.mark.parametrize("off", [each for each in OFF if each < 0])
+async def test_a_worker_whose_clock_is_behind_waits_for_a_pause_by_its_steady_clock(off: float) -> None:
+    stage = Stage(0.0)
+    await stage.begin()
+    await stage.claim()
+    failed = Failed(stage.task_id, 0, "c0", NOW.isoformat(), {"failed": True}, temporary=True, retry_after=20.0)
+    assert await stage.do(failed) is Outcome.APPLIED
+    stage.clock.advance(off)
+    early, held = Early(), Held(Delivery("q", "m", "r", "", 1))
+    row = stage.tables.partitions["g"][row_key(stage.task_id)]
+    assert hold_until_due(held, row, early, stage.clock.now(), 100.0)
+    assert held.busy_until == stage.clock.now() + timedelta(seconds=20), "its length, whatever its end says"
+    for moment, outcome in ((119.9, Outcome.STALE), (120.0, Outcome.APPLIED)):
+        known = early.seconds(row, moment)
+        item = Claim(stage.task_id, 1, "c1", "w", stage.until(), lease_seconds=60.0, known_seconds=known)
+        assert await stage.do(item) is outcome
+
+
+async def test_a_pause_whose_end_is_far_ahead_of_the_sweep_is_set_to_its_length() -> None:
+    """As it is after a run that was lost, and made ready by a clock that is behind: what is far off is the pause."""
+    stage = Stage(0.0)
+    await stage.begin()
+    await stage.claim()
+    failed = Failed(stage.task_id, 0, "c0", NOW.isoformat(), {"failed": True}, temporary=True, retry_after=20.0)
+    assert await stage.do(failed) is Outcome.APPLIED
+    stage.clock.advance(20.0)
+    await stage.claim(1)
+    stage.clock.advance(-DAY)
+    assert await stage.do(LeaseLost(stage.task_id, 1, "c1", certain=True)) is Outcome.APPLIED
+    assert (await stage.sweep(0.0)).set_right == 1
+    assert stage.columns["notBefore"] == stage.clock.now() + timedelta(seconds=20)
+
+
+async def test_an_extension_that_was_put_down_tomorrow_is_said_again_today() -> None:
+    stage = Stage(0.0)
+    await stage.begin()
+    stage.clock.advance(DAY)
+    added = {"tasks": {"b": {"task": {}}}}
+    await extend(stage.handlers, "g", document_from_object(added))
+    rows = stage.tables.partitions["g"]
+    (head,) = [row for key, row in rows.items() if key.startswith("request:") and "staged" in row.columns]
+    rows[head.key] = Row(head.key, head.etag, {**head.columns, "state": "staged"})
+    stage.clock.advance(-DAY)
+    assert (await stage.sweep(0.0)).requests_resent == 1
 
 
 async def test_a_time_that_a_document_names_stands_whatever_the_clocks_say() -> None:

@@ -101,6 +101,12 @@ def sent(queues: MemoryQueues, queue: str = "taskgraph-work-default") -> list[ob
         (8 * T, True),
         (64 * T, True),
         (63 * T, False),
+        (256 * T, True),
+        (384 * T, False),
+        (512 * T, True),
+        (768 * T, True),  # seldom, and not ever more seldom: a clock that was behind makes what is new look old
+        (1_024 * T - 0.001, False),
+        (525_568 * T, True),
     ],
 )
 def test_a_hint_is_repeated_at_doubling_ages_within_one_and_a_half_rounds(age: float, due: bool) -> None:
