@@ -295,7 +295,7 @@ def test_the_page_knows_every_column_that_the_code_writes() -> None:
         "limit": diagnosis._LIMIT,
     }
     words = {word: word for word in ("time", "number", "list", "object")}
-    words |= {"references": "list", "seconds": "number", "retry policy": "object"}
+    words |= {"references": "list", "seconds": "number", "pause": "number", "retry policy": "object"}
     for kind, columns in checked.items():
         for name, wanted in columns.items():
             # The members of a group go on over columns and rows: each of them is a text, and all together a list.
