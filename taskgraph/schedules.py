@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
-from taskgraph import limits, scheduling
+from taskgraph import ages, limits, scheduling
 from taskgraph.clock import Clock
 from taskgraph.documents import (
     NOTHING_GIVEN,
@@ -281,9 +281,12 @@ class Schedules:
         for _ in range(_ATTEMPTS_MAX):
             row, before = await self._find(name)
             change = scheduling.activated if active else scheduling.deactivated
-            after = change(before, self._clock.now())
+            now = self._clock.now()
+            after = change(before, now)
             if after == before:
                 return before
+            if active:
+                after = scheduling.set_right(after, now)
             try:
                 await self._write(row, before, after)
             except Conflict:
@@ -372,6 +375,14 @@ class Schedules:
             often = f" ({schedule.errors} times in a row)" if schedule.errors > 1 else ""
             mend = f"mend the graph and give it with taskgraph schedule update {name} FILE"
             found.append(Trouble(f"it could not fire{often}: {schedule.error}{again}", mend))
+        if scheduling.set_right(schedule, now) is not schedule:
+            found.append(
+                Trouble(
+                    "its times are of a clock that was ahead; they are set right when the clocks of all who keep house "
+                    "have agreed for a day",
+                    f"at once: taskgraph schedule deactivate {name}, and activate",
+                )
+            )
         late = scheduling.overdue(schedule, now)
         if late and not schedule.error:
             holding = await self._not_over(schedule, set()) if schedule.overlap is not Overlap.ALLOW else None
@@ -407,6 +418,7 @@ class Schedules:
             looked.schedules += 1
             try:
                 schedule = self._schedule(row)
+                row, schedule = await self._set_right(row, schedule)
                 soonest = schedule.soonest(now)
                 if soonest is not None and soonest <= now:
                     schedule = await self._fire(row, schedule, now, looked)
@@ -423,6 +435,19 @@ class Schedules:
             except TaskgraphError as error:
                 looked.failed.append(f"{row.key}: {error}")
         return looked
+
+    async def _set_right(self, row: Row, schedule: Schedule) -> tuple[Row, Schedule]:
+        """The schedule without times of a clock that was ahead, once those who keep house have agreed for a day.
+
+        Until then it cannot be told who is wrong, and two that differ would set each other right for ever.
+        """
+        now = self._clock.now()  # later than the row was read, however long this look has stood still
+        right = scheduling.set_right(schedule, now)
+        if not schedule.active or right is schedule or not await ages.may_end(self._tables, now):
+            return row, schedule
+        words = "schedule %s was to fire next at %s, by a clock that was ahead: it is set right, to %s"
+        log.warning(words, schedule.name, schedule.next, right.next)
+        return await self._write(row, schedule, right), right
 
     async def _fire(self, row: Row, schedule: Schedule, now: datetime, looked: Looked) -> Schedule:
         """Take a schedule as far as it goes now."""
@@ -442,6 +467,12 @@ class Schedules:
 
     async def _begun(self, schedule: Schedule) -> Schedule:
         """The schedule with its first fire begun, or held up by the graph of an earlier one."""
+        while schedule.ahead is not None and schedule.waiting and (first := schedule.waiting[0]) < schedule.ahead:
+            if await self._state(graph_id_of(schedule.name, first)) == _GONE:
+                break
+            schedule = scheduling.passed_over(schedule)
+        if not schedule.waiting:
+            return schedule
         if schedule.overlap is Overlap.ALLOW:
             return scheduling.begin(schedule)
         ended: set[str] = set()

@@ -76,7 +76,8 @@ class Schedule:
     next: when it is due next; None when there is no such time any more. waiting: times that were due and have not
     begun. firing: the time of the fire that has begun, with the document pinned for it. document: id of the rows that
     hold the graph. keep: how many fires may wait (overlap queue). error: why the fire at hand could not be submitted;
-    errors: how often in a row; try_after: when it is tried again.
+    errors: how often in a row; try_after: when it is tried again. ahead: before this, a clock that was ahead may have
+    fired times already.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Schedule:
     error: str = ""
     errors: int = 0
     try_after: datetime | None = None
+    ahead: datetime | None = None
 
     def soonest(self, now: datetime) -> datetime | None:
         """When to look at it next, as far as time alone tells; None if time brings nothing."""
@@ -215,7 +217,39 @@ def may_begin(schedule: Schedule, now: datetime) -> bool:
     """Whether a fire may begin now, if no earlier one keeps it."""
     if not schedule.active or not schedule.waiting or schedule.firing is not None:
         return False
-    return not schedule.rests(now)
+    return schedule.waiting[0] <= _bound(now) and not schedule.rests(now)
+
+
+def _bound(now: datetime) -> datetime:
+    """The latest time of a clock that may be right as well as ours."""
+    return now + timedelta(seconds=limits.SCHEDULE_LATE_SECONDS)
+
+
+def set_right(schedule: Schedule, now: datetime) -> Schedule:
+    """The schedule without times that a clock far ahead of ours has come to; the same where there are none.
+
+    A clock that may be right has moved `next` at most to the first time after `_bound`. Where it is later, it comes
+    anew with the first time after now; and what waits for later comes when its time has come. Nothing is due by that,
+    and what was fired ahead is known by its graph (`ahead`).
+    """
+    bound, recurrence = _bound(now), schedule.recurrence
+    if schedule.created > bound and recurrence.anchor == schedule.created.replace(microsecond=0):
+        recurrence = dataclasses.replace(recurrence, anchor=now.replace(microsecond=0))  # nobody gave it
+    waiting = tuple(each for each in schedule.waiting if each <= bound)
+    first = recurrence.after(bound)
+    later = schedule.next is not None and first is not None and schedule.next > first
+    if not later and len(waiting) == len(schedule.waiting):
+        return schedule
+    ahead = max(each for each in (schedule.ahead, schedule.next, *schedule.waiting) if each is not None)
+    created, after = min(schedule.created, now), recurrence.after(now)
+    return dataclasses.replace(
+        schedule, recurrence=recurrence, created=created, waiting=waiting, next=after, ahead=ahead
+    )
+
+
+def passed_over(schedule: Schedule) -> Schedule:
+    """The first time that waits was fired ahead of it."""
+    return dataclasses.replace(schedule, waiting=schedule.waiting[1:])
 
 
 def begin(schedule: Schedule) -> Schedule:
@@ -353,6 +387,7 @@ def columns_of(schedule: Schedule) -> dict[str, Value]:
         "error": schedule.error,
         "errors": schedule.errors,
         "tryAfter": schedule.try_after or "",
+        "firedAhead": schedule.ahead or "",
     }
     return columns
 
@@ -401,6 +436,7 @@ def schedule_of(columns: Columns) -> Schedule:
             error=str(columns.get("error", "")),
             errors=_number(columns, "errors"),
             try_after=_moment(columns.get("tryAfter", "")),
+            ahead=_moment(columns.get("firedAhead", "")),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise IntegrityError(f"row {head_key(name)}: it holds no schedule: {error!r}") from error

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits, scheduling
+from taskgraph import ages, limits, scheduling
 from taskgraph.documents import Given, content_hash, document_from_object
 from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, TooLarge
 from taskgraph.handlers import Handlers, QueueNames
@@ -168,6 +168,71 @@ async def test_cancel_waits_for_the_graph_before_and_cancels_it(here: Installati
     assert await here.queries.state("hourly-20260328T210000Z") == "cancelled"
     assert (await here.schedules.look()).fired == ["hourly-20260328T230000Z"]
     assert await here.messages() == []
+
+
+async def test_a_schedule_rests_for_a_clock_that_was_ahead_until_clocks_have_agreed_for_a_day(
+    here: Installation,
+) -> None:
+    await here.schedules.create("hourly", document(), HOURLY, overlap=Overlap.ALLOW)
+    year = 365 * 24 * HOUR
+    here.clock.advance(year)
+    assert (await here.schedules.look()).fired == ["hourly-20270328T200000Z"]
+    here.clock.advance(-year)
+    (trouble,) = (await here.schedules.show("hourly")).troubles
+    assert ("a clock that was ahead" in trouble.text, "deactivate" in trouble.remedy) == (True, True)
+    fired = []
+    for _ in range(26):
+        await ages.note(here.tables, here.clock.now())
+        fired.append((await here.schedules.look()).fired)
+        here.clock.advance(HOUR)
+    assert not any(fired[:25]), "it cannot be told yet which clock is right"
+    assert fired[25] == ["hourly-20260329T210000Z"]
+    assert (await here.schedules.show("hourly")).troubles == []
+
+
+async def test_who_activates_a_schedule_sets_its_next_time_right_at_once(here: Installation) -> None:
+    await here.schedules.create("hourly", document(), HOURLY)
+    here.clock.advance(365 * 24 * HOUR)
+    await here.schedules.look()
+    here.clock.advance(-365 * 24 * HOUR)
+    await here.schedules.deactivate("hourly")
+    await here.schedules.activate("hourly")
+    (schedule,) = await here.schedules.listed()
+    assert schedule.next == START + timedelta(hours=1)
+
+
+@pytest.mark.usefixtures("settled")
+async def test_a_time_that_was_fired_ahead_is_passed_over_when_it_comes(here: Installation) -> None:
+    """Were it begun again, it would cancel the graph of its own first fire."""
+    await here.schedules.create("hourly", document(), HOURLY, overlap=Overlap.CANCEL)
+    here.clock.advance(1.5 * HOUR)
+    assert (await here.schedules.look()).fired == ["hourly-20260328T210000Z"]
+    here.clock.advance(-1.5 * HOUR)
+    assert (await here.schedules.look()).fired == []
+    (schedule,) = await here.schedules.listed()
+    assert (schedule.next, schedule.ahead) == (START + timedelta(hours=1), START + timedelta(hours=2))
+    here.clock.advance(HOUR)
+    assert (await here.schedules.look()).fired == []
+    assert await here.messages() == []
+    (schedule,) = await here.schedules.listed()
+    assert (schedule.waiting, schedule.fired, schedule.skipped) == ((), 1, 0)
+    here.clock.advance(HOUR)
+    await here.schedules.look()
+    assert {each.graph for each in await here.messages()} == {"hourly-20260328T210000Z"}, "by the next fire, as ever"
+
+
+async def test_an_interval_that_is_counted_from_a_clock_ahead_is_counted_from_now(here: Installation) -> None:
+    here.clock.advance(365 * 24 * HOUR)
+    await here.schedules.create("hourly", document(), HOURLY)
+    named = Recurrence(every=3600, anchor=START + timedelta(days=200))
+    await here.schedules.create("named", document(), named)
+    here.clock.advance(-365 * 24 * HOUR)
+    for name in ("hourly", "named"):
+        await here.schedules.deactivate(name)
+        await here.schedules.activate(name)
+    found = {each.name: each for each in await here.schedules.listed()}
+    assert found["hourly"].next == START + timedelta(hours=1)
+    assert found["named"].next == named.anchor, "which is what was given"
 
 
 async def test_parameters_keep_their_values_until_another_graph_comes(here: Installation) -> None:

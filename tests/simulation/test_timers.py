@@ -3,7 +3,8 @@
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +17,11 @@ from tests.simulation import timers
 from tests.simulation.invariants import Violation
 
 HISTORIES = 12
+FAR_HISTORIES = 30
 LONG_HISTORIES = 1_500
+
+
+pytestmark = pytest.mark.usefixtures("settled")
 
 
 @pytest.fixture(autouse=True)
@@ -26,11 +31,11 @@ def quiet() -> Iterable[None]:
     logging.disable(logging.NOTSET)
 
 
-def play_all(seeds: Iterable[int]) -> Counter[str]:
+def play_all(seeds: Iterable[int], skews: Sequence[float] = timers.SKEWS_SECONDS) -> Counter[str]:
     met: Counter[str] = Counter()
     for seed in seeds:
         try:
-            met.update(timers.play(seed))
+            met.update(timers.play(seed, skews))
         except (Violation, AssertionError) as error:
             raise AssertionError(f"history {seed}: {error}") from error
     return met
@@ -44,6 +49,12 @@ def test_each_time_fires_once_whoever_looks_and_dies() -> None:
     assert met["two in one fire"] > 100
     assert met["fired"] > 200
     assert met["left out"] > 100
+
+
+def test_nothing_rests_for_a_clock_that_was_far_ahead_and_nothing_fires_twice() -> None:
+    met = play_all(range(FAR_HISTORIES), timers.FAR_SECONDS)
+    assert met["R28 fire"] > 50
+    assert met["fired"] > 500
 
 
 @pytest.mark.slow
@@ -60,11 +71,11 @@ def test_every_fault_at_every_call_of_every_scene() -> None:
     assert all(met[f"scene {kind}"] > 30 for kind in timers.KINDS)
 
 
-def broken() -> str:
+def broken(skews: Sequence[float] = timers.SKEWS_SECONDS) -> str:
     """The first thing that a history, or a scene, says while a rule is left out."""
-    for seed in range(HISTORIES):
+    for seed in range(HISTORIES if skews is timers.SKEWS_SECONDS else FAR_HISTORIES):
         try:
-            timers.play(seed)
+            timers.play(seed, skews)
         except (Violation, AssertionError) as error:
             return str(error)
     return "".join(timers.play_scenes(Counter())[1][:1])
@@ -129,3 +140,29 @@ def test_a_time_that_is_taken_from_the_clock_and_not_from_the_row_skips_some(mon
 
     monkeypatch.setattr(scheduling, "collect", hasty)
     assert "never fired" in broken()
+
+
+def test_a_next_time_far_ahead_that_is_believed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "set_right", lambda schedule, now: schedule)
+    assert broken(timers.FAR_SECONDS)
+
+
+def test_clocks_that_differ_by_a_minute_or_two_do_not_set_each_other_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    true, met = scheduling.set_right, Counter[bool]()
+
+    def counted(schedule: scheduling.Schedule, now: datetime) -> scheduling.Schedule:
+        right = true(schedule, now)
+        met[right is schedule] += 1
+        return right
+
+    monkeypatch.setattr(scheduling, "set_right", counted)
+    play_all(range(HISTORIES))
+    assert met[True] > 1_000
+    assert not met[False]
+    monkeypatch.setattr(scheduling, "_bound", lambda now: now)
+    assert broken(), "if they did"
+
+
+def test_what_waits_for_a_time_far_ahead_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "_bound", lambda now: now + timedelta(days=366))
+    assert broken(timers.FAR_SECONDS)
