@@ -20,7 +20,8 @@ from taskgraph.messages import AddTasks, Cancel, Edit, HoldBack, Rerun, RunTasks
 from taskgraph.model import row_key
 from taskgraph.replanning import preview_edit
 from taskgraph.storage.tables import Row
-from taskgraph.transitions import Claim, Outcome
+from taskgraph.timing import not_yet_seconds
+from taskgraph.transitions import Claim, Failed, Outcome
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, graph_object, memory_stage
 
 CHAIN = graph({"a": [], "b": ["a"], "c": ["b"], "d": []})
@@ -575,6 +576,23 @@ async def test_definitions_grow_long_and_short_again(stage: Stage) -> None:
     assert await stage.edit({"update": {"b": {"active": True, "notBefore": "2031-01-01T00:00:00Z"}}}) == "done"
     assert await stage.edit({"update": {"b": {"notBefore": None}}}) == "done"
     assert await stage.work() == "finished"
+
+
+async def test_a_time_that_an_edit_names_is_no_pause(stage: Stage) -> None:
+    """Else a worker would wait for the length of the last pause alone."""
+    await stage.submit(document_from_object({"tasks": {"a": {"retry": {"limit": 1, "delay": 1, "max": 1}, "task": {}}}}))
+    held = await stage.claim("a")
+    told = {"failed": True, "reason": "busy"}
+    now = stage.clock.now()
+    await stage.transition(Failed(held.task_id, held.run, held.claim, now.isoformat(), told, temporary=True))
+    assert "pauseSeconds" in (await stage.row("a")).columns
+    stage.clock.advance(2.0)
+    await stage.fail("a")
+    assert await stage.edit({"update": {"a": {"notBefore": "2031-01-01T00:00:00Z"}}}) == "done"
+    await stage.rerun("a")
+    row = await stage.row("a")
+    assert "pauseSeconds" not in row.columns
+    assert not_yet_seconds(row.columns.get, stage.clock.now(), 3_600.0) > 86_400.0
 
 
 async def test_a_paused_graph_is_edited_and_a_cancelled_one_is_not(stage: Stage) -> None:
