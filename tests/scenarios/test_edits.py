@@ -580,7 +580,9 @@ async def test_definitions_grow_long_and_short_again(stage: Stage) -> None:
 
 async def test_a_time_that_an_edit_names_is_no_pause(stage: Stage) -> None:
     """Else a worker would wait for the length of the last pause alone."""
-    await stage.submit(document_from_object({"tasks": {"a": {"retry": {"limit": 1, "delay": 1, "max": 1}, "task": {}}}}))
+    await stage.submit(
+        document_from_object({"tasks": {"a": {"retry": {"limit": 1, "delay": 1, "max": 1}, "task": {}}}})
+    )
     held = await stage.claim("a")
     told = {"failed": True, "reason": "busy"}
     now = stage.clock.now()
