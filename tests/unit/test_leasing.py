@@ -66,20 +66,27 @@ def test_what_cannot_be_is_set_to_one_length_from_now(columns: dict[str, Any], e
 
 
 @pytest.mark.parametrize(
-    ("seconds", "kept"),
+    ("end", "expected"),
     [
-        (-1.0, False),
-        (0.0, True),
-        (0.5, True),
-        (limits.DELAY_SECONDS_MAX, True),
-        (limits.DELAY_SECONDS_MAX + 1.0, False),
+        (AHEAD, at(20)),
+        (at(20 + limits.CLOCK_SLACK_SECONDS + 0.1), at(20)),
+        (at(20 + limits.CLOCK_SLACK_SECONDS), None),
+        (at(-5), None),
+        (None, None),
     ],
 )
-def test_the_pause_until_the_next_try_keeps_its_length_if_it_can_be_one(seconds: float, kept: bool) -> None:
-    columns = {"state": "pending", "pendingSince": AHEAD, "temporaryFailures": 1}
-    found = amended({**columns, "notBefore": AHEAD + timedelta(seconds=seconds)}.get, NOW)
-    assert found == {"pendingSince": NOW, **({"notBefore": at(seconds)} if kept else {})}
-    assert amended(columns.get, NOW) == {"pendingSince": NOW}
+def test_the_pause_until_the_next_try_ends_one_length_from_now_at_the_latest(
+    end: datetime | None, expected: datetime | None
+) -> None:
+    columns = {"state": "pending", "pendingSince": NOW, "pauseSeconds": 20.0, "notBefore": end}
+    assert amended(columns.get, NOW) == ({"notBefore": expected} if expected else {})
+    assert amended({**columns, "pauseSeconds": None}.get, NOW) == {}, "a time of the document stands"
+    assert amended({**columns, "state": "unscheduled"}.get, NOW) == {}
+
+
+def test_both_times_of_a_task_that_waits_are_set_right_at_once() -> None:
+    columns = {"state": "pending", "pendingSince": AHEAD, "notBefore": AHEAD, "pauseSeconds": 0}
+    assert amended(columns.get, NOW) == {"pendingSince": NOW, "notBefore": NOW}
 
 
 def test_a_sweep_is_told_whether_anything_was_set_right() -> None:
