@@ -32,8 +32,8 @@ def test_an_address_of_the_internet_is_public(text: str) -> None:
 
 
 def test_a_list_names_hosts_by_pattern_and_addresses_by_network() -> None:
-    hosts = Hosts.read(" CI.example.com., ci.xx, *.hooks.example ,10.0.0.0/8, 127.0.0.1,[fd00::1]")
-    for host in ("ci.example.com", "CI.XX.", "a.b.hooks.example", "10.9.8.7", "127.0.0.1", "fd00::1"):
+    hosts = Hosts.read(" CI.example.com., ci.xx, ci.xy., *.hooks.example ,10.1.2.3/8, 127.0.0.1,[fd00::1]")
+    for host in ("ci.example.com", "CI.XX.", "ci.xy", "a.b.hooks.example", "10.9.8.7", "127.0.0.1", "fd00::1"):
         assert hosts.names(host), host
     for host in ("example.com", "hooks.example", "ci.example.com.evil.example", "11.0.0.1", "127.0.0.2", "localhost"):
         assert not hosts.names(host), host

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from taskgraph import limits
 from taskgraph.documents import document_from_object
-from taskgraph.ends import Standing, holds, is_ahead, standing
+from taskgraph.ends import Standing, asked_after, holds, is_ahead, standing
 from taskgraph.handlers import Handlers
 from taskgraph.inhand import Early, Held, hold_until_due
 from taskgraph.leasing import SetRight
@@ -57,6 +57,17 @@ def test_an_end_is_believed_within_its_length(seconds: float, expected: Standing
 
 def test_a_short_lease_is_noticed_by_the_sweep_however_short_it_is() -> None:
     assert standing(at(-limits.END_NOTICED_SECONDS), NOW, 1.0) is Standing.OVER
+
+
+def test_a_wish_is_asked_now_or_right_after_those_that_were_seen() -> None:
+    earlier, now, later = (at(seconds).isoformat() for seconds in (-1, 0, 1))
+    assert asked_after(NOW, []) == asked_after(NOW, [earlier, ""]) == now
+    assert asked_after(NOW, [earlier, later, now]) == (at(1) + timedelta(microseconds=1)).isoformat()
+    assert asked_after(NOW, [now]) == (NOW + timedelta(microseconds=1)).isoformat()
+    assert asked_after(NOW, [later], 0.5) == (at(1) + timedelta(microseconds=500_000)).isoformat()
+    assert asked_after(NOW, [later], 1.0) == (at(1) + timedelta(microseconds=999_999)).isoformat()
+    for never in ("never", datetime.max.replace(tzinfo=UTC).isoformat()):
+        assert asked_after(NOW, [never]) == never
 
 
 def test_what_is_no_time_holds_nothing() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph.facts import agrees, changes_of, listed, routing_of, subject
+from taskgraph.facts import agrees, changes_of, listed, routing_at, routing_of, subject
 from taskgraph.model import GRAPH
 
 EDITED: dict[str, Any] = {
@@ -30,6 +30,8 @@ def test_a_fact_of_a_kind_to_come_changed_what_it_says_itself() -> None:
 def test_the_routing_of_a_task_stands_on_its_row() -> None:
     assert routing_of({"routingKey": "a.b", "routing": "c"}) == "a.b"
     assert routing_of({"routing": "c"}) == ""
+    assert routing_at("task:x") == ("task:x", "routingKey")
+    assert routing_at(GRAPH) == (GRAPH, "routing")
 
 
 @pytest.mark.parametrize(
