@@ -17,6 +17,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from taskgraph import limits as bounds
+from taskgraph import service
 from taskgraph.app import App, open_app
 from taskgraph.documents import read_document
 from taskgraph.errors import Conflict, StorageUnavailable, Unclear
@@ -185,6 +186,7 @@ class Playing:
             opened.from_connection_string.return_value = store
             return await stack.enter_async_context(open_app(_SETTINGS, clock=clock))
 
+    @patch.object(service, "tidy_forever", lambda app, stop, **more: stop.wait())  # threads know no virtual time
     def play(self) -> Played:
         """Submit, run to the end, and until the queues are empty. Raises AssertionError if anything was lost."""
         asyncio.set_event_loop(self._loop)
