@@ -111,6 +111,11 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_keep_schedules.py",),
     ),
     Place(
+        ("taskgraph.store_times",),
+        "times of the store's own rows, which no clock writes here",
+        ("tests/scenarios/test_clocks.py",),
+    ),
+    Place(
         ("taskgraph.notifier", "taskgraph.outlets", "taskgraph.service notify_forever"),
         "notices: the graphs that are played here name no channels",
         ("tests/scenarios/test_notices.py", "tests/unit/test_notices.py"),

@@ -213,7 +213,7 @@ def test_the_mirror_of_the_invariants_is_in_the_state() -> None:
             "graph_state",
         ),
         *("completed", "skipped", "temporary_runs", "paused"),
-        *("graph_id", "goes_on", "history", "members", "under", "in_flight"),
+        *("graph_id", "goes_on", "has_waited", "history", "members", "under", "in_flight"),
         *("tasks", "requires", "going"),  # as the edits in the journal say
     }
 
