@@ -17,7 +17,6 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from taskgraph import limits as bounds
-from taskgraph import service
 from taskgraph.app import App, open_app
 from taskgraph.documents import read_document
 from taskgraph.errors import Conflict, StorageUnavailable, Unclear
@@ -190,7 +189,7 @@ class Playing:
             opened.from_connection_string.return_value = store
             return await stack.enter_async_context(open_app(_SETTINGS, clock=clock))
 
-    @patch.object(service.asyncio, "to_thread", _at_once)
+    @patch.object(asyncio, "to_thread", _at_once)
     def play(self) -> Played:
         """Submit, run to the end, and until the queues are empty. Raises AssertionError if anything was lost."""
         asyncio.set_event_loop(self._loop)
