@@ -26,6 +26,7 @@ from taskgraph.extension import (
     LinkTasks,
     RefuseExtension,
     not_extendable,
+    portions,
     request_key,
 )
 from taskgraph.inflight import scopes_of
@@ -63,9 +64,6 @@ from taskgraph.units import utf16_units
 
 POINT_READS_MAX: Final = 200
 """More labels than this are looked up by reading the graph's tasks once, not one by one."""
-
-LINK_REFERENCES_MAX: Final = 80
-"""Dependents registered at one task in one step: with the task, a fork, the head and the event row they fit."""
 
 ADD_TASKS: Final = "add-tasks"
 EDIT: Final = "edit"
@@ -227,7 +225,7 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
             routing=str(graph.columns.get(facts.ROUTING, "")),
         )
         layout = replace(layout, rows=(*_told_apart(layout.rows, graph), *mapping_rows))
-        links = tuple(_units(layout.links))
+        links = tuple(portions(layout.links))
         revision = graph.columns.get("revision", 0)
         if not isinstance(revision, int):
             raise IntegrityError(f"row {graph.key}: the revision is {revision!r}")
@@ -250,12 +248,6 @@ def _told_apart(rows: tuple[Insert, ...], graph: Row) -> tuple[Insert, ...]:
     return tuple(
         Insert(row.key, {**row.columns, EDITED: revision}) if row.key.startswith("task:") else row for row in rows
     )
-
-
-def _units(links: Iterable[Link]) -> Iterable[Link]:
-    for link in links:
-        for start in range(0, len(link.references), LINK_REFERENCES_MAX):
-            yield Link(link.task_id, link.references[start : start + LINK_REFERENCES_MAX])
 
 
 def _refusal(

@@ -10,7 +10,7 @@ documents.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -283,6 +283,13 @@ def _link(link: Link, stamp: str, context: Context) -> None:
         context.view.require(row_key(each) for each in link.references)
         for each in link.references:
             count_down(each, link.task_id, context, news)
+
+
+def portions(links: Iterable[Link]) -> Iterator[Link]:
+    """The same edges, no more of them in one link than `register` takes at once."""
+    for link in links:
+        for start in range(0, len(link.references), limits.LINK_REFERENCES_MAX):
+            yield Link(link.task_id, link.references[start : start + limits.LINK_REFERENCES_MAX])
 
 
 def register(link: Link, stamp: str, context: Context) -> News | None:

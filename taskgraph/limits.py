@@ -47,6 +47,7 @@ NAME_MAPPING_CHARS_MAX: Final = 16_000  # of the graph row's own nameMapping; th
 # --- degree (D5) -----------------------------------------------------------------------------------------------
 REQUIRES_MAX: Final = 96  # requirements on one row; wider fan-in passes through joins
 DEPENDENTS_MAX: Final = 90  # dependents on one row; wider fan-out passes through forks
+LINK_REFERENCES_MAX: Final = 80  # dependents registered at a row at once; with a fork they are within its degree
 DEFERRED_MAX: Final = 200  # extensions that wait for a paused graph to be resumed, named on its row
 GRAPH_REQUIRES_MAX: Final = 64  # on the graph row: leaves room for folding them into one join in a single commit
 

@@ -20,7 +20,7 @@ from taskgraph.documents import canonical_json, references, without_requirement
 from taskgraph.editing import EDITABLE, EditGraph, RefuseEdit, TaskEdit, ended_in, has_started, listed, not_editable
 from taskgraph.edits import EditDocument, Update, read_edit
 from taskgraph.errors import IntegrityError, NotFound
-from taskgraph.extension import request_key
+from taskgraph.extension import portions, request_key
 from taskgraph.inflight import scopes_of
 from taskgraph.layout import (
     DEFINED_COLUMNS,
@@ -753,7 +753,7 @@ class _Plan:
             delete=tuple(self.delete),
             cut=tuple(self.cut),
             lost=tuple(self.lost),
-            links=tuple(Link(name, tuple(told)) for name, told in self.links.items()),
+            links=tuple(portions(Link(name, tuple(told)) for name, told in self.links.items())),
             leaves=tuple(self.leaves),
             inserts=tuple(self.inserts),
             columns=tuple(self.columns.items()),

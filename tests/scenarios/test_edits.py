@@ -542,6 +542,18 @@ async def test_wide_tasks_lose_edges_behind_relays(stage: Stage) -> None:
     await healthy(stage)
 
 
+async def test_no_row_names_more_dependents_than_it_may_however_many_an_edit_adds(stage: Stage) -> None:
+    labels = [f"t{number:02}" for number in range(95)]
+    await stage.submit(graph({"a": [], **{each: [] for each in labels}}))
+    assert await stage.edit({"update": {each: {"requires": ["a"]} for each in labels}}) == "done"
+    await stage.check({"a": [], **{each: ["a"] for each in labels}})
+    await healthy(stage)
+    named = [len(json.loads(str(row.columns.get("dependents", "[]")))) for row in (await rows_of(stage)).values()]
+    assert max(named) <= limits.DEPENDENTS_MAX
+    assert await stage.work() == "finished"
+    await healthy(stage)
+
+
 async def test_more_leaves_than_the_graph_names_are_gathered(stage: Stage) -> None:
     labels = [f"m{number:02}" for number in range(70)]
     edges: dict[str, list[str]] = {**{each: [] for each in labels}, "z": labels}

@@ -1,6 +1,6 @@
 """Limits made small, so that small graphs cross them.
 
-Most are read from `taskgraph.limits` whenever they are needed. Three are constants of other modules.
+Most are read from `taskgraph.limits` whenever they are needed. Two are constants of other modules.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ TIGHT: Final = {**NARROWER, "COMMIT_CHANGES_MAX": 4}
 TIGHT_FAILING: Final = {**NARROWER, "COMMIT_CHANGES_MAX": 5}
 """The same where a failure is told to dependents in the commit that counts it on the graph row."""
 
-_OF_EXTENDING: Final = frozenset({"_STEP_ROWS_MAX", "LINK_REFERENCES_MAX", "GRAPH_DIRECT_MAX"})
+_OF_EXTENDING: Final = frozenset({"_STEP_ROWS_MAX", "GRAPH_DIRECT_MAX"})
 
 
 @contextlib.contextmanager

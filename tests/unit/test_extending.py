@@ -9,7 +9,6 @@ from taskgraph import limits
 from taskgraph.documents import content_hash, document_from_object, document_object
 from taskgraph.errors import IntegrityError, InvalidGraph
 from taskgraph.extending import (
-    LINK_REFERENCES_MAX,
     POINT_READS_MAX,
     ExtensionPlan,
     plan_extension,
@@ -232,7 +231,7 @@ async def test_every_step_of_a_large_extension_fits_one_commit(count: int) -> No
                 touched = sum(2 + len(link.references) for link in links) + 2
                 assert touched <= limits.COMMIT_CHANGES_MAX
                 for link in links:
-                    assert len(link.references) <= LINK_REFERENCES_MAX
+                    assert len(link.references) <= limits.LINK_REFERENCES_MAX
                     linked.setdefault(link.task_id, []).extend(link.references)
             case _:
                 pass

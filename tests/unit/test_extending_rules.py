@@ -11,7 +11,6 @@ from taskgraph import limits
 from taskgraph.documents import content_hash, document_from_object, document_object, node_digest
 from taskgraph.errors import IntegrityError
 from taskgraph.extending import (
-    LINK_REFERENCES_MAX,
     POINT_READS_MAX,
     ExtensionPlan,
     plan_extension,
@@ -259,15 +258,18 @@ async def test_a_refused_extension_is_one_step_however_large_it_is() -> None:
     assert isinstance(plan.step(head("staged")), RefuseExtension)
 
 
-@pytest.mark.parametrize("count", [LINK_REFERENCES_MAX - 1, LINK_REFERENCES_MAX, LINK_REFERENCES_MAX + 1, 200])
+PORTION = limits.LINK_REFERENCES_MAX
+
+
+@pytest.mark.parametrize("count", [PORTION - 1, PORTION, PORTION + 1, 200])
 async def test_many_dependents_of_one_task_are_linked_in_portions(count: int) -> None:
     plan = await Desk({"a": []}).plan(addition({label: ["a"] for label in labels(count)}), state="accepted")
     (link,) = plan.layout.links
     portions = [each.references for each in plan.links]
     assert {each.task_id for each in plan.links} == {task_id_of("g", "a")}
     assert [reference for portion in portions for reference in portion] == list(link.references)
-    assert [len(portion) for portion in portions[:-1]] == [LINK_REFERENCES_MAX] * (len(portions) - 1)
-    assert len(portions) == -(-len(link.references) // LINK_REFERENCES_MAX)
+    assert [len(portion) for portion in portions[:-1]] == [limits.LINK_REFERENCES_MAX] * (len(portions) - 1)
+    assert len(portions) == -(-len(link.references) // limits.LINK_REFERENCES_MAX)
 
 
 # --- who is there already ------------------------------------------------------------------------------------------
