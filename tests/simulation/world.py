@@ -933,7 +933,10 @@ class World:
         """Ask for it; asked again, the same is asked for."""
         handlers = self.handlers()
         if self.cancel == "task" and self.cancel_of is None:
-            key = self.choice(sorted(key for key in self.rows if key.startswith("task:")))
+            there = sorted(key for key in self.rows if key.startswith("task:"))
+            if not there:
+                return  # edits have taken all of them away, and the graph is over
+            key = self.choice(there)
             self.cancel_of = reference_of(key), int(self.rows[key].columns.get("manualReruns", 0))
         tasks = (self.cancel_of,) if self.cancel_of is not None else ()
         message = Cancel(self.graph_id, tasks, "x", terminate=self.cancel == "terminate")
