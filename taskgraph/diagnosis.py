@@ -1082,9 +1082,7 @@ class _Examination:
         dispatch: tuple[tuple[str, int, str], ...] = ()
         if not is_relay(node.reference):
             columns["pendingSince"] = self.now
-            run = node.row.columns.get("run", 0)
-            target = str(node.row.columns.get("target", "default"))
-            dispatch = ((node.reference, run if isinstance(run, int) else 0, target),)
+            dispatch = (_to_send(node),)
         return self.find(
             "asleep",
             node.row.key,
@@ -1231,6 +1229,7 @@ class _Examination:
                 refusal="the definition is written nowhere else",
             )
         yield from self._budget(node)
+        yield from self._held(node)
         yield from self._past(node)
         if right := amended(columns.get, self.now):
             said = ", ".join(f"{name} {columns.get(name)}" for name in right if name in _TASK)
@@ -1266,6 +1265,32 @@ class _Examination:
                     repair=Retell((lost,)),
                     remedy="run `taskgraph serve`, which sweeps",
                 )
+
+    def _held(self, node: _Node) -> Iterator[Finding]:
+        """Only what its graph holds back, or it itself, holds back a task, once a pause or a resume has settled."""
+        if self.graph is None or not self.steady or node.state not in TASK_UNRESOLVED:
+            return
+        graph = self.graph.row.columns
+        if graph.get("state") not in (GraphState.RUNNING, GraphState.BLOCKED) or graph.get("settling") is True:
+            return
+        held, known = texts(node.row.columns, "held"), {INACTIVE, *texts(graph, "held")}
+        rest = [each for each in held if each in known]
+        if rest == held:
+            return
+        columns: dict[str, Value] = {"held": ids_text(rest)}
+        dispatch: tuple[tuple[str, int, str], ...] = ()
+        if node.state == TaskState.PENDING and not rest:
+            columns["pendingSince"] = self.now
+            dispatch = (_to_send(node),)
+        over = ", ".join(f"“{held_group(each) or each}”" for each in held if each not in known)
+        yield self.find(
+            "held-back",
+            node.row.key,
+            f"it is held back by {over}, which the graph does not pause",
+            "no resume lets it go on",
+            keys=(GRAPH,),
+            repair=self.patch({node.row.key: columns}, (GRAPH,), dispatch=dispatch),
+        )
 
     def _budget(self, node: _Node) -> Iterator[Finding]:
         columns, key = node.row.columns, node.row.key
@@ -1809,6 +1834,12 @@ class Waiting:
     tasks: list[tuple[str, int]] = field(default_factory=list)
     since: datetime | None = None
     refusals: Counter[str] = field(default_factory=Counter)
+
+
+def _to_send(node: _Node) -> tuple[str, int, str]:
+    """A task that is made ready, as a patch names it."""
+    run = node.row.columns.get("run", 0)
+    return node.reference, run if isinstance(run, int) else 0, str(node.row.columns.get("target", "default"))
 
 
 def _is_held(row: Row) -> bool:

@@ -52,6 +52,7 @@ from taskgraph.model import (
     TaskNode,
     TaskState,
     When,
+    by_group,
     ids_text,
     limit_scope,
     row_key,
@@ -90,6 +91,7 @@ class ExtensionPlan:
     edges: int
     columns: Mapping[str, Value]
     refusal: str = ""
+    held: tuple[str, ...] = ()
 
     def _told(self) -> Mapping[str, Any]:
         """What the journal says of it: the labels of the new tasks, within its bounds."""
@@ -114,6 +116,7 @@ class ExtensionPlan:
                 links=self.links if self.whole else (),
                 columns=self.columns,
                 told=self._told(),
+                held=self.held,
             )
         if state != "accepted":
             return None
@@ -205,6 +208,7 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
         columns["groups"] = (counted if isinstance(counted, int) else 0) + len(document.groups)
     if limited := [limit_scope(graph_id, name) for name, group in groups.items() if group.max_in_flight]:
         columns["limits"] = ids_text(dict.fromkeys((*scopes_of(graph.columns), *limited)))
+    held = tuple(by_group(name) for name, group in groups.items() if not group.active)
     if (first := first_deadline(new.values())) is not None:
         before = graph.columns.get("nextDeadline")
         columns["nextDeadline"] = min(first, before) if isinstance(before, datetime) else first
@@ -229,7 +233,7 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
         revision = graph.columns.get("revision", 0)
         if not isinstance(revision, int):
             raise IntegrityError(f"row {graph.key}: the revision is {revision!r}")
-        return ExtensionPlan(request, revision, layout, whole, links, len(new), layout.edges, columns, refusal)
+        return ExtensionPlan(request, revision, layout, whole, links, len(new), layout.edges, columns, refusal, held)
 
     if refusal or (not accepted and len(new) <= limits.COMMIT_CHANGES_MAX):
         small = plan(max(0, GRAPH_DIRECT_MAX - named), whole=True)

@@ -48,6 +48,7 @@ class AcceptExtension:
 
     revision: of the graph that it was planned for; with another one it must be planned again.
     columns: further columns of the graph row to set (its nameMapping). told: what the journal says of it.
+    held: holders that come with it, of groups that it brings in inactive.
     """
 
     request: str
@@ -61,6 +62,7 @@ class AcceptExtension:
     links: tuple[Link, ...]
     columns: Mapping[str, Value]
     told: Mapping[str, Any] = field(default_factory=dict)
+    held: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ def accept_extension(item: AcceptExtension, context: Context) -> str:
     graph.set("revision", graph.integer("revision") + 1)
     for name, value in item.columns.items():
         graph.set(name, value)
+    if item.held:
+        graph.set_ids("held", [*dict.fromkeys((*graph.ids("held"), *item.held))])
     if item.whole:
         _insert(item.rows, context)
         for number, link in enumerate(item.links):

@@ -201,6 +201,12 @@ async def extending_what_is_done(stage: Stage) -> None:
     await spoil(stage, GRAPH, extending="more")
 
 
+async def held_by_a_group_that_is_not_paused(stage: Stage) -> None:
+    """As extensions left the tasks of inactive groups that they brought in, in earlier versions."""
+    for label in "ab":
+        await spoil(stage, task(stage, label), held='["group:late"]')
+
+
 MENDED: list[tuple[Damage, str, str]] = [
     (told_and_forgotten, "left-over", "b"),
     (ready_and_waiting, "left-over", "b"),
@@ -230,6 +236,8 @@ MENDED: list[tuple[Damage, str, str]] = [
     (not_in_the_list, "not-listed", "the graph"),
     (running_without_a_lease, "no-lease", "a"),
     (extending_what_is_done, "extending", "the graph"),
+    (held_by_a_group_that_is_not_paused, "held-back", "a"),
+    (held_by_a_group_that_is_not_paused, "held-back", "b"),
 ]
 
 

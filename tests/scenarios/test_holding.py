@@ -168,6 +168,23 @@ async def test_a_paused_graph_that_is_done_waits_for_what_is_to_be_added(stage: 
     assert await stage.work() == "finished"
 
 
+@pytest.mark.parametrize("count", [2, 150], ids=["in one commit", "in steps"])
+async def test_a_group_that_an_extension_brings_in_inactive_goes_on_when_it_is_resumed(
+    stage: Stage, count: int
+) -> None:
+    await stage.submit(graph({"a": []}))
+    labels = [f"x{number:03}" for number in range(count)]
+    more = graph_object({each: [] for each in labels})
+    more["groups"] = {"late": {"active": False, "tasks": labels}}
+    assert await stage.extend(document_from_object(more, kind="extension")) == "done"
+    assert (await stage.graph_row()).columns["held"] == '["group:late"]'
+    assert await held_back(stage, labels[-1])
+    assert await wrong(stage) == []
+    await resume(stage, group="late")
+    assert await stage.work() == "finished"
+    assert await wrong(stage) == []
+
+
 async def test_a_graph_that_waits_for_what_is_refused_at_resume_is_finished(stage: Stage) -> None:
     await stage.submit(graph({"a": []}))
     held = await stage.claim("a")

@@ -20,6 +20,9 @@ FEATURES: Final[dict[str, Callable[[World], bool]]] = {
     "blocks": blocks,
     "priorities": lambda world: bool(world.levels),
     "pauses": lambda world: world.pauses > 0,
+    "inactive groups": lambda world: any(
+        not group.active for each in (world.document, *world.extensions) for group in each.groups.values()
+    ),
     "cancels": lambda world: bool(world.cancel),
     "deadlines": lambda world: world.has_limits,
     "tries again later": lambda world: bool(world.temporary),
@@ -54,6 +57,7 @@ TOGETHER: Final = (
     ("edits", "late answers"),
     ("extensions", "blocks"),
     ("extensions", "pauses"),
+    ("extensions", "inactive groups"),
     ("extensions", "conditions"),
     ("extensions", "one process", "late answers"),
     ("priorities", "limits"),

@@ -184,7 +184,22 @@ def cancelling(world: World) -> World:
 def pausing(world: World) -> World:
     """The same, and in some of them the graph, a group or a task is held back for a while."""
     rng = random.Random(world.seed * 7 + 8)
-    return dataclasses.replace(world, pauses=rng.choice((1, 2, 3))) if rng.random() < 0.15 else world
+    world = dataclasses.replace(world, pauses=rng.choice((1, 2, 3))) if rng.random() < 0.15 else world
+    return inactive(world, rng) if world.pauses and rng.random() < 0.5 else world
+
+
+def inactive(world: World, rng: random.Random) -> World:
+    """The same, and one of its groups, or of those that an extension brings in, comes in inactive."""
+    documents = [world.document, *world.extensions]
+    grouped = [number for number, each in enumerate(documents) if each.groups]
+    if not grouped:
+        return world
+    number = rng.choice(grouped)
+    groups = dict(documents[number].groups)
+    name = rng.choice(sorted(groups))
+    groups[name] = dataclasses.replace(groups[name], active=False)
+    documents[number] = dataclasses.replace(documents[number], groups=groups)
+    return dataclasses.replace(world, document=documents[0], extensions=documents[1:])
 
 
 def extending(world: World) -> World:

@@ -53,6 +53,7 @@ from taskgraph.model import (
     TASK_UNRESOLVED,
     FailurePolicy,
     GraphDocument,
+    GroupNode,
     TaskNode,
     TaskState,
     by_group,
@@ -506,6 +507,7 @@ class World:
         self._due = (math.inf, math.inf)
         self.pauses_left = self.pauses
         self.wishes: dict[str, tuple[bool, str]] = {}  # group or label (`task:`), "" for the graph -> on, when asked
+        self._come_in(self.document)
         self.wished_at = -1e9
         self.asked: dict[str, str] = {}  # row and holder -> when that was last asked for, of what was decided
         self.sendable: set[tuple[str, int]] = set()  # runs that stood ready after some commit, and not held back
@@ -520,12 +522,12 @@ class World:
         if self.edits:
             documents = [self.document, *self.extensions]
             named = named_by(self.extensions)
-            inside = {each for name, labels in members(self.document.groups).items() for each in labels}
+            inside = {each for labels in members(self._all_groups()).values() for each in labels}
             fixed = named | inside if self.extensions or self.pauses else set()
             self.edit = Edits(self.tasks, documents, fixed)
         self.goes_on = self.document.failure_policy == FailurePolicy.CONTINUE
         self.invariants = Invariants(self.graph_id, self.tasks, goes_on=self.goes_on)
-        self.invariants.members = members(self.document.groups) if self.pauses else {}
+        self.invariants.members = members(self._all_groups()) if self.pauses else {}
         self.invariants.under = limited_in(self.graph_id, [self.document, *self.extensions], self.tasks)
         self.changes_left = self.changes
         # Levels that tasks say, and those between: they may come there by their age.
@@ -717,6 +719,14 @@ class World:
             raise
         if answer.state == "done":
             self.extended[number] = True
+            self._come_in(self.extensions[number])
+
+    def _come_in(self, document: GraphDocument) -> None:
+        """Groups that come in inactive are held back until somebody resumes them."""
+        self.wishes |= {name: (True, "") for name, group in document.groups.items() if not group.active}
+
+    def _all_groups(self) -> dict[str, GroupNode]:
+        return {name: group for each in (self.document, *self.extensions) for name, group in each.groups.items()}
 
     async def _edit(self) -> None:
         assert self.edit is not None
