@@ -1294,8 +1294,15 @@ class World:
         return [
             row
             for key, row in self.rows.items()
-            if key.startswith("task:") and not row.columns.get("cancel") and overdue(row.columns.get, moment)
+            if key.startswith("task:")
+            and not row.columns.get("cancel")
+            and overdue(row.columns.get, moment - timedelta(seconds=self._doubted_seconds(row)))
         ]
+
+    def _doubted_seconds(self, row: Row) -> float:
+        """How much later the lease of a run ends as its end was not believed: a length and a sweep each time."""
+        doubts = int(row.columns.get("leaseDoubts", 0)) if row.columns["state"] == TaskState.RUNNING else 0
+        return doubts * (float(row.columns.get("leaseSeconds", 0)) + self.sweep_seconds)
 
     def _due_seconds(self) -> tuple[float, float]:
         """When the next event message may be received, and the next work message."""
