@@ -283,6 +283,7 @@ _GRAPH: Final = {
     "skippedTasks": "number?",
     "reason": "text?",
     "code": "text?",
+    "writers": "number?",
     "cutOff": "text?",
     "cancelled": "time?",
     "deadline": "time?",

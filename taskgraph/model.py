@@ -176,6 +176,15 @@ _GROUP_OWNER: Final = "group-"  # no taskId is as long as this with an id behind
 _GROUP_JOIN: Final = "join:group-"
 
 
+WRITERS: Final = "writers"
+"""Column of the graph row: how many commits of its submission may be under way at a time, where it is more than one."""
+
+
+def fence_key(number: int) -> str:
+    """Row key of the fence of a writer of a submission: the graph row for the first."""
+    return f"submitting:{number}" if number else GRAPH
+
+
 def row_key(reference: str) -> str:
     """The row key that a reference points at."""
     return reference if ":" in reference or reference == GRAPH else f"task:{reference}"

@@ -10,9 +10,9 @@ import asyncio
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -37,10 +37,12 @@ from taskgraph.layout import (
 from taskgraph.messages import AddTasks, Edit, SendReady
 from taskgraph.model import (
     GRAPH,
+    WRITERS,
     FailurePolicy,
     GraphDocument,
     GraphState,
     by_group,
+    fence_key,
     ids_text,
     limit_scope,
     row_key,
@@ -51,7 +53,7 @@ from taskgraph.priorities import NORMAL, rank
 from taskgraph.records import ALL, listing_key
 from taskgraph.replanning import still_holds
 from taskgraph.rows import Draft
-from taskgraph.storage.tables import Insert, Merge, Range, Row, Value
+from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables, Value
 from taskgraph.telemetry import TRACEPARENT_COLUMN
 from taskgraph.transitions import Outcome, Start
 from taskgraph.units import utf16_units
@@ -60,6 +62,8 @@ Progress = Callable[[int, int], None]
 """Told (rows written, rows in all); a long definition counts with its task."""
 
 _IN_FLIGHT: Final = 8  # commits at a time
+_FENCE: Final = {"state": str(GraphState.SUBMITTING)}
+_FENCE_BYTES: Final = 1_000  # more than it takes in a commit
 _TRIED_FIRST: Final = 3  # commits: what so few hold is tried at once, without looking what is there
 _MAPPED_CHARS_MIN: Final = 28  # of a label and its taskId in JSON
 _BY_KEY: Final = "by-key:"
@@ -150,6 +154,7 @@ async def _submit(
         await enter(records.tables, graph_id, now)
     (row,) = await records.tables.get(graph_id, [GRAPH])
     outcome = Submitted.RESUMED
+    etags: list[str | None] = []  # of the fences, where this call has made them
     layout: GraphLayout | None = None
     if row is None:
         layout = lay_out(now, by_key=True)
@@ -157,7 +162,9 @@ async def _submit(
         try:
             trace = handlers.telemetry.trace_of_graph(graph_id)
             first = _graph_row(graph_id, document, layout, marked, now, trace, len(registered), origin)
-            await records.tables.commit(graph_id, [first])
+            fences = range(1, int(str(first.columns.get(WRITERS, 1))))
+            fenced: list[Change] = [Insert(fence_key(number), {"schema": SCHEMA, **_FENCE}) for number in fences]
+            etags = await records.tables.commit(graph_id, [first, *fenced])
             outcome = Submitted.CREATED
         except (Conflict, Unclear):
             outcome = Submitted.RESUMED  # somebody else, or this very call: the row tells
@@ -179,11 +186,13 @@ async def _submit(
         layout = lay_out(created, by_key=by_key)
     further = [] if "nameMapping" in row.columns else name_mapping_rows(layout.mapping, "0")
     further += notices.rows_of(registered, created)
-    writing = _Writing(handlers, graph_id, layout.count + len(further), progress, _looked_for(layout))
+    writing = _Writing(handlers, graph_id, row, layout.count + len(further), progress, _looked_for(layout))
+    for fence, etag in zip(writing.fences[1:], etags[1:], strict=False):
+        fence.etag = etag or ""
     if outcome is Submitted.RESUMED and writing.total > _TRIED_FIRST * limits.COMMIT_CHANGES_MAX:
         await writing.find()
     await writing.write(itertools.chain(layout.rows(), further))
-    await _unmark(handlers, graph_id, row, digest)
+    await _unmark(handlers, graph_id, replace(row, etag=writing.fences[0].etag or row.etag), digest)
     (flipped,) = await handlers.transition(graph_id, [Start(digest)])
     if flipped.error is not None:
         raise flipped.error
@@ -236,19 +245,40 @@ def _looked_for(layout: GraphLayout) -> frozenset[str]:
     return frozenset(keys)
 
 
+@dataclass(slots=True)
+class _Fence:
+    """A row that a writer writes along with its rows, so that none of them goes in once the graph has started.
+
+    The first is the graph row; `Start` writes that, and takes the others away. etag: "" where it is not known.
+    """
+
+    key: str
+    etag: str = ""
+
+
 class _Writing:
     """The rows of a submission on their way into the store, several commits at a time.
 
     While the graph is `submitting` nobody works on it, and it starts after the last row: so the rows may go in in any
-    order, and whatever a crash leaves out is put in by the same call again.
+    order, and whatever a crash leaves out is put in by the same call again. A writer that comes late finds its fence
+    changed: a task that an edit has deleted meanwhile must not come back.
     """
 
     def __init__(
-        self, handlers: Handlers, graph_id: str, total: int, progress: Progress, looked_for: AbstractSet[str]
+        self,
+        handlers: Handlers,
+        graph_id: str,
+        graph: Row,
+        total: int,
+        progress: Progress,
+        looked_for: AbstractSet[str],
     ) -> None:
         """total: rows in all, not counting long definitions. looked_for: keys of rows to be found in `seen` later."""
         self.total = total
         self.seen: dict[str, Row] = {}
+        count = graph.columns.get(WRITERS, 1)  # a program before version 0.4 wrote no fences
+        self.fences = [_Fence(fence_key(number)) for number in range(count if isinstance(count, int) else 1)]
+        self.fences[0].etag = graph.etag
         self._handlers = handlers
         self._graph_id = graph_id
         self._progress = progress
@@ -271,9 +301,8 @@ class _Writing:
         """Write every row that is not there yet."""
         self._progress(0, self.total)
         chunks = _chunks(self._missing(rows))
-        writers = min(_IN_FLIGHT, -(-self.total // limits.COMMIT_CHANGES_MAX))
-        if writers > 1 and _in_event_loop():
-            tasks = [asyncio.create_task(self._write(chunks)) for _ in range(writers)]
+        if len(self.fences) > 1 and _in_event_loop():
+            tasks = [asyncio.create_task(self._write(chunks, [fence])) for fence in self.fences]
             try:
                 await asyncio.gather(*tasks)
             finally:
@@ -281,7 +310,7 @@ class _Writing:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)  # nothing goes on behind the caller's back
         else:
-            await self._write(chunks)
+            await self._write(chunks, self.fences)
         self._tell(self.total)
 
     def _missing(self, rows: Iterable[Insert]) -> Iterator[Insert]:
@@ -291,10 +320,11 @@ class _Writing:
             else:
                 yield row
 
-    async def _write(self, chunks: Iterator[list[Insert]]) -> None:
-        """Take the next chunk, as long as there is one; the others who write take from the same chunks."""
-        for chunk in chunks:
-            await _insert(self._handlers, self._graph_id, chunk, self._told)
+    async def _write(self, chunks: Iterator[list[Insert]], fences: Sequence[_Fence]) -> None:
+        """Take the next chunk, as long as there is one; other writers take from the same chunks."""
+        for chunk, fence in zip(chunks, itertools.cycle(fences), strict=False):
+            if not await _insert(self._handlers, self._graph_id, chunk, fence, self._told):
+                return  # the graph has started, so every row was in
             self._written += sum(map(_counts, chunk))
             self._tell(self._written)
 
@@ -389,6 +419,9 @@ def _graph_row(
         "requires": requires,
         "requiresLeft": requires,
     }
+    chunk = limits.COMMIT_CHANGES_MAX - 1  # with a fence; and all fences go in one commit
+    if (writers := min(_IN_FLIGHT, chunk, -(-layout.count // chunk))) > 1:
+        columns[WRITERS] = writers
     if len(layout.mapping) * _MAPPED_CHARS_MIN <= limits.NAME_MAPPING_CHARS_MAX:
         mapping = json.dumps(layout.mapping, ensure_ascii=False, separators=(",", ":"))
         if utf16_units(mapping) <= limits.NAME_MAPPING_CHARS_MAX:
@@ -446,18 +479,19 @@ async def _list_graph(
 
 
 def _chunks(rows: Iterable[Insert]) -> Iterator[list[Insert]]:
-    """Rows in commits that are no larger than a commit may be. Only rows of which many are long are measured."""
+    """Rows in commits that hold a fence, too, and are no larger than may be. Rows are measured where many are long."""
+    most = limits.COMMIT_BYTES_MAX - _FENCE_BYTES
     chunk: list[Insert] = []
     exact = loose = 0  # bytes of the first rows of the chunk, bytes at most of those that have not been measured
     unmeasured: list[Insert] = []
     for row in rows:
         size = _bytes_at_most(row)
-        full = len(chunk) == limits.COMMIT_CHANGES_MAX
-        if not full and exact + loose + size > limits.COMMIT_BYTES_MAX:
+        full = len(chunk) == limits.COMMIT_CHANGES_MAX - 1
+        if not full and exact + loose + size > most:
             exact, loose = exact + sum(map(row_bytes, unmeasured)), 0
             unmeasured.clear()
             size = row_bytes(row)
-            full = exact + size > limits.COMMIT_BYTES_MAX
+            full = exact + size > most
         if full and chunk:
             yield chunk
             chunk, exact, loose = [], 0, 0
@@ -479,16 +513,26 @@ def _nobody(row: Row) -> None:
     """For callers that do not ask what was written."""
 
 
-async def _insert(handlers: Handlers, graph_id: str, rows: list[Insert], told: Callable[[Row], None] = _nobody) -> None:
+async def _insert(
+    handlers: Handlers,
+    graph_id: str,
+    rows: list[Insert],
+    fence: _Fence | None = None,
+    told: Callable[[Row], None] = _nobody,
+) -> bool:
     """Insert rows that only this content can have put there; those that are in already are left.
 
-    told: called with each row as it stands, as far as that is heard.
+    Gives False where the graph of the fence is not `submitting` any more. told: called with each row as it stands, as
+    far as that is heard.
     """
     tables = handlers.records.tables
     unclear: Unclear | None = None
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+        if fence is not None and not fence.etag and not await _read_fence(tables, graph_id, fence):
+            return False
+        fenced = [Merge(fence.key, fence.etag, _FENCE)] if fence is not None else []
         try:
-            etags = await tables.commit(graph_id, rows)
+            etags = await tables.commit(graph_id, [*rows, *fenced])
         except (Conflict, Unclear) as error:
             unclear = error if isinstance(error, Unclear) else None
             found = await tables.get(graph_id, [row.key for row in rows])
@@ -496,16 +540,31 @@ async def _insert(handlers: Handlers, graph_id: str, rows: list[Insert], told: C
                 if there is not None:
                     told(there)
             rows = [row for row, there in zip(rows, found, strict=True) if there is None]
+            if fence is not None:
+                fence.etag = ""
             if not rows:
-                return
+                return True
         else:
-            for row, etag in zip(rows, etags, strict=True):
+            for row, etag in zip(rows, etags, strict=False):
                 if etag is not None:
                     told(Row(row.key, etag, row.columns))
-            return
+            if fence is not None:
+                fence.etag = etags[-1] or ""
+            return True
     if unclear is not None:  # nobody else is in the way: the store takes nothing
         raise StorageUnavailable(f"graph {graph_id}: rows could not be written: {unclear}") from unclear
     raise Conflict(f"graph {graph_id}: rows could not be written; submit again to go on")
+
+
+async def _read_fence(tables: Tables, graph_id: str, fence: _Fence) -> bool:
+    """Whether the graph is being submitted still. Raises Refused if it is, and has lost the fence."""
+    graph, row = await tables.get(graph_id, [GRAPH, fence.key])
+    if graph is None or graph.columns.get("state") != GraphState.SUBMITTING:
+        return False
+    if row is None:
+        raise Refused(f"graph {graph_id} has lost its row {fence.key}; cancel it, and choose another id", "damaged")
+    fence.etag = row.etag
+    return True
 
 
 async def extend(

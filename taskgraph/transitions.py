@@ -81,7 +81,18 @@ from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, SCHEMA_OF_CONDITIONS
 from taskgraph.leasing import SetRight, lease, put_off, set_right
 from taskgraph.limiting import ChangeLimit, LimitItem, Recount, change_limit, recount
-from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, TaskState, is_relay, row_key, value
+from taskgraph.model import (
+    GRAPH,
+    GRAPH_ENDED,
+    GRAPH_GONE,
+    WRITERS,
+    GraphState,
+    TaskState,
+    fence_key,
+    is_relay,
+    row_key,
+    value,
+)
 from taskgraph.propagation import (
     Context,
     ContextMark,
@@ -1008,10 +1019,20 @@ def _start(item: Start, context: Context) -> tuple[Outcome, str]:
         return Outcome.REFUSED, f"it is {graph.text('state')}: {graph.text('reason')}"
     if graph.text("state") != GraphState.SUBMITTING:
         return Outcome.REPEATED, ""
+    _end_writing(graph, context)
     graph.set("state", str(GraphState.RUNNING))
     graph.set("started", context.now)
     context.event("graph-running")
     return Outcome.APPLIED, ""
+
+
+def _end_writing(graph: Draft, context: Context) -> None:
+    """Take the fences of a submission away: a writer that comes late inserts no row any more."""
+    keys = [fence_key(number) for number in range(1, graph.integer(WRITERS))]
+    context.view.require(keys)
+    for key in keys:
+        if context.view.find(key) is not None:
+            context.view.delete(key)
 
 
 def _abandon(item: Abandon, context: Context) -> tuple[Outcome, str]:
@@ -1019,6 +1040,7 @@ def _abandon(item: Abandon, context: Context) -> tuple[Outcome, str]:
     created = graph.time("created")
     if graph.text("state") != GraphState.SUBMITTING or created is None or created >= item.before:
         return Outcome.STALE, ""
+    _end_writing(graph, context)
     graph.set("state", str(GraphState.CANCELLED))
     graph.set("reason", "the submission was begun and never finished")
     context.event("graph-cancelled", reason="abandoned submission")

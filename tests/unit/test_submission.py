@@ -16,7 +16,7 @@ from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
 from taskgraph.layout import lay_out, name_mapping_rows
 from taskgraph.messages import RunTasks, SendReady, parse
-from taskgraph.model import GRAPH, GraphDocument, TaskNode, row_key, task_id_of
+from taskgraph.model import GRAPH, GraphDocument, TaskNode, fence_key, row_key, task_id_of
 from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row
 from taskgraph.submission import Submitted, submit
@@ -106,6 +106,8 @@ def half_done(tables: MemoryTables, gone: Sequence[str], digest: str) -> dict[st
     rows = {key: row for key, row in tables.partitions["g"].items() if key not in gone and not key.startswith("event:")}
     columns = {name: value for name, value in rows[GRAPH].columns.items() if name not in ("operation", "started")}
     rows[GRAPH] = Row(GRAPH, "e0", {**columns, "state": "submitting", "digest": digest})
+    for key in map(fence_key, range(1, int(str(columns["writers"])))):
+        rows[key] = Row(key, "e0", {"schema": 1, "state": "submitting"})
     return rows
 
 
@@ -133,6 +135,45 @@ async def test_a_small_graph_is_one_commit_of_rows() -> None:
     task_ids = {row_key(task_id_of("g", label)) for label in "ab"}
     assert [set(keys) for keys in tables.inserted] == [{GRAPH}, task_ids, {"event:0000000001"}]
     assert tables.calls.count("commit") == 3
+
+
+@pytest.mark.parametrize("late", [1, 2, 4])
+@pytest.mark.parametrize("wanted", [document({"a": [], "b": ["a"]}), WIDE], ids=["small", "wide"])
+async def test_rows_that_come_after_the_start_do_not_bring_back_what_was_deleted(
+    wanted: GraphDocument, late: int
+) -> None:
+    """Two submit the same: one is held up before a commit until the other has started the graph, and it was edited."""
+
+    class Late(Watched):
+        chunks = 0
+        gone: tuple[str, ...] = ()
+
+        async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+            new = (change.key for change in changes if isinstance(change, Insert))
+            keys = tuple(key for key in new if key.startswith(("task:", "join:", "fork:")))
+            self.chunks += bool(partition == "g" and keys)
+            if self.chunks == min(late, chunks) and not self.gone:
+                self.gone = keys
+                other = MemoryTables()
+                other.partitions = self.partitions
+                await submit(handlers_of(other), "g", wanted)
+                for key in keys:
+                    del self.partitions["g"][key]
+            return await super().commit(partition, changes)
+
+    chunks = sum(any(key.startswith("task:") for key in keys) for keys in (await counted(wanted)).inserted)
+    tables = Late()
+    answer = await submit(handlers_of(tables), "g", wanted)
+    assert answer.outcome is Submitted.CREATED
+    assert tables.gone
+    assert tables.partitions["g"].keys().isdisjoint(tables.gone)
+    assert not [key for key in tables.partitions["g"] if key.startswith("submitting:")]
+
+
+async def counted(wanted: GraphDocument) -> Watched:
+    tables = Watched()
+    await submit(handlers_of(tables), "g", wanted)
+    return tables
 
 
 @pytest.mark.parametrize("error", [StorageUnavailable("503"), KeyError("a bug")])
