@@ -43,6 +43,7 @@ from taskgraph.model import (
     group_of,
     group_owner,
     held_group,
+    holders_in_words,
     ids_text,
     is_piece,
     is_relay,
@@ -1873,9 +1874,8 @@ def full_limit(task: Row, rows: Mapping[str, Row]) -> Limit | None:
     return next((limit for limit in found if len(limit.inside) >= limit.most), None)
 
 
-def _letting_go(graph_id: str, held: str) -> str:
-    names = _json(held)
-    first = str(names[0]) if isinstance(names, list) and names else PAUSED
+def _letting_go(graph_id: str, holders: Sequence[str]) -> str:
+    first = holders[0] if holders else PAUSED
     if first == INACTIVE:
         return f"taskgraph activate {graph_id} LABEL"
     group = held_group(first)
@@ -1911,9 +1911,9 @@ def causes(
         made.append(Cause(lost, "run `taskgraph serve`: its sweep gives them up"))
     held_back = [row for key, row in rows.items() if key.startswith("task:") and _is_held(row)]
     ready = [row for row in held_back if row.columns.get("state") == TaskState.PENDING]
-    if ready:
-        names = Counter(str(row.columns.get("held")) for row in ready).most_common(1)[0][0]
-        made.append(Cause(f"{_tasks(len(ready))} ready and held back: {names}", _letting_go(graph_id, names)))
+    for holders, tasks in Counter(tuple(texts(row.columns, "held")) for row in ready).most_common():
+        words = f"{_tasks(tasks)} ready and held back: {holders_in_words(holders, of=tasks)}"
+        made.append(Cause(words, _letting_go(graph_id, holders)))
     room = Counter(
         f"limit of {limit.name}: {len(limit.inside):,} of {limit.most:,} in flight"
         for key, row in rows.items()

@@ -125,6 +125,20 @@ def held_target(holder: str) -> str:
     return holder.removeprefix(_TARGET) if holder.startswith(_TARGET) else ""
 
 
+def holders_in_words(held: Iterable[str], *, of: int = 1) -> str:
+    """What holds a task back, or several (of) alike, for people."""
+    return ", ".join(_holder_in_words(holder, of) for holder in held)
+
+
+def _holder_in_words(holder: str, of: int) -> str:
+    if holder == PAUSED:
+        return "the graph is paused"
+    if holder == INACTIVE:
+        return "it is not active" if of == 1 else "they are not active"
+    target = held_target(holder)
+    return f"the target {target} is paused" if target else f"the group “{held_group(holder)}” is paused"
+
+
 _GRAPH_ID = re.compile(limits.GRAPH_ID_PATTERN)
 _SLUGID = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_-]{7}[Q-T][A-Za-z0-9_-][CGKOSWaeimquy26-][A-Za-z0-9_-]{10}[AQgw]$")
 

@@ -39,7 +39,6 @@ from taskgraph.model import (
     GRAPH,
     GRAPH_ENDED,
     INACTIVE,
-    PAUSED,
     FailurePolicy,
     GraphState,
     TaskState,
@@ -49,7 +48,7 @@ from taskgraph.model import (
     group_key,
     group_of,
     held_group,
-    held_target,
+    holders_in_words,
     is_graph_id,
     is_relay,
     is_shared,
@@ -1372,20 +1371,6 @@ def _permits_text(limit: TargetLimit) -> str:
     shown = ", ".join(worker for worker, _ in by.most_common(WHY_GROUPS_MAX))
     more = f" and {len(by) - WHY_GROUPS_MAX:,} more workers" if len(by) > WHY_GROUPS_MAX else ""
     return f"target {limit.target}: {len(limit.permits):,} of {limit.most:,} permits taken by {shown}{more}"
-
-
-def holders_in_words(held: Iterable[str]) -> str:
-    """What holds a task back, for people."""
-    return ", ".join(map(_holder_in_words, held))
-
-
-def _holder_in_words(holder: str) -> str:
-    if holder == PAUSED:
-        return "the graph is paused"
-    if holder == INACTIVE:
-        return "it is not active"
-    target = held_target(holder)
-    return f"the target {target} is paused" if target else f"the group “{held_group(holder)}” is paused"
 
 
 def _letting_go(holder: str, graph_id: str, status: TaskStatus) -> str:

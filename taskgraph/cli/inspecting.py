@@ -36,7 +36,16 @@ from taskgraph.cli.common import (
 from taskgraph.cli.output import LOOKS, Column, LogText, count, json_text, moment, safe, seconds
 from taskgraph.cli.running import command_words, wait_and_finish
 from taskgraph.errors import InvalidInput, NotFound
-from taskgraph.model import PAUSED, FailurePolicy, GraphState, TaskState, When, condition_words, held_group
+from taskgraph.model import (
+    PAUSED,
+    FailurePolicy,
+    GraphState,
+    TaskState,
+    When,
+    condition_words,
+    held_group,
+    holders_in_words,
+)
 from taskgraph.priorities import NORMAL
 
 if TYPE_CHECKING:
@@ -423,8 +432,6 @@ def task_words(task: "TaskStatus", now: datetime) -> str:
 
 def _held_words(task: "TaskStatus") -> str:
     """What holds a task back that would run, or wait for others alone."""
-    from taskgraph.queries import holders_in_words
-
     return f"held back: {holders_in_words(task.held)}" if task.held_back else ""
 
 

@@ -33,6 +33,8 @@ class Shell:
         file = folder / "graph.json"
         file.write_text(json.dumps(GRAPH))
         self.run("submit", str(file), "--id", "g")
+        self.inactive = folder / "inactive.json"
+        self.inactive.write_text(json.dumps({"tasks": {name: {"active": False, "task": {}} for name in "ab"}}))
         asyncio.run(self._pause())
         self.run("pause", "--target", "gpu")
 
@@ -109,6 +111,17 @@ def test_a_graph_and_a_group_count_what_is_held_back(shell: Shell) -> None:
     group = shell.run("status", "g", "--group", "night")
     assert "1 task held back" in group
     assert "?" not in group.split("tasks")[0]
+
+
+def test_doctor_says_in_words_what_holds_tasks_back(shell: Shell) -> None:
+    words = shell.run("doctor", "g")
+    assert "  1 task is ready and held back: it is not active\n    → taskgraph activate g LABEL\n" in words
+    assert (
+        "  1 task is ready and held back: the group “night” is paused\n    → taskgraph resume g --group night\n"
+        in words
+    )
+    shell.run("submit", str(shell.inactive), "--id", "two")
+    assert "held back: they are not active\n" in shell.run("doctor", "two")
 
 
 def test_top_counts_what_is_held_back(shell: Shell) -> None:
