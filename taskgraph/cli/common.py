@@ -29,6 +29,7 @@ from taskgraph.errors import (
     InvalidGraph,
     InvalidInput,
     InvalidSettings,
+    NotFound,
     Problem,
     StorageError,
     StorageUnavailable,
@@ -389,6 +390,17 @@ def set_up_logging(session: Session, log_format: str | None = None) -> None:
 # --- the way out -----------------------------------------------------------------------------------------------
 
 
+def _missing_store(session: Session) -> str:
+    """Words for a store without a file, "" for others: a wrong path finds nothing, as commands that look make none."""
+    try:
+        settings = session.settings
+    except InvalidSettings:
+        return ""
+    if settings.path is None or settings.path.exists():
+        return ""
+    return f"there is no store at {settings.display}"
+
+
 def tell(session: Session, error: TaskgraphError) -> int:
     """Say why it ends, as words and, where JSON is wanted, as JSON; gives the exit code."""
     output = session.output
@@ -402,6 +414,8 @@ def tell(session: Session, error: TaskgraphError) -> int:
         output.fail(str(error))
     else:
         first, *more = failures.sentences(error)
+        if isinstance(error, NotFound) and (missing := _missing_store(session)):
+            more.append(missing)
         if session.json_logs:
             log.log(
                 logging.INFO if isinstance(error, failures.Interrupted) else logging.ERROR,

@@ -102,6 +102,7 @@ def test_commands_that_look_make_nothing(tmp_path: Path) -> None:
     for words, code in ((("list",), 0), (("status", "g"), 3), (("workers",), 0), (("poison", "list"), 0)):
         done = taskgraph(*words, store=store, cwd=tmp_path)
         assert done.returncode == code, (words, done.stderr)
+        assert (f"there is no store at {store}" in done.stderr) == (code == 3), (words, done.stderr)
     assert list(tmp_path.iterdir()) == []
 
 
