@@ -8,6 +8,7 @@ commit or a message holds.
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -308,6 +309,25 @@ async def test_the_doctor_mends_what_was_not_told(stage: Stage, name: str) -> No
     await repair_graph(stage.handlers, stage.poison, stage.graph_id)
     await stage.complete("x")
     assert await stage.states() == {"a": "failed", "b": "skipped", "x": "completed", "c": "skipped"}
+    assert await stage.state() == "finished"
+
+
+@pytest.mark.parametrize(
+    ("requirement", "late", "after"), [("fails", "skipped", "skipped"), ("completes", "exception", "completed")]
+)
+async def test_a_deadline_that_passes_while_a_task_waits_counts_in_the_place_of_running(
+    stage: Stage, requirement: str, late: str, after: str
+) -> None:
+    deadline = (stage.clock.now() + timedelta(seconds=20)).isoformat()
+    chain = {"a": (), "b": {**on("a"), "task": {"deadline": deadline}}, "c": on("b", when="any-failed")}
+    await stage.submit(document(chain))
+    held = await stage.claim("a")
+    stage.clock.advance(30)
+    await stage.sweep()
+    assert await stage.task_state("b") == "unscheduled", "it waits for its end, whatever the clock says"
+    await stage.deliver(stage.completed(held) if requirement == "completes" else stage.failed(held))
+    await stage.work()
+    assert (await stage.task_state("b"), await stage.task_state("c")) == (late, after)
     assert await stage.state() == "finished"
 
 
