@@ -1757,8 +1757,8 @@ class _Examination:
         for key, row in self.rows.items():
             if not key.startswith("event:"):
                 continue
-            digits = key.removeprefix("event:")
-            if not digits.isdecimal() or row.columns.get("sequence") != int(digits):
+            number = row.columns.get("sequence")
+            if not isinstance(number, int) or number < 1 or key != event_key(number):
                 yield self.find(
                     "journal",
                     key,
@@ -1767,7 +1767,7 @@ class _Examination:
                     refusal="nothing tells when it happened",
                 )
                 continue
-            numbers.append(int(digits))
+            numbers.append(number)
         numbers.sort()
         for before, after in zip([0, *numbers], numbers, strict=False):
             if after == before + 1:

@@ -166,6 +166,15 @@ def test_a_gap_in_the_journal_is_filled_unless_it_is_wide() -> None:
             assert all(isinstance(change, Insert) for change in changes)
 
 
+@pytest.mark.parametrize(("digits", "sequence"), [("1", 1), ("0000000000", 0), ("٠٠٠٠٠٠٠٠٠١", 1), ("00000000001", 1)])
+def test_a_number_of_an_event_has_one_key(digits: str, sequence: int) -> None:
+    first = Row("event:0000000001", "e", {"sequence": 1, "time": NOW, "events": "[]", "kinds": ""})
+    other = Row(f"event:{digits}", "e", {**first.columns, "sequence": sequence})
+    found = examine("g", rows_of(CHAIN) | {first.key: first, other.key: other}, NOW)
+    assert ("journal", other.key) in [(each.code, each.key) for each in found]
+    assert "journal-gap" not in {each.code for each in found}
+
+
 def test_why_names_targets_queues_leases_and_failures() -> None:
     rows = rows_of({"a": [], "b": [], "c": [], "d": []})
     rows = spoilt(rows, key("b"), state="running", leaseUntil=NOW + timedelta(seconds=9), worker="w")
