@@ -18,14 +18,13 @@ resolved for ever, and when all have been seen so, all are, however long the loo
 costs nothing: a graph that stands in `cancelling` is its own reminder, and whoever comes by goes on.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgraph import limits
-from taskgraph.conditions import failure_of, goes_on
-from taskgraph.model import GRAPH, GraphState, TaskState, row_key, value
+from taskgraph.conditions import failure_of, goes_on, was_cancelled
+from taskgraph.model import GRAPH, GraphState, TaskState, reference_of, row_key, value
 from taskgraph.propagation import (
     CANCELLED,
     Cancelling,
@@ -144,12 +143,12 @@ def cancel_task(item: CancelTask, context: Context) -> tuple[str, str]:
         if graph.text("state") == GraphState.SUBMITTING:
             return REFUSED, "the graph is still being submitted"
         if state == TaskState.UNSCHEDULED and goes_on(graph):
-            return _mark(task, context, reason, code, _WAITS)
+            return _mark(task, context, reason, code, _WAITS, whole=False)
     if state in (TaskState.UNSCHEDULED, TaskState.PENDING):
         _resolve(task, context, reason, code, whole=item.whole)
         return APPLIED, ""
     if state != TaskState.RUNNING:
-        return (REPEATED if is_cancelled(task) else STALE), f"the task is {state}"
+        return (REPEATED if was_cancelled(task) else STALE), f"the task is {state}"
     run, claim = task.integer("run"), task.text("claim")
     context.effects.append(Stop(item.task_id, run, claim, reason, item.at_once))
     if item.at_once:
@@ -158,9 +157,7 @@ def cancel_task(item: CancelTask, context: Context) -> tuple[str, str]:
     return _mark(task, context, reason, code, _STOPPED, whole=item.whole)
 
 
-def _mark(
-    task: Draft, context: Context, reason: str, code: str, answer: str, *, whole: bool = False
-) -> tuple[str, str]:
+def _mark(task: Draft, context: Context, reason: str, code: str, answer: str, *, whole: bool) -> tuple[str, str]:
     """Write on the row that the task is to be cancelled; what is under way brings it to its end."""
     if task.text("cancel"):
         return REPEATED, answer
@@ -168,15 +165,19 @@ def _mark(
     if code != CANCELLED:
         task.set("cancelCode", code)
     fields: dict[str, Any] = {} if whole else _why(reason, code)
-    task_id = task.key.removeprefix("task:")
-    context.event("task-cancelling", task=task_id, label=task.text("label"), run=task.integer("run"), **fields)
+    context.event(
+        "task-cancelling",
+        task=reference_of(task.key),
+        label=task.text("label"),
+        run=task.integer("run"),
+        **fields,
+    )
     return APPLIED, answer
 
 
-def end_of_marked_wait(task: Draft, context: Context) -> tuple[str, str]:
+def end_of_marked_wait(task: Draft, context: Context) -> None:
     """A task was marked while it waited, and what it requires has ended (policy `continue`)."""
     _resolve(task, context, task.text("cancel"), task.text("cancelCode") or CANCELLED, whole=False)
-    return APPLIED, CANCELLED
 
 
 def end_of_marked_run(
@@ -211,7 +212,7 @@ def was_marked_run(task: Draft, run: int, claim: str, context: Context) -> bool:
     _go_on(context)
     graph = context.view.get(GRAPH)
     if graph.text("state") != GraphState.CANCELLING and goes_on(graph):
-        tell_dependents(task, task.key.removeprefix("task:"), context, failure_of(task))
+        tell_dependents(task, reference_of(task.key), context, failure_of(task))
     return True
 
 
@@ -219,17 +220,6 @@ def _go_on(context: Context) -> None:
     """It may have been the last run that a cancelled graph waited for."""
     if context.view.get(GRAPH).text("state") == GraphState.CANCELLING:
         context.effects.append(Cancelling())
-
-
-def is_cancelled(task: Draft) -> bool:
-    """Whether a task was resolved by being cancelled."""
-    if task.text("state") != TaskState.EXCEPTION:
-        return False
-    try:
-        resolution = json.loads(task.text("resolution") or "{}")
-    except ValueError:
-        return False
-    return isinstance(resolution, dict) and resolution.get("cancelled") is True
 
 
 def _resolve(
@@ -243,7 +233,7 @@ def _resolve(
     fields: dict[str, Any] = {} if whole else _why(reason, code)
     context.event(
         "task-cancelled",
-        task=task.key.removeprefix("task:"),
+        task=reference_of(task.key),
         label=task.text("label"),
         run=task.integer("run"),
         **fields,

@@ -50,7 +50,7 @@ def goes_on(graph: Draft) -> bool:
 
 def failure_of(task: Draft) -> News:
     """What a task that failed for good has to tell."""
-    return News(failed=_cause(task, CANCELLED if task.text("cancel") or _was_cancelled(task) else ""))
+    return News(failed=_cause(task, CANCELLED if task.text("cancel") or was_cancelled(task) else ""))
 
 
 def passed_on(node: Draft) -> News:
@@ -135,7 +135,8 @@ def in_words(cause: dict[str, Any]) -> str:
             return f"{label} failed"
 
 
-def _was_cancelled(task: Draft) -> bool:
+def was_cancelled(task: Draft) -> bool:
+    """Whether a task was resolved by being cancelled."""
     if task.text("state") != TaskState.EXCEPTION:
         return False
     try:

@@ -983,8 +983,8 @@ def _skip(item: Skip, context: Context) -> tuple[Outcome, str]:
         return Outcome.STALE, f"the task is {task.text('state')}"
     task.set("due", "")
     if task.text("cancel"):
-        applied, reason = end_of_marked_wait(task, context)
-        return Outcome(applied), reason
+        end_of_marked_wait(task, context)
+        return Outcome.APPLIED, ""
     resolution = skip_resolution(task)
     task.set("state", str(TaskState.SKIPPED))
     task.set("resolved", context.now)
