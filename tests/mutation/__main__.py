@@ -87,6 +87,7 @@ KILLED_MIN_PERCENT: Final = 95.0
 TESTS: Final = (
     "tests/unit/test_addresses.py",
     "tests/unit/test_ages.py",
+    "tests/unit/test_cancellation.py",
     "tests/unit/test_conditions.py",
     "tests/unit/test_digraph.py",
     "tests/unit/test_doctor_diagnosis.py",
