@@ -271,6 +271,9 @@ def _strange(graph_id: str, insert: Insert) -> Iterable[str]:
         else:
             if named != key:
                 yield f"{key}: it is the row of another channel"
+        for name in ("sequence", "part"):
+            if (value := integer(columns, name)) < 0:  # a place that no journal has, from which the notifier goes on
+                yield f"{key}: its {name} is {value}"
 
 
 def _would_run(row: Row) -> bool:

@@ -146,6 +146,13 @@ def inserted(key: str, **columns: Any) -> Callable[[list[Any]], None]:
     return spoil
 
 
+def on_channel(**more: Any) -> Callable[[list[Any]], None]:
+    def spoil(lines: list[Any]) -> None:
+        next(each for each in lines if str(each.get("row")).startswith(PREFIX))["columns"].update(more)
+
+    return spoil
+
+
 TIME = {"time": "2024-01-01T00:00:00Z"}
 
 
@@ -178,6 +185,9 @@ TIME = {"time": "2024-01-01T00:00:00Z"}
         (inserted("task:x"), "'task:x' is no row of a graph"),
         (inserted("event:0000009999", sequence=1, time=TIME, events="[]"), "fact 1 of the journal"),
         (inserted(f"{PREFIX}0123456789abcdef", state="open", channel=json.dumps(EVIL)), "the row of another channel"),
+        (inserted("event:1", sequence=1, time=TIME, events="[]"), "an event row whose key is not its number"),
+        (on_channel(sequence=-(2**31)), "its sequence is -2147483648"),
+        (on_channel(part=-1), "its part is -1"),
         (inserted(f"{PREFIX}0123456789abcdef", state="open", channel="{}"), "neither a queue nor a webhook"),
     ],
 )
