@@ -77,6 +77,17 @@ def test_a_graph_that_is_cancelled_is_said_to_have_ended_again(item: Item, words
     assert (said(decision), decision.effects, decision.changes) == ((Outcome.REPEATED, words), GONE, ())
 
 
+@pytest.mark.parametrize(("code", "coded"), [("cancelled", {}), (LATE, {"code": LATE})])
+@pytest.mark.parametrize(("at_once", "ended"), [(False, {}), (True, {"terminate": True})])
+def test_the_fence_says_why_and_how_to_end_what_is_left(
+    code: str, coded: dict[str, str], at_once: bool, ended: dict[str, bool]
+) -> None:
+    decision = decided(pair(), CancelGraph("why", code, at_once))
+    assert written(decision)[GRAPH] == {"state": "cancelling", "reason": "why", **coded, **ended}
+    assert events(decision) == [{"event": "graph-cancelling", "reason": "why", **coded, **ended}]
+    assert (said(decision), decision.effects) == ((Outcome.APPLIED, ""), (Cancelling(fenced=True),))
+
+
 def test_nothing_is_published_without_a_fence() -> None:
     decision = decided(pair(), PublishCancelled(7))
     assert (said(decision), decision.effects, decision.changes) == ((Outcome.STALE, ""), (), ())
