@@ -184,8 +184,11 @@ def cancelling(world: World) -> World:
 def pausing(world: World) -> World:
     """The same, and in some of them the graph, a group or a task is held back for a while."""
     rng = random.Random(world.seed * 7 + 8)
-    world = dataclasses.replace(world, pauses=rng.choice((1, 2, 3))) if rng.random() < 0.15 else world
-    return inactive(world, rng) if world.pauses and rng.random() < 0.5 else world
+    grouped = any(each.groups for each in (world.document, *world.extensions))
+    world = (
+        dataclasses.replace(world, pauses=rng.choice((1, 2, 3))) if rng.random() < (0.3 if grouped else 0.13) else world
+    )
+    return inactive(world, rng) if world.pauses else world
 
 
 def inactive(world: World, rng: random.Random) -> World:
