@@ -178,8 +178,7 @@ def hold_task(item: HoldTask, context: Context) -> tuple[str, str]:
         return STALE, _LATER
     before = task.ids("held")
     if item.on == (INACTIVE in before):
-        if not before and state == TaskState.PENDING:
-            dispatch(task, context)
+        dispatch(task, context)  # where it may begin: whoever made it active may have died before it was sent
         known = _spoken(task, wishes, INACTIVE, asked)
         return REPEATED if known else APPLIED, "it is inactive already" if item.on else "it is active"
     task.set_ids("held", [INACTIVE, *before] if item.on else [each for each in before if each != INACTIVE])

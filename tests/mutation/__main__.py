@@ -104,6 +104,7 @@ TESTS: Final = (
     "tests/unit/test_fencing.py",
     "tests/unit/test_grouping.py",
     "tests/unit/test_handlers.py",
+    "tests/unit/test_holding.py",
     "tests/unit/test_kept.py",
     "tests/unit/test_layout.py",
     "tests/unit/test_layout_groups.py",
