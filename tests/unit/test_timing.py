@@ -77,6 +77,7 @@ GOOD: tuple[dict[str, Any], ...] = (
     {"retry": {}},
     {"retry": {"limit": 0, "delay": 0, "max": 0.5, "exitCodes": []}},
     {"retry": {"limit": 1000.0, "delay": 604_800, "max": 604_800, "exitCodes": [1, 255, 75.0]}},
+    {"retry": {"exitCodes": [1] * 32}},
     {"maxRunTime": 0.1, "pendingTimeout": limits.TIME_LIMIT_SECONDS_MAX},
 )
 BAD: tuple[dict[str, Any], ...] = (
@@ -131,14 +132,14 @@ def test_a_document_keeps_what_it_says_of_time_and_others_keep_their_hash() -> N
 def test_the_columns_of_a_task_and_what_its_worker_is_told() -> None:
     said = {
         "notBefore": "2030-01-31T06:00:00+01:00",
-        "retry": {"limit": 3, "delay": 2, "exitCodes": [9]},
+        "retry": {"limit": 3, "delay": 2, "max": 7, "exitCodes": [9]},
         "maxRunTime": 5,
         "pendingTimeout": 60,
     }
     node = TaskNode("a", task={"deadline": "2030-02-01T00:00:00Z", "payload": {}}, timing=said)
     (row,) = lay_out("g", {"a": node}, stamp="0", now=NOW).rows
     assert row.columns["notBefore"] == datetime.fromisoformat("2030-01-31T05:00:00+00:00")
-    assert json.loads(str(row.columns["retry"])) == {"limit": 3, "delay": 2}
+    assert row.columns["retry"] == '{"limit":3,"delay":2,"max":7}', "without spaces: rows are read often"
     assert row.columns["pendingTimeout"] == 60.0
     definition = json.loads(str(row.columns["task"]))
     assert definition == {**node.task, "maxRunTime": 5, "retry": {"exitCodes": [9]}}
@@ -149,6 +150,11 @@ def test_the_columns_of_a_task_and_what_its_worker_is_told() -> None:
     assert not {"notBefore", "retry", "pendingTimeout", "temporaryFailures"} & plain.columns.keys()
 
 
+def test_a_worker_is_told_nothing_of_what_the_document_does_not_say() -> None:
+    assert timing.for_worker({"notBefore": "2030-01-31T06:00:00Z"}) == {}
+    assert timing.for_worker({"maxRunTime": 5}) == {"maxRunTime": 5}
+
+
 @pytest.mark.parametrize("other", ["5", 0, -1, True, None, [1]])
 def test_a_definition_of_one_s_own_words_bounds_nothing(other: Any) -> None:
     assert timing.run_seconds_max({"maxRunTime": other}) is None
@@ -156,7 +162,95 @@ def test_a_definition_of_one_s_own_words_bounds_nothing(other: Any) -> None:
     assert timing.temporary_exit_codes({"retry": {"exitCodes": other}}) in (timing.TEMPORARY_EXIT_CODES, {1})
 
 
+def test_a_run_may_be_bounded_to_less_than_a_second() -> None:
+    assert timing.run_seconds_max({"maxRunTime": 0.5}) == 0.5
+
+
 # --- sums ------------------------------------------------------------------------------------------------------
+
+
+def test_the_column_of_a_policy_says_only_what_the_document_says() -> None:
+    assert timing.retry_text({}) == ""
+    assert timing.retry_text({"exitCodes": [9]}) == "", "a decision needs no exit codes"
+    assert timing.retry_of("") == timing.Retry()
+
+
+def test_what_a_policy_leaves_out_is_the_default_and_what_it_says_counts() -> None:
+    usual = timing.Retry()
+    assert timing.retry_of('{"limit":3}') == timing.Retry(3, usual.delay_seconds, usual.max_seconds)
+    assert timing.retry_of('{"delay":2}') == timing.Retry(usual.limit, 2.0, usual.max_seconds)
+    assert timing.retry_of('{"max":7}') == timing.Retry(usual.limit, usual.delay_seconds, 7.0)
+
+
+def test_every_handler_draws_the_same_pause_for_the_same_run() -> None:
+    """Whichever decides again, by whichever version: rows and messages name the end of the pause."""
+    policy = timing.Retry(delay_seconds=100, max_seconds=1_000)
+    assert [timing.pause_seconds("t", run, 1, policy) for run in range(3)] == [71.784, 61.318, 59.959]
+
+
+@pytest.mark.parametrize(
+    ("columns_of", "used"),
+    [
+        ({}, 0),
+        ({"temporaryFailures": 3}, 3),
+        ({"temporaryFailures": 3, "temporaryForgiven": 2}, 1),
+        ({"temporaryFailures": "3", "temporaryForgiven": None}, 0),
+    ],
+)
+def test_the_budget_that_is_used_is_what_nobody_has_forgiven(columns_of: Mapping[str, Any], used: int) -> None:
+    assert timing.temporary_used(columns_of.get) == used
+
+
+@pytest.mark.parametrize(
+    ("pause", "known", "left"),
+    [
+        (None, 3.0, 5.0),  # a time of the document comes when the clocks say so
+        (4.0, 0.0, 4.0),  # a clock that is behind makes no pause longer
+        (4, 3.0, 1.0),
+        (4.0, 9.0, 0.0),
+        (60.0, 3.0, 5.0),
+        (True, 3.0, 5.0),
+        ("4", 3.0, 5.0),
+    ],
+)
+def test_a_pause_lasts_no_longer_than_its_length_from_when_it_was_known(pause: Any, known: float, left: float) -> None:
+    row = {"notBefore": SOON, "pauseSeconds": pause}
+    assert timing.not_yet_seconds(row.get, NOW, known) == left
+    assert timing.not_yet_seconds(row.get, SOON, known) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("row", "due"),
+    [
+        ({"deadline": SOON}, SOON),
+        ({"nextDeadline": SOON}, SOON),
+        ({"deadline": SOON, "nextDeadline": AGO}, AGO),
+        ({"deadline": "soon"}, None),
+        ({"nextDeadline": timing.NEVER}, None),
+        ({"deadline": SOON, "nextDeadline": timing.NEVER}, SOON),
+        ({}, None),
+        ({"deadline": SOON, "claim": "c"}, None),  # its worker watches
+        ({"deadline": SOON, "cancel": "why"}, None),  # it is on its way to its end
+        ({"deadline": SOON, "state": "completed"}, None),
+        ({"deadline": SOON, "state": "unscheduled"}, SOON),
+        ({"deadline": SOON, "state": "blocked"}, SOON),  # a graph
+        ({"pendingTimeout": 60.0, "pendingSince": NOW}, NOW + timedelta(seconds=60)),
+        ({"pendingTimeout": 60, "pendingSince": NOW, "notBefore": SOON}, SOON + timedelta(seconds=60)),
+        ({"pendingTimeout": 60.0, "pendingSince": NOW, "deadline": SOON}, SOON),
+        ({"pendingTimeout": 60.0, "pendingSince": NOW, "held": '["paused"]'}, None),  # nobody could claim it
+        ({"pendingTimeout": 60.0, "pendingSince": NOW, "state": "unscheduled"}, None),
+        ({"pendingTimeout": 60.0}, None),
+        ({"pendingTimeout": "60", "pendingSince": NOW}, None),
+    ],
+)
+def test_when_what_waits_or_stands_ready_is_over_by_time(row: Mapping[str, Any], due: datetime | None) -> None:
+    assert timing.due_at({"state": "pending", **row}.get) == due
+
+
+@pytest.mark.parametrize(("held", "over"), [("", True), ('["paused"]', False)])
+def test_no_worker_is_late_for_a_task_that_is_held_back(held: str, over: bool) -> None:
+    decision = decided(timed(pendingTimeout=1.0, pendingSince=AGO, held=held), Overdue(A))
+    assert bool(decision.changes) is over
 
 
 def test_pauses_double_up_to_their_bound_and_are_spread() -> None:
@@ -170,9 +264,18 @@ def test_pauses_double_up_to_their_bound_and_are_spread() -> None:
     assert timing.pause_seconds("t", 3, 10**9, timing.Retry(delay_seconds=5, max_seconds=1)) <= 1
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"limit":"3"}', '{"delay":null}'])
-def test_a_policy_that_is_none_is_said_to_be(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "Expecting"),
+        ("[]", "^the column is no JSON object$"),
+        ('{"limit":"3"}', "^the column holds what is no number$"),
+        ('{"delay":null}', "^the column holds what is no number$"),
+        ('{"max":[]}', "^the column holds what is no number$"),
+    ],
+)
+def test_a_policy_that_is_none_is_said_to_be(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         timing.retry_of(text)
 
 
