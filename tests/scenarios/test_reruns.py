@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 from taskgraph import Client, InvalidInput, Refused, limits, rerunning
 from taskgraph.cli import app as commands
 from taskgraph.messages import Rerun, parse
-from taskgraph.model import GraphState, task_id_of
+from taskgraph.model import GraphState, row_key, task_id_of
 from taskgraph.storage.tables import Merge
 from taskgraph.transitions import Claim, Failed, ManualRerun, Outcome
 from tests.manual_clock import HurriedClock
+from tests.measured import Measured, attributes
 
 DEADLINE_SECONDS = 60
 
@@ -176,3 +177,36 @@ async def test_who_waits_for_reruns_hears_when_all_have_begun_or_nothing_is_on_i
     assert await waited(asked, 3) == (False, 3.0), "one has begun of two"
     assert await waited({task_id_of("g", "a"): 0}, 3) == (True, 0.0)
     assert await waited({task_id_of("g", "x"): 0}, 3) == (True, 0.0), "there is no such task any more"
+
+
+async def test_waiting_ends_in_the_moment_in_which_nothing_has_been_on_its_way_for_so_long(
+    client: Client, clock: HurriedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it looks as often from the first time on."""
+    await client.submit(document(client), "g")
+    await fail(client, "g", "a")
+    await messages(client)
+    monkeypatch.setattr(rerunning, "_LOOK_SECONDS", 2.5)
+    began = clock.monotonic()
+    assert await rerunning.begun(client.app, "g", {task_id_of("g", "a"): 0})
+    assert clock.monotonic() - began == 5.0
+
+
+async def test_all_that_failed_for_good_are_rerun_however_many(client: Client) -> None:
+    labels = [f"t{number:04}" for number in range(1_001)]
+    await client.submit({"tasks": {label: {"task": {}} for label in labels}}, "g")
+    tables, keys = client.app.tables, [row_key(task_id_of("g", label)) for label in labels]
+    for start in range(0, len(keys), 100):
+        rows = await tables.get("g", keys[start : start + 100])
+        await tables.commit("g", [Merge(row.key, row.etag, {"state": "failed"}) for row in rows if row is not None])
+    assert [each.label for each in await rerunning.ask(client.app, "g")] == labels
+
+
+async def test_who_measures_sees_what_asked_for_reruns(client: Client) -> None:
+    measured = Measured()
+    await client.submit(document(client), "g")
+    await fail(client, "g", "a")
+    client.app.handlers.telemetry = measured.telemetry()
+    await rerunning.ask(client.app, "g")
+    (span,) = measured.named("taskgraph.rerun")
+    assert attributes(span)["taskgraph.graph.id"] == "g"
