@@ -24,7 +24,7 @@ from taskgraph.facts import EVERY_ROW
 from taskgraph.holding import set_active
 from taskgraph.layout import SCHEMA, Link, relay_row
 from taskgraph.model import GRAPH, GraphState, TaskState, join_reference, row_key
-from taskgraph.propagation import Context, count_down, dispatch
+from taskgraph.propagation import Context, count_down
 from taskgraph.reruns import FAILED_FOR_GOOD
 from taskgraph.rows import Draft
 from taskgraph.storage.tables import Insert, Value
@@ -273,19 +273,15 @@ def _rewrite(edit: TaskEdit, revision: int, context: Context) -> None:
 
 
 def _go_on(edit: TaskEdit, context: Context) -> None:
-    """What follows for one task: it waits, or stands ready and is sent again, or is to be skipped."""
-    task = context.view.named(edit.task_id)
-    if task.text("state") in FAILED_FOR_GOOD:
-        return  # it counts from its next rerun on
+    """What follows for one task: it waits, or stands ready and is sent again, or is to be skipped.
+
+    One that has failed for good counts from its next rerun on; what it requires is never another.
+    """
     for name in edit.requires or ():
         news = news_at_once(context.view.named(name), context)
         if news is not None:
             count_down(edit.task_id, name, context, news)
-    if edit.requires:
-        return
-    if task.text("state") == TaskState.PENDING:
-        dispatch(task, context)
-    elif not task.ids("requiresLeft"):
+    if not edit.requires:
         count_down(edit.task_id, "", context)
 
 

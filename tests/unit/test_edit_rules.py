@@ -1,6 +1,7 @@
 """Edits, decision by decision: what is refused and in which words, what is stale, and what stands on the rows after."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from taskgraph import limits
 from taskgraph.editing import EditGraph, RefuseEdit, TaskEdit, ended_in, has_started, listed, not_editable
+from taskgraph.layout import Link
 from taskgraph.model import GRAPH, ids_text
 from taskgraph.rows import Draft
 from taskgraph.storage.tables import Insert, Row
@@ -187,6 +189,20 @@ def test_what_failed_for_good_counts_from_its_next_rerun_on(rows: Rows) -> None:
     rows = changed(changed(rows, "a", state="failed", run=2), GRAPH, state="blocked", failedTasks=1)
     after, effects, _ = run_down(rows, edit(TaskEdit(task_id("a"), {"reruns": 1}, ended=2)))
     assert (columns(after, "a")["state"], columns(after, "a")["reruns"], effects) == ("failed", 1, [])
+
+
+def test_dependents_that_a_row_cannot_name_any_more_pass_through_a_fork_of_each_edit(rows: Rows) -> None:
+    """Named after the edit and the place in it: a later one that makes another is not in its way."""
+    a = task_id("a")
+    for request in ("r", "s"):
+        known = [f"{request}{number:02}" for number in range(limits.DEPENDENTS_MAX)]
+        full = with_request(changed(rows, "a", dependents=ids_text(known)))
+        full[f"request:{request}"] = Row(f"request:{request}", "h", {"schema": 1, "state": "staged", "tasks": 1})
+        wish = replace(edit(A, links=(Link(a, (task_id("b"),)),)), request=request)
+        after, _, _ = run_down(full, wish)
+        fork = f"fork:{a}:{request}-0"
+        assert columns(after, "a")["dependents"] == ids_text([fork, task_id("b")])
+        assert columns(after, fork)["dependents"] == ids_text(known)
 
 
 def test_a_task_that_stands_ready_is_sent_again_unless_it_waits_again(rows: Rows) -> None:
