@@ -1,5 +1,6 @@
 """The sweep and times: what waits is left alone, what is due is said, and what is too late is ended."""
 
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from taskgraph.documents import document_from_object
 from taskgraph.handlers import Handlers
 from taskgraph.model import GRAPH, row_key, task_id_of
 from taskgraph.records import Records
+from taskgraph.storage.tables import Change, Page, Range
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import sweep
 from taskgraph.timing import NEVER
@@ -130,6 +132,53 @@ async def test_an_extension_brings_its_deadlines(stage: Stage) -> None:
     await stage.handlers.answer_request("g", extended.request)
     assert (await stage.after(60)).overdue == 1
     assert stage.columns("x")["state"] == "exception"
+
+
+class BetweenTwoReads(MemoryTables):
+    """Stops whoever writes to the graph after so many commits; makes something happen once what waits was looked at."""
+
+    commits_left = 10**9
+    then: Callable[[], Awaitable[None]] | None = None
+
+    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        if partition == "g":
+            if not self.commits_left:
+                raise KeyboardInterrupt
+            self.commits_left -= 1
+        return await super().commit(partition, changes)
+
+    async def query(self, partition: str, rows: Range, **more: Any) -> Page:
+        page = await super().query(partition, rows, **more)
+        if self.then is not None and rows.where.get("state") == ("unscheduled",):
+            then, self.then = self.then, None
+            await then()
+        return page
+
+
+async def test_a_sweep_that_saw_half_of_an_extension_does_not_forget_the_deadlines_of_the_rest(stage: Stage) -> None:
+    """The extension is accepted, and ends after the sweep has looked at what waits and before it says what is next."""
+    tables = stage.tables = BetweenTwoReads()
+    stage.handlers = Handlers(Records(tables, stage.clock), stage.queues, stage.clock)
+    soon = {"requires": ["a"], "task": {"deadline": stage.moment(100)}}
+    await stage.submit(tasks={"a": {"task": {}}, "soon": soon})
+    late = {"requires": ["a"], "task": {"deadline": stage.moment(500)}}
+    document = document_from_object({"tasks": {f"x{n:03}": late for n in range(120)}}, kind="extension")
+    extended = await extend(stage.handlers, "g", document)
+    tables.commits_left = 1
+    with pytest.raises(KeyboardInterrupt):
+        await stage.handlers.answer_request("g", extended.request)
+    tables.commits_left = 10**9
+    assert stage.columns("")["extending"] == extended.request
+    assert row_key(task_id_of("g", "x000")) not in tables.partitions["g"]
+
+    async def go_on() -> None:
+        await stage.handlers.answer_request("g", extended.request)
+
+    tables.then = go_on
+    assert (await stage.after(110)).overdue == 1
+    assert tables.then is None
+    assert (await stage.after(400)).overdue == 120
+    assert stage.columns("x119")["state"] == "exception"
 
 
 async def test_the_deadline_of_a_graph_cancels_what_is_left_of_it(stage: Stage) -> None:
