@@ -17,8 +17,9 @@ from taskgraph.clock import Clock, SystemClock
 from taskgraph.consumer import Consumer
 from taskgraph.executors import Executors
 from taskgraph.grants import Grants, Sign
-from taskgraph.handlers import Handlers, QueueNames
+from taskgraph.handlers import Handlers
 from taskgraph.liveness import WorkerLocks, worker_locks
+from taskgraph.names import QueueNames
 from taskgraph.notifier import Notifier
 from taskgraph.outlets import Outlets, OutletSettings
 from taskgraph.placement import Offer

@@ -27,8 +27,8 @@ from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
 from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.names import ALL, listing_key
 from taskgraph.private import written_whole
-from taskgraph.records import ALL, listing_key
 from taskgraph.signing import NO_TRUST, Signer, Trust
 from taskgraph.standing import STATES, Examination, Standing, moving, settled
 from taskgraph.storage.logs import StoredLogs

@@ -37,9 +37,9 @@ from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
 from taskgraph.messages import AddTasks, parse
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, row_key
+from taskgraph.names import ALL, LIVE, listing_key
 from taskgraph.poison import Poison
 from taskgraph.priorities import NORMAL, level_of
-from taskgraph.records import ALL, LIVE, listing_key
 from taskgraph.storage.tables import Change, Insert, Range, Row, Value, query_all
 from taskgraph.sweep import Swept, sweep_graph
 from taskgraph.transitions import event_key

@@ -35,7 +35,6 @@ from taskgraph.layout import SCHEMA
 from taskgraph.limiting import NOT_LIMITED, ChangeLimit
 from taskgraph.membership import group_members, group_rows
 from taskgraph.messages import (
-    EVENT_TYPES,
     AddTasks,
     Cancel,
     Edit,
@@ -50,7 +49,6 @@ from taskgraph.messages import (
     TaskFailed,
     bundles,
     to_text,
-    type_of,
 )
 from taskgraph.model import (
     GRAPH,
@@ -69,6 +67,7 @@ from taskgraph.model import (
     reference_of,
     row_key,
 )
+from taskgraph.names import LIVE, QueueNames
 from taskgraph.placement import DEFAULT_TARGET
 from taskgraph.priorities import COLUMN as PRIORITY
 from taskgraph.priorities import LEVELS, NORMAL, level_now, level_of, rank
@@ -85,7 +84,7 @@ from taskgraph.propagation import (
     Stop,
     Take,
 )
-from taskgraph.records import LIVE, Operation, Records, changes_event, name_in
+from taskgraph.records import Operation, Records, changes_event, name_in
 from taskgraph.replanning import plan_edit, read_request
 from taskgraph.rows import Draft
 from taskgraph.storage.queues import Queues
@@ -138,58 +137,11 @@ _LOOK_PAGES_MAX: Final = 4  # of ready tasks that are under a limit, in one look
 _WAITS: Final = ("run", "target", "limits", "held", "pendingSince", "notBefore", PRIORITY)
 
 
-_LEVEL_WORDS: Final = {"highest": "max", "high": "high", "low": "low", "lowest": "min"}
 _BELL_SECONDS: Final = 2.0  # between two messages that tell idle workers of a target that a level of it is used
 
 
 async def no_keep_alive() -> None:
     """For callers that hold no message."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueNames:
-    """Names of the queues of one installation.
-
-    per_operation: each kind of event has a queue of its own, for hosts that scale each queue's handler alone.
-    """
-
-    prefix: str = "taskgraph"
-    per_operation: bool = False
-
-    @property
-    def events(self) -> str:
-        """The queue of everything that handlers take, unless each kind has its own."""
-        return f"{self.prefix}-events"
-
-    @property
-    def schedules(self) -> str:
-        """No queue: what is rung when a schedule is new or changed."""
-        return f"{self.prefix}-schedules"
-
-    @property
-    def received(self) -> tuple[str, ...]:
-        """The queues that handlers receive from.
-
-        The common one is among them always: somebody may have sent before the setting was changed.
-        """
-        own = [f"{self.prefix}-{kind}" for kind in EVENT_TYPES] if self.per_operation else []
-        return (self.events, *own)
-
-    def of(self, message: Message) -> str:
-        """The queue that an event is sent to."""
-        return f"{self.prefix}-{type_of(message)}" if self.per_operation else self.events
-
-    def work(self, target: str, level: str = NORMAL) -> str:
-        """The queue of a target's workers, for tasks of one level.
-
-        Short words in place of `work`, which stands for `normal`: with the longest target the name is as long as a
-        queue's may be. No target and no prefix can make one name of two of these.
-        """
-        return f"{self.prefix}-{_LEVEL_WORDS.get(level, 'work')}-{target}"
-
-    def poison(self, queue: str) -> str:
-        """Where messages of a queue go that cannot be handled."""
-        return f"{queue}-poison"
 
 
 @dataclass(slots=True)

@@ -16,12 +16,12 @@ from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.columns import integer, is_held, texts, time_of
 from taskgraph.gates import GATES, closed_in, levels_in
-from taskgraph.handlers import QueueNames
 from taskgraph.model import GRAPH, PAUSED, TaskState
+from taskgraph.names import LIVE, QueueNames
 from taskgraph.permits import limits_in
 from taskgraph.placement import DEFAULT_TARGET
 from taskgraph.priorities import LEVELS, NORMAL
-from taskgraph.records import LIVE, Records
+from taskgraph.records import Records
 from taskgraph.registry import WorkerStatus, workers
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, query_all

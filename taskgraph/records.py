@@ -26,22 +26,6 @@ from taskgraph.errors import Conflict, Unclear
 from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Tables, changes_max_of
 from taskgraph.transitions import event_key
 
-LIVE: Final = "index:live"
-"""Partition that names every graph which the sweep must look at; `:` is in no graph id."""
-
-ALL: Final = "index:graphs"
-"""Partition that lists every graph, newest first."""
-
-POISON: Final = "index:poison"
-"""Partition of messages that were set aside."""
-
-TOMBSTONES: Final = "index:tombstones"
-"""Partition that names deleted graphs by when their ids may be given again, the earliest first."""
-
-KEEPING: Final = "index:keeping"
-"""Partition of one row: how far the look for graphs that are older than is kept has come."""
-
-_NEWEST_FIRST: Final = 10**15
 _SEQUENCES_KEPT_MAX: Final = 10_000
 _SEQUENCES_KEPT_SECONDS: Final = 24 * 3600.0  # far less than limits.TOMBSTONE_SECONDS: an id may be given again
 _PROBES: Final = 20
@@ -76,16 +60,6 @@ async def name_in(tables: Tables, index: str, graph_id: str, now: datetime) -> N
         except (Conflict, Unclear):
             continue  # another call wrote it, or took it off, or this one did
     raise Conflict(f"graph {graph_id}: other calls kept writing its entry in {index}; try again")
-
-
-def listing_key(graph_id: str, created: datetime) -> str:
-    """Row key in the list of all graphs: newest first."""
-    return f"{_NEWEST_FIRST - int(created.timestamp() * 1000):015d}:{graph_id}"
-
-
-def tombstone_key(graph_id: str, until: datetime) -> str:
-    """Row key in the list of tombstones: the first that ends first."""
-    return f"{int(until.timestamp() * 1000):015d}:{graph_id}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from taskgraph.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
+from taskgraph.names import ALL, KEEPING, TOMBSTONES, listing_key, tombstone_key
 from taskgraph.poison import Poison
-from taskgraph.records import ALL, KEEPING, TOMBSTONES, listing_key, tombstone_key
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row, Value
 from taskgraph.transitions import BeginDeletion, Outcome, undeletable

@@ -22,10 +22,10 @@ from taskgraph.errors import Conflict, StorageError, StorageUnavailable
 from taskgraph.executors.leftovers import remove_leftovers
 from taskgraph.liveness import WorkerLocks
 from taskgraph.model import GRAPH_ENDED, GraphState, TaskState, reference_of
+from taskgraph.names import LIVE
 from taskgraph.notifier import Notifier, Told
 from taskgraph.outlets import OutletSettings
 from taskgraph.private import open_to_others
-from taskgraph.records import LIVE
 from taskgraph.retention import keep_house
 from taskgraph.storage.tables import Range, Row, query_all
 from taskgraph.sweep import Swept, sweep, sweep_graph

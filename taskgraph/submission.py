@@ -48,9 +48,9 @@ from taskgraph.model import (
     row_key,
     slugid_from,
 )
+from taskgraph.names import ALL, listing_key
 from taskgraph.notifier import enter, register
 from taskgraph.priorities import NORMAL, rank
-from taskgraph.records import ALL, listing_key
 from taskgraph.replanning import still_holds
 from taskgraph.rows import Draft
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables, Value

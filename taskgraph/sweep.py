@@ -26,9 +26,9 @@ from taskgraph.leasing import SetRight
 from taskgraph.limiting import Recount
 from taskgraph.messages import AddTasks, Edit
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState, reference_of
+from taskgraph.names import LIVE
 from taskgraph.priorities import NORMAL, has_risen, level_now, level_of
 from taskgraph.propagation import DEFERRED
-from taskgraph.records import LIVE
 from taskgraph.registry import clean
 from taskgraph.retention import delete, finish_deletion, sweep_beside
 from taskgraph.rows import Draft

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskgraph.errors import InvalidSettings
-from taskgraph.handlers import QueueNames
 from taskgraph.messages import EVENT_TYPES
+from taskgraph.names import QueueNames
 from taskgraph.settings import connection_name, read_keep_days, read_naming
 
 SWEEP_VARIABLE: Final = "TASKGRAPH_SWEEP_SECONDS"

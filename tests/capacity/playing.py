@@ -22,7 +22,7 @@ from taskgraph.documents import read_document
 from taskgraph.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.model import GRAPH, GRAPH_ENDED, GraphDocument, TaskState, task_id_of
-from taskgraph.records import POISON
+from taskgraph.names import POISON
 from taskgraph.service import serve, work
 from taskgraph.settings import StoreSettings
 from taskgraph.storage import azure

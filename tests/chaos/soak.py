@@ -29,7 +29,7 @@ from typing import Final
 from taskgraph import limits
 from taskgraph.client import Client
 from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState
-from taskgraph.records import LIVE
+from taskgraph.names import LIVE
 from taskgraph.storage.tables import Range, query_all
 from tests import azurite
 from tests.chaos.checker import Evidence, Process, Verdict, judge, read_lines

@@ -10,11 +10,12 @@ import pytest
 from taskgraph import ages, limits, scheduling
 from taskgraph.documents import Given, content_hash, document_from_object
 from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, TooLarge
-from taskgraph.handlers import Handlers, QueueNames
+from taskgraph.handlers import Handlers
 from taskgraph.messages import Cancel, Message, parse
 from taskgraph.model import GRAPH, GraphDocument
+from taskgraph.names import ALL, QueueNames
 from taskgraph.queries import Queries
-from taskgraph.records import ALL, Records
+from taskgraph.records import Records
 from taskgraph.recurrence import Recurrence, Times
 from taskgraph.schedules import Schedules, Written
 from taskgraph.scheduling import HEADS, SCHEDULES, CatchUp, Overlap

@@ -21,7 +21,7 @@ from tree_sitter import Node
 
 from taskgraph import limits, messages, settings
 from taskgraph.functions import bindings
-from taskgraph.handlers import QueueNames
+from taskgraph.names import QueueNames
 from taskgraph.storage import azure_logs
 from tests.functions import bicep
 

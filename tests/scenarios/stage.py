@@ -21,7 +21,7 @@ from taskgraph.documents import document_from_object
 from taskgraph.editing import EDITED
 from taskgraph.edits import edit_from_object
 from taskgraph.errors import Conflict, StorageUnavailable, Unclear
-from taskgraph.handlers import Handled, Handlers, QueueNames
+from taskgraph.handlers import Handled, Handlers
 from taskgraph.messages import (
     Message,
     Rerun,
@@ -34,6 +34,7 @@ from taskgraph.messages import (
     to_text,
 )
 from taskgraph.model import GRAPH, GraphDocument, row_key, task_id_of
+from taskgraph.names import QueueNames
 from taskgraph.poison import Poison
 from taskgraph.queries import Event, Queries
 from taskgraph.records import Records

@@ -18,8 +18,8 @@ from taskgraph.documents import document_from_object
 from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, StorageUnavailable, Unclear
 from taskgraph.messages import Rerun
 from taskgraph.model import GRAPH
+from taskgraph.names import ALL, LIVE, TOMBSTONES
 from taskgraph.notifier import INDEX
-from taskgraph.records import ALL, LIVE, TOMBSTONES
 from taskgraph.retention import delete, keep_house
 from taskgraph.storage.tables import Insert, Merge, Row
 from taskgraph.sweep import sweep

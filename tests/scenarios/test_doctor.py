@@ -14,7 +14,8 @@ from taskgraph.errors import NotFound
 from taskgraph.handlers import Handlers
 from taskgraph.messages import Rerun, to_text
 from taskgraph.model import GRAPH, ids_text, row_key
-from taskgraph.records import ALL, LIVE, Records
+from taskgraph.names import ALL, LIVE
+from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row, Tables, Value, query_all
 from taskgraph.transitions import event_key
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Stage, Trap, extension, graph

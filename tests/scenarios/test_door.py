@@ -23,8 +23,9 @@ from taskgraph.functions import Door, read_bindings
 from taskgraph.functions.bindings import SWEEP_VARIABLE, Trigger
 from taskgraph.handlers import Handlers
 from taskgraph.messages import AddTasks, Rerun, to_text
+from taskgraph.names import POISON
 from taskgraph.poison import Poison, PoisonState
-from taskgraph.records import POISON, Records
+from taskgraph.records import Records
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.tables import Merge, Range, query_all
 from taskgraph.wakeup import Wakeup

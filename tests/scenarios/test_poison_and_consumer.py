@@ -12,8 +12,9 @@ from taskgraph.errors import NotFound, Refused, StorageUnavailable
 from taskgraph.handlers import Handlers
 from taskgraph.messages import Message, Rerun, RunTasks, TaskCompleted, parse, to_text
 from taskgraph.model import row_key
+from taskgraph.names import POISON
 from taskgraph.poison import PoisonState
-from taskgraph.records import POISON, Records
+from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Merge, Range, query_all
 from tests.scenarios.stage import CrashError, Held, Stage, Trap, TrappedQueues, TrappedTables, graph

@@ -13,8 +13,8 @@ from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
 from taskgraph.messages import AddTasks, HoldBack, Rerun, SetLimit, TaskCompleted, to_text
 from taskgraph.model import GRAPH
+from taskgraph.names import ALL, KEEPING, LIVE, POISON, TOMBSTONES
 from taskgraph.notifier import INDEX, enter
-from taskgraph.records import ALL, KEEPING, LIVE, POISON, TOMBSTONES
 from taskgraph.retention import Deleted, delete, finish_deletion, keep_house
 from taskgraph.storage.logs import LogFile, LogPage
 from taskgraph.storage.queues import Delivery

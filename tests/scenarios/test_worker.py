@@ -10,7 +10,7 @@ from taskgraph import handlers as handlers_module
 from taskgraph import limits, transitions
 from taskgraph.messages import RunTasks, TaskCompleted, TaskFailed, parse, to_text
 from taskgraph.model import row_key
-from taskgraph.records import POISON
+from taskgraph.names import POISON
 from taskgraph.transitions import Completed, LeaseLost
 from tests.scenarios.crew import Calls, Crew, Instant, Liar, Script, chain, fan, once_each, virtually
 from tests.simulation.memory import MemoryQueues, MemoryTables

@@ -32,8 +32,9 @@ from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.handlers import Handlers
 from taskgraph.messages import Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model import GRAPH, GraphDocument, TaskNode, ids_text, row_key, task_id_of
+from taskgraph.names import ALL, LIVE, POISON
 from taskgraph.poison import Poison
-from taskgraph.records import ALL, LIVE, POISON, Records
+from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Insert, Page, Range, Row
 from taskgraph.submission import extend, submit

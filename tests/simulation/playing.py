@@ -53,8 +53,9 @@ from taskgraph.model import (
     slugid_from,
     task_id_of,
 )
+from taskgraph.names import LIVE, POISON
 from taskgraph.poison import Poison
-from taskgraph.records import LIVE, POISON, Records
+from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Merge, Page, Range, Row
 from taskgraph.submission import edit, extend, submit

@@ -20,9 +20,10 @@ from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, Storage
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.handlers import Handlers
 from taskgraph.model import GRAPH, GraphDocument, TaskState, reference_of, slugid_from
+from taskgraph.names import LIVE, POISON
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
-from taskgraph.records import LIVE, POISON, Records
+from taskgraph.records import Records
 from taskgraph.service import end_what_is_over, sweep_forever
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.logs import LogPage

@@ -15,7 +15,7 @@ from taskgraph.documents import content_hash
 from taskgraph.errors import Conflict
 from taskgraph.handlers import Handled
 from taskgraph.model import GRAPH, row_key, task_id_of
-from taskgraph.records import LIVE
+from taskgraph.names import LIVE
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row
 from taskgraph.timing import not_yet_seconds

@@ -24,7 +24,7 @@ from datetime import datetime
 from typing import Final
 
 from taskgraph.model import GRAPH
-from taskgraph.records import ALL, LIVE, POISON, listing_key
+from taskgraph.names import ALL, LIVE, POISON, listing_key
 from taskgraph.storage.tables import Row
 from taskgraph.timing import NEVER
 from tests.simulation.lives import GRAPH_ID

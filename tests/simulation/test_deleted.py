@@ -24,7 +24,7 @@ from taskgraph.gates import GATES
 from taskgraph.handlers import Handlers
 from taskgraph.messages import RunTasks, parse
 from taskgraph.model import GRAPH, GraphDocument, TaskNode, row_key, slugid_from, task_id_of
-from taskgraph.records import ALL, LIVE, POISON, TOMBSTONES
+from taskgraph.names import ALL, LIVE, POISON, TOMBSTONES
 from taskgraph.retention import delete, keep_house
 from taskgraph.storage.logs import LogPage
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row

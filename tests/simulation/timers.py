@@ -29,8 +29,9 @@ from taskgraph.errors import (
     TooLarge,
     Unclear,
 )
-from taskgraph.handlers import Handlers, QueueNames
+from taskgraph.handlers import Handlers
 from taskgraph.model import GRAPH, GraphDocument, TaskNode
+from taskgraph.names import QueueNames
 from taskgraph.queries import Queries
 from taskgraph.records import Records
 from taskgraph.recurrence import Recurrence

@@ -31,7 +31,7 @@ from taskgraph import limits
 from taskgraph.documents import content_hash
 from taskgraph.ends import asked_after
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, TaskgraphError, Unclear
-from taskgraph.handlers import Handlers, QueueNames
+from taskgraph.handlers import Handlers
 from taskgraph.inhand import Early, Held, edited_in, hold_for_room, hold_until_due
 from taskgraph.messages import (
     Cancel,
@@ -63,6 +63,7 @@ from taskgraph.model import (
     row_key,
     task_id_of,
 )
+from taskgraph.names import QueueNames
 from taskgraph.priorities import LEVELS, rank
 from taskgraph.propagation import Started, Take
 from taskgraph.records import Records

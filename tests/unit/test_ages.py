@@ -8,7 +8,8 @@ from taskgraph import ages, limits
 from taskgraph.errors import Conflict
 from taskgraph.handlers import Handlers
 from taskgraph.model import GRAPH
-from taskgraph.records import LIVE, Records
+from taskgraph.names import LIVE
+from taskgraph.records import Records
 from taskgraph.retention import keep_house
 from taskgraph.storage.tables import Insert
 from taskgraph.sweep import sweep

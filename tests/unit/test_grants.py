@@ -17,8 +17,8 @@ from taskgraph.cli.common import Session
 from taskgraph.errors import InvalidInput, NotFound, Refused
 from taskgraph.grants import HOURS_DEFAULT, HOURS_MAX, HOURS_MIN, Grants
 from taskgraph.model import GRAPH
+from taskgraph.names import ALL
 from taskgraph.queries import Queries
-from taskgraph.records import ALL
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.tables import Insert

@@ -9,11 +9,12 @@ import pytest
 
 from taskgraph import limits
 from taskgraph.errors import Conflict, IntegrityError, NotFound, StorageUnavailable, TaskgraphError, Unclear
-from taskgraph.handlers import Counters, Handlers, QueueNames
+from taskgraph.handlers import Counters, Handlers
 from taskgraph.messages import AddTasks, Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, TaskResult, parse
 from taskgraph.model import GRAPH, GraphDocument, GraphState, TaskNode, row_key, task_id_of
+from taskgraph.names import LIVE, QueueNames
 from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived
-from taskgraph.records import LIVE, Records
+from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
 from taskgraph.submission import extend, submit
 from taskgraph.transitions import Claim, Completed, Fire, Outcome, Remind, Renew

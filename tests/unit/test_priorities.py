@@ -10,7 +10,7 @@ import pytest
 from taskgraph import limits
 from taskgraph.cli.common import read_graph
 from taskgraph.errors import InvalidInput
-from taskgraph.handlers import QueueNames
+from taskgraph.names import QueueNames
 from taskgraph.priorities import LEVELS, column, has_risen, in_turn, level_now, level_of, rank
 
 NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)

@@ -8,7 +8,8 @@ from taskgraph import limits
 from taskgraph.errors import Refused
 from taskgraph.handlers import Handlers
 from taskgraph.model import GRAPH, GraphDocument, TaskNode, task_id_of
-from taskgraph.records import ALL, LIVE, Records
+from taskgraph.names import ALL, LIVE
+from taskgraph.records import Records
 from taskgraph.storage.tables import Insert
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import is_due, sweep

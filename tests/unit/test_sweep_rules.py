@@ -12,7 +12,8 @@ from taskgraph.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.messages import AddTasks, RunTasks, parse
 from taskgraph.model import GRAPH, GraphDocument, TaskNode, row_key, task_id_of
-from taskgraph.records import LIVE, Records
+from taskgraph.names import LIVE
+from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Row
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import ORPHAN_SECONDS, QUEUE_FULL, Swept, is_due, sweep, sweep_graph

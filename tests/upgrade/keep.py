@@ -22,7 +22,7 @@ from taskgraph.documents import document_object
 from taskgraph.lead import LEADS
 from taskgraph.messages import AddTasks, RunTasks, TaskCompleted, TaskResult, to_text
 from taskgraph.model import GRAPH, GraphDocument
-from taskgraph.records import ALL, LIVE, POISON
+from taskgraph.names import ALL, LIVE, POISON
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Range, query_all
 from tests.scenarios.stage import CrashError, Held, Stage, Trap, extension, graph, memory_stage

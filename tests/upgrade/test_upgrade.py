@@ -20,7 +20,8 @@ from taskgraph.documents import document_from_object
 from taskgraph.handlers import Handlers
 from taskgraph.messages import to_text
 from taskgraph.model import GRAPH, row_key
-from taskgraph.records import POISON, Records
+from taskgraph.names import POISON
+from taskgraph.records import Records
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row, Tables, Value, query_all

@@ -1,0 +1,89 @@
+"""Names that several rooms share: the queues of a store, and the partitions and keys of its indexes."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from taskgraph.messages import EVENT_TYPES, Message, type_of
+from taskgraph.priorities import NORMAL
+
+_LEVEL_WORDS: Final = {"highest": "max", "high": "high", "low": "low", "lowest": "min"}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueNames:
+    """Names of the queues of one installation.
+
+    per_operation: each kind of event has a queue of its own, for hosts that scale each queue's handler alone.
+    """
+
+    prefix: str = "taskgraph"
+    per_operation: bool = False
+
+    @property
+    def events(self) -> str:
+        """The queue of everything that handlers take, unless each kind has its own."""
+        return f"{self.prefix}-events"
+
+    @property
+    def schedules(self) -> str:
+        """No queue: what is rung when a schedule is new or changed."""
+        return f"{self.prefix}-schedules"
+
+    @property
+    def received(self) -> tuple[str, ...]:
+        """The queues that handlers receive from.
+
+        The common one is among them always: somebody may have sent before the setting was changed.
+        """
+        own = [f"{self.prefix}-{kind}" for kind in EVENT_TYPES] if self.per_operation else []
+        return (self.events, *own)
+
+    def of(self, message: Message) -> str:
+        """The queue that an event is sent to."""
+        return f"{self.prefix}-{type_of(message)}" if self.per_operation else self.events
+
+    def work(self, target: str, level: str = NORMAL) -> str:
+        """The queue of a target's workers, for tasks of one level.
+
+        Short words in place of `work`, which stands for `normal`: with the longest target the name is as long as a
+        queue's may be. No target and no prefix can make one name of two of these.
+        """
+        return f"{self.prefix}-{_LEVEL_WORDS.get(level, 'work')}-{target}"
+
+    def poison(self, queue: str) -> str:
+        """Where messages of a queue go that cannot be handled."""
+        return f"{queue}-poison"
+
+
+LIVE: Final = "index:live"
+"""Partition that names every graph which the sweep must look at; `:` is in no graph id."""
+
+
+ALL: Final = "index:graphs"
+"""Partition that lists every graph, newest first."""
+
+
+POISON: Final = "index:poison"
+"""Partition of messages that were set aside."""
+
+
+TOMBSTONES: Final = "index:tombstones"
+"""Partition that names deleted graphs by when their ids may be given again, the earliest first."""
+
+
+KEEPING: Final = "index:keeping"
+"""Partition of one row: how far the look for graphs that are older than is kept has come."""
+
+
+_NEWEST_FIRST: Final = 10**15
+
+
+def listing_key(graph_id: str, created: datetime) -> str:
+    """Row key in the list of all graphs: newest first."""
+    return f"{_NEWEST_FIRST - int(created.timestamp() * 1000):015d}:{graph_id}"
+
+
+def tombstone_key(graph_id: str, until: datetime) -> str:
+    """Row key in the list of tombstones: the first that ends first."""
+    return f"{int(until.timestamp() * 1000):015d}:{graph_id}"
