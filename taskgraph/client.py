@@ -40,14 +40,8 @@ from taskgraph.documents import NOTHING_GIVEN, Given, Kind, document_from_object
 from taskgraph.edits import EditDocument, edit_from_object
 from taskgraph.errors import InvalidGraph, InvalidInput, NotFound
 from taskgraph.executors import built_in
-from taskgraph.model import (
-    GRAPH_ENDED,
-    FailurePolicy,
-    GraphDocument,
-    GraphState,
-    TaskState,
-    When,
-)
+from taskgraph.model import GRAPH_ENDED, FailurePolicy, GraphState, TaskState, When
+from taskgraph.nodes import GraphDocument
 from taskgraph.notices import has_notices
 from taskgraph.outlets import read_outlets
 from taskgraph.params import names_in

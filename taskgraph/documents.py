@@ -39,7 +39,8 @@ from taskgraph.form import (
     node_is_plain,
 )
 from taskgraph.jsontext import Path, canonical_json, pointer, show
-from taskgraph.model import FailurePolicy, GraphDocument, GroupNode, TaskNode, When
+from taskgraph.model import FailurePolicy, When
+from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.placement import DEFAULT_TARGET
 from taskgraph.units import utf16_units
 

@@ -18,7 +18,8 @@ from taskgraph.errors import InvalidGraph
 from taskgraph.findings import PROBLEMS_MAX, Report
 from taskgraph.form import explain
 from taskgraph.jsontext import Path, show
-from taskgraph.model import TaskNode, slugid_from
+from taskgraph.model import slugid_from
+from taskgraph.nodes import TaskNode
 
 KEYS: Final = (
     "task",

@@ -48,8 +48,6 @@ from taskgraph.membership import group_names, group_rows, members_of
 from taskgraph.model import (
     WHOLE_GRAPH,
     FailurePolicy,
-    GraphDocument,
-    TaskNode,
     TaskState,
     When,
     by_group,
@@ -58,6 +56,7 @@ from taskgraph.model import (
     row_key,
     task_id_of,
 )
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.records import Records
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Range, Row, Value, query_all

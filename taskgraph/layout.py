@@ -25,8 +25,6 @@ from taskgraph.model import (
     GRAPH,
     INACTIVE,
     FailurePolicy,
-    GroupNode,
-    TaskNode,
     TaskState,
     When,
     by_group,
@@ -40,6 +38,7 @@ from taskgraph.model import (
     row_key,
     task_id_of,
 )
+from taskgraph.nodes import GroupNode, TaskNode
 from taskgraph.placement import target_of
 from taskgraph.storage.checks import YEAR_MIN
 from taskgraph.storage.tables import Insert, Value

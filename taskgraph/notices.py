@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import canonical_json
-from taskgraph.model import GraphDocument, TaskNode, value
+from taskgraph.model import value
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.storage.tables import Columns, Insert, Range, prefix
 
 PREFIX: Final = "notice:"

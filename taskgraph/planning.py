@@ -16,7 +16,8 @@ from typing import Any
 
 from taskgraph import digraph, grouping, limits
 from taskgraph.errors import InvalidGraph, Problem
-from taskgraph.model import GraphDocument, TaskNode, When
+from taskgraph.model import When
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.priorities import column
 
 

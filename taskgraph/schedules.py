@@ -44,7 +44,8 @@ from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA, gathered, split_text, spread
 from taskgraph.messages import Cancel
-from taskgraph.model import GRAPH, GRAPH_ENDED, GraphDocument, GraphState
+from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.nodes import GraphDocument
 from taskgraph.queries import Queries
 from taskgraph.recurrence import Recurrence, Times
 from taskgraph.rows import SCHEMA_MAX

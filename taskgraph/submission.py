@@ -39,7 +39,6 @@ from taskgraph.model import (
     GRAPH,
     WRITERS,
     FailurePolicy,
-    GraphDocument,
     GraphState,
     by_group,
     fence_key,
@@ -49,6 +48,7 @@ from taskgraph.model import (
     slugid_from,
 )
 from taskgraph.names import ALL, listing_key
+from taskgraph.nodes import GraphDocument
 from taskgraph.notifier import enter, register
 from taskgraph.priorities import NORMAL, rank
 from taskgraph.replanning import still_holds

@@ -6,7 +6,7 @@ of decisions are held against.
 
 from collections.abc import Collection, Mapping
 
-from taskgraph.model import TaskNode
+from taskgraph.nodes import TaskNode
 
 FAILED = frozenset({"failed", "exception"})
 

@@ -42,7 +42,7 @@ from taskgraph.telemetry import HANDLED
 if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.documents import Kind
-    from taskgraph.model import GraphDocument
+    from taskgraph.nodes import GraphDocument
     from taskgraph.placement import Offer
     from taskgraph.telemetry import Telemetry
 

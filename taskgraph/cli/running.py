@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.clock import Clock
     from taskgraph.executors import Executors
-    from taskgraph.model import GraphDocument
+    from taskgraph.nodes import GraphDocument
     from taskgraph.outlets import OutletSettings
     from taskgraph.submission import Submission
     from taskgraph.worker import Worker

@@ -28,7 +28,7 @@ from taskgraph.errors import InvalidGraph, InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.model import GraphDocument
+    from taskgraph.nodes import GraphDocument
     from taskgraph.recurrence import Times
     from taskgraph.schedules import ScheduleDetail
     from taskgraph.scheduling import CatchUp, Overlap, Schedule

@@ -15,7 +15,7 @@ from taskgraph.documents import document_from_object
 from taskgraph.errors import InvalidGraph, Problem
 from taskgraph.findings import Report
 from taskgraph.jsontext import Path, pointer, show
-from taskgraph.model import GraphDocument
+from taskgraph.nodes import GraphDocument
 
 UNPACKED_BYTES_MAX: Final = 512 * 1024 * 1024
 _CHUNK_BYTES: Final = 1 << 20

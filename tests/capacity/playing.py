@@ -21,8 +21,9 @@ from taskgraph.app import App, open_app
 from taskgraph.documents import read_document
 from taskgraph.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
-from taskgraph.model import GRAPH, GRAPH_ENDED, GraphDocument, TaskState, task_id_of
+from taskgraph.model import GRAPH, GRAPH_ENDED, TaskState, task_id_of
 from taskgraph.names import POISON
+from taskgraph.nodes import GraphDocument
 from taskgraph.service import serve, work
 from taskgraph.settings import StoreSettings
 from taskgraph.storage import azure

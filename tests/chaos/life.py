@@ -18,8 +18,9 @@ from taskgraph.documents import document_from_object
 from taskgraph.errors import TaskgraphError
 from taskgraph.executors import Work, built_in
 from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState, TaskNode
+from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState
 from taskgraph.names import QueueNames
+from taskgraph.nodes import TaskNode
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import Records

@@ -12,8 +12,9 @@ from taskgraph.documents import Given, content_hash, document_from_object
 from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, TooLarge
 from taskgraph.handlers import Handlers
 from taskgraph.messages import Cancel, Message, parse
-from taskgraph.model import GRAPH, GraphDocument
+from taskgraph.model import GRAPH
 from taskgraph.names import ALL, QueueNames
+from taskgraph.nodes import GraphDocument
 from taskgraph.queries import Queries
 from taskgraph.records import Records
 from taskgraph.recurrence import Recurrence, Times

@@ -31,7 +31,8 @@ from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.layout import Link, lay_out, schema_for
 from taskgraph.leasing import SetRight
 from taskgraph.limiting import ChangeLimit, Recount
-from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskNode, TaskState, When, ids_text, row_key, task_id_of
+from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskState, When, ids_text, row_key, task_id_of
+from taskgraph.nodes import TaskNode
 from taskgraph.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
 from taskgraph.stalling import Stall, Stir
 from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row, Value

@@ -26,8 +26,9 @@ from taskgraph.errors import InvalidMessage, Trail
 from taskgraph.executors import Executors, built_in
 from taskgraph.handlers import Handled, Handlers, KeepAlive, Taker, no_keep_alive
 from taskgraph.messages import Message, Rerun, RunTasks, UnknownVersion, parse, to_object, to_text
-from taskgraph.model import GRAPH, TaskNode
+from taskgraph.model import GRAPH
 from taskgraph.names import POISON
+from taskgraph.nodes import TaskNode
 from taskgraph.poison import Poison
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery

@@ -16,7 +16,8 @@ from taskgraph.errors import InvalidGraph
 from taskgraph.executors import Executors
 from taskgraph.executors.contract import Outcome, Work, WriteLog
 from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH, GraphDocument
+from taskgraph.model import GRAPH
+from taskgraph.nodes import GraphDocument
 from taskgraph.planning import plan
 from taskgraph.poison import Poison
 from taskgraph.records import Records

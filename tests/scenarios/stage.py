@@ -33,8 +33,9 @@ from taskgraph.messages import (
     parse,
     to_text,
 )
-from taskgraph.model import GRAPH, GraphDocument, row_key, task_id_of
+from taskgraph.model import GRAPH, row_key, task_id_of
 from taskgraph.names import QueueNames
+from taskgraph.nodes import GraphDocument
 from taskgraph.poison import Poison
 from taskgraph.queries import Event, Queries
 from taskgraph.records import Records

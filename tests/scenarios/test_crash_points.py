@@ -8,7 +8,7 @@ import pytest
 from taskgraph import limits
 from taskgraph.errors import Conflict, StorageUnavailable
 from taskgraph.handlers import Handlers
-from taskgraph.model import GraphDocument
+from taskgraph.nodes import GraphDocument
 from taskgraph.submission import Submitted
 from tests.scenarios.stage import CrashError, Stage, Trap, graph, memory_stage
 

@@ -9,7 +9,8 @@ from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents import document_from_object
 from taskgraph.errors import NotFound
 from taskgraph.membership import group_members, group_names
-from taskgraph.model import GRAPH, GraphDocument, group_key, group_owner, ids_text, join_reference, row_key
+from taskgraph.model import GRAPH, group_key, group_owner, ids_text, join_reference, row_key
+from taskgraph.nodes import GraphDocument
 from taskgraph.poison import Poison
 from taskgraph.storage.tables import Delete, Merge
 from tests.scenarios.stage import Requirements, Stage, graph

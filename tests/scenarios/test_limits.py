@@ -13,7 +13,8 @@ from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents import document_from_object
 from taskgraph.errors import Conflict, InvalidGraph, NotFound, StorageUnavailable
 from taskgraph.messages import Cancel, SetLimit
-from taskgraph.model import GraphDocument, limit_key, limit_scope
+from taskgraph.model import limit_key, limit_scope
+from taskgraph.nodes import GraphDocument
 from taskgraph.propagation import Take
 from taskgraph.storage.tables import Delete, Insert, Merge, Row
 from taskgraph.sweep import sweep

@@ -31,8 +31,9 @@ from taskgraph.errors import (
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.handlers import Handlers
 from taskgraph.messages import Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
-from taskgraph.model import GRAPH, GraphDocument, TaskNode, ids_text, row_key, task_id_of
+from taskgraph.model import GRAPH, ids_text, row_key, task_id_of
 from taskgraph.names import ALL, LIVE, POISON
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.poison import Poison
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery

@@ -12,7 +12,7 @@ from typing import Any
 
 from taskgraph.edits import EditDocument, edit_from_object
 from taskgraph.errors import InvalidGraph
-from taskgraph.model import GraphDocument, TaskNode
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.storage.tables import Change, Insert, Row
 from tests.simulation.grouped import members
 from tests.simulation.invariants import FAILED_FOR_GOOD, hold

@@ -8,7 +8,8 @@ import random
 from collections.abc import Iterable, Mapping
 
 from taskgraph import limits
-from taskgraph.model import GraphDocument, GroupNode, TaskNode, When, task_id_of
+from taskgraph.model import When, task_id_of
+from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
 
 SHARE_GROUPED = 0.2
 """Of the graphs of several tasks: so many have groups."""

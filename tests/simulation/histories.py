@@ -10,7 +10,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 from taskgraph import limits
-from taskgraph.model import FailurePolicy, GraphDocument, TaskNode, When
+from taskgraph.model import FailurePolicy, When
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.priorities import LEVELS
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING
 from tests.simulation.edited import SHARE_EDITED, SHARE_EDITED_FAILING

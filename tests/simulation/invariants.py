@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from taskgraph import limits
-from taskgraph.model import GRAPH, TaskNode, TaskState, reference_of, task_id_of
+from taskgraph.model import GRAPH, TaskState, reference_of, task_id_of
+from taskgraph.nodes import TaskNode
 from taskgraph.storage.tables import Change, Delete, Row
 from taskgraph.timing import retry_of
 from tests.outcomes import expected, runs

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from taskgraph.edits import EditDocument, edit_from_object
 from taskgraph.messages import RunTasks, TaskCompleted, TaskResult, to_text
-from taskgraph.model import GraphDocument, GroupNode, TaskNode, task_id_of
+from taskgraph.model import task_id_of
+from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROW, NARROWER, TIGHT, TIGHT_FAILING
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -47,7 +47,8 @@ from taskgraph.inflight import Limit
 from taskgraph.kept import Known
 from taskgraph.limiting import Recount
 from taskgraph.messages import Message
-from taskgraph.model import GRAPH, GraphDocument, TaskNode, row_key
+from taskgraph.model import GRAPH, row_key
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.poison import Poison
 from taskgraph.propagation import Context
 from taskgraph.records import Operation, Records

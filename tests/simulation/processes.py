@@ -19,8 +19,9 @@ from taskgraph.consumer import Consumer
 from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, Unclear
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH, GraphDocument, TaskState, reference_of, slugid_from
+from taskgraph.model import GRAPH, TaskState, reference_of, slugid_from
 from taskgraph.names import LIVE, POISON
+from taskgraph.nodes import GraphDocument
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import Records

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from taskgraph import documents, extending, layout, messages, submission
-from taskgraph.model import GraphDocument, TaskNode, task_id_of
+from taskgraph.model import task_id_of
+from taskgraph.nodes import GraphDocument, TaskNode
 from tests.simulation import races, world
 
 _KEPT_MAX: Final = 20_000

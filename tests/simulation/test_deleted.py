@@ -23,8 +23,9 @@ from taskgraph.extending import request_rows
 from taskgraph.gates import GATES
 from taskgraph.handlers import Handlers
 from taskgraph.messages import RunTasks, parse
-from taskgraph.model import GRAPH, GraphDocument, TaskNode, row_key, slugid_from, task_id_of
+from taskgraph.model import GRAPH, row_key, slugid_from, task_id_of
 from taskgraph.names import ALL, LIVE, POISON, TOMBSTONES
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.retention import delete, keep_house
 from taskgraph.storage.logs import LogPage
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row

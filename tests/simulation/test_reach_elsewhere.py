@@ -25,7 +25,8 @@ from taskgraph.errors import StorageUnavailable, Unclear
 from taskgraph.executors import Executors
 from taskgraph.executors.idle import NoopExecutor
 from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH, GraphDocument, TaskNode
+from taskgraph.model import GRAPH
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import Records

@@ -30,8 +30,9 @@ from taskgraph.errors import (
     Unclear,
 )
 from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH, GraphDocument, TaskNode
+from taskgraph.model import GRAPH
 from taskgraph.names import QueueNames
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.queries import Queries
 from taskgraph.records import Records
 from taskgraph.recurrence import Recurrence

@@ -52,9 +52,6 @@ from taskgraph.model import (
     PAUSED,
     TASK_UNRESOLVED,
     FailurePolicy,
-    GraphDocument,
-    GroupNode,
-    TaskNode,
     TaskState,
     by_group,
     limit_key,
@@ -64,6 +61,7 @@ from taskgraph.model import (
     task_id_of,
 )
 from taskgraph.names import QueueNames
+from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.priorities import LEVELS, rank
 from taskgraph.propagation import Started, Take
 from taskgraph.records import Records

@@ -21,7 +21,8 @@ from taskgraph.conditions import (
     skip_resolution,
 )
 from taskgraph.layout import GraphLayout
-from taskgraph.model import GRAPH, GraphDocument, TaskNode, When, ids_text, row_key
+from taskgraph.model import GRAPH, When, ids_text, row_key
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.propagation import GraphEnded
 from taskgraph.rows import Draft
 from taskgraph.storage.tables import Insert, Row, Value

@@ -24,7 +24,7 @@ from taskgraph.documents import (
     warnings,
 )
 from taskgraph.errors import InvalidGraph, InvalidInput, Problem
-from taskgraph.model import GraphDocument, TaskNode
+from taskgraph.nodes import GraphDocument, TaskNode
 
 NOOP = {"executor": "noop"}
 

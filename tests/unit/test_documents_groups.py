@@ -19,7 +19,7 @@ from taskgraph.documents import (
 )
 from taskgraph.errors import InvalidGraph, Problem
 from taskgraph.form import group_is_plain
-from taskgraph.model import GroupNode
+from taskgraph.nodes import GroupNode
 from tests.unit.test_grouping import document, documents
 
 BARE: dict[str, Any] = {"task": {}}

@@ -11,7 +11,7 @@ from taskgraph.client import Task
 from taskgraph.documents import content_hash, document_from_object, document_object, node_digest, read_document
 from taskgraph.errors import InvalidGraph
 from taskgraph.form import named, node_is_plain
-from taskgraph.model import GraphDocument, TaskNode
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.planning import plan, to_dot, to_json, to_mermaid
 
 

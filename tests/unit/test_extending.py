@@ -26,7 +26,8 @@ from taskgraph.extension import (
 )
 from taskgraph.jsontext import canonical_json
 from taskgraph.layout import GRAPH_DIRECT_MAX
-from taskgraph.model import GRAPH, GraphDocument, row_key, task_id_of
+from taskgraph.model import GRAPH, row_key, task_id_of
+from taskgraph.nodes import GraphDocument
 from taskgraph.records import Records
 from taskgraph.storage.tables import Insert, Merge, Row
 from tests.manual_clock import HurriedClock

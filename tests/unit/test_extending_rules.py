@@ -21,7 +21,8 @@ from taskgraph.extending import (
 from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
 from taskgraph.jsontext import canonical_json
 from taskgraph.layout import GRAPH_DIRECT_MAX, Layout, Link
-from taskgraph.model import GRAPH, GraphDocument, row_key, task_id_of
+from taskgraph.model import GRAPH, row_key, task_id_of
+from taskgraph.nodes import GraphDocument
 from taskgraph.records import Records
 from taskgraph.storage.tables import Insert, Page, Range, Row
 from tests.manual_clock import HurriedClock

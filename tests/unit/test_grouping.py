@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from taskgraph import digraph
 from taskgraph.grouping import DONE, START, TooManyPairs, circles, is_end, logical, members, name_of, wire, within
-from taskgraph.model import GraphDocument, GroupNode, TaskNode
+from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
 
 Requires = Mapping[str, Sequence[str]]
 Grouped = Mapping[str, tuple[Sequence[str], Sequence[str]]]

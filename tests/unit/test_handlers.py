@@ -11,8 +11,9 @@ from taskgraph import limits
 from taskgraph.errors import Conflict, IntegrityError, NotFound, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.handlers import Counters, Handlers
 from taskgraph.messages import AddTasks, Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, TaskResult, parse
-from taskgraph.model import GRAPH, GraphDocument, GraphState, TaskNode, row_key, task_id_of
+from taskgraph.model import GRAPH, GraphState, row_key, task_id_of
 from taskgraph.names import LIVE, QueueNames
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived
 from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row

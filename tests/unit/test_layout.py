@@ -21,7 +21,8 @@ from taskgraph.layout import (
     split_text,
     spread,
 )
-from taskgraph.model import GRAPH, GraphDocument, TaskNode, owner_of, row_key, task_id_of, told_as
+from taskgraph.model import GRAPH, owner_of, row_key, task_id_of, told_as
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.schemas import is_date_time
 from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert

@@ -15,9 +15,6 @@ from taskgraph.layout import GraphLayout, KnownGroup, lay_out
 from taskgraph.membership import members_of
 from taskgraph.model import (
     GRAPH,
-    GraphDocument,
-    GroupNode,
-    TaskNode,
     fork_reference,
     group_key,
     group_of,
@@ -31,6 +28,7 @@ from taskgraph.model import (
     task_id_of,
     told_as,
 )
+from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.storage.tables import Insert, Row
 from tests.simulation.bounds import CHUNKED, NARROWER, TIGHT, bounded
 from tests.unit.test_grouping import document, documents, required

@@ -20,7 +20,7 @@ from taskgraph.documents import (
 )
 from taskgraph.errors import InvalidGraph, InvalidInput
 from taskgraph.findings import Report
-from taskgraph.model import GraphDocument
+from taskgraph.nodes import GraphDocument
 from taskgraph.params import Replacing, Values, Words, typed
 
 DECLARED: dict[str, Any] = {

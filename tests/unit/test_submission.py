@@ -16,7 +16,8 @@ from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
 from taskgraph.layout import lay_out, name_mapping_rows
 from taskgraph.messages import RunTasks, SendReady, parse
-from taskgraph.model import GRAPH, GraphDocument, TaskNode, fence_key, row_key, task_id_of
+from taskgraph.model import GRAPH, fence_key, row_key, task_id_of
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row
 from taskgraph.submission import Submitted, submit

@@ -7,8 +7,9 @@ import pytest
 from taskgraph import limits
 from taskgraph.errors import Refused
 from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH, GraphDocument, TaskNode, task_id_of
+from taskgraph.model import GRAPH, task_id_of
 from taskgraph.names import ALL, LIVE
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.records import Records
 from taskgraph.storage.tables import Insert
 from taskgraph.submission import extend, submit

@@ -11,8 +11,9 @@ from taskgraph import sweep as module
 from taskgraph.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.messages import AddTasks, RunTasks, parse
-from taskgraph.model import GRAPH, GraphDocument, TaskNode, row_key, task_id_of
+from taskgraph.model import GRAPH, row_key, task_id_of
 from taskgraph.names import LIVE
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Row
 from taskgraph.submission import extend, submit

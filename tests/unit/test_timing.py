@@ -13,7 +13,8 @@ from taskgraph.errors import InvalidGraph
 from taskgraph.form import node_is_plain
 from taskgraph.layout import first_deadline, lay_out
 from taskgraph.messages import TaskFailed, TaskResult, parse, to_text
-from taskgraph.model import GRAPH, TaskNode
+from taskgraph.model import GRAPH
+from taskgraph.nodes import TaskNode
 from taskgraph.propagation import Dispatch, Started, Take
 from taskgraph.schemas import validator
 from taskgraph.storage.tables import Value

@@ -7,7 +7,8 @@ from typing import Any
 
 from taskgraph import limits
 from taskgraph.layout import lay_out
-from taskgraph.model import GRAPH, GraphDocument, TaskNode, row_key, task_id_of
+from taskgraph.model import GRAPH, row_key, task_id_of
+from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.propagation import Effect
 from taskgraph.storage.tables import Delete, Insert, Merge, Row, Value
 from taskgraph.transitions import Answer, Decision, Item, Need, decide

@@ -21,8 +21,9 @@ from taskgraph.app import open_app
 from taskgraph.documents import document_object
 from taskgraph.lead import LEADS
 from taskgraph.messages import AddTasks, RunTasks, TaskCompleted, TaskResult, to_text
-from taskgraph.model import GRAPH, GraphDocument
+from taskgraph.model import GRAPH
 from taskgraph.names import ALL, LIVE, POISON
+from taskgraph.nodes import GraphDocument
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Range, query_all
 from tests.scenarios.stage import CrashError, Held, Stage, Trap, extension, graph, memory_stage

@@ -1,0 +1,82 @@
+"""The values that a validated document comes to: tasks, groups and the graph itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from taskgraph.grouping import wire
+from taskgraph.model import FailurePolicy, When
+
+
+@dataclass(frozen=True, slots=True)
+class TaskNode:
+    """One task as submitted.
+
+    requires: labels, and names of groups; reruns: budget for failures of the task itself; task: the definition, as the
+    worker gets it, with `$subs` not yet replaced. when: how the requirements must have ended; optional: those of them
+    whose failing or being skipped does not matter. notify: who is told how the task fares; see `notices`. timing: what
+    the node says of time, by the keys of the document (see `timing`). active: whether it may run; else it is held back
+    until it is made active. priority: its level (see `priorities`), "" for that of its graph.
+    """
+
+    label: str
+    requires: tuple[str, ...] = ()
+    reruns: int = 0
+    task: Mapping[str, Any] = field(default_factory=dict)
+    when: str = When.ALL_COMPLETED.value
+    optional: frozenset[str] = frozenset()
+    notify: Mapping[str, Any] = field(default_factory=dict)
+    timing: Mapping[str, Any] = field(default_factory=dict)
+    active: bool = True
+    priority: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNode:
+    """One group as submitted: a name for tasks. tasks: labels, and names of groups; requires: the same.
+
+    active: whether its tasks may run; else they are held back until the group is resumed. max_in_flight: so many of its
+    tasks run at a time, 0 for any number.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    requires: tuple[str, ...] = ()
+    active: bool = True
+    max_in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDocument:
+    """A validated submission, or extension (then `tasks` and `groups` count). Their order is that of the document.
+
+    params: declarations by name, the default of each being the value that was used.
+    deadline: RFC 3339, "" for none. max_in_flight: so many tasks run at a time, 0 for any number. priority: of tasks
+    that name none, "" for `normal`.
+    """
+
+    tasks: Mapping[str, TaskNode]
+    routing: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    failure_policy: str = FailurePolicy.BLOCK.value
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    groups: Mapping[str, GroupNode] = field(default_factory=dict)
+    notify: Mapping[str, Any] = field(default_factory=dict)
+    deadline: str = ""
+    stalled_after: float = 0.0
+    on_stalled: str = ""
+    max_in_flight: int = 0
+    priority: str = ""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of the parameters by name."""
+        return {name: declared["default"] for name, declared in self.params.items() if "default" in declared}
+
+    @property
+    def edges(self) -> int:
+        """Number of requirements over all tasks; one on a group, or of a group, counts as it is kept: as M + N."""
+        if self.groups:
+            return wire(self.tasks, self.groups).edges
+        return sum(len(node.requires) for node in self.tasks.values())
