@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from taskgraph import limits
-from taskgraph.columns import time_of
+from taskgraph.columns import Columns, time_of
 from taskgraph.ends import is_ahead
 from taskgraph.errors import Conflict, Unclear
-from taskgraph.storage.tables import Change, Columns, Insert, Merge, Row, Tables
+from taskgraph.storage.tables import Change, Insert, Merge, Row, Tables
 
 log = logging.getLogger("taskgraph.ages")
 

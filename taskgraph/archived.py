@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from taskgraph import limits
+from taskgraph.columns import Value
 from taskgraph.errors import InvalidInput, TooLarge
 from taskgraph.model import GRAPH, is_graph_id
 from taskgraph.signing import Signature, Signer, read_signature
 from taskgraph.storage import checks
-from taskgraph.storage.tables import Insert, Row, Value
+from taskgraph.storage.tables import Insert, Row
 
 FORMAT: Final = 1
 """Version of the form. Who reads a higher one says so."""

@@ -21,7 +21,7 @@ from typing import BinaryIO, Final
 
 from taskgraph import limits, notices, notifier
 from taskgraph.archived import USUAL, Archived, Bounds, Piece, Writer, examine, open_archive, parts
-from taskgraph.columns import integer
+from taskgraph.columns import Columns, Value, integer
 from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, Unclear
 from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
@@ -32,7 +32,7 @@ from taskgraph.private import written_whole
 from taskgraph.signing import NO_TRUST, Signer, Trust
 from taskgraph.standing import STATES, Examination, Standing, moving, settled
 from taskgraph.storage.logs import StoredLogs
-from taskgraph.storage.tables import Change, Columns, Insert, Merge, Range, Replace, Row, Value
+from taskgraph.storage.tables import Change, Insert, Merge, Range, Replace, Row
 from taskgraph.transitions import event_key
 
 __all__ = ["Archived", "Bounds", "Plan", "Restored", "archive", "archive_to", "examine", "open_archive", "restore"]

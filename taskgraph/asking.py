@@ -12,12 +12,13 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.app import App
+from taskgraph.columns import Value
 from taskgraph.errors import InvalidInput, Refused
 from taskgraph.extension import WAITS_FOR
 from taskgraph.membership import group_members
 from taskgraph.messages import Cancel, bundles
 from taskgraph.model import GRAPH_ENDED, TASK_UNRESOLVED, GraphState, TaskState, reference_of, row_key
-from taskgraph.storage.tables import Row, Value
+from taskgraph.storage.tables import Row
 from taskgraph.waiting import poll
 
 REQUEST_ANSWERED: Final = ("done", "refused")

@@ -36,6 +36,7 @@ from taskgraph import (
 from taskgraph.app import App, open_app
 from taskgraph.archives import Archived, Restored
 from taskgraph.clock import Clock, SystemClock
+from taskgraph.columns import Value
 from taskgraph.documents import NOTHING_GIVEN, Given, Kind, document_from_object, read_document
 from taskgraph.edits import EditDocument, edit_from_object
 from taskgraph.errors import InvalidGraph, InvalidInput, NotFound
@@ -68,7 +69,6 @@ from taskgraph.secrecy import read_handed
 from taskgraph.service import Watcher
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.signing import read_trust
-from taskgraph.storage.tables import Value
 from taskgraph.submission import Extension, Submission
 from taskgraph.waiting import ends
 

@@ -6,10 +6,15 @@ wrong with a row. It never reads a store, never raises, and knows no row.
 """
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from taskgraph.storage.tables import Columns
+Value = str | int | bool | float | datetime
+"""Columns hold text, Int32, booleans, doubles, or aware datetimes (returned in UTC, to the microsecond)."""
+
+
+Columns = Mapping[str, Value]
 
 _NOBODY: Final = (None, "", "[]")
 

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeGuard
 
 from taskgraph import facts, limits
 from taskgraph.cancellation import CancelTask, PublishCancelled
-from taskgraph.columns import is_held, texts
+from taskgraph.columns import Value, is_held, texts
 from taskgraph.conditions import SKIP, meets
 from taskgraph.ends import Standing, is_ahead
 from taskgraph.inflight import Limit, is_over, limit_of, named_in, scopes_of
@@ -60,7 +60,7 @@ from taskgraph.notices import DONE, GIVEN_UP, OPEN
 from taskgraph.placement import target_of
 from taskgraph.propagation import CANCELLED, DEFERRED
 from taskgraph.rows import SCHEMA_MAX, Draft
-from taskgraph.storage.tables import Change, Insert, Merge, Row, Value
+from taskgraph.storage.tables import Change, Insert, Merge, Row
 from taskgraph.timing import Retry, clock_text, not_yet_seconds, overdue, ready_since, retry_of, temporary_used
 from taskgraph.transitions import Completed, Failed, Fire, Item, LeaseLost, Overdue, Skip, event_key
 

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph import facts, limits
+from taskgraph.columns import Value
 from taskgraph.diagnosis import (
     Cause,
     Finding,
@@ -40,7 +41,7 @@ from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, row_key
 from taskgraph.names import ALL, LIVE, listing_key
 from taskgraph.poison import Poison
 from taskgraph.priorities import NORMAL, level_of
-from taskgraph.storage.tables import Change, Insert, Range, Row, Value, query_all
+from taskgraph.storage.tables import Change, Insert, Range, Row, query_all
 from taskgraph.sweep import Swept, sweep_graph
 from taskgraph.transitions import event_key
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgraph import limits
+from taskgraph.columns import Value
 from taskgraph.conditions import goes_on
 from taskgraph.extension import await_leaves, news_at_once, register, request_key
 from taskgraph.facts import EVERY_ROW
@@ -27,7 +28,7 @@ from taskgraph.model import GRAPH, GraphState, TaskState, join_reference, row_ke
 from taskgraph.propagation import Context, count_down
 from taskgraph.reruns import FAILED_FOR_GOOD
 from taskgraph.rows import Draft
-from taskgraph.storage.tables import Insert, Value
+from taskgraph.storage.tables import Insert
 
 APPLIED: Final = "applied"
 REPEATED: Final = "repeated"

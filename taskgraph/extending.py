@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from taskgraph import facts, limits, priorities
+from taskgraph.columns import Value
 from taskgraph.documents import external_labels, node_digest, read_document, results_without_requirement, too_limited
 from taskgraph.editing import DELETED_IN, EDITED
 from taskgraph.errors import IntegrityError
@@ -59,7 +60,7 @@ from taskgraph.model import (
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.records import Records
 from taskgraph.storage.checks import sent_bytes
-from taskgraph.storage.tables import Insert, Range, Row, Value, query_all
+from taskgraph.storage.tables import Insert, Range, Row, query_all
 from taskgraph.units import utf16_units
 
 POINT_READS_MAX: Final = 200

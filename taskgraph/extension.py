@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskgraph import limits
+from taskgraph.columns import Value
 from taskgraph.conditions import COMPLETED, News, goes_on, news_of
 from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import compact_json
@@ -22,7 +23,7 @@ from taskgraph.layout import SCHEMA, Link, fork_row
 from taskgraph.model import GRAPH, PAUSED, GraphState, TaskState, fork_reference, ids_text, reference_of, row_key
 from taskgraph.propagation import DEFERRED, Context, count_down, dispatch
 from taskgraph.rows import Draft
-from taskgraph.storage.tables import Insert, Value
+from taskgraph.storage.tables import Insert
 
 APPLIED = "applied"
 REPEATED = "repeated"

@@ -15,9 +15,10 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
+from taskgraph.columns import Columns
 from taskgraph.errors import Conflict, Unclear
 from taskgraph.priorities import LEVELS, NORMAL, is_level
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Tables, query_all
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, query_all
 
 GATES: Final = "index:gates"
 """Partition of paused targets; `:` is in no graph id."""

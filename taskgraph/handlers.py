@@ -20,7 +20,7 @@ from taskgraph.alarms import earliest
 from taskgraph.backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
 from taskgraph.cancellation import BY_HAND, CancelGraph, CancelTask, PublishCancelled
 from taskgraph.clock import Clock
-from taskgraph.columns import integer, is_held, texts
+from taskgraph.columns import Columns, integer, is_held, texts
 from taskgraph.edges import references
 from taskgraph.editing import DELETED_IN, EDITED, EditGraph, RefuseEdit
 from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, StorageError, TaskgraphError, Unclear
@@ -88,7 +88,7 @@ from taskgraph.records import Operation, Records, changes_event, name_in
 from taskgraph.replanning import plan_edit, read_request
 from taskgraph.rows import Draft
 from taskgraph.storage.queues import Queues
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, query_all
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, query_all
 from taskgraph.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
 from taskgraph.timing import not_yet_seconds, ready_since
 from taskgraph.transitions import (

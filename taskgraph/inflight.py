@@ -17,10 +17,10 @@ is taken off by whoever comes by (`limiting.Recount`), so that rows edited by ha
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from taskgraph.columns import integer, texts, time_of
+from taskgraph.columns import Columns, integer, texts, time_of
 from taskgraph.model import TASK_UNRESOLVED, limit_key
 from taskgraph.rows import Draft, View
-from taskgraph.storage.tables import Columns, Row
+from taskgraph.storage.tables import Row
 
 
 def is_limited(task: Draft) -> bool:

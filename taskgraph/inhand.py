@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph import limits
+from taskgraph.columns import Value
 from taskgraph.editing import EDITED
 from taskgraph.errors import IntegrityError
 from taskgraph.executors import Executor, Outcome, Work
@@ -22,7 +23,7 @@ from taskgraph.messages import Seen
 from taskgraph.model import TaskState, ids_text, is_task_id, row_key
 from taskgraph.priorities import NORMAL_RANK
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.tables import Row, Value
+from taskgraph.storage.tables import Row
 from taskgraph.telemetry import Origin, Run
 from taskgraph.timing import not_yet_seconds
 from taskgraph.transitions import Claim

@@ -17,6 +17,7 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 from taskgraph import grouping, limits, notices, priorities, timing
+from taskgraph.columns import Value
 from taskgraph.digraph import is_acyclic
 from taskgraph.documents import canonical_json, node_digest, substitute
 from taskgraph.facts import ROUTING_KEY, task_routing
@@ -41,7 +42,7 @@ from taskgraph.model import (
 from taskgraph.nodes import GroupNode, TaskNode
 from taskgraph.placement import target_of
 from taskgraph.storage.checks import YEAR_MIN
-from taskgraph.storage.tables import Insert, Value
+from taskgraph.storage.tables import Insert
 from taskgraph.units import utf16_units
 
 SCHEMA: Final = 1

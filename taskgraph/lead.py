@@ -12,9 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from taskgraph.clock import Clock
+from taskgraph.columns import Columns
 from taskgraph.ends import holds, is_ahead
 from taskgraph.errors import Conflict, Unclear
-from taskgraph.storage.tables import Change, Columns, Insert, Merge, Row, Tables
+from taskgraph.storage.tables import Change, Insert, Merge, Row, Tables
 
 log = logging.getLogger("taskgraph.lead")
 

@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from taskgraph import limits
+from taskgraph.columns import Value
 from taskgraph.ends import Standing, is_ahead, standing
 from taskgraph.model import TaskState, row_key
 from taskgraph.rows import Draft, View
-from taskgraph.storage.tables import Value
 from taskgraph.timing import pause_seconds_in
 
 APPLIED: Final = "applied"

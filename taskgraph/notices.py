@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from taskgraph.columns import Columns
 from taskgraph.errors import IntegrityError
 from taskgraph.jsontext import canonical_json
 from taskgraph.model import value
 from taskgraph.nodes import GraphDocument, TaskNode
-from taskgraph.storage.tables import Columns, Insert, Range, prefix
+from taskgraph.storage.tables import Insert, Range, prefix
 
 PREFIX: Final = "notice:"
 """Row keys of channels begin with this."""

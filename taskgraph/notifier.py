@@ -18,13 +18,13 @@ from typing import Any, Final, Protocol
 
 from taskgraph import ages, limits, notices
 from taskgraph.clock import Clock
-from taskgraph.columns import integer, texts
+from taskgraph.columns import Columns, integer, texts
 from taskgraph.ends import holds
 from taskgraph.errors import Conflict, IntegrityError, Refused, StorageError, Unclear
 from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, row_key
 from taskgraph.notices import Channel, Notice, Registration
 from taskgraph.records import name_in
-from taskgraph.storage.tables import Change, Columns, Delete, Merge, Range, Row, Tables, query_all
+from taskgraph.storage.tables import Change, Delete, Merge, Range, Row, Tables, query_all
 from taskgraph.transitions import event_key
 
 log = logging.getLogger("taskgraph.notifier")

@@ -26,11 +26,11 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
-from taskgraph.columns import integer, time_of
+from taskgraph.columns import Value, integer, time_of
 from taskgraph.ends import Standing, standing
 from taskgraph.errors import Conflict, InvalidInput, Unclear
 from taskgraph.gates import GATES
-from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, Tables, Value, query_all
+from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, Tables, query_all
 
 MARGIN: Final = 1 / 4
 """Of a permit's lease: so much earlier its holder stops what it could not renew."""

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from taskgraph import facts, gates, limits, notices
 from taskgraph.clock import Clock
-from taskgraph.columns import integer, texts, time_of
+from taskgraph.columns import Value, integer, texts, time_of
 from taskgraph.conditions import in_words, meets
 from taskgraph.edges import Edges, references, worth_pages
 from taskgraph.ends import Standing
@@ -66,7 +66,7 @@ from taskgraph.records import Records
 from taskgraph.registry import Crew, workers
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.queues import Queues
-from taskgraph.storage.tables import Range, Row, Tables, Value, prefix, query_all
+from taskgraph.storage.tables import Range, Row, Tables, prefix, query_all
 from taskgraph.timing import not_yet_seconds, overdue, ready_since, retry_of, temporary_used
 from taskgraph.transitions import event_key
 

@@ -22,8 +22,9 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
+from taskgraph.columns import Columns
 from taskgraph.errors import Conflict, Unclear
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Tables, changes_max_of
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, changes_max_of
 from taskgraph.transitions import event_key
 
 _SEQUENCES_KEPT_MAX: Final = 10_000

@@ -17,12 +17,12 @@ from typing import Any, Final, Protocol
 
 from taskgraph import limits
 from taskgraph.clock import Clock
-from taskgraph.columns import integer, listed, texts, time_of
+from taskgraph.columns import Value, integer, listed, texts, time_of
 from taskgraph.ends import is_ahead
 from taskgraph.errors import Conflict, NotFound, StorageError, Unclear
 from taskgraph.jsontext import compact_json
 from taskgraph.placement import Offer, labels_of, labels_text
-from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, Tables, Value, query_all
+from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, Tables, query_all
 from taskgraph.wakeup import wait_any
 
 log = logging.getLogger("taskgraph.registry")

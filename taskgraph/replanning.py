@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any, Final, TypeGuard
 
 from taskgraph import digraph, facts, limits, outputs, priorities, timing
+from taskgraph.columns import Value
 from taskgraph.documents import canonical_json, references, without_requirement
 from taskgraph.editing import EDITABLE, EditGraph, RefuseEdit, TaskEdit, ended_in, has_started, listed, not_editable
 from taskgraph.edits import EditDocument, Update, read_edit
@@ -60,7 +61,7 @@ from taskgraph.model import (
 from taskgraph.propagation import Dispatch, Effect
 from taskgraph.records import Records
 from taskgraph.rows import Draft
-from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, Value, query_all
+from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, query_all
 from taskgraph.transitions import Decision, Outcome, decide, event_key
 
 _EDGES: Final = ("label", "state", "run", "requires", "dependents", "task")

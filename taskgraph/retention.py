@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from taskgraph import ages, limits, notifier
-from taskgraph.columns import integer, time_of
+from taskgraph.columns import Value, integer, time_of
 from taskgraph.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
@@ -32,7 +32,7 @@ from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
 from taskgraph.names import ALL, KEEPING, TOMBSTONES, listing_key, tombstone_key
 from taskgraph.poison import Poison
 from taskgraph.storage.logs import StoredLogs
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row, Value
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
 from taskgraph.transitions import BeginDeletion, Outcome, undeletable
 
 log = logging.getLogger("taskgraph.retention")

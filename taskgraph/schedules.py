@@ -19,6 +19,7 @@ from typing import Final
 
 from taskgraph import ages, limits, scheduling
 from taskgraph.clock import Clock
+from taskgraph.columns import Value
 from taskgraph.documents import (
     NOTHING_GIVEN,
     Given,
@@ -50,7 +51,7 @@ from taskgraph.queries import Queries
 from taskgraph.recurrence import Recurrence, Times
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.scheduling import SCHEDULES, CatchUp, Overlap, Run, Schedule, graph_id_of, head_key, manual_graph_id_of
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, Value, query_all
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, query_all
 from taskgraph.submission import Submission, submit
 from taskgraph.units import utf16_units
 

@@ -20,11 +20,11 @@ from enum import StrEnum
 from typing import Any, Final
 
 from taskgraph import limits
+from taskgraph.columns import Columns, Value
 from taskgraph.ends import holds
 from taskgraph.errors import IntegrityError, InvalidInput
 from taskgraph.layout import SCHEMA
 from taskgraph.recurrence import Recurrence
-from taskgraph.storage.tables import Columns, Value
 
 SCHEDULES: Final = "index:schedules"
 """Partition of all schedules; no graph has such an id."""

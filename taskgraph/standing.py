@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph import diagnosis, limits, notices
-from taskgraph.columns import integer, listed, texts, time_of
+from taskgraph.columns import Columns, Value, integer, listed, texts, time_of
 from taskgraph.conditions import SKIP
 from taskgraph.errors import IntegrityError
 from taskgraph.layout import gathered
@@ -30,7 +30,7 @@ from taskgraph.model import (
     task_id_of,
 )
 from taskgraph.placement import target_of
-from taskgraph.storage.tables import Columns, Insert, Row, Value
+from taskgraph.storage.tables import Insert, Row
 
 STATES: Final = frozenset({*GRAPH_ENDED, GraphState.BLOCKED})
 """In which a graph may stand still."""

@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Final
 
 from taskgraph import limits, notices, priorities
+from taskgraph.columns import Value
 from taskgraph.documents import canonical_json, collector_paused, content_hash, document_object, node_digests
 from taskgraph.editing import EDITABLE
 from taskgraph.edits import EditDocument
@@ -53,7 +54,7 @@ from taskgraph.notifier import enter, register
 from taskgraph.priorities import NORMAL, rank
 from taskgraph.replanning import still_holds
 from taskgraph.rows import Draft
-from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables, Value
+from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables
 from taskgraph.telemetry import TRACEPARENT_COLUMN
 from taskgraph.transitions import Outcome, Start
 from taskgraph.units import utf16_units

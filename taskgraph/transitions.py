@@ -46,6 +46,7 @@ from taskgraph.cancellation import (
     publish_cancelled,
     was_marked_run,
 )
+from taskgraph.columns import Value
 from taskgraph.conditions import SKIP, failure_of, goes_on, passed_on, skip_of, skip_resolution
 from taskgraph.editing import DELETED_IN, EDITED, EditGraph, EditItem, RefuseEdit, edit_graph, refuse_edit
 from taskgraph.ends import Standing
@@ -119,7 +120,7 @@ from taskgraph.rows import Draft, NeedRows, View
 from taskgraph.rows import Mark as RowsMark
 from taskgraph.stalling import POISON, Stall, StallItem, Stir, stall, stir, workers_lost
 from taskgraph.storage.checks import sent_bytes
-from taskgraph.storage.tables import Change, Insert, Row, Value
+from taskgraph.storage.tables import Change, Insert, Row
 from taskgraph.units import utf16_units
 
 T = TypeVar("T", list[Any], dict[str, Any])

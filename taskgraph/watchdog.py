@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskgraph import limits
-from taskgraph.columns import integer, is_held
+from taskgraph.columns import Columns, integer, is_held
 from taskgraph.ends import Standing
 from taskgraph.handlers import Handlers
 from taskgraph.leasing import lease
@@ -21,7 +21,7 @@ from taskgraph.model import TaskState, reference_of
 from taskgraph.records import Records
 from taskgraph.registry import Crew, workers
 from taskgraph.stalling import Stall, Stir
-from taskgraph.storage.tables import Columns, Range, Row
+from taskgraph.storage.tables import Range, Row
 from taskgraph.transitions import Outcome, event_key
 
 COLUMNS = ("state", "run", "leaseUntil", "pendingSince", "target", "notBefore", "held")

@@ -17,11 +17,12 @@ from urllib.parse import quote
 
 from azure.core.exceptions import DecodeError
 
+from taskgraph.columns import Columns, Value
 from taskgraph.storage.azure_calls import COMMIT_SECONDS
 from taskgraph.storage.azure_pool import Answer
 from taskgraph.storage.azure_tables import Found, Place
 from taskgraph.storage.azure_wire import Wire, literal, quoted, refusal
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Value
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row
 
 _ENTITIES: Final = "application/json;odata=minimalmetadata"
 _READ_HEADERS: Final = {"Accept": _ENTITIES, "DataServiceVersion": "3.0"}

@@ -15,8 +15,9 @@ from json.encoder import encode_basestring_ascii
 from typing import Final
 
 from taskgraph import limits
+from taskgraph.columns import Columns
 from taskgraph.errors import TooLarge
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Range
+from taskgraph.storage.tables import Change, Delete, Insert, Range
 from taskgraph.units import has_surrogate, utf16_units
 
 _KEY_PLAIN: Final = re.compile(rf"[ -\"$-.0->@-\[\]-~]{{1,{limits.KEY_CHARS_MAX}}}")  # most keys: good at one look

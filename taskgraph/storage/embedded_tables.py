@@ -16,10 +16,11 @@ from json import encoder as json_encoder
 from typing import Any, Final
 
 from taskgraph import limits
+from taskgraph.columns import Columns, Value
 from taskgraph.errors import Conflict, TooLarge
 from taskgraph.storage import checks
 from taskgraph.storage.embedded_file import MANY, File, Session
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Page, Range, Replace, Row, Value
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
 
 _ROWS_AT_ONCE: Final = 200  # rows in one answer of SQLite, which is one text and may have 1e9 bytes
 _PAGE_CHARS: Final = 4_000_000  # a page ends early past this, as the service's pages do

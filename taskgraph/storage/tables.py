@@ -14,16 +14,11 @@ Promises of every adapter, checked by one behavioural suite (tests/contract):
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Protocol
 
 from taskgraph import limits
+from taskgraph.columns import Columns
 from taskgraph.model import value
-
-Value = str | int | bool | float | datetime
-"""Columns hold text, Int32, booleans, doubles, or aware datetimes (returned in UTC, to the microsecond)."""
-
-Columns = Mapping[str, Value]
 
 
 @value

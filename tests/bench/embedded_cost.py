@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Final
 
 from taskgraph.clock import SystemClock
+from taskgraph.columns import Columns
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.tables import Change, Columns, Insert, Merge, Range, Row, Tables, query_all
+from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables, query_all
 
 ROWS: Final = 20_000  # in the partition that is merged and read: some 30 MB
 CALLS_MAX: Final = 300  # of one cell and round

@@ -9,10 +9,10 @@ from enum import StrEnum
 import pytest
 
 from taskgraph import limits
+from taskgraph.columns import Columns, Value
 from taskgraph.errors import Conflict, TooLarge
 from taskgraph.storage.tables import (
     Change,
-    Columns,
     Delete,
     Insert,
     Merge,
@@ -21,7 +21,6 @@ from taskgraph.storage.tables import (
     Replace,
     Row,
     Tables,
-    Value,
     changes_max_of,
     prefix,
     query_all,

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from taskgraph.clock import SystemClock
+from taskgraph.columns import Columns, Value
 from taskgraph.errors import Conflict
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.embedded import EmbeddedStore
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Replace, Row, Value
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
 from tests.manual_clock import ManualClock
 
 _T = TypeVar("_T")

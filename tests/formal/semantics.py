@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from taskgraph import transitions
 from taskgraph.cancellation import CancelGraph, CancelTask, PublishCancelled
+from taskgraph.columns import Value
 from taskgraph.conditions import meets
 from taskgraph.editing import EditGraph, RefuseEdit, TaskEdit
 from taskgraph.extension import AcceptExtension, DeferExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
@@ -35,7 +36,7 @@ from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskState, When, i
 from taskgraph.nodes import TaskNode
 from taskgraph.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
 from taskgraph.stalling import Stall, Stir
-from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row, Value
+from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row
 from taskgraph.transitions import (
     Abandon,
     BeginDeletion,

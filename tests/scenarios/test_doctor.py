@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from taskgraph import limits
+from taskgraph.columns import Value
 from taskgraph.diagnosis import Severity, examine
 from taskgraph.doctor import Examined, examine_graph, live_graphs, repair_graph
 from taskgraph.errors import NotFound
@@ -16,7 +17,7 @@ from taskgraph.messages import Rerun, to_text
 from taskgraph.model import GRAPH, ids_text, row_key
 from taskgraph.names import ALL, LIVE
 from taskgraph.records import Records
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row, Tables, Value, query_all
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row, Tables, query_all
 from taskgraph.transitions import event_key
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Stage, Trap, extension, graph
 

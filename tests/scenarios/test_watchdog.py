@@ -5,10 +5,11 @@ from datetime import timedelta
 import pytest
 
 from taskgraph import limits
+from taskgraph.columns import Value
 from taskgraph.documents import document_from_object
 from taskgraph.handlers import Handlers
 from taskgraph.registry import Card, Membership, Presence
-from taskgraph.storage.tables import Merge, Row, Value
+from taskgraph.storage.tables import Merge, Row
 from taskgraph.sweep import sweep
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, Trap, graph, graph_object
 

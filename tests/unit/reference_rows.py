@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from taskgraph import limits, transitions
+from taskgraph.columns import Columns, Value
 from taskgraph.errors import IntegrityError
 from taskgraph.model import row_key
 from taskgraph.rows import SCHEMA_MAX, Draft, NeedRows, NewerSchema
 from taskgraph.storage.checks import sent_bytes
-from taskgraph.storage.tables import Change, Columns, Insert, Merge, Row, Value
+from taskgraph.storage.tables import Change, Insert, Merge, Row
 from taskgraph.units import utf16_units
 
 

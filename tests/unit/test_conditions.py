@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from taskgraph import limits
+from taskgraph.columns import Value
 from taskgraph.conditions import (
     COMPLETED,
     News,
@@ -25,7 +26,7 @@ from taskgraph.model import GRAPH, When, ids_text, row_key
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.propagation import GraphEnded
 from taskgraph.rows import Draft
-from taskgraph.storage.tables import Insert, Row, Value
+from taskgraph.storage.tables import Insert, Row
 from taskgraph.transitions import Completed, Failed, Item, LeaseLost, ManualRerun, Outcome, Skip
 from tests.outcomes import blamed, expected
 from tests.simulation.bounds import NARROW, NARROWER, TIGHT_FAILING, bounded

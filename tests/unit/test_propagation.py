@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from taskgraph.columns import Value
 from taskgraph.errors import IntegrityError
 from taskgraph.model import GRAPH, fork_reference, join_reference, row_key
 from taskgraph.propagation import (
@@ -21,7 +22,7 @@ from taskgraph.propagation import (
     unblock,
 )
 from taskgraph.rows import NeedRows, View
-from taskgraph.storage.tables import Row, Value
+from taskgraph.storage.tables import Row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ID, OTHER = "A" * 22, "B" * 22

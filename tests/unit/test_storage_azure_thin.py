@@ -29,11 +29,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from taskgraph.columns import Columns
 from taskgraph.errors import Conflict, InvalidSettings, StorageError, StorageUnavailable, Unclear
 from taskgraph.storage.azure import AzureStore, _Account
 from taskgraph.storage.azure_signing import KeySigner, TokenSigner, signer_for
 from taskgraph.storage.queues import Delivery
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Tables
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables
 from tests.manual_clock import HurriedClock, ManualClock
 
 KEY = "c2VjcmV0LWtleS10aGF0LW5vYm9keS1tYXktc2VlLQ=="

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgraph import limits
+from taskgraph.columns import Columns
 from taskgraph.errors import TooLarge
 from taskgraph.storage import checks
-from taskgraph.storage.tables import Columns, Insert, Merge, Range
+from taskgraph.storage.tables import Insert, Merge, Range
 from taskgraph.units import has_surrogate, utf16_units
 
 

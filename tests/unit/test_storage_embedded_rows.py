@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskgraph import limits
+from taskgraph.columns import Columns, Value
 from taskgraph.errors import Conflict, TooLarge
 from taskgraph.storage import embedded_tables
 from taskgraph.storage.embedded import EmbeddedStore
-from taskgraph.storage.tables import Change, Columns, Delete, Insert, Merge, Range, Row, Value, query_all
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, query_all
 from tests.manual_clock import ManualClock
 
 

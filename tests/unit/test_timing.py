@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from taskgraph import limits, timing
+from taskgraph.columns import Value
 from taskgraph.documents import content_hash, document_from_object, document_object, node_digest
 from taskgraph.errors import InvalidGraph
 from taskgraph.form import node_is_plain
@@ -17,7 +18,6 @@ from taskgraph.model import GRAPH
 from taskgraph.nodes import TaskNode
 from taskgraph.propagation import Dispatch, Started, Take
 from taskgraph.schemas import validator
-from taskgraph.storage.tables import Value
 from taskgraph.transitions import (
     Claim,
     Completed,

@@ -15,9 +15,10 @@ from taskgraph.app import App
 from taskgraph.cli import app as commands
 from taskgraph.cli import failures
 from taskgraph.cli.workers import _drained
+from taskgraph.columns import Columns
 from taskgraph.messages import parse
 from taskgraph.service import wait_for_end
-from taskgraph.storage.tables import Columns, Insert, Tables
+from taskgraph.storage.tables import Insert, Tables
 from taskgraph.waiting import ends, poll
 from tests.manual_clock import HurriedClock
 

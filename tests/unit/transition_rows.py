@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from taskgraph import limits
+from taskgraph.columns import Value
 from taskgraph.layout import lay_out
 from taskgraph.model import GRAPH, row_key, task_id_of
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.propagation import Effect
-from taskgraph.storage.tables import Delete, Insert, Merge, Row, Value
+from taskgraph.storage.tables import Delete, Insert, Merge, Row
 from taskgraph.transitions import Answer, Decision, Item, Need, decide
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from taskgraph.columns import Value
 from taskgraph.diagnosis import Severity
 from taskgraph.doctor import examine_graph
 from taskgraph.documents import document_from_object
@@ -24,7 +25,7 @@ from taskgraph.names import POISON
 from taskgraph.records import Records
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.embedded import EmbeddedStore
-from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row, Tables, Value, query_all
+from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row, Tables, query_all
 from taskgraph.sweep import sweep
 from tests.manual_clock import HurriedClock
 from tests.scenarios.stage import LOCAL, Stage
