@@ -11,7 +11,6 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from taskgraph import limits
 from taskgraph.jsontext import compact_json
 from taskgraph.model import GRAPH
 from taskgraph.units import utf16_units
@@ -22,7 +21,6 @@ ROUTING: Final = "routing"
 ROUTING_KEY: Final = "routingKey"
 """Column of a task whose graph or itself has a routing: both, as `task_routing` puts them together."""
 
-ROUTING_KEY_CHARS_MAX: Final = 2 * limits.ROUTING_CHARS_MAX + 1
 
 EVERY_ROW: Final = "*"
 """In place of a row key: the fact speaks of all rows that its commit changes."""

@@ -30,6 +30,7 @@ WORKER_LABEL_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,62}$"
 WORKER_LABELS_MAX: Final = 16  # of a worker, and that a task may ask for
 LABEL_CHARS_MAX: Final = 255
 ROUTING_CHARS_MAX: Final = 10
+ROUTING_KEY_CHARS_MAX: Final = 2 * ROUTING_CHARS_MAX + 1  # of a graph's routing and a task's with a dot between
 
 # --- documents -------------------------------------------------------------------------------------------------
 DOCUMENT_DEPTH_MAX: Final = 64  # nested arrays and objects

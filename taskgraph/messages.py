@@ -19,8 +19,8 @@ from typing import Any, Final, TypeVar
 
 from taskgraph import jsontext, limits
 from taskgraph.errors import InvalidMessage, TaskgraphError, TooLarge
-from taskgraph.facts import ROUTING_KEY_CHARS_MAX
 from taskgraph.jsontext import show
+from taskgraph.limits import ROUTING_KEY_CHARS_MAX
 from taskgraph.message_types import MESSAGE_TYPES
 from taskgraph.model import is_graph_id, is_task_id, value
 from taskgraph.priorities import LEVELS, is_level
