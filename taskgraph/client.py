@@ -26,7 +26,6 @@ from taskgraph import (
     limits,
     notifier,
     pausing,
-    permits,
     rerunning,
     retention,
     service,
@@ -1150,12 +1149,12 @@ class Client:
         Workers notice within some 10 s, and what runs then runs to its end.
         """
         if most:
-            return await permits.limit_target(self.app.tables, target, most, self._clock.now(), reason)
-        return await permits.clear_target(self.app.tables, target)
+            return await gates.limit_target(self.app.tables, target, most, self._clock.now(), reason)
+        return await gates.clear_target(self.app.tables, target)
 
-    async def target_limits(self) -> list[permits.TargetLimit]:
+    async def target_limits(self) -> list[gates.TargetLimit]:
         """The limited targets, and who holds their permits."""
-        found = await permits.limited(self.app.tables, self._clock.now())
+        found = await gates.limited(self.app.tables, self._clock.now())
         return [found[target] for target in sorted(found)]
 
     async def _hold(

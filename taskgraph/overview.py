@@ -15,10 +15,9 @@ from typing import Final
 from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.columns import integer, is_held, texts, time_of
-from taskgraph.gates import GATES, closed_in, levels_in
+from taskgraph.gates import GATES, closed_in, levels_in, limits_in
 from taskgraph.model import GRAPH, PAUSED, TaskState
 from taskgraph.names import LIVE, QueueNames
-from taskgraph.permits import limits_in
 from taskgraph.placement import DEFAULT_TARGET
 from taskgraph.priorities import LEVELS, NORMAL
 from taskgraph.records import Records

@@ -20,16 +20,16 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
-from taskgraph.columns import Value, integer, time_of
+from taskgraph.columns import Value
 from taskgraph.ends import Standing, standing
-from taskgraph.errors import Conflict, InvalidInput, Unclear
-from taskgraph.gates import GATES
+from taskgraph.errors import Conflict, Unclear
+from taskgraph.gates import GATES, PERMIT, TargetLimit, length_of, limits_in, permit_of
 from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, Tables, query_all
 
 MARGIN: Final = 1 / 4
@@ -37,104 +37,9 @@ MARGIN: Final = 1 / 4
 
 log = logging.getLogger("taskgraph.permits")
 
-LIMIT: Final = "limit:"
-PERMIT: Final = "permit:"
-"""Keys of the rows of limits and of permits begin so."""
 
 _SCHEMA: Final = 1
 _TRIES: Final = 5  # against others who take permits at the same moment
-
-
-@dataclass(frozen=True, slots=True)
-class Permit:
-    """A permit that somebody holds, or held."""
-
-    target: str
-    number: int
-    worker: str
-    since: datetime | None
-    until: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class TargetLimit:
-    """A limited target. permits: those whose lease has not ended."""
-
-    target: str
-    most: int
-    since: datetime | None
-    reason: str
-    permits: Sequence[Permit] = field(default=())
-
-
-def limits_in(rows: Sequence[Row], now: datetime) -> dict[str, TargetLimit]:
-    """The limited targets, by name, out of the rows that lie beside the gates."""
-    held: dict[str, list[Permit]] = {}
-    for row in rows:
-        if row.key.startswith(PERMIT):
-            permit = _permit_of(row)
-            if permit.until is not None and standing(permit.until, now, length_of(row)) is not Standing.OVER:
-                held.setdefault(permit.target, []).append(permit)
-    return {
-        target: TargetLimit(
-            target,
-            integer(row.columns, "max"),
-            time_of(row.columns, "since"),
-            str(row.columns.get("reason", "")),
-            tuple(held.get(target, ())),
-        )
-        for row in rows
-        if row.key.startswith(LIMIT) and (target := row.key.removeprefix(LIMIT))
-    }
-
-
-def _permit_of(row: Row) -> Permit:
-    _, target, number = row.key.split(":", 2)
-    columns = row.columns
-    return Permit(
-        target,
-        int(number) if number.isdecimal() else -1,
-        str(columns.get("worker", "")),
-        time_of(columns, "since"),
-        time_of(columns, "until"),
-    )
-
-
-async def limited(tables: Tables, now: datetime) -> dict[str, TargetLimit]:
-    """The limited targets of a store, with who holds permits."""
-    return limits_in(await query_all(tables, GATES, Range()), now)
-
-
-async def limit_target(tables: Tables, target: str, most: int, now: datetime, reason: str = "") -> bool:
-    """Let so many tasks of a target be in flight; whether that was otherwise before. Repeatable."""
-    if not 1 <= most <= limits.IN_FLIGHT_MAX:
-        raise InvalidInput(f"a limit is a number from 1 to {limits.IN_FLIGHT_MAX:,}, and {most} is none")
-    key = LIMIT + target
-    columns: dict[str, Value] = {"schema": _SCHEMA, "max": most, "since": now, "reason": reason}
-    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
-        (row,) = await tables.get(GATES, [key])
-        if row is not None and row.columns.get("max") == most and row.columns.get("reason", "") == reason:
-            return row.columns.get("since") == now
-        try:
-            await tables.commit(GATES, [Insert(key, columns) if row is None else Replace(key, row.etag, columns)])
-        except (Conflict, Unclear):
-            continue  # what is there now tells
-        return True
-    raise Conflict(f"target {target}: others kept writing its limit")
-
-
-async def clear_target(tables: Tables, target: str) -> bool:
-    """Take the limit off a target; whether there was one. Repeatable."""
-    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
-        (row,) = await tables.get(GATES, [LIMIT + target])
-        if row is None:
-            return False
-        try:
-            await tables.commit(GATES, [Delete(row.key, row.etag)])
-        except (Conflict, Unclear):
-            continue  # what is there now tells
-        return True
-    raise Conflict(f"target {target}: others kept writing its limit")
 
 
 @dataclass(slots=True)
@@ -268,7 +173,7 @@ class Permits:
     def _recognized(self, target: str, rows: Sequence[Row], now: datetime) -> dict[int, _Mine]:
         """Bring what is held up to date with rows as they were read; gives it."""
         mine = self._mine.setdefault(target, {})
-        found = {_permit_of(row).number: row for row in rows if row.key.startswith(f"{PERMIT}{target}:")}
+        found = {permit_of(row).number: row for row in rows if row.key.startswith(f"{PERMIT}{target}:")}
         for number in list(mine):
             row = found.get(number)
             if row is None or row.columns.get("token") != self._token:
@@ -326,9 +231,3 @@ class Permits:
 
 def _key(target: str, number: int) -> str:
     return f"{PERMIT}{target}:{number:04}"
-
-
-def length_of(row: Row) -> float:
-    """Of the lease of a permit, in seconds; the longest there is where an earlier version wrote none."""
-    seconds = row.columns.get("seconds")
-    return float(seconds) if isinstance(seconds, int | float) else float(limits.DELAY_SECONDS_MAX)

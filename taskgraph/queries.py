@@ -29,6 +29,7 @@ from taskgraph.edges import Edges, references, worth_pages
 from taskgraph.ends import Standing
 from taskgraph.errors import IntegrityError, InvalidInput, NotFound
 from taskgraph.extension import WAITS_FOR
+from taskgraph.gates import TargetLimit, limits_in
 from taskgraph.inflight import Limit, limit_of, named_in, scopes_of
 from taskgraph.jsontext import show
 from taskgraph.layout import gathered, moment
@@ -59,7 +60,6 @@ from taskgraph.model import (
 )
 from taskgraph.names import ALL, QueueNames
 from taskgraph.outputs import NO_OUTPUT, OUTPUT
-from taskgraph.permits import TargetLimit, limits_in
 from taskgraph.placement import worker_options
 from taskgraph.priorities import LEVELS, NORMAL, level_now, level_of
 from taskgraph.records import Records

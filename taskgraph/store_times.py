@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import gates, limits, permits
+from taskgraph import gates, limits
 from taskgraph.clock import Clock
 from taskgraph.diagnosis import Finding, SetTime, Severity
 from taskgraph.ends import is_ahead
@@ -48,13 +48,13 @@ _KINDS: Final = (
     ),
     _Kind(
         gates.GATES,
-        permits.PERMIT,
+        gates.PERMIT,
         "until",
         "a permit",
         "who wants it takes it once its row was not written for its length",
-        permits.length_of,
+        gates.length_of,
     ),
-    _Kind(gates.GATES, permits.LIMIT, "since", "the limit of a target", _SHOWN),
+    _Kind(gates.GATES, gates.LIMIT, "since", "the limit of a target", _SHOWN),
     _Kind(gates.GATES, gates.PAUSED, "since", "the pause of a target", _SHOWN),
     _Kind(gates.GATES, gates.LEVEL, "used", "a level", "workers ask for tasks of this level until then"),
     _Kind(WORKERS, "", "seen", "a worker", "the sweep takes it for a word of now"),

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from taskgraph.archives import Archived, Plan, Restored
     from taskgraph.diagnosis import Finding
     from taskgraph.doctor import Examined
+    from taskgraph.gates import TargetLimit
     from taskgraph.grants import Grant
     from taskgraph.overview import Snapshot
-    from taskgraph.permits import TargetLimit
     from taskgraph.poison import PoisonMessage
     from taskgraph.queries import (
         ChannelStatus,

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph import Client, Graph, limits, pausing, permits, throttling
+from taskgraph import Client, Graph, limits, pausing, throttling
+from taskgraph import gates as gates_module
 from taskgraph.app import App
 from taskgraph.executors import Outcome, Work, WriteLog
 from taskgraph.gates import Gates, use_level
@@ -49,7 +50,7 @@ def test_a_permit_of_who_lives_stays_its_own_and_that_of_who_is_gone_is_free_aft
 ) -> None:
     async def act(crew: Crew) -> None:
         tables = MemoryTables()
-        await permits.limit_target(tables, "default", 1, crew.clock.now())
+        await gates_module.limit_target(tables, "default", 1, crew.clock.now())
         theirs = Permits(tables, LoopClock(crew.loop, random.Random(1), off), "off", LEASE)
         ours = Permits(tables, crew.clock, "right", LEASE)
         assert await theirs.take("default", lambda: 1) == 1
@@ -72,7 +73,7 @@ def test_a_permit_of_who_lives_stays_its_own_and_that_of_who_is_gone_is_free_aft
 def test_a_permit_and_a_lead_that_the_doctor_sets_right_stay_with_who_has_them(off: float) -> None:
     async def act(crew: Crew) -> None:
         tables = MemoryTables()
-        await permits.limit_target(tables, "default", 1, crew.clock.now())
+        await gates_module.limit_target(tables, "default", 1, crew.clock.now())
         wrong = LoopClock(crew.loop, random.Random(1), off)
         theirs, ours = Permits(tables, wrong, "off", LEASE), Permits(tables, crew.clock, "right", LEASE)
         lead, standby = Lead(tables, wrong, "events", "off"), Lead(tables, crew.clock, "events", "right")

@@ -11,10 +11,10 @@ from taskgraph.cli.output import Stream, cell_width
 from taskgraph.cli.top import picture
 from taskgraph.clock import Clock
 from taskgraph.documents import document_from_object
-from taskgraph.gates import close
+from taskgraph.gates import close, limit_target
 from taskgraph.model import GRAPH
 from taskgraph.overview import Overview, Snapshot
-from taskgraph.permits import Permits, limit_target
+from taskgraph.permits import Permits
 from taskgraph.registry import Card, Membership, Presence
 from taskgraph.storage.tables import Merge
 from taskgraph.submission import submit

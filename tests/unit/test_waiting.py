@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from taskgraph import Client, Graph, Refused, asking, gates, limits, pausing, permits, registry, throttling
+from taskgraph import Client, Graph, Refused, asking, gates, limits, pausing, registry, throttling
 from taskgraph.app import App
 from taskgraph.cli import app as commands
 from taskgraph.cli import failures
@@ -175,7 +175,7 @@ def test_a_target_that_goes_on_again_is_not_said_to_be_paused(tmp_path: Path, mo
     def run(*words: str) -> Result:
         return CliRunner().invoke(commands, [*words, "--store", f"sqlite:///{tmp_path}/store.db"])
 
-    close, limit_target = gates.close, permits.limit_target
+    close, limit_target = gates.close, gates.limit_target
 
     async def closed_and_reopened(tables: Tables, target: str, *more: Any) -> bool:
         changed = await close(tables, target, *more)
@@ -191,7 +191,7 @@ def test_a_target_that_goes_on_again_is_not_said_to_be_paused(tmp_path: Path, mo
     assert run("limit", "set", "--target", "cpu", "3", "--wait").stdout == "target cpu: the limit is 3\n"
     assert run("limit", "clear", "--target", "cpu", "--wait").stdout == "target cpu has no limit any more\n"
     monkeypatch.setattr(gates, "close", closed_and_reopened)
-    monkeypatch.setattr(permits, "limit_target", limited_twice)
+    monkeypatch.setattr(gates, "limit_target", limited_twice)
     done = run("pause", "--target", "gpu", "--wait")
     assert done.exit_code == 4
     assert "a later request asked for the opposite: it goes on" in done.stderr
