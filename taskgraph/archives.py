@@ -25,6 +25,7 @@ from taskgraph.columns import Columns, Value, integer
 from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, Unclear
 from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
+from taskgraph.journal_end import find_end
 from taskgraph.layout import SCHEMA
 from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState
 from taskgraph.names import ALL, listing_key
@@ -132,7 +133,7 @@ async def archive(
     state = str(before.columns.get("state", ""))
     if state in (GraphState.DELETING, GraphState.RESTORING):
         raise Refused(f"graph {graph_id} is {state}: half of it may be missing", "not-whole")
-    end, *_ = await records.find_end(graph_id, 1, 0, 0)
+    end, *_ = await find_end(records.tables, graph_id, 1, 0, 0)
     writer = Writer(out, graph_id, state)
     seen, rows, moves = "", 0, False
     total = _tasks_in(before.columns)

@@ -16,11 +16,11 @@ from taskgraph import limits
 from taskgraph.clock import Clock
 from taskgraph.columns import integer, is_held, texts, time_of
 from taskgraph.gates import GATES, closed_in, levels_in, limits_in
+from taskgraph.journal_end import find_end
 from taskgraph.model import GRAPH, PAUSED, TaskState
 from taskgraph.names import LIVE, QueueNames
 from taskgraph.placement import DEFAULT_TARGET
 from taskgraph.priorities import LEVELS, NORMAL
-from taskgraph.records import Records
 from taskgraph.registry import WorkerStatus, workers
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, query_all
@@ -128,7 +128,6 @@ class Overview:
         self._queues = queues
         self._clock = clock
         self._names = names
-        self._records = Records(tables, clock)  # for the ends of journals
         self._seen: dict[str, _Seen] = {}
         self._requests = 0
 
@@ -186,7 +185,7 @@ class Overview:
         """How many tasks have completed, and how many in a second since the look before."""
         seen = self._seen.setdefault(graph_id, _Seen())
         known = seen.completed if seen.sequence > 1 else 0
-        end, completed, _ = await self._records.find_end(graph_id, seen.sequence, known, 0)
+        end, completed, _ = await find_end(self._tables, graph_id, seen.sequence, known, 0)
         self._requests += 1
         at, rate = self._clock.monotonic(), None
         if seen.at and min(seen.completed, completed) >= 0 and at > seen.at:

@@ -31,6 +31,7 @@ from taskgraph.errors import IntegrityError, InvalidInput, NotFound
 from taskgraph.extension import WAITS_FOR
 from taskgraph.gates import TargetLimit, limits_in
 from taskgraph.inflight import Limit, limit_of, named_in, scopes_of
+from taskgraph.journal_end import find_end
 from taskgraph.jsontext import show
 from taskgraph.layout import gathered, moment
 from taskgraph.leasing import lease
@@ -62,7 +63,6 @@ from taskgraph.names import ALL, QueueNames
 from taskgraph.outputs import NO_OUTPUT, OUTPUT
 from taskgraph.placement import worker_options
 from taskgraph.priorities import LEVELS, NORMAL, level_now, level_of
-from taskgraph.records import Records
 from taskgraph.registry import Crew, workers
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.queues import Queues
@@ -377,7 +377,6 @@ class Queries:
         self._queues = queues
         self._clock = clock
         self._names = names
-        self._records = Records(tables, clock)  # for the end of a journal
         self._last_events: dict[str, int] = {}
 
     async def graphs(self, *, limit: int = 50, state: str = "", schedule: str = "") -> list[GraphListed]:
@@ -517,9 +516,9 @@ class Queries:
     async def _totals(self, graph_id: str) -> tuple[int, int]:
         """How many tasks have completed, and were skipped, by the end of the journal; -1 where it does not tell."""
         last = self._last_events.get(graph_id, 1)  # who asks again begins at the last row that was there
-        end, completed, skipped = await self._records.find_end(graph_id, last, 0 if last == 1 else -1, 0)
+        end, completed, skipped = await find_end(self._tables, graph_id, last, 0 if last == 1 else -1, 0)
         if completed < 0 and last > 1:
-            end, completed, skipped = await self._records.find_end(graph_id, 1, 0, 0)
+            end, completed, skipped = await find_end(self._tables, graph_id, 1, 0, 0)
         if len(self._last_events) >= _ENDS_KEPT_MAX:
             self._last_events.clear()
         self._last_events[graph_id] = max(1, end - 1)

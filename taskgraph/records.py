@@ -22,16 +22,13 @@ from typing import Final
 
 from taskgraph import limits
 from taskgraph.clock import Clock
-from taskgraph.columns import Columns
 from taskgraph.errors import Conflict, Unclear
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, changes_max_of
+from taskgraph.journal_end import find_end, totals_in
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row, Tables, changes_max_of
 from taskgraph.transitions import event_key
 
 _SEQUENCES_KEPT_MAX: Final = 10_000
 _SEQUENCES_KEPT_SECONDS: Final = 24 * 3600.0  # far less than limits.TOMBSTONE_SECONDS: an id may be given again
-_PROBES: Final = 20
-_PAGES_BETWEEN_PROBES: Final = 2
-_EVENTS_END: Final = "event;"
 
 
 async def name_in(tables: Tables, index: str, graph_id: str, now: datetime) -> None:
@@ -112,7 +109,7 @@ class Records:
     async def operation(self, graph_id: str) -> Operation:
         """Begin a commit that states facts."""
         if graph_id not in self._next_sequence:
-            self._remember(graph_id, *await self.find_end(graph_id, 1, 0, 0))
+            self._remember(graph_id, *await find_end(self.tables, graph_id, 1, 0, 0))
         return self.begin(graph_id)
 
     async def commit(
@@ -128,12 +125,14 @@ class Records:
         except (Conflict, Unclear) as error:
             if not await self._is_mine(graph_id, changes, operation.id):
                 if changes_event(changes, operation.sequence):
-                    end = await self.find_end(graph_id, operation.sequence, operation.completed, operation.skipped)
+                    end = await find_end(
+                        self.tables, graph_id, operation.sequence, operation.completed, operation.skipped
+                    )
                     self._remember(graph_id, *end)
                 raise error if isinstance(error, Conflict) else Conflict("the commit was lost on its way") from error
             etags = [None] * len(changes)
         if (event := _event_of(changes, operation.sequence)) is not None:
-            self._remember(graph_id, operation.sequence + 1, *_totals_in(event.columns))
+            self._remember(graph_id, operation.sequence + 1, *totals_in(event.columns))
         for change, etag in zip(changes, etags, strict=True):
             _bring_up(rows, change, etag)
 
@@ -165,34 +164,6 @@ class Records:
             known.clear()
         self._until = self.clock.monotonic() + _SEQUENCES_KEPT_SECONDS
 
-    async def find_end(self, graph_id: str, sequence: int, completed: int, skipped: int) -> tuple[int, int, int]:
-        """The first free number of the graph's event rows, and how many tasks had completed and been skipped by then.
-
-        sequence: where to begin. completed, skipped: what is known of those before it. The numbers are gapless, so most
-        of a long journal is passed over in doubling steps.
-        """
-        continuation: str | None = None
-        pages = 0
-        while True:
-            rest = Range(event_key(sequence), _EVENTS_END, select=("completed", "skipped"))
-            page = await self.tables.query(graph_id, rest, continuation=continuation)
-            if page.rows:
-                last = page.rows[-1]
-                sequence = int(last.key.removeprefix("event:")) + 1
-                completed, skipped = _totals_in(last.columns)
-            if page.continuation is None:
-                return sequence, completed, skipped
-            continuation = page.continuation if not page.rows else None
-            pages += 1
-            if pages % _PAGES_BETWEEN_PROBES == 0 and continuation is None:
-                probes = [sequence + (1 << step) for step in range(_PROBES)]
-                found = await self.tables.get(graph_id, [event_key(number) for number in probes])
-                for number, row in zip(probes, found, strict=True):
-                    if row is None:
-                        break
-                    sequence = number + 1
-                    completed, skipped = _totals_in(row.columns)
-
 
 def changes_event(changes: Sequence[Change], sequence: int) -> bool:
     """Whether a commit inserts the event row of this number."""
@@ -202,15 +173,6 @@ def changes_event(changes: Sequence[Change], sequence: int) -> bool:
 def _event_of(changes: Sequence[Change], sequence: int) -> Insert | None:
     key = event_key(sequence)
     return next((change for change in changes if isinstance(change, Insert) and change.key == key), None)
-
-
-def _totals_in(columns: Columns) -> tuple[int, int]:
-    """How many tasks had completed, and been skipped, by an event row.
-
-    -1 where it does not say how many had completed (before version 0.2); none was skipped where it does not say so.
-    """
-    completed, skipped = columns.get("completed", -1), columns.get("skipped", 0)
-    return completed if isinstance(completed, int) else -1, skipped if isinstance(skipped, int) else 0
 
 
 def _bring_up(rows: dict[str, Row | None], change: Change, etag: str | None) -> None:

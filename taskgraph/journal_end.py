@@ -1,0 +1,53 @@
+"""Find the end of a graph's journal with few reads: the numbers of its rows have no gaps."""
+
+from typing import Final
+
+from taskgraph.columns import Columns
+from taskgraph.storage.tables import Range, Tables
+from taskgraph.transitions import event_key
+
+_PROBES: Final = 20
+
+
+_PAGES_BETWEEN_PROBES: Final = 2
+
+
+_EVENTS_END: Final = "event;"
+
+
+async def find_end(tables: Tables, graph_id: str, sequence: int, completed: int, skipped: int) -> tuple[int, int, int]:
+    """The first free number of the graph's event rows, and how many tasks had completed and been skipped by then.
+
+    sequence: where to begin. completed, skipped: what is known of those before it. The numbers are gapless, so most
+    of a long journal is passed over in doubling steps.
+    """
+    continuation: str | None = None
+    pages = 0
+    while True:
+        rest = Range(event_key(sequence), _EVENTS_END, select=("completed", "skipped"))
+        page = await tables.query(graph_id, rest, continuation=continuation)
+        if page.rows:
+            last = page.rows[-1]
+            sequence = int(last.key.removeprefix("event:")) + 1
+            completed, skipped = totals_in(last.columns)
+        if page.continuation is None:
+            return sequence, completed, skipped
+        continuation = page.continuation if not page.rows else None
+        pages += 1
+        if pages % _PAGES_BETWEEN_PROBES == 0 and continuation is None:
+            probes = [sequence + (1 << step) for step in range(_PROBES)]
+            found = await tables.get(graph_id, [event_key(number) for number in probes])
+            for number, row in zip(probes, found, strict=True):
+                if row is None:
+                    break
+                sequence = number + 1
+                completed, skipped = totals_in(row.columns)
+
+
+def totals_in(columns: Columns) -> tuple[int, int]:
+    """How many tasks had completed, and been skipped, by an event row.
+
+    -1 where it does not say how many had completed (before version 0.2); none was skipped where it does not say so.
+    """
+    completed, skipped = columns.get("completed", -1), columns.get("skipped", 0)
+    return completed if isinstance(completed, int) else -1, skipped if isinstance(skipped, int) else 0
