@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from taskgraph.client import Client, Graph, Group, SyncClient, Task
-    from taskgraph.errors import (
+    from taskgraph.executors import Registry, TemporaryFailure
+    from taskgraph.model.errors import (
         InvalidGraph,
         InvalidInput,
         NotFound,
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
         StorageUnavailable,
         TaskgraphError,
     )
-    from taskgraph.executors import Registry, TemporaryFailure
-    from taskgraph.model import GraphState, TaskState
+    from taskgraph.model.ids import GraphState, TaskState
 
 __version__ = "0.4.0"
 

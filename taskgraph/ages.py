@@ -10,10 +10,10 @@ import logging
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import limits
-from taskgraph.columns import Columns, time_of
-from taskgraph.ends import is_ahead
-from taskgraph.errors import Conflict, Unclear
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns, time_of
+from taskgraph.model.errors import Conflict, Unclear
+from taskgraph.model.foreign_times import is_ahead
 from taskgraph.storage.tables import Change, Insert, Merge, Row, Tables
 
 log = logging.getLogger("taskgraph.ages")

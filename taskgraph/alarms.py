@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from taskgraph.model.timing import due_at
 from taskgraph.storage.tables import Row
-from taskgraph.timing import due_at
 
 _GRAPHS_MAX: Final = 10_000  # more are left to the sweep
 

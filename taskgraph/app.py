@@ -11,24 +11,25 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from taskgraph import limits, telemetry_setup
+from taskgraph import telemetry_setup
 from taskgraph.bell import Bell
-from taskgraph.clock import Clock, SystemClock
 from taskgraph.consumer import Consumer
 from taskgraph.executors import Executors
 from taskgraph.grants import Grants, Sign
 from taskgraph.handlers import Handlers
 from taskgraph.liveness import WorkerLocks, worker_locks
-from taskgraph.names import QueueNames
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock, SystemClock
+from taskgraph.model.names import QueueNames
+from taskgraph.model.placement import Offer
+from taskgraph.model.secrecy import is_secret
 from taskgraph.notifier import Notifier
 from taskgraph.outlets import Outlets, OutletSettings
-from taskgraph.placement import Offer
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import Records
 from taskgraph.registry import Card, Membership
 from taskgraph.schedules import Schedules
-from taskgraph.secrecy import is_secret
 from taskgraph.settings import WITHHELD, StoreSettings
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import HiddenMessages, Queues

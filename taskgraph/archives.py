@@ -19,16 +19,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from taskgraph import limits, notices, notifier
+from taskgraph import notices, notifier
 from taskgraph.archived import USUAL, Archived, Bounds, Piece, Writer, examine, open_archive, parts
-from taskgraph.columns import Columns, Value, integer
-from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, Unclear
 from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
 from taskgraph.journal_end import find_end
 from taskgraph.layout import SCHEMA
-from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState
-from taskgraph.names import ALL, listing_key
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns, Value, integer
+from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, Unclear
+from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.model.names import ALL, listing_key
 from taskgraph.private import written_whole
 from taskgraph.signing import NO_TRUST, Signer, Trust
 from taskgraph.standing import STATES, Examination, Standing, moving, settled

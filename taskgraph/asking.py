@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from taskgraph import limits
 from taskgraph.app import App
-from taskgraph.columns import Value
-from taskgraph.errors import InvalidInput, Refused
 from taskgraph.extension import WAITS_FOR
 from taskgraph.membership import group_members
-from taskgraph.messages import Cancel, bundles
-from taskgraph.model import GRAPH_ENDED, TASK_UNRESOLVED, GraphState, TaskState, reference_of, row_key
+from taskgraph.model import limits
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.ids import GRAPH_ENDED, TASK_UNRESOLVED, GraphState, TaskState, reference_of, row_key
+from taskgraph.model.messages import Cancel, bundles
 from taskgraph.storage.tables import Row
 from taskgraph.waiting import poll
 

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from taskgraph.clock import Clock
+from taskgraph.model.clock import Clock
 from taskgraph.private import folder_mode, make_folder
 
 Heard = Callable[[str], bool]

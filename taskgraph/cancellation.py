@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgraph import limits
 from taskgraph.conditions import failure_of, goes_on, was_cancelled
-from taskgraph.model import GRAPH, GraphState, TaskState, reference_of, row_key, value
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH, GraphState, TaskState, reference_of, row_key, value
 from taskgraph.propagation import (
     CANCELLED,
     Cancelling,

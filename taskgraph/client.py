@@ -19,33 +19,23 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
-from taskgraph import (
-    archives,
-    asking,
-    gates,
-    limits,
-    notifier,
-    pausing,
-    rerunning,
-    retention,
-    service,
-    submission,
-    throttling,
-)
+from taskgraph import archives, asking, gates, notifier, pausing, rerunning, retention, service, submission, throttling
 from taskgraph.app import App, open_app
 from taskgraph.archives import Archived, Restored
-from taskgraph.clock import Clock, SystemClock
-from taskgraph.columns import Value
 from taskgraph.documents import NOTHING_GIVEN, Given, Kind, document_from_object, read_document
 from taskgraph.edits import EditDocument, edit_from_object
-from taskgraph.errors import InvalidGraph, InvalidInput, NotFound
 from taskgraph.executors import built_in
-from taskgraph.model import GRAPH_ENDED, FailurePolicy, GraphState, TaskState, When
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock, SystemClock
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import InvalidGraph, InvalidInput, NotFound
+from taskgraph.model.ids import GRAPH_ENDED, FailurePolicy, GraphState, TaskState, When
+from taskgraph.model.placement import target_of
+from taskgraph.model.secrecy import read_handed
 from taskgraph.nodes import GraphDocument
 from taskgraph.notices import has_notices
 from taskgraph.outlets import read_outlets
 from taskgraph.params import names_in
-from taskgraph.placement import target_of
 from taskgraph.planning import Plan, plan, to_mermaid
 from taskgraph.queries import (
     ChannelStatus,
@@ -64,7 +54,6 @@ from taskgraph.replanning import EditPreview, preview_edit
 from taskgraph.retention import Deleted
 from taskgraph.schedules import ScheduleDetail, Schedules, Written
 from taskgraph.scheduling import CatchUp, Overlap, Schedule
-from taskgraph.secrecy import read_handed
 from taskgraph.service import Watcher
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.signing import read_trust

@@ -19,8 +19,8 @@ Columns, none of them in a graph with another policy:
 import json
 from typing import Any, Final
 
-from taskgraph.jsontext import compact_json
-from taskgraph.model import FailurePolicy, TaskState, When, is_relay, reference_of, value
+from taskgraph.model.ids import FailurePolicy, TaskState, When, is_relay, reference_of, value
+from taskgraph.model.json_strict import compact_json
 from taskgraph.rows import Draft
 
 SKIP: Final = "skip"

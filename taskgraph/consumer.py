@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from taskgraph import limits
-from taskgraph.clock import Clock
-from taskgraph.errors import (
+from taskgraph.handlers import Handled, Handlers, Taker
+from taskgraph.lead import Lead
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import (
     Conflict,
     StaleDelivery,
     StorageError,
@@ -24,9 +26,7 @@ from taskgraph.errors import (
     Unclear,
     trail,
 )
-from taskgraph.handlers import Handled, Handlers, Taker
-from taskgraph.lead import Lead
-from taskgraph.messages import Message, RunTasks
+from taskgraph.model.messages import Message, RunTasks
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
 from taskgraph.rows import NewerSchema
 from taskgraph.storage.queues import Delivery, Queues

@@ -19,17 +19,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeGuard
 
-from taskgraph import facts, limits
 from taskgraph.cancellation import CancelTask, PublishCancelled
-from taskgraph.columns import Value, is_held, texts
 from taskgraph.conditions import SKIP, meets
-from taskgraph.ends import Standing, is_ahead
 from taskgraph.inflight import Limit, is_over, limit_of, named_in, scopes_of
-from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, gathered
 from taskgraph.leasing import SetRight, amended, lease
 from taskgraph.limiting import Recount
-from taskgraph.model import (
+from taskgraph.model import facts, limits
+from taskgraph.model.columns import Value, is_held, texts
+from taskgraph.model.foreign_times import Standing, is_ahead
+from taskgraph.model.ids import (
     GRAPH,
     GRAPH_ENDED,
     GRAPH_GONE,
@@ -56,12 +55,13 @@ from taskgraph.model import (
     told_as,
     typed,
 )
+from taskgraph.model.json_strict import compact_json
+from taskgraph.model.placement import target_of
+from taskgraph.model.timing import Retry, clock_text, not_yet_seconds, overdue, ready_since, retry_of, temporary_used
 from taskgraph.notices import DONE, GIVEN_UP, OPEN
-from taskgraph.placement import target_of
 from taskgraph.propagation import CANCELLED, DEFERRED
 from taskgraph.rows import SCHEMA_MAX, Draft
 from taskgraph.storage.tables import Change, Insert, Merge, Row
-from taskgraph.timing import Retry, clock_text, not_yet_seconds, overdue, ready_since, retry_of, temporary_used
 from taskgraph.transitions import Completed, Failed, Fire, Item, LeaseLost, Overdue, Skip, event_key
 
 GAP_ROWS_MAX: Final = 90

@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import facts, limits
-from taskgraph.columns import Value
 from taskgraph.diagnosis import (
     Cause,
     Finding,
@@ -33,14 +31,16 @@ from taskgraph.diagnosis import (
     slim,
     waiting_by_target,
 )
-from taskgraph.errors import Conflict, InvalidMessage, NotFound, TaskgraphError, TooLarge, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
-from taskgraph.messages import AddTasks, parse
-from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, row_key
-from taskgraph.names import ALL, LIVE, listing_key
+from taskgraph.model import facts, limits
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import Conflict, InvalidMessage, NotFound, TaskgraphError, TooLarge, Unclear
+from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, row_key
+from taskgraph.model.messages import AddTasks, parse
+from taskgraph.model.names import ALL, LIVE, listing_key
+from taskgraph.model.priorities import NORMAL, level_of
 from taskgraph.poison import Poison
-from taskgraph.priorities import NORMAL, level_of
 from taskgraph.storage.tables import Change, Insert, Range, Row, query_all
 from taskgraph.sweep import Swept, sweep_graph
 from taskgraph.transitions import event_key

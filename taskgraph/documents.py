@@ -22,8 +22,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from taskgraph import digraph, grouping, jsontext, limits, outputs, params, priorities, schemas, timing
-from taskgraph.errors import InvalidGraph, InvalidInput, Problem
+from taskgraph import digraph, grouping, outputs, params
 from taskgraph.findings import PROBLEMS_MAX, Report, nearest
 from taskgraph.form import (
     CHANNEL_KINDS,
@@ -38,11 +37,13 @@ from taskgraph.form import (
     named,
     node_is_plain,
 )
-from taskgraph.jsontext import Path, canonical_json, pointer, show
-from taskgraph.model import FailurePolicy, When
+from taskgraph.model import json_strict, limits, priorities, schemas, timing
+from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem
+from taskgraph.model.ids import FailurePolicy, When
+from taskgraph.model.json_strict import Path, canonical_json, pointer, show
+from taskgraph.model.placement import DEFAULT_TARGET
+from taskgraph.model.utf16 import utf16_units
 from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
-from taskgraph.placement import DEFAULT_TARGET
-from taskgraph.units import utf16_units
 
 __all__ = [
     "BUILT_IN_EXECUTORS",
@@ -141,7 +142,7 @@ def document_from_object(
         if report.count:
             # A value that JSON does not have would be reported again, as a wrong type, by the schema.
             report.raise_if_any()
-        for fault in jsontext.faults(copied):
+        for fault in json_strict.faults(copied):
             report.add(fault.path, fault.code, fault.message, fault.remedy)
         return _document(copied, kind, report, given, True)
 
@@ -174,22 +175,22 @@ def _parse(text: bytes | str, report: Report) -> Any:
     text = text.removeprefix("\ufeff")
     if not text.strip(" \t\r\n"):
         raise fatal("syntax", "The document is empty.", 'The smallest graph is {"tasks": {"a": {"task": {}}}}.')
-    offset = jsontext.too_deep_at(text, limits.DOCUMENT_DEPTH_MAX)
+    offset = json_strict.too_deep_at(text, limits.DOCUMENT_DEPTH_MAX)
     if offset is not None:
         raise fatal(
             "depth",
             f"Arrays and objects are nested more than {limits.DOCUMENT_DEPTH_MAX} deep.",
             "Flatten the value, or pass it as a string.",
-            jsontext.line_of(text, offset),
+            json_strict.line_of(text, offset),
         )
     try:
-        parsed = jsontext.parse(text)
+        parsed = json_strict.parse(text)
     except json.JSONDecodeError as error:
         at = f"line {error.lineno}, column {error.colno}"
         raise fatal("syntax", f"This is not JSON: {error.msg} ({at}).", _syntax_remedy(error), error.lineno) from error
     report.text = text
     if parsed.suspect:
-        for fault in jsontext.faults(parsed.value):
+        for fault in json_strict.faults(parsed.value):
             report.add(fault.path, fault.code, fault.message, fault.remedy)
     return parsed.value
 
@@ -381,7 +382,7 @@ def _put_in(
         before = report.count
         path: Path = ("params", name)
         copied = value if isinstance(value, params.Words) else _copy(value, report, path)
-        for fault in jsontext.faults({name: copied}):
+        for fault in json_strict.faults({name: copied}):
             report.add(("params", *fault.path), fault.code, fault.message, fault.remedy)
         if report.count == before:
             values[name] = copied

@@ -10,9 +10,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from taskgraph import limits
-from taskgraph.errors import IntegrityError
-from taskgraph.model import GRAPH, is_relay, is_shared, owner_of, row_key
+from taskgraph.model import limits
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import GRAPH, is_relay, is_shared, owner_of, row_key
 from taskgraph.storage.tables import Range, Row, Tables, prefix
 
 _LISTS = ("requires", "requiresLeft", "dependents")

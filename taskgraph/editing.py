@@ -17,14 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgraph import limits
-from taskgraph.columns import Value
 from taskgraph.conditions import goes_on
 from taskgraph.extension import await_leaves, news_at_once, register, request_key
-from taskgraph.facts import EVERY_ROW
 from taskgraph.holding import set_active
 from taskgraph.layout import SCHEMA, Link, relay_row
-from taskgraph.model import GRAPH, GraphState, TaskState, join_reference, row_key
+from taskgraph.model import limits
+from taskgraph.model.columns import Value
+from taskgraph.model.facts import EVERY_ROW
+from taskgraph.model.ids import GRAPH, GraphState, TaskState, join_reference, row_key
 from taskgraph.propagation import Context, count_down
 from taskgraph.reruns import FAILED_FOR_GOOD
 from taskgraph.rows import Draft

@@ -14,11 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from taskgraph import facts, limits, priorities
-from taskgraph.columns import Value
 from taskgraph.documents import external_labels, node_digest, read_document, results_without_requirement, too_limited
 from taskgraph.editing import DELETED_IN, EDITED
-from taskgraph.errors import IntegrityError
 from taskgraph.extension import (
     EXTENDABLE,
     AcceptExtension,
@@ -46,7 +43,10 @@ from taskgraph.layout import (
     spread,
 )
 from taskgraph.membership import group_names, group_rows, members_of
-from taskgraph.model import (
+from taskgraph.model import facts, limits, priorities
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import (
     WHOLE_GRAPH,
     FailurePolicy,
     TaskState,
@@ -57,11 +57,11 @@ from taskgraph.model import (
     row_key,
     task_id_of,
 )
+from taskgraph.model.utf16 import utf16_units
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.records import Records
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Range, Row, query_all
-from taskgraph.units import utf16_units
 
 POINT_READS_MAX: Final = 200
 """More labels than this are looked up by reading the graph's tasks once, not one by one."""

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from taskgraph import limits, priorities, schemas, timing
 from taskgraph.findings import Report
-from taskgraph.jsontext import Path, show
-from taskgraph.model import When
-from taskgraph.placement import is_host, is_worker_label
+from taskgraph.model import limits, priorities, schemas, timing
+from taskgraph.model.ids import When
+from taskgraph.model.json_strict import Path, show
+from taskgraph.model.placement import is_host, is_worker_label
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import limits
-from taskgraph.clock import Clock
-from taskgraph.columns import Columns, Value, integer, time_of
-from taskgraph.ends import Standing, standing
-from taskgraph.errors import Conflict, InvalidInput, Unclear
-from taskgraph.priorities import LEVELS, NORMAL, is_level
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.columns import Columns, Value, integer, time_of
+from taskgraph.model.errors import Conflict, InvalidInput, Unclear
+from taskgraph.model.foreign_times import Standing, standing
+from taskgraph.model.priorities import LEVELS, NORMAL, is_level
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row, Tables, query_all
 
 GATES: Final = "index:gates"

@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import parse_qs
 
-from taskgraph.clock import Clock
-from taskgraph.errors import InvalidInput, Refused
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.queries import Queries
 from taskgraph.settings import StoreSettings
 

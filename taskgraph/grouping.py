@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from taskgraph import limits
+from taskgraph.model import limits
 
 DONE: Final = "\x01"
 START: Final = "\x02"

@@ -15,18 +15,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol
 
-from taskgraph import limits
 from taskgraph.alarms import earliest
 from taskgraph.backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
 from taskgraph.cancellation import BY_HAND, CancelGraph, CancelTask, PublishCancelled
-from taskgraph.clock import Clock
-from taskgraph.columns import Columns, integer, is_held, texts
 from taskgraph.edges import references
 from taskgraph.editing import DELETED_IN, EDITED, EditGraph, RefuseEdit
-from taskgraph.errors import Conflict, IntegrityError, InvalidGraph, NotFound, StorageError, TaskgraphError, Unclear
 from taskgraph.extending import EDIT, ExtensionPlan, plan_extension
 from taskgraph.extension import DeferExtension, is_deferring, request_key
-from taskgraph.facts import routing_of
 from taskgraph.gates import levels_used, use_level
 from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.inflight import Limit, limit_of, limits_of, scopes_of
@@ -34,23 +29,20 @@ from taskgraph.kept import KeptRows, Known
 from taskgraph.layout import SCHEMA
 from taskgraph.limiting import NOT_LIMITED, ChangeLimit
 from taskgraph.membership import group_members, group_rows
-from taskgraph.messages import (
-    AddTasks,
-    Cancel,
-    Edit,
-    HoldBack,
-    Message,
-    Rerun,
-    RunTasks,
-    Seen,
-    SendReady,
-    SetLimit,
-    TaskCompleted,
-    TaskFailed,
-    bundles,
-    to_text,
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.columns import Columns, integer, is_held, texts
+from taskgraph.model.errors import (
+    Conflict,
+    IntegrityError,
+    InvalidGraph,
+    NotFound,
+    StorageError,
+    TaskgraphError,
+    Unclear,
 )
-from taskgraph.model import (
+from taskgraph.model.facts import routing_of
+from taskgraph.model.ids import (
     GRAPH,
     GRAPH_ENDED,
     GRAPH_GONE,
@@ -67,10 +59,27 @@ from taskgraph.model import (
     reference_of,
     row_key,
 )
-from taskgraph.names import LIVE, QueueNames
-from taskgraph.placement import DEFAULT_TARGET
-from taskgraph.priorities import COLUMN as PRIORITY
-from taskgraph.priorities import LEVELS, NORMAL, level_now, level_of, rank
+from taskgraph.model.messages import (
+    AddTasks,
+    Cancel,
+    Edit,
+    HoldBack,
+    Message,
+    Rerun,
+    RunTasks,
+    Seen,
+    SendReady,
+    SetLimit,
+    TaskCompleted,
+    TaskFailed,
+    bundles,
+    to_text,
+)
+from taskgraph.model.names import LIVE, QueueNames
+from taskgraph.model.placement import DEFAULT_TARGET
+from taskgraph.model.priorities import COLUMN as PRIORITY
+from taskgraph.model.priorities import LEVELS, NORMAL, level_now, level_of, rank
+from taskgraph.model.timing import not_yet_seconds, ready_since
 from taskgraph.propagation import (
     CANCELLED,
     DEFERRED,
@@ -90,7 +99,6 @@ from taskgraph.rows import Draft
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, query_all
 from taskgraph.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
-from taskgraph.timing import not_yet_seconds, ready_since
 from taskgraph.transitions import (
     LATER,
     Answer,

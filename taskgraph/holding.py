@@ -19,10 +19,10 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from taskgraph.ends import asked_after
-from taskgraph.errors import IntegrityError
-from taskgraph.jsontext import compact_json
-from taskgraph.model import GRAPH, INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group, row_key, value
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.foreign_times import asked_after
+from taskgraph.model.ids import GRAPH, INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group, row_key, value
+from taskgraph.model.json_strict import compact_json
 from taskgraph.propagation import Context, dispatch
 from taskgraph.rows import Draft
 

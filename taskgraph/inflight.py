@@ -17,8 +17,8 @@ is taken off by whoever comes by (`limiting.Recount`), so that rows edited by ha
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from taskgraph.columns import Columns, integer, texts, time_of
-from taskgraph.model import TASK_UNRESOLVED, limit_key
+from taskgraph.model.columns import Columns, integer, texts, time_of
+from taskgraph.model.ids import TASK_UNRESOLVED, limit_key
 from taskgraph.rows import Draft, View
 from taskgraph.storage.tables import Row
 

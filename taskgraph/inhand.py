@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import limits
-from taskgraph.columns import Value
 from taskgraph.editing import EDITED
-from taskgraph.errors import IntegrityError
 from taskgraph.executors import Executor, Outcome, Work
-from taskgraph.facts import ROUTING_KEY, routing_of
 from taskgraph.layout import SCHEMA, moment
-from taskgraph.messages import Seen
-from taskgraph.model import TaskState, ids_text, is_task_id, row_key
-from taskgraph.priorities import NORMAL_RANK
+from taskgraph.model import limits
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.facts import ROUTING_KEY, routing_of
+from taskgraph.model.ids import TaskState, ids_text, is_task_id, row_key
+from taskgraph.model.messages import Seen
+from taskgraph.model.priorities import NORMAL_RANK
+from taskgraph.model.timing import not_yet_seconds
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
 from taskgraph.telemetry import Origin, Run
-from taskgraph.timing import not_yet_seconds
 from taskgraph.transitions import Claim
 
 _ROOM_SECONDS_MAX: Final = 60.0

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from taskgraph.columns import Columns
+from taskgraph.model.columns import Columns
 from taskgraph.storage.tables import Range, Tables
 from taskgraph.transitions import event_key
 

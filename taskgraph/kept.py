@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from taskgraph import limits
-from taskgraph.model import TaskState
+from taskgraph.model import limits
+from taskgraph.model.ids import TaskState
 from taskgraph.storage.tables import Range, Row, Tables
 
 _KINDS: Final = ("task:", "join:", "fork:")

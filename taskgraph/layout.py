@@ -16,13 +16,14 @@ from datetime import UTC, datetime
 from json.encoder import encode_basestring
 from typing import Any, Final
 
-from taskgraph import grouping, limits, notices, priorities, timing
-from taskgraph.columns import Value
+from taskgraph import grouping, notices
 from taskgraph.digraph import is_acyclic
 from taskgraph.documents import canonical_json, node_digest, substitute
-from taskgraph.facts import ROUTING_KEY, task_routing
 from taskgraph.grouping import DONE, Wiring, is_end, name_of, wire
-from taskgraph.model import (
+from taskgraph.model import limits, priorities, timing
+from taskgraph.model.columns import Value
+from taskgraph.model.facts import ROUTING_KEY, task_routing
+from taskgraph.model.ids import (
     GRAPH,
     INACTIVE,
     FailurePolicy,
@@ -39,11 +40,11 @@ from taskgraph.model import (
     row_key,
     task_id_of,
 )
+from taskgraph.model.placement import target_of
+from taskgraph.model.utf16 import utf16_units
 from taskgraph.nodes import GroupNode, TaskNode
-from taskgraph.placement import target_of
 from taskgraph.storage.checks import YEAR_MIN
 from taskgraph.storage.tables import Insert
-from taskgraph.units import utf16_units
 
 SCHEMA: Final = 1
 """Major version of the rows (P23): a handler that knows less leaves the message for a newer one."""

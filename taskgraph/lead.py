@@ -11,10 +11,10 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from taskgraph.clock import Clock
-from taskgraph.columns import Columns
-from taskgraph.ends import holds, is_ahead
-from taskgraph.errors import Conflict, Unclear
+from taskgraph.model.clock import Clock
+from taskgraph.model.columns import Columns
+from taskgraph.model.errors import Conflict, Unclear
+from taskgraph.model.foreign_times import holds, is_ahead
 from taskgraph.storage.tables import Change, Insert, Merge, Row, Tables
 
 log = logging.getLogger("taskgraph.lead")

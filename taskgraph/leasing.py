@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import limits
-from taskgraph.columns import Value
-from taskgraph.ends import Standing, is_ahead, standing
-from taskgraph.model import TaskState, row_key
+from taskgraph.model import limits
+from taskgraph.model.columns import Value
+from taskgraph.model.foreign_times import Standing, is_ahead, standing
+from taskgraph.model.ids import TaskState, row_key
+from taskgraph.model.timing import pause_seconds_in
 from taskgraph.rows import Draft, View
-from taskgraph.timing import pause_seconds_in
 
 APPLIED: Final = "applied"
 STALE: Final = "stale"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskgraph.grouping import wire
-from taskgraph.model import FailurePolicy, When
+from taskgraph.model.ids import FailurePolicy, When
 
 
 @dataclass(frozen=True, slots=True)

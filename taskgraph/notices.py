@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from taskgraph.columns import Columns
-from taskgraph.errors import IntegrityError
-from taskgraph.jsontext import canonical_json
-from taskgraph.model import value
+from taskgraph.model.columns import Columns
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import value
+from taskgraph.model.json_strict import canonical_json
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.storage.tables import Insert, Range, prefix
 

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from taskgraph import ages, limits, notices
-from taskgraph.clock import Clock
-from taskgraph.columns import Columns, integer, texts
-from taskgraph.ends import holds
-from taskgraph.errors import Conflict, IntegrityError, Refused, StorageError, Unclear
-from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, row_key
+from taskgraph import ages, notices
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.columns import Columns, integer, texts
+from taskgraph.model.errors import Conflict, IntegrityError, Refused, StorageError, Unclear
+from taskgraph.model.foreign_times import holds
+from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, row_key
 from taskgraph.notices import Channel, Notice, Registration
 from taskgraph.records import name_in
 from taskgraph.storage.tables import Change, Delete, Merge, Range, Row, Tables, query_all

@@ -23,11 +23,11 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.addresses import Hosts, is_public
-from taskgraph.clock import Clock
-from taskgraph.errors import InvalidSettings, StorageError, TooLarge
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import InvalidSettings, StorageError, TooLarge
+from taskgraph.model.secrecy import Environment, Handed
 from taskgraph.notices import Channel, Notice
 from taskgraph.notifier import NotDelivered
-from taskgraph.secrecy import Environment, Handed
 from taskgraph.storage.queues import Queues
 
 if TYPE_CHECKING:

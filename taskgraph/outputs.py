@@ -10,10 +10,11 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from taskgraph import limits
-from taskgraph.errors import InvalidInput
 from taskgraph.form import RESULT, is_label
-from taskgraph.jsontext import (
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput
+from taskgraph.model.ids import TaskState, is_task_id
+from taskgraph.model.json_strict import (
     NoSuchPlace,
     Path,
     compact_json,
@@ -24,9 +25,8 @@ from taskgraph.jsontext import (
     too_deep_at,
     what_is,
 )
-from taskgraph.model import TaskState, is_task_id
+from taskgraph.model.utf16 import utf16_units
 from taskgraph.replacing import as_text, objects_with, replaced
-from taskgraph.units import utf16_units
 
 OUTPUT: Final = "output"
 """Key of a resolution: the output of the task."""

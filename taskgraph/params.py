@@ -9,11 +9,11 @@ store, and it takes time linear in the document and in what it becomes.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
-from taskgraph import limits
-from taskgraph.errors import InvalidInput
 from taskgraph.findings import Report
 from taskgraph.form import PARAM, is_param_name
-from taskgraph.jsontext import (
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput
+from taskgraph.model.json_strict import (
     NoSuchPlace,
     Path,
     canonical_json,
@@ -25,8 +25,8 @@ from taskgraph.jsontext import (
     too_deep_at,
     what_is,
 )
+from taskgraph.model.utf16 import utf16_units
 from taskgraph.replacing import as_text, objects_with, replaced
-from taskgraph.units import utf16_units
 
 TYPES: Final = ("string", "number", "integer", "boolean", "object", "array")
 """What a parameter may be declared to be, in the words of JSON Schema."""

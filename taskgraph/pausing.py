@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from taskgraph import limits
 from taskgraph.app import App
-from taskgraph.columns import texts
-from taskgraph.ends import asked_after
-from taskgraph.errors import InvalidInput, Refused
 from taskgraph.membership import group_rows
-from taskgraph.messages import HoldBack, Message, bundles
-from taskgraph.model import INACTIVE, PAUSED, TASK_UNRESOLVED, GraphState, by_group, reference_of, row_key
+from taskgraph.model import limits
+from taskgraph.model.columns import texts
+from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.foreign_times import asked_after
+from taskgraph.model.ids import INACTIVE, PAUSED, TASK_UNRESOLVED, GraphState, by_group, reference_of, row_key
+from taskgraph.model.messages import HoldBack, Message, bundles
 from taskgraph.storage.tables import Row
 from taskgraph.waiting import poll
 

@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from taskgraph import digraph, grouping, limits
-from taskgraph.errors import InvalidGraph, Problem
-from taskgraph.model import When
+from taskgraph import digraph, grouping
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidGraph, Problem
+from taskgraph.model.ids import When
+from taskgraph.model.priorities import column
 from taskgraph.nodes import GraphDocument, TaskNode
-from taskgraph.priorities import column
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from taskgraph.errors import InvalidInput, StorageUnavailable
+from taskgraph.model.errors import InvalidInput, StorageUnavailable
 
 _SHARED: Final = stat.S_IRGRP | stat.S_IWGRP
 _NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))

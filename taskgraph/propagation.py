@@ -10,17 +10,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import columns, facts, inflight, limits, timing
+from taskgraph import inflight
 from taskgraph.conditions import COMPLETED, SKIP, News, failure_of, goes_on, hear, is_met
-from taskgraph.errors import IntegrityError
-from taskgraph.jsontext import compact_json
 from taskgraph.layout import moment
 from taskgraph.leasing import put_off
-from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskState, is_relay, told_as, value
+from taskgraph.model import columns, facts, limits, timing
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import GRAPH, FailurePolicy, GraphState, TaskState, is_relay, told_as, value
+from taskgraph.model.json_strict import compact_json
+from taskgraph.model.priorities import NORMAL, NORMAL_RANK, level_of, rank
+from taskgraph.model.utf16 import utf16_units
 from taskgraph.outputs import NO_OUTPUT, OUTPUT
-from taskgraph.priorities import NORMAL, NORMAL_RANK, level_of, rank
 from taskgraph.rows import Draft, View
-from taskgraph.units import utf16_units
 
 # As plain texts: comparing one with a member of an enumeration takes ten times as long.
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value

@@ -21,22 +21,22 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from taskgraph import facts, gates, limits, notices
-from taskgraph.clock import Clock
-from taskgraph.columns import Value, integer, texts, time_of
+from taskgraph import gates, notices
 from taskgraph.conditions import in_words, meets
 from taskgraph.edges import Edges, references, worth_pages
-from taskgraph.ends import Standing
-from taskgraph.errors import IntegrityError, InvalidInput, NotFound
 from taskgraph.extension import WAITS_FOR
 from taskgraph.gates import TargetLimit, limits_in
 from taskgraph.inflight import Limit, limit_of, named_in, scopes_of
 from taskgraph.journal_end import find_end
-from taskgraph.jsontext import show
 from taskgraph.layout import gathered, moment
 from taskgraph.leasing import lease
 from taskgraph.membership import group_rows, members_of
-from taskgraph.model import (
+from taskgraph.model import facts, limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.columns import Value, integer, texts, time_of
+from taskgraph.model.errors import IntegrityError, InvalidInput, NotFound
+from taskgraph.model.foreign_times import Standing
+from taskgraph.model.ids import (
     GRAPH,
     GRAPH_ENDED,
     INACTIVE,
@@ -59,15 +59,16 @@ from taskgraph.model import (
     task_id_of,
     typed,
 )
-from taskgraph.names import ALL, QueueNames
+from taskgraph.model.json_strict import show
+from taskgraph.model.names import ALL, QueueNames
+from taskgraph.model.placement import worker_options
+from taskgraph.model.priorities import LEVELS, NORMAL, level_now, level_of
+from taskgraph.model.timing import not_yet_seconds, overdue, ready_since, retry_of, temporary_used
 from taskgraph.outputs import NO_OUTPUT, OUTPUT
-from taskgraph.placement import worker_options
-from taskgraph.priorities import LEVELS, NORMAL, level_now, level_of
 from taskgraph.registry import Crew, workers
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, prefix, query_all
-from taskgraph.timing import not_yet_seconds, overdue, ready_since, retry_of, temporary_used
 from taskgraph.transitions import event_key
 
 NEAR_LABELS_MAX: Final = 5

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from taskgraph import limits
-from taskgraph.clock import Clock
-from taskgraph.errors import Conflict, Unclear
 from taskgraph.journal_end import find_end, totals_in
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row, Tables, changes_max_of
 from taskgraph.transitions import event_key
 

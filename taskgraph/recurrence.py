@@ -19,8 +19,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-from taskgraph import limits
-from taskgraph.errors import InvalidInput
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput
 
 _UTC_NAMES: Final = ("UTC", "Etc/UTC")
 _FIELDS: Final = 5

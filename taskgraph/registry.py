@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from taskgraph import limits
-from taskgraph.clock import Clock
-from taskgraph.columns import Value, integer, listed, texts, time_of
-from taskgraph.ends import is_ahead
-from taskgraph.errors import Conflict, NotFound, StorageError, Unclear
-from taskgraph.jsontext import compact_json
-from taskgraph.placement import Offer, labels_of, labels_text
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.columns import Value, integer, listed, texts, time_of
+from taskgraph.model.errors import Conflict, NotFound, StorageError, Unclear
+from taskgraph.model.foreign_times import is_ahead
+from taskgraph.model.json_strict import compact_json
+from taskgraph.model.placement import Offer, labels_of, labels_text
 from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, Tables, query_all
 from taskgraph.wakeup import wait_any
 

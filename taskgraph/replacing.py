@@ -8,7 +8,7 @@ stand. It never knows what an object stands for, and it recurses no deeper than 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from taskgraph.jsontext import Path, compact_json
+from taskgraph.model.json_strict import Path, compact_json
 
 _TEXTS: Final = ("command", "env")  # members of a command's payload, each of whose members is a text
 _TEXT: Final = "cwd"

@@ -15,12 +15,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, TypeGuard
 
-from taskgraph import digraph, facts, limits, outputs, priorities, timing
-from taskgraph.columns import Value
+from taskgraph import digraph, outputs
 from taskgraph.documents import canonical_json, references, without_requirement
 from taskgraph.editing import EDITABLE, EditGraph, RefuseEdit, TaskEdit, ended_in, has_started, listed, not_editable
 from taskgraph.edits import EditDocument, Update, read_edit
-from taskgraph.errors import IntegrityError, NotFound
 from taskgraph.extension import portions, request_key
 from taskgraph.inflight import scopes_of
 from taskgraph.layout import (
@@ -37,7 +35,10 @@ from taskgraph.layout import (
     timing_columns,
 )
 from taskgraph.membership import members_of
-from taskgraph.model import (
+from taskgraph.model import facts, limits, priorities, timing
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import IntegrityError, NotFound
+from taskgraph.model.ids import (
     GRAPH,
     INACTIVE,
     FailurePolicy,

@@ -9,11 +9,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from taskgraph import limits
 from taskgraph.app import App
-from taskgraph.errors import InvalidInput, Refused
-from taskgraph.messages import Rerun
-from taskgraph.model import row_key
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.ids import row_key
+from taskgraph.model.messages import Rerun
 from taskgraph.queries import TaskStatus
 from taskgraph.reruns import DEADLINE_EXCEEDED, DEPENDENTS_TOLD, FAILED_FOR_GOOD, refusal
 from taskgraph.waiting import poll

@@ -7,8 +7,8 @@ asks it whether there is anything left to wait for. It never does I/O and never 
 from dataclasses import dataclass
 from datetime import datetime
 
-from taskgraph.model import FailurePolicy, GraphState, TaskState
-from taskgraph.timing import Columns, clock_text
+from taskgraph.model.ids import FailurePolicy, GraphState, TaskState
+from taskgraph.model.timing import Columns, clock_text
 
 NOT_FAILED = "not-failed"
 NOT_RUNNING = "not-running"

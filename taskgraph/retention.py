@@ -23,13 +23,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import ages, limits, notifier
-from taskgraph.columns import Value, integer, time_of
-from taskgraph.errors import Conflict, NotFound, Refused, Unclear
+from taskgraph import ages, notifier
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA
-from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
-from taskgraph.names import ALL, KEEPING, TOMBSTONES, listing_key, tombstone_key
+from taskgraph.model import limits
+from taskgraph.model.columns import Value, integer, time_of
+from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
+from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
+from taskgraph.model.names import ALL, KEEPING, TOMBSTONES, listing_key, tombstone_key
 from taskgraph.poison import Poison
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row

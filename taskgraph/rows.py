@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from taskgraph.columns import Columns, Value
-from taskgraph.errors import IntegrityError, TaskgraphError
-from taskgraph.model import ids_text, row_key
+from taskgraph.model.columns import Columns, Value
+from taskgraph.model.errors import IntegrityError, TaskgraphError
+from taskgraph.model.ids import ids_text, row_key
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Replace, Row
 
 SCHEMA_MAX: Final = 2

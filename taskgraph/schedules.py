@@ -17,9 +17,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
-from taskgraph import ages, limits, scheduling
-from taskgraph.clock import Clock
-from taskgraph.columns import Value
+from taskgraph import ages, scheduling
 from taskgraph.documents import (
     NOTHING_GIVEN,
     Given,
@@ -29,7 +27,13 @@ from taskgraph.documents import (
     read_document,
     read_json,
 )
-from taskgraph.errors import (
+from taskgraph.extending import row_bytes
+from taskgraph.handlers import Handlers
+from taskgraph.layout import SCHEMA, gathered, split_text, spread
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import (
     Conflict,
     IntegrityError,
     InvalidGraph,
@@ -41,11 +45,9 @@ from taskgraph.errors import (
     TooLarge,
     Unclear,
 )
-from taskgraph.extending import row_bytes
-from taskgraph.handlers import Handlers
-from taskgraph.layout import SCHEMA, gathered, split_text, spread
-from taskgraph.messages import Cancel
-from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.model.messages import Cancel
+from taskgraph.model.utf16 import utf16_units
 from taskgraph.nodes import GraphDocument
 from taskgraph.queries import Queries
 from taskgraph.recurrence import Recurrence, Times
@@ -53,7 +55,6 @@ from taskgraph.rows import SCHEMA_MAX
 from taskgraph.scheduling import SCHEDULES, CatchUp, Overlap, Run, Schedule, graph_id_of, head_key, manual_graph_id_of
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, query_all
 from taskgraph.submission import Submission, submit
-from taskgraph.units import utf16_units
 
 log = logging.getLogger("taskgraph.schedules")
 

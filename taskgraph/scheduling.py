@@ -19,11 +19,11 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from taskgraph import limits
-from taskgraph.columns import Columns, Value
-from taskgraph.ends import holds
-from taskgraph.errors import IntegrityError, InvalidInput
 from taskgraph.layout import SCHEMA
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns, Value
+from taskgraph.model.errors import IntegrityError, InvalidInput
+from taskgraph.model.foreign_times import holds
 from taskgraph.recurrence import Recurrence
 
 SCHEDULES: Final = "index:schedules"

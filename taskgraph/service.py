@@ -13,16 +13,16 @@ from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, Final
 
-from taskgraph import limits
 from taskgraph.alarms import Alarms
 from taskgraph.app import App
-from taskgraph.clock import Clock
 from taskgraph.consumer import Consumer
-from taskgraph.errors import Conflict, StorageError, StorageUnavailable
 from taskgraph.executors.leftovers import remove_leftovers
 from taskgraph.liveness import WorkerLocks
-from taskgraph.model import GRAPH_ENDED, GraphState, TaskState, reference_of
-from taskgraph.names import LIVE
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable
+from taskgraph.model.ids import GRAPH_ENDED, GraphState, TaskState, reference_of
+from taskgraph.model.names import LIVE
 from taskgraph.notifier import Notifier, Told
 from taskgraph.outlets import OutletSettings
 from taskgraph.private import open_to_others

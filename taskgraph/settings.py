@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from taskgraph import limits
-from taskgraph.errors import InvalidSettings
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidSettings
 
 STORE_VARIABLE: Final = "TASKGRAPH_STORE"
 PREFIX_VARIABLE: Final = "TASKGRAPH_PREFIX"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgraph.errors import InvalidInput, InvalidSettings, Refused
+from taskgraph.model.errors import InvalidInput, InvalidSettings, Refused
 from taskgraph.private import unwritable
 
 if TYPE_CHECKING:

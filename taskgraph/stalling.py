@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgraph import limits
-from taskgraph.model import GRAPH, GraphState, TaskState, row_key
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH, GraphState, TaskState, row_key
 from taskgraph.propagation import Context, fence
 
 APPLIED: Final = "applied"

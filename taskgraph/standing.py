@@ -15,12 +15,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import diagnosis, limits, notices
-from taskgraph.columns import Columns, Value, integer, listed, texts, time_of
+from taskgraph import diagnosis, notices
 from taskgraph.conditions import SKIP
-from taskgraph.errors import IntegrityError
 from taskgraph.layout import gathered
-from taskgraph.model import (
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns, Value, integer, listed, texts, time_of
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import (
     GRAPH,
     GRAPH_ENDED,
     GraphState,
@@ -29,7 +30,7 @@ from taskgraph.model import (
     row_key,
     task_id_of,
 )
-from taskgraph.placement import target_of
+from taskgraph.model.placement import target_of
 from taskgraph.storage.tables import Insert, Row
 
 STATES: Final = frozenset({*GRAPH_ENDED, GraphState.BLOCKED})

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import gates, limits
-from taskgraph.clock import Clock
+from taskgraph import gates
 from taskgraph.diagnosis import Finding, SetTime, Severity
-from taskgraph.ends import is_ahead
-from taskgraph.errors import Conflict, Unclear
 from taskgraph.lead import LEAD_SECONDS, LEADS
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import Conflict, Unclear
+from taskgraph.model.foreign_times import is_ahead
 from taskgraph.registry import WORKERS
 from taskgraph.scheduling import SCHEDULES
 from taskgraph.storage.queues import HiddenMessages

@@ -17,12 +17,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from taskgraph import limits, notices, priorities
-from taskgraph.columns import Value
+from taskgraph import notices
 from taskgraph.documents import canonical_json, collector_paused, content_hash, document_object, node_digests
 from taskgraph.editing import EDITABLE
 from taskgraph.edits import EditDocument
-from taskgraph.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
 from taskgraph.extending import EDIT, request_rows, row_bytes
 from taskgraph.extension import EXTENDABLE, RESUME, is_deferring, not_extendable, request_key
 from taskgraph.handlers import Handlers
@@ -35,8 +33,10 @@ from taskgraph.layout import (
     name_mapping_rows,
     schema_for,
 )
-from taskgraph.messages import AddTasks, Edit, SendReady
-from taskgraph.model import (
+from taskgraph.model import limits, priorities
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
+from taskgraph.model.ids import (
     GRAPH,
     WRITERS,
     FailurePolicy,
@@ -48,16 +48,17 @@ from taskgraph.model import (
     row_key,
     slugid_from,
 )
-from taskgraph.names import ALL, listing_key
+from taskgraph.model.messages import AddTasks, Edit, SendReady
+from taskgraph.model.names import ALL, listing_key
+from taskgraph.model.priorities import NORMAL, rank
+from taskgraph.model.utf16 import utf16_units
 from taskgraph.nodes import GraphDocument
 from taskgraph.notifier import enter, register
-from taskgraph.priorities import NORMAL, rank
 from taskgraph.replanning import still_holds
 from taskgraph.rows import Draft
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables
 from taskgraph.telemetry import TRACEPARENT_COLUMN
 from taskgraph.transitions import Outcome, Start
-from taskgraph.units import utf16_units
 
 Progress = Callable[[int, int], None]
 """Told (rows written, rows in all); a long definition counts with its task."""

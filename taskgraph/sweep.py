@@ -11,23 +11,25 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import ages, leasing, limits, priorities
+from taskgraph import ages, leasing
 from taskgraph.cancellation import CancelGraph
-from taskgraph.columns import is_held, texts
 from taskgraph.conditions import SKIP
-from taskgraph.ends import Standing, is_ahead
-from taskgraph.errors import Conflict, Unclear
 from taskgraph.extending import EDIT
 from taskgraph.extension import is_deferring
-from taskgraph.facts import ROUTING_KEY
 from taskgraph.handlers import Handlers
 from taskgraph.inflight import Limit, limits_of, scopes_of
 from taskgraph.leasing import SetRight
 from taskgraph.limiting import Recount
-from taskgraph.messages import AddTasks, Edit
-from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState, reference_of
-from taskgraph.names import LIVE
-from taskgraph.priorities import NORMAL, has_risen, level_now, level_of
+from taskgraph.model import limits, priorities
+from taskgraph.model.columns import is_held, texts
+from taskgraph.model.errors import Conflict, Unclear
+from taskgraph.model.facts import ROUTING_KEY
+from taskgraph.model.foreign_times import Standing, is_ahead
+from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState, reference_of
+from taskgraph.model.messages import AddTasks, Edit
+from taskgraph.model.names import LIVE
+from taskgraph.model.priorities import NORMAL, has_risen, level_now, level_of
+from taskgraph.model.timing import DEADLINE_EXCEEDED, NEVER, clock_text, not_yet_seconds, overdue, ready_since
 from taskgraph.propagation import DEFERRED
 from taskgraph.registry import clean
 from taskgraph.retention import delete, finish_deletion, sweep_beside
@@ -35,7 +37,6 @@ from taskgraph.rows import Draft
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Delete, Range, Row, query_all
 from taskgraph.telemetry import TRACEPARENT_COLUMN
-from taskgraph.timing import DEADLINE_EXCEEDED, NEVER, clock_text, not_yet_seconds, overdue, ready_since
 from taskgraph.transitions import Abandon, Fire, Item, LeaseLost, NextDeadline, Overdue, Skip
 from taskgraph.watchdog import COLUMNS, watch
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from taskgraph import limits
-from taskgraph.clock import Clock
-from taskgraph.message_types import MESSAGE_TYPES
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.message_types import MESSAGE_TYPES
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Tables

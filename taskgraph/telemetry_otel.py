@@ -20,9 +20,9 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import Meter
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from taskgraph.clock import Clock, SystemClock
-from taskgraph.errors import Conflict, StaleDelivery, StorageUnavailable, TooLarge, Unclear
-from taskgraph.message_types import MESSAGE_TYPES
+from taskgraph.model.clock import Clock, SystemClock
+from taskgraph.model.errors import Conflict, StaleDelivery, StorageUnavailable, TooLarge, Unclear
+from taskgraph.model.message_types import MESSAGE_TYPES
 from taskgraph.storage.logs import LogPage, StoredLogs
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Change, Page, Range, Row, Tables

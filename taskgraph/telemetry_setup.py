@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgraph.errors import InvalidSettings
+from taskgraph.model.errors import InvalidSettings
 from taskgraph.telemetry import OFF, Telemetry
 
 if TYPE_CHECKING:

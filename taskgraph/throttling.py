@@ -7,15 +7,15 @@ graph and never decides about tasks; handlers do. Limits of targets belong to no
 from dataclasses import dataclass
 from typing import Final
 
-from taskgraph import limits
 from taskgraph.app import App
-from taskgraph.ends import asked_after
-from taskgraph.errors import InvalidInput, Refused
 from taskgraph.inflight import limit_of
 from taskgraph.limiting import NOT_LIMITED
 from taskgraph.membership import group_rows
-from taskgraph.messages import SetLimit
-from taskgraph.model import GraphState, limit_key, limit_scope
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.foreign_times import asked_after
+from taskgraph.model.ids import GraphState, limit_key, limit_scope
+from taskgraph.model.messages import SetLimit
 from taskgraph.waiting import poll
 
 _GOING: Final = (GraphState.RUNNING, GraphState.BLOCKED)

@@ -33,7 +33,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from taskgraph import inflight, limits, reruns, timing
+from taskgraph import inflight, reruns
 from taskgraph.cancellation import (
     CancelGraph,
     CancelItem,
@@ -46,11 +46,8 @@ from taskgraph.cancellation import (
     publish_cancelled,
     was_marked_run,
 )
-from taskgraph.columns import Value
 from taskgraph.conditions import SKIP, failure_of, goes_on, passed_on, skip_of, skip_resolution
 from taskgraph.editing import DELETED_IN, EDITED, EditGraph, EditItem, RefuseEdit, edit_graph, refuse_edit
-from taskgraph.ends import Standing
-from taskgraph.errors import IntegrityError, TaskgraphError
 from taskgraph.extension import (
     AcceptExtension,
     DeferExtension,
@@ -78,11 +75,14 @@ from taskgraph.holding import (
     settle,
     take_along,
 )
-from taskgraph.jsontext import compact_json
 from taskgraph.layout import SCHEMA, SCHEMA_OF_CONDITIONS
 from taskgraph.leasing import SetRight, lease, put_off, set_right
 from taskgraph.limiting import ChangeLimit, LimitItem, Recount, change_limit, recount
-from taskgraph.model import (
+from taskgraph.model import limits, timing
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import IntegrityError, TaskgraphError
+from taskgraph.model.foreign_times import Standing
+from taskgraph.model.ids import (
     GRAPH,
     GRAPH_ENDED,
     GRAPH_GONE,
@@ -94,6 +94,8 @@ from taskgraph.model import (
     row_key,
     value,
 )
+from taskgraph.model.json_strict import compact_json
+from taskgraph.model.utf16 import utf16_units
 from taskgraph.propagation import (
     Context,
     ContextMark,
@@ -121,7 +123,6 @@ from taskgraph.rows import Mark as RowsMark
 from taskgraph.stalling import POISON, Stall, StallItem, Stir, stall, stir, workers_lost
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Change, Insert, Row
-from taskgraph.units import utf16_units
 
 T = TypeVar("T", list[Any], dict[str, Any])
 

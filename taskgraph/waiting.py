@@ -6,7 +6,7 @@ What this room is for: the one loop behind every call that waits for what handle
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from taskgraph.clock import Clock
+from taskgraph.model.clock import Clock
 
 _GROWTH: Final = 1.5
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from taskgraph.bell import Bell
-from taskgraph.clock import Clock
+from taskgraph.model.clock import Clock
 from taskgraph.storage.queues import Queues
 
 DEAF_SECONDS_MAX: Final = 0.5

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskgraph import limits
-from taskgraph.columns import Columns, integer, is_held
-from taskgraph.ends import Standing
 from taskgraph.handlers import Handlers
 from taskgraph.leasing import lease
-from taskgraph.model import TaskState, reference_of
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns, integer, is_held
+from taskgraph.model.foreign_times import Standing
+from taskgraph.model.ids import TaskState, reference_of
 from taskgraph.records import Records
 from taskgraph.registry import Crew, workers
 from taskgraph.stalling import Stall, Stir

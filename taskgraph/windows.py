@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from taskgraph import limits
+from taskgraph.model import limits
 
 Queue = tuple[str, str]
 """A target and a level."""

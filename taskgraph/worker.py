@@ -32,19 +32,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from taskgraph import limits
-from taskgraph.clock import Clock
 from taskgraph.editing import DELETED_IN
-from taskgraph.ends import Standing
-from taskgraph.errors import (
-    Conflict,
-    IntegrityError,
-    StaleDelivery,
-    StorageError,
-    StorageUnavailable,
-    TaskgraphError,
-    trail,
-)
 from taskgraph.executors import Executors, Outcome, Work
 from taskgraph.executors.contract import AT_ONCE, malformed
 from taskgraph.gates import Gates
@@ -70,7 +58,20 @@ from taskgraph.inhand import (
 )
 from taskgraph.layout import gathered
 from taskgraph.leasing import lease
-from taskgraph.messages import (
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import (
+    Conflict,
+    IntegrityError,
+    StaleDelivery,
+    StorageError,
+    StorageUnavailable,
+    TaskgraphError,
+    trail,
+)
+from taskgraph.model.foreign_times import Standing
+from taskgraph.model.ids import GRAPH, GRAPH_GONE, GraphState, TaskState, ids_text, row_key
+from taskgraph.model.messages import (
     WORKER_CHARS_MAX,
     Message,
     RunTasks,
@@ -80,12 +81,12 @@ from taskgraph.messages import (
     bundles,
     to_text,
 )
-from taskgraph.model import GRAPH, GRAPH_GONE, GraphState, TaskState, ids_text, row_key
+from taskgraph.model.placement import Offer, target_of
+from taskgraph.model.priorities import LEVELS, NORMAL_RANK, in_turn, level_of, rank
+from taskgraph.model.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
 from taskgraph.outputs import NO_OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
 from taskgraph.permits import Permits
-from taskgraph.placement import Offer, target_of
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
-from taskgraph.priorities import LEVELS, NORMAL_RANK, in_turn, level_of, rank
 from taskgraph.propagation import Started, Stop, Take
 from taskgraph.registry import RUNNING_SHOWN_MAX, Presence
 from taskgraph.rows import NewerSchema
@@ -94,7 +95,6 @@ from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
 from taskgraph.telemetry import Here, being, watched
-from taskgraph.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
 from taskgraph.transitions import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Overdue, Renew
 from taskgraph.transitions import Outcome as Decided
 from taskgraph.wakeup import Pacer, Wakeup, for_others

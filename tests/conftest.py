@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.clock import SystemClock
+from taskgraph.model import limits
+from taskgraph.model.clock import SystemClock
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.logs import StoredLogs

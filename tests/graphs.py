@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 
 from taskgraph.app import open_app
-from taskgraph.model import task_id_of
+from taskgraph.model.ids import task_id_of
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Range, query_all
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taskgraph import limits, views
+from taskgraph import views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     GraphArgument,
@@ -26,8 +26,9 @@ from taskgraph.cli.common import (
     with_hint,
 )
 from taskgraph.cli.output import count, safe
-from taskgraph.errors import InvalidInput, Refused
-from taskgraph.model import GraphState
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.ids import GraphState
 
 if TYPE_CHECKING:
     from taskgraph.app import App

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from taskgraph import limits
 from taskgraph.cli import failures
 from taskgraph.cli.loglines import JsonLines
 from taskgraph.cli.output import Output, safe
-from taskgraph.errors import (
+from taskgraph.model import limits
+from taskgraph.model.errors import (
     InvalidGraph,
     InvalidInput,
     InvalidSettings,
@@ -35,15 +35,15 @@ from taskgraph.errors import (
     StorageUnavailable,
     TaskgraphError,
 )
-from taskgraph.priorities import LEVELS, column, is_level
+from taskgraph.model.priorities import LEVELS, column, is_level
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.telemetry import HANDLED
 
 if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.documents import Kind
+    from taskgraph.model.placement import Offer
     from taskgraph.nodes import GraphDocument
-    from taskgraph.placement import Offer
     from taskgraph.telemetry import Telemetry
 
 log = logging.getLogger("taskgraph.cli")
@@ -205,7 +205,7 @@ class Serves:
 
 def serves(targets: Sequence[str] | None, labels: Sequence[str] | None, host: str | None) -> Serves:
     """What `--target`, `--label` and `--host` say. Raises InvalidInput."""
-    from taskgraph.placement import DEFAULT_TARGET, Offer, host_target, is_host, is_worker_label
+    from taskgraph.model.placement import DEFAULT_TARGET, Offer, host_target, is_host, is_worker_label
 
     check_targets(targets)
     for label in labels or ():

@@ -13,7 +13,7 @@ from taskgraph.cli import failures
 from taskgraph.cli.common import JsonOption, Session, StoreOption, VerboseOption, begin, check_graph_id, examples
 from taskgraph.cli.output import Column, Output, Style, count, safe
 from taskgraph.cli.progress import reading
-from taskgraph.errors import NotFound
+from taskgraph.model.errors import NotFound
 
 if TYPE_CHECKING:
     from taskgraph.app import App

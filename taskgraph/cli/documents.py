@@ -24,7 +24,7 @@ from taskgraph.cli.common import (
     read_source,
 )
 from taskgraph.cli.output import Column, count, json_text, safe, seconds
-from taskgraph.errors import InvalidGraph, InvalidInput
+from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.private import unwritable
 
 if TYPE_CHECKING:

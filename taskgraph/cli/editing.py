@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taskgraph import limits, views
+from taskgraph import views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     GraphArgument,
@@ -25,8 +25,9 @@ from taskgraph.cli.common import (
     read_source,
 )
 from taskgraph.cli.output import count, safe
-from taskgraph.errors import InvalidInput, Refused
-from taskgraph.priorities import LEVELS
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.priorities import LEVELS
 
 if TYPE_CHECKING:
     from taskgraph.app import App

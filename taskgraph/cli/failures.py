@@ -6,7 +6,7 @@ process, and it never shows a key: endpoints are all that storage errors carry.
 
 from typing import Any, Final
 
-from taskgraph.errors import (
+from taskgraph.model.errors import (
     Conflict,
     IntegrityError,
     InvalidGraph,

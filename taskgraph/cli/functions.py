@@ -15,7 +15,7 @@ import typer
 
 from taskgraph.cli.common import JsonOption, Session, StoreOption, VerboseOption, begin, examples, minding_signals
 from taskgraph.cli.output import Column, Style, count
-from taskgraph.errors import InvalidSettings
+from taskgraph.model.errors import InvalidSettings
 
 if TYPE_CHECKING:
     from taskgraph.app import App
@@ -182,8 +182,8 @@ async def _list(session: Session, made: _Made) -> "list[Function]":
 
 async def _start(session: Session, made: _Made, *, poll: bool, lock_seconds: float, grace_seconds: float) -> None:
     from taskgraph.app import open_app
-    from taskgraph.clock import SystemClock
     from taskgraph.functions.host import FunctionsHost, Source
+    from taskgraph.model.clock import SystemClock
     from taskgraph.settings import CONNECTION_VARIABLE, read_connection
 
     output, environ = session.output, made.settings.environ

@@ -20,7 +20,7 @@ from taskgraph.cli.common import (
     examples,
 )
 from taskgraph.cli.output import moment
-from taskgraph.errors import InvalidInput
+from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.grants import Grant

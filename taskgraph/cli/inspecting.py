@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from taskgraph import limits, views
+from taskgraph import views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     GraphArgument,
@@ -35,8 +35,9 @@ from taskgraph.cli.common import (
 )
 from taskgraph.cli.output import LOOKS, Column, LogText, count, json_text, moment, safe, seconds
 from taskgraph.cli.running import command_words, wait_and_finish
-from taskgraph.errors import InvalidInput, NotFound
-from taskgraph.model import (
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, NotFound
+from taskgraph.model.ids import (
     PAUSED,
     FailurePolicy,
     GraphState,
@@ -46,7 +47,7 @@ from taskgraph.model import (
     held_group,
     holders_in_words,
 )
-from taskgraph.priorities import NORMAL
+from taskgraph.model.priorities import NORMAL
 
 if TYPE_CHECKING:
     from taskgraph.app import App
@@ -399,7 +400,7 @@ SHOW_EXAMPLES = examples(
 
 def datetime_now() -> datetime:
     """The time of day."""
-    from taskgraph.clock import SystemClock
+    from taskgraph.model.clock import SystemClock
 
     return SystemClock().now()
 

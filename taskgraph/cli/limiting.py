@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taskgraph import limits, views
+from taskgraph import views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     JsonOption,
@@ -25,7 +25,8 @@ from taskgraph.cli.common import (
 )
 from taskgraph.cli.output import Column, safe
 from taskgraph.cli.pausing import GroupOption, OptionalGraphArgument, ReasonOption, WaitOption
-from taskgraph.errors import InvalidInput, Refused
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
     from taskgraph.app import App

@@ -10,7 +10,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-from taskgraph.errors import trail
+from taskgraph.model.errors import trail
 from taskgraph.telemetry import fields_in, timestamp, trace_and_span
 
 

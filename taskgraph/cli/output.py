@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
-from taskgraph.model import GraphState, TaskState
+from taskgraph.model.ids import GraphState, TaskState
 from taskgraph.private import has_no_room, unwritable
 from taskgraph.views import iso
 

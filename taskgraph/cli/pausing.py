@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from taskgraph import limits, views
+from taskgraph import views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     GraphArgument,
@@ -27,7 +27,8 @@ from taskgraph.cli.common import (
     with_hint,
 )
 from taskgraph.cli.output import count
-from taskgraph.errors import InvalidInput, Refused
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
     from taskgraph.app import App

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from taskgraph import views
 from taskgraph.cli.output import Output, Stream, count, fitted, safe, seconds
-from taskgraph.columns import texts
-from taskgraph.errors import StorageUnavailable
-from taskgraph.model import GRAPH_ENDED, PAUSED, GraphState, TaskState
+from taskgraph.model.columns import texts
+from taskgraph.model.errors import StorageUnavailable
+from taskgraph.model.ids import GRAPH_ENDED, PAUSED, GraphState, TaskState
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.clock import Clock
     from taskgraph.executors import Executor, Outcome, Work, WriteLog
+    from taskgraph.model.clock import Clock
     from taskgraph.queries import Event
 
 _POLL_SECONDS_MIN: Final = 0.5

@@ -28,8 +28,8 @@ from taskgraph.cli.common import (
 )
 from taskgraph.cli.output import Column, count, moment
 from taskgraph.cli.progress import counting
-from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, TaskgraphError
-from taskgraph.model import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
+from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, TaskgraphError
+from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
 
 if TYPE_CHECKING:
     from taskgraph.app import App

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from taskgraph import limits, views
+from taskgraph import views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     STDIN,
@@ -61,15 +61,16 @@ from taskgraph.cli.progress import (
     is_success,
     submitting,
 )
-from taskgraph.errors import InvalidGraph, InvalidInput, InvalidSettings, Problem, Refused, StorageUnavailable
-from taskgraph.model import GraphState, is_task_id
-from taskgraph.secrecy import Handed, read_handed, withdraw
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidGraph, InvalidInput, InvalidSettings, Problem, Refused, StorageUnavailable
+from taskgraph.model.ids import GraphState, is_task_id
+from taskgraph.model.secrecy import Handed, read_handed, withdraw
 from taskgraph.settings import read_keep_days
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.clock import Clock
     from taskgraph.executors import Executors
+    from taskgraph.model.clock import Clock
     from taskgraph.nodes import GraphDocument
     from taskgraph.outlets import OutletSettings
     from taskgraph.submission import Submission
@@ -217,7 +218,7 @@ def run(
     if graph_id is not None:
         check_graph_id(graph_id, new=file is not None)
     served = serves(target, label, host)
-    from taskgraph.clock import SystemClock
+    from taskgraph.model.clock import SystemClock
 
     board = Board(SystemClock())
     handed = read_handed(os.environ, pass_env or (), store=with_store)
@@ -243,8 +244,8 @@ RUN_EXAMPLES = examples(
 
 def check_runnable(document: "GraphDocument", source: str, executors: "Executors", served: Serves) -> None:
     """Raise InvalidGraph, with the place of every task that this process could not run: nothing is written then."""
-    from taskgraph.jsontext import pointer
-    from taskgraph.placement import labels_of, target_of
+    from taskgraph.model.json_strict import pointer
+    from taskgraph.model.placement import labels_of, target_of
 
     problems: list[Problem] = []
     unable = 0
@@ -362,7 +363,7 @@ async def _submit(app: "App", session: Session, graph_id: str, document: "GraphD
 async def targets_of(app: "App", graph_id: str, document: "GraphDocument | None" = None) -> list[str]:
     """Every target that a task of the graph goes to, the default one first. document: all that the graph has."""
     if document is not None:
-        from taskgraph.placement import target_of
+        from taskgraph.model.placement import target_of
 
         found = {target_of(node.task) for node in document.tasks.values()}
     else:
@@ -773,7 +774,7 @@ def serve(
     """
     session = begin(ctx, store=store, verbose=verbose, log_format=log_format)
     served = serves(target, label, host)
-    from taskgraph.clock import SystemClock
+    from taskgraph.model.clock import SystemClock
 
     handed = read_handed(os.environ, pass_env or (), store=with_store)
     executors = make_executors(
@@ -842,7 +843,7 @@ def worker(
     """
     session = begin(ctx, store=store, verbose=verbose, log_format=log_format)
     served = serves(target, label, host)
-    from taskgraph.clock import SystemClock
+    from taskgraph.model.clock import SystemClock
 
     handed = read_handed(os.environ, pass_env or (), store=with_store)
     executors = make_executors(

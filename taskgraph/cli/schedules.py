@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from taskgraph import limits, views
+from taskgraph import views
 from taskgraph.cli.common import (
     JsonOption,
     ParamOption,
@@ -24,7 +24,8 @@ from taskgraph.cli.common import (
 )
 from taskgraph.cli.documents import print_warnings
 from taskgraph.cli.output import Column, count, moment, safe, seconds
-from taskgraph.errors import InvalidGraph, InvalidInput
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidGraph, InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.app import App

@@ -24,7 +24,7 @@ from taskgraph.cli.common import (
     unless_stopped,
 )
 from taskgraph.cli.output import Column, Stream, count, fitted, moment, safe, seconds, table_lines
-from taskgraph.errors import StorageUnavailable
+from taskgraph.model.errors import StorageUnavailable
 
 if TYPE_CHECKING:
     from taskgraph.app import App

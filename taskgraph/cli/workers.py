@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from taskgraph import limits, views
+from taskgraph import views
 from taskgraph.cli import failures
 from taskgraph.cli.common import (
     JsonOption,
@@ -22,7 +22,8 @@ from taskgraph.cli.common import (
     unless_stopped,
 )
 from taskgraph.cli.output import Column, count, seconds
-from taskgraph.errors import InvalidInput, Refused
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
     from taskgraph.app import App

@@ -24,7 +24,6 @@ from difflib import get_close_matches
 from types import ModuleType
 from typing import Any, TypeVar
 
-from taskgraph.errors import InvalidInput, InvalidSettings
 from taskgraph.executors.contract import (
     Outcome,
     TemporaryFailure,
@@ -37,6 +36,7 @@ from taskgraph.executors.contract import (
     payload_of,
     succeeded,
 )
+from taskgraph.model.errors import InvalidInput, InvalidSettings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

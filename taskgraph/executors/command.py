@@ -31,8 +31,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph import limits
-from taskgraph.errors import InvalidInput
 from taskgraph.executors import children
 from taskgraph.executors.children import Child
 from taskgraph.executors.contract import (
@@ -47,8 +45,10 @@ from taskgraph.executors.contract import (
 )
 from taskgraph.executors.orphans import MARK, guard
 from taskgraph.executors.results import ResultFiles
-from taskgraph.secrecy import Environment, Handed
-from taskgraph.timing import temporary_exit_codes
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput
+from taskgraph.model.secrecy import Environment, Handed
+from taskgraph.model.timing import temporary_exit_codes
 
 DRAIN_SECONDS: Final = 1.0  # for processes that outlive the command and hold its output open
 TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from taskgraph import limits
-from taskgraph.errors import InvalidInput
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput
 
 RESULT_BYTES_MAX: Final = 1 << 20
 """Length of a result's JSON text; a larger one belongs into a store of the task's own, and its address here."""

@@ -22,7 +22,7 @@ from array import array
 from pathlib import Path
 from typing import Final
 
-from taskgraph.secrecy import Environment, Handed
+from taskgraph.model.secrecy import Environment, Handed
 
 MARK: Final = "TASKGRAPH_GUARDED_BY"
 _SCRIPT: Final = str(Path(__file__).with_name("orphans_guard.py"))

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from taskgraph.errors import InvalidSettings
-from taskgraph.messages import EVENT_TYPES
-from taskgraph.names import QueueNames
+from taskgraph.model.errors import InvalidSettings
+from taskgraph.model.messages import EVENT_TYPES
+from taskgraph.model.names import QueueNames
 from taskgraph.settings import connection_name, read_keep_days, read_naming
 
 SWEEP_VARIABLE: Final = "TASKGRAPH_SWEEP_SECONDS"

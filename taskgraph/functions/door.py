@@ -16,11 +16,13 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Final
 
-from taskgraph import limits, telemetry_setup
+from taskgraph import telemetry_setup
 from taskgraph.app import App, open_app
-from taskgraph.clock import Clock
 from taskgraph.consumer import Consumer, misplaced
-from taskgraph.errors import (
+from taskgraph.functions.bindings import Bindings, read_bindings
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import (
     Conflict,
     IntegrityError,
     InvalidMessage,
@@ -31,8 +33,7 @@ from taskgraph.errors import (
     Unclear,
     trail,
 )
-from taskgraph.functions.bindings import Bindings, read_bindings
-from taskgraph.messages import Message, UnknownVersion, parse
+from taskgraph.model.messages import Message, UnknownVersion, parse
 from taskgraph.outlets import read_outlets
 from taskgraph.retention import keep_house
 from taskgraph.rows import NewerSchema

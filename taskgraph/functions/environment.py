@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from taskgraph.errors import InvalidSettings
+from taskgraph.model.errors import InvalidSettings
 
 __all__ = ["DEFAULT_VARIABLE", "EnvironmentMissing", "default_folder", "is_ready", "main", "make", "python_of"]
 

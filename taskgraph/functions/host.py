@@ -17,11 +17,11 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol
 
-from taskgraph.clock import Clock
-from taskgraph.errors import InvalidSettings, StaleDelivery, StorageError, TooLarge
 from taskgraph.functions.local import Function, HostJson, functions_of
 from taskgraph.functions.schedule import Schedule
 from taskgraph.functions.worker_process import Answer, AppFailed, LogLine, WorkerDied, WorkerProcess, typed
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import InvalidSettings, StaleDelivery, StorageError, TooLarge
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.wakeup import Wakeup, wait_any
 

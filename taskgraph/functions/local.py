@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph import limits
-from taskgraph.errors import InvalidSettings
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidSettings
 from taskgraph.settings import HOST_VARIABLE, STORE_VARIABLE, StoreSettings, connection_name, read_settings
 
 __all__ = ["Function", "HostJson", "Settings", "app_settings", "functions_of", "packaged_app", "read_host_json"]

@@ -11,7 +11,7 @@ from typing import Final
 
 from cronsim import CronSim, CronSimError
 
-from taskgraph.errors import InvalidSettings
+from taskgraph.model.errors import InvalidSettings
 
 _NAMES: Final = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat"
 _FIELD: Final = re.compile(rf"(?i)(?:\*|(?:\d+|{_NAMES})(?:-(?:\d+|{_NAMES}))?)(?:/\d+)?")

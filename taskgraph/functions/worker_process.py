@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph.errors import InvalidSettings
+from taskgraph.model.errors import InvalidSettings
 
 __all__ = ["Answer", "AppFailed", "LogLine", "WorkerDied", "WorkerProcess"]
 

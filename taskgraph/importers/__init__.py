@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Literal
 
 from taskgraph.documents import read_json
-from taskgraph.errors import InvalidGraph, Problem
 from taskgraph.importers import neutral, taskcluster, wfformat
 from taskgraph.importers.shaping import Imported, unpacked
+from taskgraph.model.errors import InvalidGraph, Problem
 
 __all__ = ["FORMATS", "Format", "Imported", "Options", "import_graph"]
 

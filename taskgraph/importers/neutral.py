@@ -8,7 +8,7 @@ is kept as `payload.commandLine` for people, and is never executed.
 from typing import Any, Final
 
 from taskgraph.importers.shaping import Imported, Reader, stand_in
-from taskgraph.jsontext import Path, show
+from taskgraph.model.json_strict import Path, show
 
 _KEYS: Final = frozenset({"source", "license", "metadata", "tasks"})
 _TASK_KEYS: Final = frozenset({"requires", "runtimeSeconds", "command"})

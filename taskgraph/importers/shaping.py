@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgraph.documents import document_from_object
-from taskgraph.errors import InvalidGraph, Problem
 from taskgraph.findings import Report
-from taskgraph.jsontext import Path, pointer, show
+from taskgraph.model.errors import InvalidGraph, Problem
+from taskgraph.model.json_strict import Path, pointer, show
 from taskgraph.nodes import GraphDocument
 
 UNPACKED_BYTES_MAX: Final = 512 * 1024 * 1024

@@ -22,9 +22,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
 from taskgraph.importers.shaping import Imported, Reader
-from taskgraph.jsontext import Path, show
-from taskgraph.model import is_task_id, task_id_of
-from taskgraph.schemas import is_date_time
+from taskgraph.model.ids import is_task_id, task_id_of
+from taskgraph.model.json_strict import Path, show
+from taskgraph.model.schemas import is_date_time
 
 _DUPLICATES_MAX: Final = 1_000
 _UNIT_SECONDS: Final = {

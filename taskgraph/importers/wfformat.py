@@ -14,7 +14,7 @@ from typing import Any
 
 from taskgraph.findings import nearest
 from taskgraph.importers.shaping import Imported, Reader, stand_in
-from taskgraph.jsontext import Path, show
+from taskgraph.model.json_strict import Path, show
 
 
 def convert(obj: Any, *, source: str = "document") -> Imported:

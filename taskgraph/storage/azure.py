@@ -19,8 +19,8 @@ from azure.data.tables.aio import TableClient
 from azure.storage.blob.aio import BlobClient, ContainerClient
 from azure.storage.queue.aio import QueueClient
 
-from taskgraph.clock import Clock
-from taskgraph.errors import InvalidSettings
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import InvalidSettings
 from taskgraph.storage import checks
 from taskgraph.storage.azure_calls import Caller
 from taskgraph.storage.azure_grants import partition_signer

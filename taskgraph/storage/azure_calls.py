@@ -33,8 +33,8 @@ from azure.core.exceptions import (
     ServiceResponseTimeoutError,
 )
 
-from taskgraph.clock import Clock
-from taskgraph.errors import StorageError, StorageUnavailable, Unclear
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import StorageError, StorageUnavailable, Unclear
 from taskgraph.storage.azure_time import ServiceClock
 
 _T = TypeVar("_T")

@@ -11,7 +11,7 @@ from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError
 from azure.storage.blob.aio import BlobClient, ContainerClient
 
-from taskgraph.errors import StorageError, TooLarge
+from taskgraph.model.errors import StorageError, TooLarge
 from taskgraph.storage import checks
 from taskgraph.storage.azure_calls import Caller, Repeat, code_of, in_parallel
 from taskgraph.storage.logs import LogFile, LogPage

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 from azure.core.exceptions import HttpResponseError
 
-from taskgraph.errors import StaleDelivery, StorageError, TooLarge
+from taskgraph.model.errors import StaleDelivery, StorageError, TooLarge
 from taskgraph.storage import checks
 from taskgraph.storage.azure_calls import Caller, Repeat, code_of, in_parallel
 from taskgraph.storage.queues import Delivery

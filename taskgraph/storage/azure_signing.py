@@ -18,8 +18,8 @@ from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSa
 from azure.core.credentials_async import AsyncTokenCredential
 from yarl import URL
 
-from taskgraph.clock import Clock
-from taskgraph.errors import InvalidSettings
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import InvalidSettings
 
 Credential = AzureNamedKeyCredential | AzureSasCredential | AsyncTokenCredential
 Query = Sequence[tuple[str, str]]

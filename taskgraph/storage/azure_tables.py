@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.data.tables import TableTransactionError
 
-from taskgraph.errors import Conflict, StorageError, TooLarge, Unclear
+from taskgraph.model.errors import Conflict, StorageError, TooLarge, Unclear
 from taskgraph.storage import checks
 from taskgraph.storage.azure_calls import Caller, Repeat, code_of, in_parallel
 from taskgraph.storage.azure_wire import Refusal

@@ -13,8 +13,8 @@ from azure.core import MatchConditions
 from azure.data.tables import EntityProperty, RequestTooLargeError, TableEntity, UpdateMode
 from azure.data.tables.aio import TableClient
 
-from taskgraph.columns import Columns, Value
-from taskgraph.errors import TooLarge
+from taskgraph.model.columns import Columns, Value
+from taskgraph.model.errors import TooLarge
 from taskgraph.storage.azure_calls import COMMIT_SECONDS, code_of
 from taskgraph.storage.azure_tables import Found, Place
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from azure.core.exceptions import DecodeError
 
-from taskgraph.columns import Columns, Value
+from taskgraph.model.columns import Columns, Value
 from taskgraph.storage.azure_calls import COMMIT_SECONDS
 from taskgraph.storage.azure_pool import Answer
 from taskgraph.storage.azure_tables import Found, Place

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from taskgraph import limits
-from taskgraph.clock import Clock
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
 
 log = logging.getLogger("taskgraph.storage")
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 from azure.core.exceptions import HttpResponseError
 from yarl import URL
 
-from taskgraph.clock import Clock
+from taskgraph.model.clock import Clock
 from taskgraph.storage.azure_calls import READ_SECONDS
 from taskgraph.storage.azure_pool import Answer, Transport
 from taskgraph.storage.azure_signing import Query, Signer

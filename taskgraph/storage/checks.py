@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii
 from typing import Final
 
-from taskgraph import limits
-from taskgraph.columns import Columns
-from taskgraph.errors import TooLarge
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns
+from taskgraph.model.errors import TooLarge
+from taskgraph.model.utf16 import has_surrogate, utf16_units
 from taskgraph.storage.tables import Change, Delete, Insert, Range
-from taskgraph.units import has_surrogate, utf16_units
 
 _KEY_PLAIN: Final = re.compile(rf"[ -\"$-.0->@-\[\]-~]{{1,{limits.KEY_CHARS_MAX}}}")  # most keys: good at one look
 _KEY_FORBIDDEN: Final = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")

@@ -22,7 +22,7 @@ The parts, each in a module of its own: the file with its turns and transactions
 from collections.abc import Callable
 from pathlib import Path
 
-from taskgraph.clock import Clock
+from taskgraph.model.clock import Clock
 from taskgraph.storage import checks
 from taskgraph.storage.embedded_file import File
 from taskgraph.storage.embedded_logs import EmbeddedLogs

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from taskgraph.clock import Clock
-from taskgraph.errors import StorageError, StorageUnavailable, Unclear
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import StorageError, StorageUnavailable, Unclear
 from taskgraph.private import file_mode, folder_mode, make_folder
 
 _T = TypeVar("_T")

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from taskgraph.errors import StorageUnavailable
+from taskgraph.model.errors import StorageUnavailable
 from taskgraph.private import file_mode, folder_mode, make_folder
 from taskgraph.storage import checks
 from taskgraph.storage.logs import LogFile, LogPage

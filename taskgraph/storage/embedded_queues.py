@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from taskgraph import limits
-from taskgraph.clock import Clock
-from taskgraph.errors import StaleDelivery
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import StaleDelivery
 from taskgraph.storage import checks
 from taskgraph.storage.embedded_file import File, Session
 from taskgraph.storage.queues import Delivery, Hidden

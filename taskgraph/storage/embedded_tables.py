@@ -15,9 +15,9 @@ from itertools import chain
 from json import encoder as json_encoder
 from typing import Any, Final
 
-from taskgraph import limits
-from taskgraph.columns import Columns, Value
-from taskgraph.errors import Conflict, TooLarge
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns, Value
+from taskgraph.model.errors import Conflict, TooLarge
 from taskgraph.storage import checks
 from taskgraph.storage.embedded_file import MANY, File, Session
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from taskgraph import limits
-from taskgraph.columns import Columns
-from taskgraph.model import value
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns
+from taskgraph.model.ids import value
 
 
 @value

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, Final
 
-from taskgraph.errors import Conflict
+from taskgraph.model.errors import Conflict
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.tables import Delete, Page, Row
 

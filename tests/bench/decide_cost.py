@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Final
 
 from taskgraph import records
-from taskgraph.messages import RunTasks, TaskCompleted, TaskResult, bundles, parse, to_text
+from taskgraph.model.messages import RunTasks, TaskCompleted, TaskResult, bundles, parse, to_text
 from taskgraph.storage.tables import Delete, Row
 from taskgraph.transitions import Claim, Completed, Decision, Item, decide
 from tests.unit.transition_rows import NOW, Rows, rows_of, running, task_id

@@ -19,8 +19,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from taskgraph.clock import SystemClock
-from taskgraph.columns import Columns
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.columns import Columns
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables, query_all

@@ -29,8 +29,8 @@ from typing import Any, Final
 from taskgraph.app import App, open_app
 from taskgraph.documents import read_document
 from taskgraph.handlers import Handlers
-from taskgraph.messages import TaskCompleted, TaskResult
-from taskgraph.model import GRAPH_ENDED, task_id_of
+from taskgraph.model.ids import GRAPH_ENDED, task_id_of
+from taskgraph.model.messages import TaskCompleted, TaskResult
 from taskgraph.settings import read_settings
 from taskgraph.submission import submit
 from taskgraph.transitions import Claim

@@ -21,7 +21,7 @@ from typing import Any
 from taskgraph.app import App, open_app
 from taskgraph.archives import archive_to, open_archive, restore
 from taskgraph.documents import document_from_object
-from taskgraph.model import task_id_of
+from taskgraph.model.ids import task_id_of
 from taskgraph.retention import delete
 from taskgraph.settings import read_settings
 from taskgraph.submission import submit

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
 from taskgraph.app import open_app
-from taskgraph.clock import SystemClock
 from taskgraph.doctor import examine_graph
 from taskgraph.handlers import Handlers
+from taskgraph.model.clock import SystemClock
 from taskgraph.queries import Queries
 from taskgraph.records import Records
 from taskgraph.settings import read_settings

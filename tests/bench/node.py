@@ -25,9 +25,9 @@ from typing import Any, Final
 import taskgraph
 from taskgraph.app import App, open_app
 from taskgraph.documents import read_document
-from taskgraph.errors import TaskgraphError
 from taskgraph.executors import built_in
-from taskgraph.model import GRAPH, GRAPH_ENDED, task_id_of
+from taskgraph.model.errors import TaskgraphError
+from taskgraph.model.ids import GRAPH, GRAPH_ENDED, task_id_of
 from taskgraph.service import run_graph, serve, work
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Range, query_all

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from azure.core.exceptions import HttpResponseError
 
-from taskgraph.clock import Clock
+from taskgraph.model.clock import Clock
 from taskgraph.storage import checks
 from taskgraph.storage.azure_calls import Caller, Repeat, in_parallel
 from taskgraph.storage.queues import Delivery

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from unittest.mock import patch
 
-from taskgraph import limits as bounds
 from taskgraph.app import App, open_app
 from taskgraph.documents import read_document
-from taskgraph.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
-from taskgraph.model import GRAPH, GRAPH_ENDED, TaskState, task_id_of
-from taskgraph.names import POISON
+from taskgraph.model import limits as bounds
+from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
+from taskgraph.model.ids import GRAPH, GRAPH_ENDED, TaskState, task_id_of
+from taskgraph.model.names import POISON
 from taskgraph.nodes import GraphDocument
 from taskgraph.service import serve, work
 from taskgraph.settings import StoreSettings

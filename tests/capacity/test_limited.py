@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from azure.core.exceptions import HttpResponseError
 
-from taskgraph.errors import Conflict, StaleDelivery, StorageUnavailable, Unclear
+from taskgraph.model.errors import Conflict, StaleDelivery, StorageUnavailable, Unclear
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Insert, Merge, Range
 from tests.capacity.limited import Account, Bucket, LimitedStore

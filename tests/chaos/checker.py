@@ -18,8 +18,8 @@ from taskgraph.app import App
 from taskgraph.diagnosis import Severity
 from taskgraph.doctor import examine_graph
 from taskgraph.documents import document_from_object
-from taskgraph.model import GRAPH
-from taskgraph.names import ALL
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.names import ALL
 from taskgraph.nodes import TaskNode
 from taskgraph.storage.tables import Range, Row, query_all
 from tests.chaos.processes import Child

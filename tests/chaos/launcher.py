@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import app, limits, service
-from taskgraph.clock import Clock, SystemClock
+from taskgraph import app, service
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.storage import azure, azure_pool
 from tests.chaos.transport import VARIABLE, FaultyTransport, Plan
 

@@ -26,10 +26,10 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from taskgraph import limits
 from taskgraph.client import Client
-from taskgraph.model import GRAPH, GRAPH_ENDED, GraphState
-from taskgraph.names import LIVE
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.model.names import LIVE
 from taskgraph.storage.tables import Range, query_all
 from tests import azurite
 from tests.chaos.checker import Evidence, Process, Verdict, judge, read_lines

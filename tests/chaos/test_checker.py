@@ -11,7 +11,7 @@ import pytest
 
 from taskgraph.app import App
 from taskgraph.client import Client
-from taskgraph.model import GRAPH, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.storage.tables import Change, Delete, Insert, Merge
 from tests.chaos import tasks
 from tests.chaos.checker import Evidence, Process, Verdict, judge, read_lines

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from taskgraph.clock import SystemClock
-from taskgraph.errors import StorageUnavailable, Unclear
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.errors import StorageUnavailable, Unclear
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.tables import Insert, Merge
 from tests.chaos.launcher import faulty_store, real_transport

@@ -7,8 +7,8 @@ import sqlite3
 import pytest
 from azure.storage.queue.aio import QueueServiceClient
 
-from taskgraph import limits
-from taskgraph.errors import StaleDelivery, TooLarge
+from taskgraph.model import limits
+from taskgraph.model.errors import StaleDelivery, TooLarge
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.queues import Delivery, Queues
 from tests.conftest import OpenStore

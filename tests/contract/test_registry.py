@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.errors import NotFound
+from taskgraph.model import limits
+from taskgraph.model.errors import NotFound
 from taskgraph.registry import FINISH, NOW, Card, Membership, Presence, ask, clean, key_of, workers
 from tests.conftest import OpenStore
 from tests.manual_clock import ManualClock

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from taskgraph import ages, limits, scheduling
+from taskgraph import ages, scheduling
 from taskgraph.documents import Given, content_hash, document_from_object
-from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, TooLarge
 from taskgraph.handlers import Handlers
-from taskgraph.messages import Cancel, Message, parse
-from taskgraph.model import GRAPH
-from taskgraph.names import ALL, QueueNames
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, TooLarge
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.messages import Cancel, Message, parse
+from taskgraph.model.names import ALL, QueueNames
 from taskgraph.nodes import GraphDocument
 from taskgraph.queries import Queries
 from taskgraph.records import Records

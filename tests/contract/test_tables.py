@@ -8,9 +8,9 @@ from enum import StrEnum
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.columns import Columns, Value
-from taskgraph.errors import Conflict, TooLarge
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns, Value
+from taskgraph.model.errors import Conflict, TooLarge
 from taskgraph.storage.tables import (
     Change,
     Delete,

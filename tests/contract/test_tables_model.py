@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from taskgraph.clock import SystemClock
-from taskgraph.columns import Columns, Value
-from taskgraph.errors import Conflict
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.columns import Columns, Value
+from taskgraph.model.errors import Conflict
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from taskgraph.app import bell_of
-from taskgraph.clock import SystemClock
+from taskgraph.model.clock import SystemClock
 from taskgraph.settings import read_settings
 from tests.e2e.processes import command, started, taskgraph, until, write_graph
 

@@ -20,9 +20,9 @@ import pytest
 from taskgraph import service, submission
 from taskgraph.app import open_app
 from taskgraph.client import Client
-from taskgraph.clock import SystemClock
 from taskgraph.documents import read_document
-from taskgraph.errors import InvalidInput, StorageUnavailable
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.errors import InvalidInput, StorageUnavailable
 from taskgraph.settings import read_settings
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.tables import Insert, Range, query_all

@@ -16,7 +16,7 @@ from taskgraph import diagnosis
 from taskgraph.app import open_app
 from taskgraph.diagnosis import Finding, Severity
 from taskgraph.doctor import examine_graph
-from taskgraph.model import GRAPH, task_id_of
+from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.settings import read_settings
 from tests.e2e.processes import started, until
 from tests.explorer import page

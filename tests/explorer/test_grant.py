@@ -16,7 +16,7 @@ from azure.data.tables import TableClient, TableServiceClient, UpdateMode
 from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueClient
 
-from taskgraph.model import task_id_of
+from taskgraph.model.ids import task_id_of
 from taskgraph.storage.azure_grants import partition_signer
 from tests.explorer import scene as scenes
 from tests.explorer.clients import Node, az

@@ -24,7 +24,6 @@ from typing import Any, Final
 
 from taskgraph import transitions
 from taskgraph.cancellation import CancelGraph, CancelTask, PublishCancelled
-from taskgraph.columns import Value
 from taskgraph.conditions import meets
 from taskgraph.editing import EditGraph, RefuseEdit, TaskEdit
 from taskgraph.extension import AcceptExtension, DeferExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
@@ -32,7 +31,8 @@ from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.layout import Link, lay_out, schema_for
 from taskgraph.leasing import SetRight
 from taskgraph.limiting import ChangeLimit, Recount
-from taskgraph.model import GRAPH, FailurePolicy, GraphState, TaskState, When, ids_text, row_key, task_id_of
+from taskgraph.model.columns import Value
+from taskgraph.model.ids import GRAPH, FailurePolicy, GraphState, TaskState, When, ids_text, row_key, task_id_of
 from taskgraph.nodes import TaskNode
 from taskgraph.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
 from taskgraph.stalling import Stall, Stir

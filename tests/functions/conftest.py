@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.clock import SystemClock
 from taskgraph.functions import environment
+from taskgraph.model.clock import SystemClock
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.queues import Queues
 from tests.functions.hosting import WORKER_ENVIRONMENT, environment_is_required

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph import schemas
+from taskgraph.model import schemas
 from tests.e2e.processes import environment
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -19,9 +19,10 @@ import pytest
 import yaml
 from tree_sitter import Node
 
-from taskgraph import limits, messages, settings
+from taskgraph import settings
 from taskgraph.functions import bindings
-from taskgraph.names import QueueNames
+from taskgraph.model import limits, messages
+from taskgraph.model.names import QueueNames
 from taskgraph.storage import azure_logs
 from tests.functions import bicep
 

@@ -11,12 +11,12 @@ from typing import Any, Final
 import pytest
 from typer.testing import CliRunner
 
-from taskgraph import schemas
 from taskgraph.cli import app as command_line
 from taskgraph.cli import functions
 from taskgraph.cli.common import Session
 from taskgraph.cli.output import Output
 from taskgraph.functions import host as hosting
+from taskgraph.model import schemas
 from tests.functions.hosting import write_app
 
 ABOUT: Final = {"queue": "q", "messageId": "m1", "dequeueCount": 5, "message": "why"}

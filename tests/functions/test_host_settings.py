@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph.errors import InvalidSettings
 from taskgraph.functions import environment, local
 from taskgraph.functions.schedule import Schedule
+from taskgraph.model.errors import InvalidSettings
 
 ACCOUNT = "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5;EndpointSuffix=core.windows.net"
 OTHER = "DefaultEndpointsProtocol=https;AccountName=other;AccountKey=a2V5;EndpointSuffix=core.windows.net"

@@ -26,7 +26,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from taskgraph import __version__
-from taskgraph.messages import EVENT_TYPES
+from taskgraph.model.messages import EVENT_TYPES
 from taskgraph.storage.azure import _EMULATOR_KEY
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -203,7 +203,7 @@ def test_taskgraph_runs_from_the_folder_alone(package: Package) -> None:
         "import json, sys\n"
         f"sys.path.append({str(package.site)!r})\n"
         "import taskgraph.app, taskgraph.functions, azure.functions, azure.identity.aio, azure.storage.blob.aio\n"
-        "from taskgraph import schemas\n"
+        "from taskgraph.model import schemas\n"
         "assert schemas.names()\n"
         "outside = [m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)]\n"
         "print(json.dumps([f for f in outside if 'site-packages' in f]))\n"

@@ -19,8 +19,8 @@ from taskgraph.diagnosis import Severity
 from taskgraph.doctor import examine_graph
 from taskgraph.executors import Executors
 from taskgraph.executors.contract import Outcome, Work, WriteLog, failed, succeeded
-from taskgraph.messages import Rerun, to_text
-from taskgraph.model import GraphState, task_id_of
+from taskgraph.model.ids import GraphState, task_id_of
+from taskgraph.model.messages import Rerun, to_text
 from taskgraph.poison import PoisonMessage
 from taskgraph.service import work
 from taskgraph.settings import StoreSettings

@@ -20,11 +20,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskgraph import limits, notices
+from taskgraph import notices
 from taskgraph.archives import archive, restore
 from taskgraph.documents import document_from_object
-from taskgraph.errors import InvalidInput, Refused, TooLarge
-from taskgraph.model import GraphState, TaskState
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, Refused, TooLarge
+from taskgraph.model.ids import GraphState, TaskState
 from taskgraph.notices import Channel, Notice
 from taskgraph.notifier import Notifier
 from taskgraph.retention import keep_house

@@ -19,8 +19,8 @@ FOLDER: Final = ROOT / "build" / "fuzz"
 
 def message(data: bytes) -> None:
     """A body is a message that can be written and read again, or a sentence says why not."""
-    from taskgraph.errors import InvalidMessage
-    from taskgraph.messages import UnknownVersion, parse, to_text
+    from taskgraph.model.errors import InvalidMessage
+    from taskgraph.model.messages import UnknownVersion, parse, to_text
 
     for body in (data, data.decode("utf-8", "surrogatepass") if _is_text(data) else data.decode("latin-1")):
         try:
@@ -46,8 +46,8 @@ def _is_text(data: bytes) -> bool:
 def document(data: bytes) -> None:
     """A document is valid, or its problems have places and remedies."""
     from taskgraph.documents import content_hash, document_object, warnings
-    from taskgraph.errors import InvalidGraph
     from taskgraph.layout import lay_out
+    from taskgraph.model.errors import InvalidGraph
     from taskgraph.planning import plan
     from tests.hostile.plans import judged
     from tests.manual_clock import ManualClock
@@ -94,7 +94,7 @@ TARGETS: Final[dict[str, Callable[[bytes], None]]] = {"message": message, "docum
 
 def seeds(target: str) -> list[bytes]:
     """Inputs to begin with."""
-    from taskgraph import schemas
+    from taskgraph.model import schemas
     from tests.hostile.mutate import HOSTILE_TEXTS
     from tests.hostile.plans import BASES
     from tests.hostile.terminal import ATTACK
@@ -115,7 +115,7 @@ def run(target: str, seconds: int) -> None:
     with atheris.instrument_imports(include=["taskgraph", "json"]):
         import taskgraph.cli.output
         import taskgraph.documents
-        import taskgraph.messages
+        import taskgraph.model.messages
         import taskgraph.planning  # noqa: F401
     corpus = FOLDER / target
     corpus.mkdir(parents=True, exist_ok=True)

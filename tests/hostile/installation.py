@@ -19,15 +19,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskgraph import schemas
 from taskgraph.consumer import Consumer
 from taskgraph.diagnosis import Severity, examine
-from taskgraph.errors import InvalidMessage, Trail
 from taskgraph.executors import Executors, built_in
 from taskgraph.handlers import Handled, Handlers, KeepAlive, Taker, no_keep_alive
-from taskgraph.messages import Message, Rerun, RunTasks, UnknownVersion, parse, to_object, to_text
-from taskgraph.model import GRAPH
-from taskgraph.names import POISON
+from taskgraph.model import schemas
+from taskgraph.model.errors import InvalidMessage, Trail
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.messages import Message, Rerun, RunTasks, UnknownVersion, parse, to_object, to_text
+from taskgraph.model.names import POISON
 from taskgraph.nodes import TaskNode
 from taskgraph.poison import Poison
 from taskgraph.records import Records

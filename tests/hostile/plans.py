@@ -9,14 +9,14 @@ import json
 from collections import Counter
 from typing import Any, Final
 
-from taskgraph import schemas
 from taskgraph.consumer import Consumer
 from taskgraph.documents import PROBLEMS_MAX, read_document, warnings
-from taskgraph.errors import InvalidGraph
 from taskgraph.executors import Executors
 from taskgraph.executors.contract import Outcome, Work, WriteLog
 from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH
+from taskgraph.model import schemas
+from taskgraph.model.errors import InvalidGraph
+from taskgraph.model.ids import GRAPH
 from taskgraph.nodes import GraphDocument
 from taskgraph.planning import plan
 from taskgraph.poison import Poison

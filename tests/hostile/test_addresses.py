@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from taskgraph.addresses import Hosts
-from taskgraph.clock import SystemClock
+from taskgraph.model.clock import SystemClock
 from taskgraph.notices import Channel, Notice
 from taskgraph.notifier import NotDelivered
 from taskgraph.outlets import Outlets, OutletSettings

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from taskgraph import archives, limits
+from taskgraph import archives
 from taskgraph.archives import Bounds, look, restore
-from taskgraph.errors import InvalidInput, Refused, TooLarge
-from taskgraph.messages import Rerun
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, Refused, TooLarge
+from taskgraph.model.messages import Rerun
 from taskgraph.notices import PREFIX, channel_of
 from taskgraph.notifier import INDEX, Notifier, retry
 from taskgraph.storage.tables import Range, query_all

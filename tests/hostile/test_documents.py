@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from taskgraph import Client
 from taskgraph.cli import failures
 from taskgraph.documents import document_from_object
-from taskgraph.errors import InvalidGraph
+from taskgraph.model.errors import InvalidGraph
 from tests.hostile.plans import WORDS, judged, play, spoiler
 from tests.hostile.terminal import dangerous, taskgraph
 from tests.scenarios.stage import Stage

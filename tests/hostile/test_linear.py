@@ -16,11 +16,11 @@ from typing import Any, Final
 import pytest
 
 import taskgraph
-from taskgraph import schemas
 from taskgraph.cli.output import LogText, safe
 from taskgraph.documents import document_from_object, read_document
-from taskgraph.errors import InvalidGraph, InvalidMessage
-from taskgraph.messages import parse
+from taskgraph.model import schemas
+from taskgraph.model.errors import InvalidGraph, InvalidMessage
+from taskgraph.model.messages import parse
 from taskgraph.planning import plan, to_dot, to_mermaid
 
 FACTOR: Final = 8

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskgraph import limits
-from taskgraph.errors import InvalidMessage
-from taskgraph.messages import UnknownVersion, parse, to_object, to_text
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidMessage
+from taskgraph.model.messages import UnknownVersion, parse, to_object, to_text
 from taskgraph.storage.queues import Delivery
 from tests.hostile.installation import SETUPS, Installation, good_object, seeds, words
 from tests.hostile.mutate import Mutator

@@ -19,11 +19,12 @@ from typing import Any
 
 import pytest
 
-from taskgraph import Client, limits
+from taskgraph import Client
 from taskgraph.app import App, open_app
 from taskgraph.cli import failures
-from taskgraph.errors import InvalidInput, NotFound, TaskgraphError
-from taskgraph.model import GRAPH, is_graph_id, task_id_of, typed
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, NotFound, TaskgraphError
+from taskgraph.model.ids import GRAPH, is_graph_id, task_id_of, typed
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Insert, Merge
 from taskgraph.transitions import CannotRun, Claim

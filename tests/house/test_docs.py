@@ -12,11 +12,12 @@ from typing import Any, Final
 import pytest
 from typer.main import get_command
 
-from taskgraph import limits, settings
+from taskgraph import settings
 from taskgraph.cli import app, failures
 from taskgraph.documents import read_document, warnings
 from taskgraph.edits import read_edit
-from taskgraph.model import GraphState, TaskState
+from taskgraph.model import limits
+from taskgraph.model.ids import GraphState, TaskState
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 README: Final = (ROOT / "README.md").read_text("utf-8")

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from jsonschema import Draft202012Validator
 
-from taskgraph import schemas
+from taskgraph.model import schemas
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "schemas"
 FILES: Final = sorted(FOLDER.glob("*.json"))

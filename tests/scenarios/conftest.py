@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.clock import SystemClock
+from taskgraph.model.clock import SystemClock
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.embedded import EmbeddedStore
 from tests.manual_clock import HurriedClock

@@ -13,7 +13,7 @@ from typing import Any, Final
 from taskgraph.consumer import Consumer
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.handlers import Handlers
-from taskgraph.placement import Offer
+from taskgraph.model.placement import Offer
 from taskgraph.poison import Poison
 from taskgraph.storage.queues import Delivery
 from taskgraph.wakeup import Wakeup

@@ -15,14 +15,15 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.consumer import Consumer
 from taskgraph.documents import document_from_object
 from taskgraph.editing import EDITED
 from taskgraph.edits import edit_from_object
-from taskgraph.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.handlers import Handled, Handlers
-from taskgraph.messages import (
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
+from taskgraph.model.ids import GRAPH, row_key, task_id_of
+from taskgraph.model.messages import (
     Message,
     Rerun,
     RunTasks,
@@ -33,8 +34,7 @@ from taskgraph.messages import (
     parse,
     to_text,
 )
-from taskgraph.model import GRAPH, row_key, task_id_of
-from taskgraph.names import QueueNames
+from taskgraph.model.names import QueueNames
 from taskgraph.nodes import GraphDocument
 from taskgraph.poison import Poison
 from taskgraph.queries import Event, Queries

@@ -8,12 +8,12 @@ from typing import Any, Final
 import pytest
 
 from taskgraph import alarms as alarms_module
-from taskgraph import limits
 from taskgraph.alarms import Alarms, earliest
 from taskgraph.app import App
 from taskgraph.documents import document_from_object
-from taskgraph.messages import HoldBack
-from taskgraph.model import GraphState, ids_text
+from taskgraph.model import limits
+from taskgraph.model.ids import GraphState, ids_text
+from taskgraph.model.messages import HoldBack
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.service import end_what_is_over, sweep_forever

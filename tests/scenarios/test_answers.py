@@ -13,8 +13,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from taskgraph import Client, schemas
+from taskgraph import Client
 from taskgraph.cli import app as commands
+from taskgraph.model import schemas
 from taskgraph.registry import Card, Membership, Presence
 
 GRAPH: Final = {

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from taskgraph import archives, limits, schemas
+from taskgraph import archives
 from taskgraph.archives import Restored, archive, archive_to, examine, restore
 from taskgraph.doctor import examine_graph
 from taskgraph.documents import document_from_object
-from taskgraph.errors import Conflict, InvalidInput, NotFound, Refused, StorageUnavailable, Unclear
-from taskgraph.messages import Rerun
-from taskgraph.model import GRAPH
-from taskgraph.names import ALL, LIVE, TOMBSTONES
+from taskgraph.model import limits, schemas
+from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, StorageUnavailable, Unclear
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.messages import Rerun
+from taskgraph.model.names import ALL, LIVE, TOMBSTONES
 from taskgraph.notifier import INDEX
 from taskgraph.retention import delete, keep_house
 from taskgraph.storage.tables import Insert, Merge, Row

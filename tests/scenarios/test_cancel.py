@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.cancellation import CancelTask, PublishCancelled
 from taskgraph.diagnosis import examine
 from taskgraph.doctor import repair_graph
-from taskgraph.errors import NotFound
 from taskgraph.handlers import Handlers
-from taskgraph.messages import AddTasks, Cancel, Rerun
+from taskgraph.model import limits
+from taskgraph.model.errors import NotFound
+from taskgraph.model.messages import AddTasks, Cancel, Rerun
 from taskgraph.propagation import Stop
 from taskgraph.storage.tables import Row
 from taskgraph.transitions import Outcome, Renew

@@ -8,7 +8,7 @@ from typing import Any
 
 from taskgraph.executors import Outcome, Work, WriteLog
 from taskgraph.executors.contract import AT_ONCE
-from taskgraph.messages import Cancel, to_text
+from taskgraph.model.messages import Cancel, to_text
 from taskgraph.worker import Worker
 from tests.scenarios.crew import Crew, Script, chain, virtually
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taskgraph.app import App, open_app
-from taskgraph.model import row_key, task_id_of
+from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.service import bury
 from taskgraph.settings import read_settings
 from taskgraph.submission import submit

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from taskgraph import handlers as handlers_module
-from taskgraph.errors import NotFound, StorageUnavailable
-from taskgraph.messages import Rerun, to_text
-from taskgraph.model import task_id_of
+from taskgraph.model.errors import NotFound, StorageUnavailable
+from taskgraph.model.ids import task_id_of
+from taskgraph.model.messages import Rerun, to_text
 from taskgraph.transitions import Completed, Outcome
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 

@@ -7,15 +7,15 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.columns import Value
 from taskgraph.diagnosis import Severity, examine
 from taskgraph.doctor import Examined, examine_graph, live_graphs, repair_graph
-from taskgraph.errors import NotFound
 from taskgraph.handlers import Handlers
-from taskgraph.messages import Rerun, to_text
-from taskgraph.model import GRAPH, ids_text, row_key
-from taskgraph.names import ALL, LIVE
+from taskgraph.model import limits
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import NotFound
+from taskgraph.model.ids import GRAPH, ids_text, row_key
+from taskgraph.model.messages import Rerun, to_text
+from taskgraph.model.names import ALL, LIVE
 from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row, Tables, query_all
 from taskgraph.transitions import event_key

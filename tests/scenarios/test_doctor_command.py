@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from taskgraph.app import open_app
 from taskgraph.cli import app as commands
-from taskgraph.clock import SystemClock
-from taskgraph.columns import Value
 from taskgraph.gates import GATES
 from taskgraph.lead import LEADS
-from taskgraph.model import GRAPH, row_key, task_id_of
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.columns import Value
+from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.registry import WORKERS
 from taskgraph.scheduling import SCHEDULES
 from taskgraph.settings import read_settings

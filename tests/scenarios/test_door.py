@@ -10,7 +10,10 @@ import pytest
 
 from taskgraph.app import App
 from taskgraph.consumer import Consumer
-from taskgraph.errors import (
+from taskgraph.functions import Door, read_bindings
+from taskgraph.functions.bindings import SWEEP_VARIABLE, Trigger
+from taskgraph.handlers import Handlers
+from taskgraph.model.errors import (
     Conflict,
     IntegrityError,
     InvalidSettings,
@@ -19,11 +22,8 @@ from taskgraph.errors import (
     StorageUnavailable,
     Unclear,
 )
-from taskgraph.functions import Door, read_bindings
-from taskgraph.functions.bindings import SWEEP_VARIABLE, Trigger
-from taskgraph.handlers import Handlers
-from taskgraph.messages import AddTasks, Rerun, to_text
-from taskgraph.names import POISON
+from taskgraph.model.messages import AddTasks, Rerun, to_text
+from taskgraph.model.names import POISON
 from taskgraph.poison import Poison, PoisonState
 from taskgraph.records import Records
 from taskgraph.settings import StoreSettings

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.diagnosis import examine
 from taskgraph.digraph import is_acyclic
 from taskgraph.documents import document_from_object
 from taskgraph.edits import edit_from_object
-from taskgraph.errors import Conflict, InvalidGraph, Refused, StorageUnavailable, Unclear
-from taskgraph.messages import AddTasks, Cancel, Edit, HoldBack, Rerun, RunTasks, SetLimit, parse
-from taskgraph.model import row_key
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict, InvalidGraph, Refused, StorageUnavailable, Unclear
+from taskgraph.model.ids import row_key
+from taskgraph.model.messages import AddTasks, Cancel, Edit, HoldBack, Rerun, RunTasks, SetLimit, parse
+from taskgraph.model.timing import not_yet_seconds
 from taskgraph.replanning import preview_edit
 from taskgraph.storage.tables import Row
-from taskgraph.timing import not_yet_seconds
 from taskgraph.transitions import Claim, Failed, Outcome
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, graph_object, memory_stage
 

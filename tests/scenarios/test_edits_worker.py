@@ -8,7 +8,7 @@ import pytest
 
 from taskgraph.executors import Outcome, Work
 from taskgraph.executors.contract import WriteLog
-from taskgraph.messages import RunTasks, to_text
+from taskgraph.model.messages import RunTasks, to_text
 from tests.scenarios.crew import Crew, Script, virtually
 
 MANY = {"a": [], **{f"m{n}": ["a"] for n in range(8)}}

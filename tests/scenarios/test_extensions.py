@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from taskgraph.errors import Conflict, NotFound, Refused
-from taskgraph.messages import AddTasks, Cancel
+from taskgraph.model.errors import Conflict, NotFound, Refused
+from taskgraph.model.messages import AddTasks, Cancel
 from taskgraph.transitions import Outcome
 from tests.scenarios.stage import CrashError, Requirements, Stage, Trap, extension, graph, over_stores
 from tests.simulation.memory import MemoryQueues, MemoryTables

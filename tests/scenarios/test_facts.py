@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph import facts, limits
 from taskgraph.doctor import repair_graph
 from taskgraph.documents import document_from_object, warnings
 from taskgraph.holding import HoldTask
 from taskgraph.limiting import ChangeLimit
-from taskgraph.messages import Cancel, TaskFailed
-from taskgraph.model import TaskState
+from taskgraph.model import facts, limits
+from taskgraph.model.ids import TaskState
+from taskgraph.model.messages import Cancel, TaskFailed
 from taskgraph.notices import notice
 from taskgraph.queries import Event, agrees
 from taskgraph.storage.tables import Change, Insert, Merge

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from taskgraph import gates, limits
-from taskgraph.errors import StorageUnavailable
+from taskgraph import gates
+from taskgraph.model import limits
+from taskgraph.model.errors import StorageUnavailable
 from tests.scenarios.crew import Calls, Crew, Script, chain, virtually
 from tests.scenarios.stage import CrashError, Stage, Trap, TrappedTables
 
@@ -129,7 +130,7 @@ async def test_an_answer_that_is_lost_is_settled_by_reading(kind: str, memory: S
 async def test_what_is_not_written_is_said(memory: Stage) -> None:
     class Lost(TrappedTables):
         async def commit(self, partition: str, changes: object) -> list[str | None]:
-            from taskgraph.errors import Unclear
+            from taskgraph.model.errors import Unclear
 
             raise Unclear("nothing was written, and nobody knows")
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from taskgraph import limits
+from taskgraph.model import limits
 from taskgraph.transitions import Outcome
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, graph, over_stores
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from taskgraph.errors import NotFound
-from taskgraph.messages import AddTasks, Message, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult
+from taskgraph.model.errors import NotFound
+from taskgraph.model.messages import AddTasks, Message, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult
 from taskgraph.transitions import Claim, HandBack, LeaseLost, Outcome, Remind, Renew, Start
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Held, Stage, extension, graph, memory_stage
 

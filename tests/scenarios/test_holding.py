@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from taskgraph import gates, limits
+from taskgraph import gates
 from taskgraph.diagnosis import examine
 from taskgraph.documents import document_from_object
-from taskgraph.errors import Conflict, NotFound, StorageUnavailable
-from taskgraph.messages import Cancel, HoldBack
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict, NotFound, StorageUnavailable
+from taskgraph.model.messages import Cancel, HoldBack
 from taskgraph.transitions import Outcome
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, graph_object, memory_stage
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph import limits, service, wakeup
+from taskgraph import service, wakeup
 from taskgraph.app import App, open_app
 from taskgraph.documents import document_from_object
-from taskgraph.errors import StorageUnavailable
+from taskgraph.model import limits
+from taskgraph.model.errors import StorageUnavailable
 from taskgraph.recurrence import Recurrence, Times
 from taskgraph.schedules import Looked, Schedules
 from taskgraph.scheduling import Overlap, graph_id_of

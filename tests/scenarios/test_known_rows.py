@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from taskgraph.handlers import Handlers
-from taskgraph.messages import AddTasks, TaskCompleted
-from taskgraph.model import GRAPH, row_key
+from taskgraph.model.ids import GRAPH, row_key
+from taskgraph.model.messages import AddTasks, TaskCompleted
 from taskgraph.storage.tables import Row
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Held, Stage, extension, graph, memory_stage
 from tests.simulation.memory import MemoryQueues, MemoryTables

@@ -8,9 +8,9 @@ from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from taskgraph import limits
-from taskgraph.messages import AddTasks
-from taskgraph.model import GRAPH, ids_text, limit_key, limit_scope, row_key
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH, ids_text, limit_key, limit_scope, row_key
+from taskgraph.model.messages import AddTasks
 from taskgraph.storage.tables import Change, Row
 from taskgraph.transitions import Answer, Claim, Completed, Outcome
 from tests.manual_clock import HurriedClock

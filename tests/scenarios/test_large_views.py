@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits, queries
+from taskgraph import queries
 from taskgraph.cli.progress import Follower
 from taskgraph.doctor import repair_graph
-from taskgraph.errors import NotFound
-from taskgraph.model import GRAPH, TaskState
+from taskgraph.model import limits
+from taskgraph.model.errors import NotFound
+from taskgraph.model.ids import GRAPH, TaskState
 from taskgraph.queries import GraphStatus, Queries
 from taskgraph.storage.tables import Merge, Page, Range, Row
 from taskgraph.transitions import event_key

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.lead import LEAD_SECONDS, LEADS, Lead
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.storage.tables import Change
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.simulation.memory import MemoryTables

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from taskgraph import backlog, handlers, limits
+from taskgraph import backlog, handlers
 from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents import document_from_object
-from taskgraph.errors import Conflict, InvalidGraph, NotFound, StorageUnavailable
-from taskgraph.messages import Cancel, SetLimit
-from taskgraph.model import limit_key, limit_scope
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict, InvalidGraph, NotFound, StorageUnavailable
+from taskgraph.model.ids import limit_key, limit_scope
+from taskgraph.model.messages import Cancel, SetLimit
 from taskgraph.nodes import GraphDocument
 from taskgraph.propagation import Take
 from taskgraph.storage.tables import Delete, Insert, Merge, Row

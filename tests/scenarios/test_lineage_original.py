@@ -12,9 +12,9 @@ import json
 import pytest
 
 from taskgraph.documents import document_from_object
-from taskgraph.errors import InvalidGraph, Problem
-from taskgraph.messages import RunTasks, parse
-from taskgraph.model import is_task_id
+from taskgraph.model.errors import InvalidGraph, Problem
+from taskgraph.model.ids import is_task_id
+from taskgraph.model.messages import RunTasks, parse
 from taskgraph.submission import Submission, Submitted
 from taskgraph.transitions import Outcome
 from tests.scenarios.stage import Stage, extension, graph, graph_object, over_stores

@@ -8,10 +8,10 @@ import itertools
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.documents import document_from_object
-from taskgraph.errors import InvalidGraph, NotFound, Refused
-from taskgraph.messages import Rerun
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidGraph, NotFound, Refused
+from taskgraph.model.messages import Rerun
 from taskgraph.submission import Submitted
 from taskgraph.transitions import Outcome
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, graph, graph_object, over_stores

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits, notices, service
+from taskgraph import notices, service
 from taskgraph.app import open_app
 from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents import document_from_object
-from taskgraph.errors import Conflict, Refused, StorageUnavailable
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict, Refused, StorageUnavailable
 from taskgraph.notices import Channel, Notice
 from taskgraph.notifier import INDEX, NotDelivered, Notifier, Told, enter, register, retry
 from taskgraph.outlets import OutletSettings

@@ -10,7 +10,7 @@ import itertools
 
 import pytest
 
-from taskgraph.messages import AddTasks
+from taskgraph.model.messages import AddTasks
 from taskgraph.transitions import Outcome
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, memory_stage
 

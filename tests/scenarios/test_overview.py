@@ -6,13 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph import limits, views
+from taskgraph import views
 from taskgraph.cli.output import Stream, cell_width
 from taskgraph.cli.top import picture
-from taskgraph.clock import Clock
 from taskgraph.documents import document_from_object
 from taskgraph.gates import close, limit_target
-from taskgraph.model import GRAPH
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.ids import GRAPH
 from taskgraph.overview import Overview, Snapshot
 from taskgraph.permits import Permits
 from taskgraph.registry import Card, Membership, Presence

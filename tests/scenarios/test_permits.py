@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from taskgraph import gates, limits
-from taskgraph.errors import Conflict, InvalidInput, StorageUnavailable, Unclear
+from taskgraph import gates
 from taskgraph.executors import Outcome, Work, WriteLog
 from taskgraph.gates import GATES
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict, InvalidInput, StorageUnavailable, Unclear
 from taskgraph.permits import Permits
 from taskgraph.storage.tables import Change, Merge, Page, Range, Row, Tables
 from tests.scenarios.crew import Calls, Crew, Script, virtually

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.errors import NotFound, Refused, StorageUnavailable
 from taskgraph.handlers import Handlers
-from taskgraph.messages import Message, Rerun, RunTasks, TaskCompleted, parse, to_text
-from taskgraph.model import row_key
-from taskgraph.names import POISON
+from taskgraph.model import limits
+from taskgraph.model.errors import NotFound, Refused, StorageUnavailable
+from taskgraph.model.ids import row_key
+from taskgraph.model.messages import Message, Rerun, RunTasks, TaskCompleted, parse, to_text
+from taskgraph.model.names import POISON
 from taskgraph.poison import PoisonState
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery

@@ -5,9 +5,9 @@ import sqlite3
 from collections import Counter
 from pathlib import Path
 
-from taskgraph import limits
 from taskgraph.doctor import examine_graph
-from taskgraph.messages import RunTasks, parse
+from taskgraph.model import limits
+from taskgraph.model.messages import RunTasks, parse
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, graph
 from tests.simulation.memory import MemoryQueues
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from taskgraph.messages import EVENT_TYPES, Rerun, to_text
-from taskgraph.names import QueueNames
+from taskgraph.model.messages import EVENT_TYPES, Rerun, to_text
+from taskgraph.model.names import QueueNames
 from tests.scenarios.stage import Stage, graph
 
 

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.ages import note
-from taskgraph.errors import Conflict
-from taskgraph.names import LIVE
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict
+from taskgraph.model.names import LIVE
 from taskgraph.storage.tables import Insert, Range, query_all
 from taskgraph.sweep import ORPHAN_SECONDS, QUEUE_FULL, Swept, is_due, sweep, sweep_graph
 from taskgraph.transitions import Fire, Outcome, Renew

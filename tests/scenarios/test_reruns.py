@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from taskgraph import Client, InvalidInput, Refused, limits, rerunning
+from taskgraph import Client, InvalidInput, Refused, rerunning
 from taskgraph.cli import app as commands
-from taskgraph.messages import Rerun, parse
-from taskgraph.model import GraphState, row_key, task_id_of
+from taskgraph.model import limits
+from taskgraph.model.ids import GraphState, row_key, task_id_of
+from taskgraph.model.messages import Rerun, parse
 from taskgraph.storage.tables import Merge
 from taskgraph.transitions import Claim, Failed, ManualRerun, Outcome
 from tests.manual_clock import HurriedClock

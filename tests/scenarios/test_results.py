@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from taskgraph.documents import document_from_object
-from taskgraph.errors import InvalidGraph
 from taskgraph.executors import Outcome, Work, WriteLog
+from taskgraph.model.errors import InvalidGraph
 from taskgraph.nodes import GraphDocument
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import Stage

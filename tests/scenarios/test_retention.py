@@ -8,12 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.doctor import examine_graph, repair_graph
-from taskgraph.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
-from taskgraph.messages import AddTasks, HoldBack, Rerun, SetLimit, TaskCompleted, to_text
-from taskgraph.model import GRAPH
-from taskgraph.names import ALL, KEEPING, LIVE, POISON, TOMBSTONES
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.messages import AddTasks, HoldBack, Rerun, SetLimit, TaskCompleted, to_text
+from taskgraph.model.names import ALL, KEEPING, LIVE, POISON, TOMBSTONES
 from taskgraph.notifier import INDEX, enter
 from taskgraph.retention import Deleted, delete, finish_deletion, keep_house
 from taskgraph.storage.logs import LogFile, LogPage

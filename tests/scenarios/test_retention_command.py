@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from taskgraph.app import open_app
 from taskgraph.cli import app as commands
 from taskgraph.client import Client, Graph
-from taskgraph.errors import InvalidInput, NotFound, Refused
-from taskgraph.model import GRAPH
+from taskgraph.model.errors import InvalidInput, NotFound, Refused
+from taskgraph.model.ids import GRAPH
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Merge
 

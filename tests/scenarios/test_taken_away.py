@@ -6,8 +6,8 @@ import pytest
 
 from taskgraph.diagnosis import Severity
 from taskgraph.doctor import examine_graph
-from taskgraph.messages import Cancel, RunTasks, to_text
-from taskgraph.model import FailurePolicy
+from taskgraph.model.ids import FailurePolicy
+from taskgraph.model.messages import Cancel, RunTasks, to_text
 from taskgraph.retention import delete
 from taskgraph.storage.tables import Merge
 from tests.scenarios.crew import Calls, Crew, Script, virtually

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from taskgraph.app import App, open_app
-from taskgraph.clock import SystemClock
 from taskgraph.documents import document_from_object
 from taskgraph.executors import built_in
-from taskgraph.messages import Rerun, parse
-from taskgraph.model import GRAPH, GraphState, task_id_of
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.ids import GRAPH, GraphState, task_id_of
+from taskgraph.model.messages import Rerun, parse
 from taskgraph.service import run_graph, serve, wait_for_end, work
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.storage.queues import Delivery

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.columns import Value
 from taskgraph.documents import document_from_object
 from taskgraph.handlers import Handlers
+from taskgraph.model import limits
+from taskgraph.model.columns import Value
 from taskgraph.registry import Card, Membership, Presence
 from taskgraph.storage.tables import Merge, Row
 from taskgraph.sweep import sweep

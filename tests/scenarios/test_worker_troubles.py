@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph.errors import Conflict, StorageUnavailable
 from taskgraph.executors import Outcome, Work, WriteLog
 from taskgraph.inhand import Claimed, Held
+from taskgraph.model.errors import Conflict, StorageUnavailable
 from taskgraph.storage.queues import Delivery
 from taskgraph.transitions import Completed
 from tests.scenarios.crew import Calls, Crew, Script, virtually

@@ -8,8 +8,8 @@ import pytest
 
 from taskgraph.bell import Bell, Heard
 from taskgraph.documents import document_from_object
-from taskgraph.errors import StorageUnavailable, Unclear
-from taskgraph.placement import Offer, host_target
+from taskgraph.model.errors import StorageUnavailable, Unclear
+from taskgraph.model.placement import Offer, host_target
 from taskgraph.registry import FINISH, NOW, Card, Membership, ask, workers
 from taskgraph.storage.tables import Change, Page, Range, Row
 from taskgraph.wakeup import Wakeup, announced

@@ -1,14 +1,15 @@
 """Limits made small, so that small graphs cross them.
 
-Most are read from `taskgraph.limits` whenever they are needed. Two are constants of other modules.
+Most are read from `taskgraph.model.limits` whenever they are needed. Two are constants of other modules.
 """
 
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from taskgraph import extending, limits
+from taskgraph import extending
 from taskgraph.layout import GraphLayout, lay_out
+from taskgraph.model import limits
 
 # What goes together must fit together, as the real limits do: a step of links, with the fork that it may need, is
 # within the degree of a row, and whatever one completion tells is within a commit.

@@ -15,11 +15,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
-from taskgraph import limits
 from taskgraph.ages import CLOCKS
 from taskgraph.consumer import Consumer, misplaced
 from taskgraph.doctor import repair_graph
-from taskgraph.errors import (
+from taskgraph.executors import Executors, Outcome, Work, WriteLog
+from taskgraph.handlers import Handlers
+from taskgraph.model import limits
+from taskgraph.model.errors import (
     Conflict,
     NotFound,
     Refused,
@@ -28,11 +30,9 @@ from taskgraph.errors import (
     TooLarge,
     Unclear,
 )
-from taskgraph.executors import Executors, Outcome, Work, WriteLog
-from taskgraph.handlers import Handlers
-from taskgraph.messages import Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
-from taskgraph.model import GRAPH, ids_text, row_key, task_id_of
-from taskgraph.names import ALL, LIVE, POISON
+from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
+from taskgraph.model.messages import Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
+from taskgraph.model.names import ALL, LIVE, POISON
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.poison import Poison
 from taskgraph.records import Records

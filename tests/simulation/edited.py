@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from taskgraph.edits import EditDocument, edit_from_object
-from taskgraph.errors import InvalidGraph
+from taskgraph.model.errors import InvalidGraph
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.storage.tables import Change, Insert, Row
 from tests.simulation.grouped import members

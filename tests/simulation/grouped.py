@@ -7,8 +7,8 @@ import dataclasses
 import random
 from collections.abc import Iterable, Mapping
 
-from taskgraph import limits
-from taskgraph.model import When, task_id_of
+from taskgraph.model import limits
+from taskgraph.model.ids import When, task_id_of
 from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
 
 SHARE_GROUPED = 0.2

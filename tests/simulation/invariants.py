@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from taskgraph import limits
-from taskgraph.model import GRAPH, TaskState, reference_of, task_id_of
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH, TaskState, reference_of, task_id_of
+from taskgraph.model.timing import retry_of
 from taskgraph.nodes import TaskNode
 from taskgraph.storage.tables import Change, Delete, Row
-from taskgraph.timing import retry_of
 from tests.outcomes import expected, runs
 
 FAILED_FOR_GOOD = frozenset({"failed", "exception"})

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.edits import EditDocument, edit_from_object
-from taskgraph.messages import RunTasks, TaskCompleted, TaskResult, to_text
-from taskgraph.model import task_id_of
+from taskgraph.model.ids import task_id_of
+from taskgraph.model.messages import RunTasks, TaskCompleted, TaskResult, to_text
 from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROW, NARROWER, TIGHT, TIGHT_FAILING
 

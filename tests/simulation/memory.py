@@ -11,8 +11,8 @@ import math
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from taskgraph.clock import Clock
-from taskgraph.errors import Conflict, StaleDelivery
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import Conflict, StaleDelivery
 from taskgraph.storage import checks
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row

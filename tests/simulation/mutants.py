@@ -21,7 +21,6 @@ from taskgraph import (
     cancellation,
     conditions,
     editing,
-    ends,
     extending,
     extension,
     handlers,
@@ -29,12 +28,10 @@ from taskgraph import (
     inflight,
     leasing,
     limiting,
-    limits,
     propagation,
     replanning,
     reruns,
     submission,
-    timing,
     transitions,
 )
 from taskgraph import sweep as sweep_module
@@ -46,8 +43,9 @@ from taskgraph.handlers import Handlers
 from taskgraph.inflight import Limit
 from taskgraph.kept import Known
 from taskgraph.limiting import Recount
-from taskgraph.messages import Message
-from taskgraph.model import GRAPH, row_key
+from taskgraph.model import foreign_times, limits, timing
+from taskgraph.model.ids import GRAPH, row_key
+from taskgraph.model.messages import Message
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.poison import Poison
 from taskgraph.propagation import Context
@@ -1230,7 +1228,7 @@ MUTANTS: Final = (
     Mutant(
         "P16: the end of a lease is believed for its length",
         "whatever it says",
-        _reworded(ends, "standing", ("if is_ahead(end, now, length_seconds)", "if False"), owner=leasing),
+        _reworded(foreign_times, "standing", ("if is_ahead(end, now, length_seconds)", "if False"), owner=leasing),
         far_apart,
     ),
     Mutant(

@@ -12,7 +12,7 @@ from types import coroutine
 from typing import Any, Final
 
 from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH, TaskState, limit_key, limit_scope, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, TaskState, limit_key, limit_scope, row_key, task_id_of
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.propagation import Take
 from taskgraph.records import Records

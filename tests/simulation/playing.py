@@ -17,18 +17,30 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import limits
 from taskgraph.backlog import Backlog
 from taskgraph.consumer import Consumer, Lease, misplaced
 from taskgraph.documents import content_hash
-from taskgraph.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
 from taskgraph.extension import WAITS_FOR
 from taskgraph.handlers import Handled, Handlers
 from taskgraph.inhand import Early, edited_in, hold_for_room, hold_until_due
 from taskgraph.inhand import Held as InHand
 from taskgraph.kept import Known
 from taskgraph.layout import gathered
-from taskgraph.messages import (
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
+from taskgraph.model.ids import (
+    GRAPH,
+    INACTIVE,
+    PAUSED,
+    FailurePolicy,
+    by_group,
+    limit_key,
+    limit_scope,
+    row_key,
+    slugid_from,
+    task_id_of,
+)
+from taskgraph.model.messages import (
     Cancel,
     HoldBack,
     Message,
@@ -41,19 +53,7 @@ from taskgraph.messages import (
     parse,
     to_text,
 )
-from taskgraph.model import (
-    GRAPH,
-    INACTIVE,
-    PAUSED,
-    FailurePolicy,
-    by_group,
-    limit_key,
-    limit_scope,
-    row_key,
-    slugid_from,
-    task_id_of,
-)
-from taskgraph.names import LIVE, POISON
+from taskgraph.model.names import LIVE, POISON
 from taskgraph.poison import Poison
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery

@@ -12,13 +12,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.documents import content_hash
-from taskgraph.errors import Conflict
 from taskgraph.handlers import Handled
-from taskgraph.model import GRAPH, row_key, task_id_of
-from taskgraph.names import LIVE
+from taskgraph.model.errors import Conflict
+from taskgraph.model.ids import GRAPH, row_key, task_id_of
+from taskgraph.model.names import LIVE
+from taskgraph.model.timing import not_yet_seconds
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row
-from taskgraph.timing import not_yet_seconds
 from taskgraph.transitions import Answer, Claim, Completed, Failed, Outcome
 from tests.simulation.invariants import FAILED_FOR_GOOD, is_cancelled
 

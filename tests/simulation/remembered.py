@@ -9,8 +9,9 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from taskgraph import documents, extending, layout, messages, submission
-from taskgraph.model import task_id_of
+from taskgraph import documents, extending, layout, submission
+from taskgraph.model import messages
+from taskgraph.model.ids import task_id_of
 from taskgraph.nodes import GraphDocument, TaskNode
 from tests.simulation import races, world
 

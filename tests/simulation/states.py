@@ -23,10 +23,10 @@ from collections.abc import Hashable, Mapping
 from datetime import datetime
 from typing import Final
 
-from taskgraph.model import GRAPH
-from taskgraph.names import ALL, LIVE, POISON, listing_key
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.names import ALL, LIVE, POISON, listing_key
+from taskgraph.model.timing import NEVER
 from taskgraph.storage.tables import Row
-from taskgraph.timing import NEVER
 from tests.simulation.lives import GRAPH_ID
 from tests.simulation.playing import ASK_AGAIN_SECONDS, Play, fresh_id
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from taskgraph import limits
+from taskgraph.model import limits
 from taskgraph.storage.tables import Row
 from tests.simulation import playing
 from tests.simulation.bounds import bounded

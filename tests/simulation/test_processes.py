@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from taskgraph.model import reference_of
+from taskgraph.model.ids import reference_of
 from taskgraph.storage.tables import Change
 from tests.simulation.histories import random_document
 from tests.simulation.invariants import Violation, hold

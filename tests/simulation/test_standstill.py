@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.errors import Conflict, StorageError
 from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict, StorageError
+from taskgraph.model.ids import GRAPH
 from taskgraph.sweep import sweep
 from taskgraph.transitions import Claim, Completed, LeaseLost, Outcome, Renew
 from tests.scenarios.stage import CrashError, Stage, Trap, graph, memory_stage

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph import limits
+from taskgraph.model import limits
 from tests.simulation.__main__ import fingerprint
 from tests.simulation.campaign import Report, again, campaign, text
 from tests.simulation.drawn import NAMES, TOGETHER, drawn

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import limits
-from taskgraph.errors import (
+from taskgraph.handlers import Handlers
+from taskgraph.model import limits
+from taskgraph.model.errors import (
     Conflict,
     NotFound,
     Refused,
@@ -29,9 +30,8 @@ from taskgraph.errors import (
     TooLarge,
     Unclear,
 )
-from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH
-from taskgraph.names import QueueNames
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.names import QueueNames
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.queries import Queries
 from taskgraph.records import Records

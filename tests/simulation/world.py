@@ -27,26 +27,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import limits
 from taskgraph.documents import content_hash
-from taskgraph.ends import asked_after
-from taskgraph.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.handlers import Handlers
 from taskgraph.inhand import Early, Held, edited_in, hold_for_room, hold_until_due
-from taskgraph.messages import (
-    Cancel,
-    HoldBack,
-    Rerun,
-    RunTasks,
-    Seen,
-    SetLimit,
-    TaskCompleted,
-    TaskFailed,
-    TaskResult,
-    parse,
-    to_text,
+from taskgraph.model import limits
+from taskgraph.model.errors import (
+    Conflict,
+    NotFound,
+    Refused,
+    StaleDelivery,
+    StorageUnavailable,
+    TaskgraphError,
+    Unclear,
 )
-from taskgraph.model import (
+from taskgraph.model.foreign_times import asked_after
+from taskgraph.model.ids import (
     GRAPH,
     INACTIVE,
     PAUSED,
@@ -60,16 +55,29 @@ from taskgraph.model import (
     row_key,
     task_id_of,
 )
-from taskgraph.names import QueueNames
+from taskgraph.model.messages import (
+    Cancel,
+    HoldBack,
+    Rerun,
+    RunTasks,
+    Seen,
+    SetLimit,
+    TaskCompleted,
+    TaskFailed,
+    TaskResult,
+    parse,
+    to_text,
+)
+from taskgraph.model.names import QueueNames
+from taskgraph.model.priorities import LEVELS, rank
+from taskgraph.model.timing import overdue, pause_seconds_in, retry_of, retry_text
 from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
-from taskgraph.priorities import LEVELS, rank
 from taskgraph.propagation import Started, Take
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
 from taskgraph.submission import edit, extend, submit
 from taskgraph.sweep import Swept, sweep
-from taskgraph.timing import overdue, pause_seconds_in, retry_of, retry_text
 from taskgraph.transitions import Answer, Claim, Completed, HandBack, Outcome, Renew
 from tests.simulation.bounds import bounded
 from tests.simulation.edited import Edits, named_by

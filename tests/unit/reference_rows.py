@@ -9,14 +9,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from taskgraph import limits, transitions
-from taskgraph.columns import Columns, Value
-from taskgraph.errors import IntegrityError
-from taskgraph.model import row_key
+from taskgraph import transitions
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns, Value
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import row_key
+from taskgraph.model.utf16 import utf16_units
 from taskgraph.rows import SCHEMA_MAX, Draft, NeedRows, NewerSchema
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Change, Insert, Merge, Row
-from taskgraph.units import utf16_units
 
 
 class PlainDraft(Draft):

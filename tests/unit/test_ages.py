@@ -4,11 +4,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from taskgraph import ages, limits
-from taskgraph.errors import Conflict
+from taskgraph import ages
 from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH
-from taskgraph.names import LIVE
+from taskgraph.model import limits
+from taskgraph.model.errors import Conflict
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.names import LIVE
 from taskgraph.records import Records
 from taskgraph.retention import keep_house
 from taskgraph.storage.tables import Insert

@@ -12,7 +12,7 @@ import pytest
 
 from taskgraph.app import bell_of
 from taskgraph.bell import Bell
-from taskgraph.clock import SystemClock
+from taskgraph.model.clock import SystemClock
 from taskgraph.settings import StoreSettings, read_settings
 
 

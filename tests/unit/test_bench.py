@@ -14,10 +14,10 @@ import aiohttp
 import pytest
 
 from taskgraph.app import open_app
-from taskgraph.clock import SystemClock
 from taskgraph.documents import read_document
-from taskgraph.errors import Conflict
 from taskgraph.executors import built_in
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.errors import Conflict
 from taskgraph.service import run_graph
 from taskgraph.settings import read_settings
 from taskgraph.storage.azure import AzureStore

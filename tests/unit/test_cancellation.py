@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.cancellation import CancelGraph, CancelTask, PublishCancelled
-from taskgraph.model import GRAPH, GraphState
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH, GraphState
 from taskgraph.propagation import Cancelling, GraphEnded, Stop
 from taskgraph.transitions import Completed, Decision, Failed, HandBack, Item, LeaseLost, Outcome, Skip
 from tests.unit.transition_rows import NOW, Rows, changed, decided, events, rows_of, running, task_id, written

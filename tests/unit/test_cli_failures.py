@@ -4,9 +4,9 @@ import inspect
 
 import pytest
 
-from taskgraph import errors
 from taskgraph.cli import failures
-from taskgraph.errors import (
+from taskgraph.model import errors
+from taskgraph.model.errors import (
     Conflict,
     IntegrityError,
     InvalidGraph,
@@ -23,7 +23,7 @@ from taskgraph.errors import (
     TooLarge,
     Unclear,
 )
-from taskgraph.messages import UnknownVersion
+from taskgraph.model.messages import UnknownVersion
 from taskgraph.rows import NewerSchema
 
 CODES = {

@@ -25,8 +25,8 @@ from taskgraph.cli.output import (
     safe,
     seconds,
 )
-from taskgraph.facts import USUAL
-from taskgraph.model import GraphState, TaskState
+from taskgraph.model.facts import USUAL
+from taskgraph.model.ids import GraphState, TaskState
 from taskgraph.queries import GroupState
 from taskgraph.views import fields_of, iso, plain
 

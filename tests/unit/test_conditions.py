@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.columns import Value
 from taskgraph.conditions import (
     COMPLETED,
     News,
@@ -22,7 +20,9 @@ from taskgraph.conditions import (
     skip_resolution,
 )
 from taskgraph.layout import GraphLayout
-from taskgraph.model import GRAPH, When, ids_text, row_key
+from taskgraph.model import limits
+from taskgraph.model.columns import Value
+from taskgraph.model.ids import GRAPH, When, ids_text, row_key
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.propagation import GraphEnded
 from taskgraph.rows import Draft

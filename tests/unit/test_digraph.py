@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from taskgraph import digraph
 from taskgraph.documents import collector_paused, read_document
-from taskgraph.errors import InvalidGraph
-from taskgraph.jsontext import too_deep_at
+from taskgraph.model.errors import InvalidGraph
+from taskgraph.model.json_strict import too_deep_at
 
 Edges = dict[str, list[str]]
 LABELS = "abcdefg"

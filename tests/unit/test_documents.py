@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph import jsontext, limits
 from taskgraph.documents import (
     canonical_json,
     content_hash,
@@ -23,7 +22,8 @@ from taskgraph.documents import (
     substitute,
     warnings,
 )
-from taskgraph.errors import InvalidGraph, InvalidInput, Problem
+from taskgraph.model import json_strict, limits
+from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem
 from taskgraph.nodes import GraphDocument, TaskNode
 
 NOOP = {"executor": "noop"}
@@ -571,13 +571,13 @@ def test_of_too_many_items_so_many_are_to_be_left_out() -> None:
 def test_json_is_the_same_where_python_has_no_such_encoder(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fast encoder is no public part of Python: any other one is not used."""
     arguments = (None, None, json.encoder.encode_basestring, None, ":", ",", True, False, False)
-    slow = jsontext._CANONICAL_SLOW
-    assert jsontext._encoder(slow, *arguments) is not None
-    expected = slow(jsontext._SAMPLE)
+    slow = json_strict._CANONICAL_SLOW
+    assert json_strict._encoder(slow, *arguments) is not None
+    expected = slow(json_strict._SAMPLE)
     with monkeypatch.context() as patched:
         patched.setattr(json.encoder, "c_make_encoder", made)
-        assert jsontext._encoder(lambda value: expected, *arguments) is None
-    monkeypatch.setattr(jsontext, "_CANONICAL", None)
-    monkeypatch.setattr(jsontext, "_COMPACT", None)
-    assert jsontext.canonical_json({"b": "é", "a": [1.5, None]}) == '{"a":[1.5,null],"b":"é"}'
-    assert jsontext.compact_json({"b": "é", "a": [1.5, None]}) == '{"b":"é","a":[1.5,null]}'
+        assert json_strict._encoder(lambda value: expected, *arguments) is None
+    monkeypatch.setattr(json_strict, "_CANONICAL", None)
+    monkeypatch.setattr(json_strict, "_COMPACT", None)
+    assert json_strict.canonical_json({"b": "é", "a": [1.5, None]}) == '{"a":[1.5,null],"b":"é"}'
+    assert json_strict.compact_json({"b": "é", "a": [1.5, None]}) == '{"b":"é","a":[1.5,null]}'

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph import digraph, form, jsontext, limits, schemas
-from taskgraph.errors import NotFound
+from taskgraph import digraph, form
 from taskgraph.form import node_is_plain
-from taskgraph.jsontext import Path
+from taskgraph.model import json_strict, limits, schemas
+from taskgraph.model.errors import NotFound
+from taskgraph.model.json_strict import Path
 
 # --- schemas ---------------------------------------------------------------------------------------------------
 
@@ -331,11 +332,11 @@ def places(value: Any, path: Path = (), line: int = 1) -> tuple[dict[Path, int],
 @settings(deadline=None)
 def test_every_place_has_its_line(value: Any):
     expected, _ = places(value)
-    assert jsontext.lines(json.dumps(value, indent=1), list(expected)) == expected
+    assert json_strict.lines(json.dumps(value, indent=1), list(expected)) == expected
 
 
 def test_a_place_that_is_missing_has_the_line_above_it():
-    assert jsontext.lines('{\n"a":\n[1]}', [("a", 5, "x"), ("b",)]) == {("a", 5, "x"): 2, ("b",): 1}
+    assert json_strict.lines('{\n"a":\n[1]}', [("a", 5, "x"), ("b",)]) == {("a", 5, "x"): 2, ("b",): 1}
 
 
 def depth_of(value: Any) -> int:
@@ -347,14 +348,14 @@ def depth_of(value: Any) -> int:
 @settings(deadline=None)
 def test_depth_is_counted_outside_strings_alone(value: Any, bound: int):
     text = json.dumps(value)
-    at = jsontext.too_deep_at(text, bound)
+    at = json_strict.too_deep_at(text, bound)
     assert (at is not None) is (depth_of(value) > bound)
     assert at is None or text[at] in "[{"
 
 
 def test_show_steers_no_terminal():
-    assert jsontext.show("\x1b[31m\x9b\u202e") == '"\\u001b[31m\\u009b\\u202e"'
-    assert jsontext.show("x" * 100_000, 10) == '"xxxxxxxxx…'
+    assert json_strict.show("\x1b[31m\x9b\u202e") == '"\\u001b[31m\\u009b\\u202e"'
+    assert json_strict.show("x" * 100_000, 10) == '"xxxxxxxxx…'
 
 
 # --- cycles and levels -----------------------------------------------------------------------------------------

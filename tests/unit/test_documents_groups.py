@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph import limits, schemas
 from taskgraph.documents import (
     Kind,
     content_hash,
@@ -17,8 +16,9 @@ from taskgraph.documents import (
     node_digests,
     read_document,
 )
-from taskgraph.errors import InvalidGraph, Problem
 from taskgraph.form import group_is_plain
+from taskgraph.model import limits, schemas
+from taskgraph.model.errors import InvalidGraph, Problem
 from taskgraph.nodes import GroupNode
 from tests.unit.test_grouping import document, documents
 

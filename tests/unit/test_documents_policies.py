@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from taskgraph import Client, Graph, schemas
+from taskgraph import Client, Graph
 from taskgraph.client import Task
 from taskgraph.documents import content_hash, document_from_object, document_object, node_digest, read_document
-from taskgraph.errors import InvalidGraph
 from taskgraph.form import named, node_is_plain
+from taskgraph.model import schemas
+from taskgraph.model.errors import InvalidGraph
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.planning import plan, to_dot, to_json, to_mermaid
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.editing import EditGraph, RefuseEdit, TaskEdit, ended_in, has_started, listed, not_editable
 from taskgraph.layout import Link
-from taskgraph.model import GRAPH, ids_text
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH, ids_text
 from taskgraph.rows import Draft
 from taskgraph.storage.tables import Insert, Row
 from taskgraph.transitions import Answer, Outcome

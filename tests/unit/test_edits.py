@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from taskgraph import schemas
 from taskgraph.documents import Given
 from taskgraph.edits import KEYS, edit_from_object, read_edit
-from taskgraph.errors import InvalidGraph
+from taskgraph.model import schemas
+from taskgraph.model.errors import InvalidGraph
 
 
 def problems(obj: Any) -> dict[str, str]:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgraph import limits
 from taskgraph.documents import document_from_object
-from taskgraph.ends import Standing, asked_after, holds, is_ahead, standing
 from taskgraph.handlers import Handlers
 from taskgraph.inhand import Early, Held, hold_until_due
 from taskgraph.leasing import SetRight
-from taskgraph.model import row_key, task_id_of
+from taskgraph.model import limits
+from taskgraph.model.foreign_times import Standing, asked_after, holds, is_ahead, standing
+from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row

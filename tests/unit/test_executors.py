@@ -5,9 +5,6 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.clock import SystemClock
-from taskgraph.errors import InvalidSettings
 from taskgraph.executors import (
     Executors,
     NoopExecutor,
@@ -18,6 +15,9 @@ from taskgraph.executors import (
     executor_name_of,
 )
 from taskgraph.executors.contract import failed, one_line
+from taskgraph.model import limits
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.errors import InvalidSettings
 
 
 class ManualClock:

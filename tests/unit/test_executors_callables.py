@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from taskgraph.errors import InvalidSettings
 from taskgraph.executors import (
     RESULT_BYTES_MAX,
     Outcome,
@@ -21,6 +20,7 @@ from taskgraph.executors import (
     Work,
     load_callables,
 )
+from taskgraph.model.errors import InvalidSettings
 
 
 def work(call: object = "f", **arguments: Any) -> Work:

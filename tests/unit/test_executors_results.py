@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.errors import InvalidInput
 from taskgraph.executors.results import ResultFiles
+from taskgraph.model.errors import InvalidInput
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.documents import content_hash, document_from_object, document_object
-from taskgraph.errors import IntegrityError, InvalidGraph
 from taskgraph.extending import (
     POINT_READS_MAX,
     ExtensionPlan,
@@ -24,9 +22,11 @@ from taskgraph.extension import (
     RefuseExtension,
     request_key,
 )
-from taskgraph.jsontext import canonical_json
 from taskgraph.layout import GRAPH_DIRECT_MAX
-from taskgraph.model import GRAPH, row_key, task_id_of
+from taskgraph.model import limits
+from taskgraph.model.errors import IntegrityError, InvalidGraph
+from taskgraph.model.ids import GRAPH, row_key, task_id_of
+from taskgraph.model.json_strict import canonical_json
 from taskgraph.nodes import GraphDocument
 from taskgraph.records import Records
 from taskgraph.storage.tables import Insert, Merge, Row

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.documents import content_hash, document_from_object, document_object, node_digest
-from taskgraph.errors import IntegrityError
 from taskgraph.extending import (
     POINT_READS_MAX,
     ExtensionPlan,
@@ -19,9 +17,11 @@ from taskgraph.extending import (
     row_bytes,
 )
 from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
-from taskgraph.jsontext import canonical_json
 from taskgraph.layout import GRAPH_DIRECT_MAX, Layout, Link
-from taskgraph.model import GRAPH, row_key, task_id_of
+from taskgraph.model import limits
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import GRAPH, row_key, task_id_of
+from taskgraph.model.json_strict import canonical_json
 from taskgraph.nodes import GraphDocument
 from taskgraph.records import Records
 from taskgraph.storage.tables import Insert, Page, Range, Row

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph.facts import agrees, changes_of, listed, routing_at, routing_of, subject
-from taskgraph.model import GRAPH
+from taskgraph.model.facts import agrees, changes_of, listed, routing_at, routing_of, subject
+from taskgraph.model.ids import GRAPH
 
 EDITED: dict[str, Any] = {
     "updated": [{"label": "a", "fields": ["task", "reruns"]}],

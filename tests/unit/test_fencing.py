@@ -3,7 +3,7 @@
 import pytest
 
 from taskgraph.cancellation import CancelGraph
-from taskgraph.model import GRAPH
+from taskgraph.model.ids import GRAPH
 from taskgraph.propagation import Cancelling
 from taskgraph.transitions import Outcome
 from tests.unit.transition_rows import Rows, apply, changed, columns, decided, events, rows_of, without

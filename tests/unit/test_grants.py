@@ -14,10 +14,10 @@ from taskgraph.app import open_app
 from taskgraph.cli import app as command_line
 from taskgraph.cli import grant as command
 from taskgraph.cli.common import Session
-from taskgraph.errors import InvalidInput, NotFound, Refused
 from taskgraph.grants import HOURS_DEFAULT, HOURS_MAX, HOURS_MIN, Grants
-from taskgraph.model import GRAPH
-from taskgraph.names import ALL
+from taskgraph.model.errors import InvalidInput, NotFound, Refused
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.names import ALL
 from taskgraph.queries import Queries
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.storage.azure import AzureStore

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph.errors import IntegrityError
 from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle, set_active
-from taskgraph.model import GRAPH, INACTIVE, PAUSED, by_group
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import GRAPH, INACTIVE, PAUSED, by_group
 from taskgraph.propagation import Context, Dispatch
 from taskgraph.rows import View
 from taskgraph.transitions import Decision, ManualRerun, Outcome

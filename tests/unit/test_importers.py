@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskgraph.documents import references
-from taskgraph.errors import InvalidGraph
 from taskgraph.importers import FORMATS, Imported, import_graph
 from taskgraph.importers.shaping import unpacked
-from taskgraph.model import task_id_of
+from taskgraph.model.errors import InvalidGraph
+from taskgraph.model.ids import task_id_of
 from taskgraph.planning import plan
 
 # Graphs of other projects are read where they lie, and are no part of this repository.

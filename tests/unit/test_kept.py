@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.app import open_app
-from taskgraph.errors import InvalidSettings
 from taskgraph.kept import KeptRows
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidSettings
 from taskgraph.settings import read_connection, read_settings
 from taskgraph.storage.tables import Insert, Merge, Page, Range, Row
 from tests.simulation.memory import MemoryTables

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from taskgraph import limits
 from taskgraph.documents import node_digest
 from taskgraph.layout import (
     GRAPH_DIRECT_MAX,
@@ -21,12 +20,13 @@ from taskgraph.layout import (
     split_text,
     spread,
 )
-from taskgraph.model import GRAPH, owner_of, row_key, task_id_of, told_as
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH, owner_of, row_key, task_id_of, told_as
+from taskgraph.model.schemas import is_date_time
+from taskgraph.model.utf16 import utf16_units
 from taskgraph.nodes import GraphDocument, TaskNode
-from taskgraph.schemas import is_date_time
 from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert
-from taskgraph.units import utf16_units
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 Edges = Mapping[str, Sequence[str]]

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskgraph import layout, limits
+from taskgraph import layout
 from taskgraph.documents import node_digests
 from taskgraph.layout import GraphLayout, KnownGroup, lay_out
 from taskgraph.membership import members_of
-from taskgraph.model import (
+from taskgraph.model import limits
+from taskgraph.model.ids import (
     GRAPH,
     fork_reference,
     group_key,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.ends import Standing
 from taskgraph.leasing import SetRight, amended, lease, put_off, set_right
+from taskgraph.model import limits
+from taskgraph.model.foreign_times import Standing
 from taskgraph.rows import Draft, View
 from taskgraph.storage.tables import Row
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.inflight import is_limited, is_over, limit_of, limits_of, named_in
 from taskgraph.limiting import NOT_LIMITED, ChangeLimit, Recount
-from taskgraph.model import GRAPH
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH
 from taskgraph.propagation import Refill
 from taskgraph.rows import Draft
 from taskgraph.storage.tables import Row

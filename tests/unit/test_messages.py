@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph import limits, schemas
-from taskgraph.errors import InvalidInput, InvalidMessage, TaskgraphError, TooLarge
-from taskgraph.messages import (
+from taskgraph.model import limits, schemas
+from taskgraph.model.errors import InvalidInput, InvalidMessage, TaskgraphError, TooLarge
+from taskgraph.model.ids import task_id_of
+from taskgraph.model.messages import (
     AddTasks,
     Cancel,
     Edit,
@@ -33,7 +34,6 @@ from taskgraph.messages import (
     to_object,
     to_text,
 )
-from taskgraph.model import task_id_of
 
 IDS = [task_id_of("g", f"t{i}") for i in range(40)]
 ENDED = "2030-01-31T12:00:00Z"

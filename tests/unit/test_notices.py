@@ -14,9 +14,9 @@ import pytest
 from aiohttp import web
 
 from taskgraph.addresses import Hosts
-from taskgraph.clock import SystemClock
 from taskgraph.documents import content_hash, document_from_object, document_object
-from taskgraph.errors import InvalidGraph, InvalidInput, InvalidSettings
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.errors import InvalidGraph, InvalidInput, InvalidSettings
 from taskgraph.notices import Channel, Notice, channels, registrations
 from taskgraph.notifier import NotDelivered
 from taskgraph.outlets import Outlets, OutletSettings, Secret, read_outlets, signature

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph import limits
 from taskgraph.client import Graph
 from taskgraph.documents import (
     document_object,
@@ -20,9 +19,10 @@ from taskgraph.documents import (
     substitute,
     without_requirement,
 )
-from taskgraph.errors import InvalidGraph, InvalidInput
-from taskgraph.jsontext import NoSuchPlace, compact_json, look_up, steps
-from taskgraph.model import TaskState, task_id_of
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidGraph, InvalidInput
+from taskgraph.model.ids import TaskState, task_id_of
+from taskgraph.model.json_strict import NoSuchPlace, compact_json, look_up, steps
 from taskgraph.outputs import NO_OUTPUT, OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
 from taskgraph.propagation import resolution_text
 

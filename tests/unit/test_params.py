@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph import limits
 from taskgraph.client import Graph
 from taskgraph.documents import (
     Given,
@@ -18,8 +17,9 @@ from taskgraph.documents import (
     node_digest,
     read_document,
 )
-from taskgraph.errors import InvalidGraph, InvalidInput
 from taskgraph.findings import Report
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.nodes import GraphDocument
 from taskgraph.params import Replacing, Values, Words, typed
 

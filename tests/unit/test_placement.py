@@ -4,8 +4,16 @@ import re
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.placement import Offer, host_target, is_host, is_worker_label, labels_text, target_of, worker_options
+from taskgraph.model import limits
+from taskgraph.model.placement import (
+    Offer,
+    host_target,
+    is_host,
+    is_worker_label,
+    labels_text,
+    target_of,
+    worker_options,
+)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskgraph.documents import document_from_object, read_document
-from taskgraph.errors import InvalidGraph
+from taskgraph.model.errors import InvalidGraph
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.planning import known_seconds, plan, to_dot, to_json, to_mermaid
 

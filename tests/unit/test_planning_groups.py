@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.documents import document_object, read_document
-from taskgraph.errors import InvalidGraph
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidGraph
 from taskgraph.planning import plan, to_dot, to_json, to_mermaid, to_table
 from tests.unit.test_grouping import document
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.cli.common import read_graph
-from taskgraph.errors import InvalidInput
-from taskgraph.names import QueueNames
-from taskgraph.priorities import LEVELS, column, has_risen, in_turn, level_now, level_of, rank
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput
+from taskgraph.model.names import QueueNames
+from taskgraph.model.priorities import LEVELS, column, has_risen, in_turn, level_now, level_of, rank
 
 NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
 

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from taskgraph.columns import Value
-from taskgraph.errors import IntegrityError
-from taskgraph.model import GRAPH, fork_reference, join_reference, row_key
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import GRAPH, fork_reference, join_reference, row_key
 from taskgraph.propagation import (
     Context,
     Dispatch,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from taskgraph import records as module
-from taskgraph.errors import Conflict, Unclear
+from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.records import Operation, Records, changes_event
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
 from taskgraph.transitions import event_key

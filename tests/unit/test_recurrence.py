@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph import limits
-from taskgraph.errors import InvalidInput
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput
 from taskgraph.recurrence import Recurrence
 
 BERLIN, NEW_YORK, LORD_HOWE, TEHRAN = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Tehran"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph.errors import IntegrityError
+from taskgraph.model.errors import IntegrityError
 from taskgraph.rows import Draft, NeedRows, NewerSchema, View
 from taskgraph.storage.tables import Insert, Merge, Row
 

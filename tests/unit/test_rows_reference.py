@@ -8,10 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskgraph import limits, transitions
-from taskgraph.errors import IntegrityError
+from taskgraph import transitions
 from taskgraph.extension import AcceptExtension, InsertRows, LinkTasks, RefuseExtension, request_key
 from taskgraph.layout import lay_out
+from taskgraph.model import limits
+from taskgraph.model.errors import IntegrityError
 from taskgraph.propagation import Take
 from taskgraph.rows import Draft, NeedRows, View
 from taskgraph.storage.tables import Insert, Row

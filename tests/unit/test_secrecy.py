@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from taskgraph import secrecy
 from taskgraph.app import store_url
-from taskgraph.errors import InvalidSettings
 from taskgraph.executors import CommandExecutor, Work
 from taskgraph.executors.orphans import guard
-from taskgraph.secrecy import Environment, Handed, is_secret, read_handed, withdraw
+from taskgraph.model import secrecy
+from taskgraph.model.errors import InvalidSettings
+from taskgraph.model.secrecy import Environment, Handed, is_secret, read_handed, withdraw
 from taskgraph.settings import WITHHELD, read_settings
 
 CONNECTION = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=cGxhbnRlZA==;EndpointSuffix=core.windows.net"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.model import GRAPH
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH
 from taskgraph.propagation import Cancelling
 from taskgraph.stalling import Stall, Stir, workers_lost
 from taskgraph.transitions import Claim, Decision, Failed, HandBack, LeaseLost, ManualRerun, Outcome, Renew, decide

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits, notices
+from taskgraph import notices
 from taskgraph.documents import document_from_object
-from taskgraph.model import GRAPH, row_key, task_id_of
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.standing import Examination, Standing, moving, settled
 from taskgraph.storage.tables import Insert, Row
 from tests.scenarios.stage import graph, memory_stage

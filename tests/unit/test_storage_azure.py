@@ -16,8 +16,8 @@ from aiohttp import web
 from azure.data.tables import EdmType, EntityProperty
 from azure.data.tables.aio import TableClient
 
-from taskgraph.clock import SystemClock
-from taskgraph.errors import (
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.errors import (
     Conflict,
     InvalidSettings,
     StaleDelivery,

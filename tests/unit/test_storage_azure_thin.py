@@ -29,8 +29,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from taskgraph.columns import Columns
-from taskgraph.errors import Conflict, InvalidSettings, StorageError, StorageUnavailable, Unclear
+from taskgraph.model.columns import Columns
+from taskgraph.model.errors import Conflict, InvalidSettings, StorageError, StorageUnavailable, Unclear
 from taskgraph.storage.azure import AzureStore, _Account
 from taskgraph.storage.azure_signing import KeySigner, TokenSigner, signer_for
 from taskgraph.storage.queues import Delivery

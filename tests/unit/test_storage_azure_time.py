@@ -21,7 +21,7 @@ from azure.core.credentials import AzureNamedKeyCredential
 from azure.core.exceptions import HttpResponseError
 from yarl import URL
 
-from taskgraph.clock import SystemClock
+from taskgraph.model.clock import SystemClock
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.azure_pool import Answer
 from taskgraph.storage.azure_signing import signer_for

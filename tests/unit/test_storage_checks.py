@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgraph import limits
-from taskgraph.columns import Columns
-from taskgraph.errors import TooLarge
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns
+from taskgraph.model.errors import TooLarge
+from taskgraph.model.utf16 import has_surrogate, utf16_units
 from taskgraph.storage import checks
 from taskgraph.storage.tables import Insert, Merge, Range
-from taskgraph.units import has_surrogate, utf16_units
 
 
 @given(st.text(st.characters(categories=["L", "Cs", "So"])))

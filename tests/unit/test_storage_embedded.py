@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from taskgraph.clock import SystemClock
-from taskgraph.errors import Conflict, StorageUnavailable, TooLarge, Unclear
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.errors import Conflict, StorageUnavailable, TooLarge, Unclear
 from taskgraph.storage import embedded_file, embedded_queues, embedded_tables
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Tables, query_all
@@ -436,7 +436,7 @@ async def test_many_stores_may_make_the_file_at_once(tmp_path: Path, attempt: in
 ADD_UP = """
     import asyncio, sys
     from pathlib import Path
-    from taskgraph.clock import SystemClock
+    from taskgraph.model.clock import SystemClock
     from taskgraph.storage.embedded import EmbeddedStore
     from tests.unit.test_storage_embedded import add_up
 
@@ -465,7 +465,7 @@ async def test_processes_on_one_file_lose_no_update(tmp_path: Path) -> None:
 WRITE = """
     import asyncio, sys
     from pathlib import Path
-    from taskgraph.clock import SystemClock
+    from taskgraph.model.clock import SystemClock
     from taskgraph.storage.embedded import EmbeddedStore
     from taskgraph.storage.tables import Insert
 

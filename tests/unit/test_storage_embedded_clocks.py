@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.errors import StaleDelivery
+from taskgraph.model import limits
+from taskgraph.model.errors import StaleDelivery
 from taskgraph.storage.embedded import EmbeddedStore
 from tests.manual_clock import ManualClock
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskgraph import limits
-from taskgraph.columns import Columns, Value
-from taskgraph.errors import Conflict, TooLarge
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns, Value
+from taskgraph.model.errors import Conflict, TooLarge
 from taskgraph.storage import embedded_tables
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, query_all

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.clock import SystemClock
-from taskgraph.errors import Conflict, StorageUnavailable, Unclear
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.storage import embedded_file
 from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.embedded_file import Session
@@ -296,8 +296,8 @@ async def test_a_checkpoint_that_fails_harms_nobody(tmp_path: Path, monkeypatch:
 WRITE = """
     import asyncio, sys
     from pathlib import Path
-    from taskgraph.clock import SystemClock
-    from taskgraph.errors import Conflict
+    from taskgraph.model.clock import SystemClock
+    from taskgraph.model.errors import Conflict
     from taskgraph.storage import embedded_file
     from taskgraph.storage.embedded import EmbeddedStore
     from taskgraph.storage.tables import Insert, Merge

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.errors import Refused
 from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH, task_id_of
-from taskgraph.names import ALL, LIVE
+from taskgraph.model import limits
+from taskgraph.model.errors import Refused
+from taskgraph.model.ids import GRAPH, task_id_of
+from taskgraph.model.names import ALL, LIVE
 from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.records import Records
 from taskgraph.storage.tables import Insert

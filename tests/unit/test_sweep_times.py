@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.cancellation import CancelTask
 from taskgraph.documents import document_from_object
 from taskgraph.handlers import Handlers
-from taskgraph.model import GRAPH, row_key, task_id_of
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH, row_key, task_id_of
+from taskgraph.model.timing import NEVER
 from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Page, Range
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import sweep
-from taskgraph.timing import NEVER
 from taskgraph.transitions import Claim, Completed, ManualRerun
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryQueues, MemoryTables

@@ -18,14 +18,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgraph import limits, telemetry_setup
+from taskgraph import telemetry_setup
 from taskgraph.cli.common import Session, set_up_logging
 from taskgraph.cli.loglines import JsonLines
 from taskgraph.cli.output import Output
-from taskgraph.clock import SystemClock
-from taskgraph.errors import InvalidSettings, StorageUnavailable, trail
-from taskgraph.message_types import MESSAGE_TYPES
-from taskgraph.messages import (
+from taskgraph.model import limits
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.errors import InvalidSettings, StorageUnavailable, trail
+from taskgraph.model.ids import task_id_of
+from taskgraph.model.message_types import MESSAGE_TYPES
+from taskgraph.model.messages import (
     EVENT_TYPES,
     AddTasks,
     Edit,
@@ -37,7 +39,6 @@ from taskgraph.messages import (
     parse,
     to_text,
 )
-from taskgraph.model import task_id_of
 from taskgraph.poison import origin_of
 from taskgraph.storage.queues import Delivery
 from taskgraph.telemetry import (

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits, timing
-from taskgraph.columns import Value
 from taskgraph.documents import content_hash, document_from_object, document_object, node_digest
-from taskgraph.errors import InvalidGraph
 from taskgraph.form import node_is_plain
 from taskgraph.layout import first_deadline, lay_out
-from taskgraph.messages import TaskFailed, TaskResult, parse, to_text
-from taskgraph.model import GRAPH
+from taskgraph.model import limits, timing
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import InvalidGraph
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.messages import TaskFailed, TaskResult, parse, to_text
+from taskgraph.model.schemas import validator
 from taskgraph.nodes import TaskNode
 from taskgraph.propagation import Dispatch, Started, Take
-from taskgraph.schemas import validator
 from taskgraph.transitions import (
     Claim,
     Completed,

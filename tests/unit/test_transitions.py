@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
-from taskgraph.errors import IntegrityError
-from taskgraph.model import GRAPH, TaskState
+from taskgraph.model import limits
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import GRAPH, TaskState
 from taskgraph.propagation import Dispatch, GraphEnded, GraphRevived
 from taskgraph.rows import NewerSchema
 from taskgraph.transitions import (

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskgraph import limits
-from taskgraph.errors import IntegrityError
 from taskgraph.extension import (
     AcceptExtension,
     FinishExtension,
@@ -18,7 +16,9 @@ from taskgraph.extension import (
     request_key,
 )
 from taskgraph.layout import Link, lay_out
-from taskgraph.model import GRAPH
+from taskgraph.model import limits
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import GRAPH
 from taskgraph.propagation import Dispatch
 from taskgraph.storage.checks import check_commit, sent_bytes
 from taskgraph.storage.tables import Insert, Row

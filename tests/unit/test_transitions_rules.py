@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from taskgraph import limits
 from taskgraph.cancellation import CancelTask
-from taskgraph.errors import IntegrityError
 from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
 from taskgraph.holding import HoldTask
 from taskgraph.layout import Link, lay_out
-from taskgraph.model import GRAPH, GraphState, fork_reference, join_reference, row_key
+from taskgraph.model import limits
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import GRAPH, GraphState, fork_reference, join_reference, row_key
 from taskgraph.propagation import Dispatch, GraphEnded
 from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert, Row

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph import limits
+from taskgraph.model import limits
 from taskgraph.propagation import Dispatch, Effect, Started, Take
 from taskgraph.transitions import Claim, Completed, Decision, HandBack, Item, LeaseLost, ManualRerun, Outcome, decide
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, changed, columns, events, rows_of, running, task_id

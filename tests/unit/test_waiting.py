@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from taskgraph import Client, Graph, Refused, asking, gates, limits, pausing, registry, throttling
+from taskgraph import Client, Graph, Refused, asking, gates, pausing, registry, throttling
 from taskgraph.app import App
 from taskgraph.cli import app as commands
 from taskgraph.cli import failures
 from taskgraph.cli.workers import _drained
-from taskgraph.columns import Columns
-from taskgraph.messages import parse
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns
+from taskgraph.model.messages import parse
 from taskgraph.service import wait_for_end
 from taskgraph.storage.tables import Insert, Tables
 from taskgraph.waiting import ends, poll

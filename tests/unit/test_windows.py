@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from taskgraph import limits
+from taskgraph.model import limits
 from taskgraph.windows import Parcel, Windows
 
 QUEUE = ("default", "normal")

@@ -4,10 +4,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from taskgraph import Client, limits
-from taskgraph.errors import StaleDelivery, StorageUnavailable
+from taskgraph import Client
 from taskgraph.executors import built_in
 from taskgraph.inhand import Held
+from taskgraph.model import limits
+from taskgraph.model.errors import StaleDelivery, StorageUnavailable
 from taskgraph.storage.queues import Delivery
 from taskgraph.worker import _RENEWED_AT_ONCE
 

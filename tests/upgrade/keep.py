@@ -16,13 +16,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph import limits
 from taskgraph.app import open_app
 from taskgraph.documents import document_object
 from taskgraph.lead import LEADS
-from taskgraph.messages import AddTasks, RunTasks, TaskCompleted, TaskResult, to_text
-from taskgraph.model import GRAPH
-from taskgraph.names import ALL, LIVE, POISON
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.messages import AddTasks, RunTasks, TaskCompleted, TaskResult, to_text
+from taskgraph.model.names import ALL, LIVE, POISON
 from taskgraph.nodes import GraphDocument
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Range, query_all

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph.columns import Value
 from taskgraph.diagnosis import Severity
 from taskgraph.doctor import examine_graph
 from taskgraph.documents import document_from_object
 from taskgraph.handlers import Handlers
-from taskgraph.messages import to_text
-from taskgraph.model import GRAPH, row_key
-from taskgraph.names import POISON
+from taskgraph.model.columns import Value
+from taskgraph.model.ids import GRAPH, row_key
+from taskgraph.model.messages import to_text
+from taskgraph.model.names import POISON
 from taskgraph.records import Records
 from taskgraph.storage.azure import AzureStore
 from taskgraph.storage.embedded import EmbeddedStore

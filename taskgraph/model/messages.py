@@ -17,14 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from taskgraph import jsontext, limits
-from taskgraph.errors import InvalidMessage, TaskgraphError, TooLarge
-from taskgraph.jsontext import show
-from taskgraph.limits import ROUTING_KEY_CHARS_MAX
-from taskgraph.message_types import MESSAGE_TYPES
-from taskgraph.model import is_graph_id, is_task_id, value
-from taskgraph.priorities import LEVELS, is_level
-from taskgraph.schemas import is_date_time
+from taskgraph.model import json_strict, limits
+from taskgraph.model.errors import InvalidMessage, TaskgraphError, TooLarge
+from taskgraph.model.ids import is_graph_id, is_task_id, value
+from taskgraph.model.json_strict import show
+from taskgraph.model.limits import ROUTING_KEY_CHARS_MAX
+from taskgraph.model.message_types import MESSAGE_TYPES
+from taskgraph.model.priorities import LEVELS, is_level
+from taskgraph.model.schemas import is_date_time
 
 VERSION: Final = 1
 RUN_MAX: Final = 1_000_000
@@ -417,15 +417,15 @@ def _plain(body: str | bytes) -> str:
 
 
 def _strict(text: str) -> Any:
-    if jsontext.too_deep_at(text, limits.DOCUMENT_DEPTH_MAX) is not None:
+    if json_strict.too_deep_at(text, limits.DOCUMENT_DEPTH_MAX) is not None:
         raise InvalidMessage(f"The message is nested more than {limits.DOCUMENT_DEPTH_MAX} deep.")
     try:
-        parsed = jsontext.parse(text)
+        parsed = json_strict.parse(text)
     except json.JSONDecodeError as error:
         raise InvalidMessage(f"The message is not JSON: {error.msg} (character {error.pos + 1:,}).") from error
     if parsed.suspect:
-        for fault in jsontext.faults(parsed.value):
-            where = show(jsontext.pointer(fault.path, 60)) if fault.path else "the message"
+        for fault in json_strict.faults(parsed.value):
+            where = show(json_strict.pointer(fault.path, 60)) if fault.path else "the message"
             raise InvalidMessage(f"{fault.message} (at {where})")
     return parsed.value
 

@@ -19,7 +19,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from taskgraph.errors import IntegrityError, NotFound
+from taskgraph.model.errors import IntegrityError, NotFound
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -88,7 +88,7 @@ def _folder() -> Traversable:
     inside = resources.files("taskgraph") / "schemas"
     if inside.is_dir():
         return inside
-    beside = Path(__file__).resolve().parent.parent / "schemas"
+    beside = Path(__file__).resolve().parents[2] / "schemas"
     if beside.is_dir():
         return beside
     raise IntegrityError("The JSON schemas are missing from this installation of taskgraph.")

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from taskgraph import limits
+from taskgraph.model import limits
 
 _SLACK: Final = timedelta(seconds=limits.CLOCK_SLACK_SECONDS)
 

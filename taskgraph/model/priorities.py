@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import limits
+from taskgraph.model import limits
 
 LEVELS: Final = ("highest", "high", "normal", "low", "lowest")
 """All levels, the highest first."""

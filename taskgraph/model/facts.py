@@ -11,9 +11,9 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from taskgraph.jsontext import compact_json
-from taskgraph.model import GRAPH
-from taskgraph.units import utf16_units
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.json_strict import compact_json
+from taskgraph.model.utf16 import utf16_units
 
 ROUTING: Final = "routing"
 """Of a fact, and of a graph row. What is said of a task has the routing of its graph and, after a dot, its own."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from taskgraph.messages import EVENT_TYPES, Message, type_of
-from taskgraph.priorities import NORMAL
+from taskgraph.model.messages import EVENT_TYPES, Message, type_of
+from taskgraph.model.priorities import NORMAL
 
 _LEVEL_WORDS: Final = {"highest": "max", "high": "high", "low": "low", "lowest": "min"}
 

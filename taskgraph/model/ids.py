@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar, dataclass_transform
 
-from taskgraph import limits
+from taskgraph.model import limits
 
 _C = TypeVar("_C")
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import limits, schemas
-from taskgraph.columns import is_held
-from taskgraph.model import GraphState, TaskState, value
+from taskgraph.model import limits, schemas
+from taskgraph.model.columns import is_held
+from taskgraph.model.ids import GraphState, TaskState, value
 
 NODE_KEYS: Final = ("notBefore", "retry", "maxRunTime", "pendingTimeout")
 """Keys of a task node that speak of time."""

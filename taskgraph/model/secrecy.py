@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Final
 
-from taskgraph.errors import InvalidSettings
+from taskgraph.model.errors import InvalidSettings
 
 PASS_VARIABLE: Final = "TASKGRAPH_PASS_ENV"  # noqa: S105 no password
 STORE_VARIABLE: Final = "TASKGRAPH_WITH_STORE"

@@ -11,7 +11,7 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-from taskgraph.model import slugid_from
+from taskgraph.model.ids import slugid_from
 
 
 class Clock(Protocol):

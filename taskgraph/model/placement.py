@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgraph import limits
+from taskgraph.model import limits
 
 DEFAULT_TARGET: Final = "default"
 _HOST_PREFIX: Final = "host-"

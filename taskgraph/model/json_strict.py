@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgraph.units import has_surrogate
+from taskgraph.model.utf16 import has_surrogate
 
 Path = tuple[str | int, ...]
 """A place in a JSON value: the tokens of its JSON pointer, with array positions as numbers."""
