@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from taskgraph import telemetry_setup
-from taskgraph.bell import Bell
 from taskgraph.consumer import Consumer
 from taskgraph.executors import Executors
 from taskgraph.grants import Grants, Sign
 from taskgraph.handlers import Handlers
-from taskgraph.liveness import WorkerLocks, worker_locks
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.names import QueueNames
@@ -33,9 +31,11 @@ from taskgraph.schedules import Schedules
 from taskgraph.settings import WITHHELD, StoreSettings
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import HiddenMessages, Queues
+from taskgraph.storage.signals.socket_bell import Bell
+from taskgraph.storage.signals.wakeup import Wakeup, announced
+from taskgraph.storage.signals.worker_locks import WorkerLocks, worker_locks
 from taskgraph.storage.tables import Tables
 from taskgraph.telemetry import Telemetry
-from taskgraph.wakeup import Wakeup, announced
 from taskgraph.worker import Worker
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _clock_of(settings: StoreSettings) -> Clock:
     """The machine's clock; beside a storage service, one that goes by the service's time if that is another."""
     if settings.embedded:
         return SystemClock()
-    from taskgraph.storage.azure_time import ServiceClock
+    from taskgraph.storage.azure.time import ServiceClock
 
     return ServiceClock(SystemClock())
 
@@ -218,7 +218,7 @@ async def open_app(
     endpoint = ""
     sign: Sign | None = None
     if settings.path is not None:
-        from taskgraph.storage.embedded import EmbeddedStore
+        from taskgraph.storage.sqlite.store import EmbeddedStore
 
         embedded = EmbeddedStore(settings.path, clock, synchronous=settings.synchronous)
         tables, logs = embedded.tables(settings.prefix), embedded.logs()
@@ -226,7 +226,7 @@ async def open_app(
         close, taken_away = embedded.close, embedded.taken_away
         locks = worker_locks(settings.path)
     else:
-        from taskgraph.storage.azure import AzureStore  # importing the SDK takes a second: only here
+        from taskgraph.storage.azure.account import AzureStore  # importing the SDK takes a second: only here
 
         if settings.connection_string:
             azure = AzureStore.from_connection_string(settings.connection_string, clock)

@@ -30,10 +30,10 @@ from taskgraph.model.columns import Columns, Value, integer
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, Unclear
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
 from taskgraph.model.names import ALL, listing_key
-from taskgraph.private import written_whole
 from taskgraph.signing import NO_TRUST, Signer, Trust
 from taskgraph.standing import STATES, Examination, Standing, moving, settled
 from taskgraph.storage.logs import StoredLogs
+from taskgraph.storage.private_files import written_whole
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Replace, Row
 from taskgraph.transitions import event_key
 

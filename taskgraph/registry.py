@@ -22,8 +22,8 @@ from taskgraph.model.errors import Conflict, NotFound, StorageError, Unclear
 from taskgraph.model.foreign_times import is_ahead
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.placement import Offer, labels_of, labels_text
+from taskgraph.storage.signals.wakeup import wait_any
 from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, Tables, query_all
-from taskgraph.wakeup import wait_any
 
 log = logging.getLogger("taskgraph.registry")
 

@@ -17,7 +17,6 @@ from taskgraph.alarms import Alarms
 from taskgraph.app import App
 from taskgraph.consumer import Consumer
 from taskgraph.executors.leftovers import remove_leftovers
-from taskgraph.liveness import WorkerLocks
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable
@@ -25,13 +24,14 @@ from taskgraph.model.ids import GRAPH_ENDED, GraphState, TaskState, reference_of
 from taskgraph.model.names import LIVE
 from taskgraph.notifier import Notifier, Told
 from taskgraph.outlets import OutletSettings
-from taskgraph.private import open_to_others
 from taskgraph.retention import keep_house
+from taskgraph.storage.private_files import open_to_others
+from taskgraph.storage.signals.wakeup import wait_any
+from taskgraph.storage.signals.worker_locks import WorkerLocks
 from taskgraph.storage.tables import Range, Row, query_all
 from taskgraph.sweep import Swept, sweep, sweep_graph
 from taskgraph.transitions import Item, LeaseLost, Outcome
 from taskgraph.waiting import poll
-from taskgraph.wakeup import wait_any
 from taskgraph.worker import Worker
 
 log = logging.getLogger("taskgraph.service")

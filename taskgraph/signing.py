@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.model.errors import InvalidInput, InvalidSettings, Refused
-from taskgraph.private import unwritable
+from taskgraph.storage.private_files import unwritable
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -93,11 +93,11 @@ from taskgraph.rows import NewerSchema
 from taskgraph.runlog import LogWriter
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery
+from taskgraph.storage.signals.wakeup import Pacer, Wakeup, for_others
 from taskgraph.storage.tables import Row
 from taskgraph.telemetry import Here, being, watched
 from taskgraph.transitions import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Overdue, Renew
 from taskgraph.transitions import Outcome as Decided
-from taskgraph.wakeup import Pacer, Wakeup, for_others
 
 log = logging.getLogger("taskgraph.worker")
 

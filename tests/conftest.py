@@ -20,10 +20,10 @@ import pytest
 
 from taskgraph.model import limits
 from taskgraph.model.clock import SystemClock
-from taskgraph.storage.azure import AzureStore
-from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Queues
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Tables
 from tests import azurite as emulator
 from tests.manual_clock import ManualClock

@@ -25,7 +25,7 @@ from taskgraph.cli.common import (
 )
 from taskgraph.cli.output import Column, count, json_text, safe, seconds
 from taskgraph.model.errors import InvalidGraph, InvalidInput
-from taskgraph.private import unwritable
+from taskgraph.storage.private_files import unwritable
 
 if TYPE_CHECKING:
     from taskgraph.planning import Plan, PlanRow

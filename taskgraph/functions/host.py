@@ -23,7 +23,7 @@ from taskgraph.functions.worker_process import Answer, AppFailed, LogLine, Worke
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidSettings, StaleDelivery, StorageError, TooLarge
 from taskgraph.storage.queues import Delivery, Queues
-from taskgraph.wakeup import Wakeup, wait_any
+from taskgraph.storage.signals.wakeup import Wakeup, wait_any
 
 __all__ = ["GRACE_SECONDS", "LOCK_SECONDS", "FunctionsHost", "Source", "Tell"]
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 from azure.core.pipeline.transport import AioHttpTransport
 
 from taskgraph.model.clock import SystemClock
-from taskgraph.storage.azure import AzureStore
+from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Tables
 from tests import azurite as emulator

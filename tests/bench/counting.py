@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, Final
 
 from taskgraph.model.errors import Conflict
-from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Delete, Page, Row
 
 EMPTY: Final = "empty"
@@ -174,7 +174,7 @@ def install(counts: Counts, *, azure: bool) -> None:
     """From here on, all that a store hands out in this process is counted."""
     store: Any = EmbeddedStore
     if azure:
-        from taskgraph.storage.azure import AzureStore  # importing the SDK takes a second
+        from taskgraph.storage.azure.account import AzureStore  # importing the SDK takes a second
 
         store = AzureStore
     for name, wrapper in (("tables", CountedTables), ("queues", CountedQueues), ("logs", CountedLogs)):

@@ -21,8 +21,8 @@ from typing import Final
 
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.columns import Columns
-from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.queues import Delivery
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables, query_all
 
 ROWS: Final = 20_000  # in the partition that is merged and read: some 30 MB

@@ -20,7 +20,7 @@ from azure.core.exceptions import HttpResponseError
 
 from taskgraph.model.clock import Clock
 from taskgraph.storage import checks
-from taskgraph.storage.azure_calls import Caller, Repeat, in_parallel
+from taskgraph.storage.azure.calls import Caller, Repeat, in_parallel
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Page, Range, Row
 from tests.capacity.model import Latencies, Limits
@@ -192,7 +192,7 @@ class Account:
 
 
 class LimitedTables:
-    """Port Tables: requests and repeats as in taskgraph/storage/azure_tables.py."""
+    """Port Tables: requests and repeats as in taskgraph/storage/azure/tables.py."""
 
     def __init__(self, account: Account, caller: Caller) -> None:
         self._account = account
@@ -252,7 +252,7 @@ class LimitedTables:
 
 
 class LimitedQueues:
-    """Port Queues: requests and repeats as in taskgraph/storage/azure_queues.py."""
+    """Port Queues: requests and repeats as in taskgraph/storage/azure/queues.py."""
 
     def __init__(self, account: Account, caller: Caller, on_send: Callable[[str], None] | None) -> None:
         self._account = account
@@ -329,7 +329,7 @@ class LimitedQueues:
 
 
 class LimitedLogs:
-    """Port Logs: an append is one request of the account, as in taskgraph/storage/azure_logs.py; nothing is kept."""
+    """Port Logs: an append is one request of the account, as in taskgraph/storage/azure/logs.py; nothing is kept."""
 
     def __init__(self, account: Account, caller: Caller) -> None:
         self._account = account
@@ -358,7 +358,7 @@ class LimitedLogs:
 
 
 class LimitedStore:
-    """What one process opens, in place of taskgraph.storage.azure.AzureStore.
+    """What one process opens, in place of taskgraph.storage.azure.account.AzureStore.
 
     wrapped: puts something around each port, such as a count of its calls.
     """

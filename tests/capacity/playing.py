@@ -26,7 +26,7 @@ from taskgraph.model.names import POISON
 from taskgraph.nodes import GraphDocument
 from taskgraph.service import serve, work
 from taskgraph.settings import StoreSettings
-from taskgraph.storage import azure
+from taskgraph.storage.azure import account as azure
 from taskgraph.storage.tables import Change, Delete
 from taskgraph.submission import submit
 from taskgraph.worker import Worker

@@ -17,7 +17,7 @@ from typing import Any, Final
 from taskgraph import app, service
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
-from taskgraph.storage import azure, azure_pool
+from taskgraph.storage.azure import account, pool
 from tests.chaos.transport import VARIABLE, FaultyTransport, Plan
 
 CLOCK_VARIABLE: Final = "TASKGRAPH_CHAOS_CLOCK"
@@ -25,26 +25,26 @@ LIMITS_VARIABLE: Final = "TASKGRAPH_CHAOS_LIMITS"
 _LIMITS: Final = ("HANDLER_LEASE_SECONDS", "SWEEP_SECONDS", "REDISPATCH_SECONDS")
 
 
-def faulty_store(text: str, clock: Clock, transport: FaultyTransport) -> azure.AzureStore:
+def faulty_store(text: str, clock: Clock, transport: FaultyTransport) -> account.AzureStore:
     """A store of the cloud kind whose requests go through this transport."""
-    return azure.AzureStore.from_connection_string(text, clock, transport=transport)
+    return account.AzureStore.from_connection_string(text, clock, transport=transport)
 
 
-def real_transport() -> azure_pool.Pool:
+def real_transport() -> pool.Pool:
     """The store's own pool of connections, for an address without TLS."""
-    return azure_pool.Pool("http:")
+    return pool.Pool("http:")
 
 
 def install(environment: Mapping[str, str]) -> None:
     """Make this process what its environment says."""
     if text := environ_of(environment, VARIABLE):
         plan = Plan.from_text(text)
-        real = azure.AzureStore.from_connection_string
+        real = account.AzureStore.from_connection_string
 
-        def from_connection_string(text: str, clock: Clock) -> azure.AzureStore:
+        def from_connection_string(text: str, clock: Clock) -> account.AzureStore:
             return real(text, clock, transport=FaultyTransport(real_transport(), plan))
 
-        azure.AzureStore.from_connection_string = from_connection_string  # type: ignore[method-assign,assignment]
+        account.AzureStore.from_connection_string = from_connection_string  # type: ignore[method-assign,assignment]
     if text := environ_of(environment, CLOCK_VARIABLE):
         ahead = timedelta(seconds=float(text))
         SystemClock.now = lambda self: datetime.now(UTC) + ahead  # type: ignore[method-assign]

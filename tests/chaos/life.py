@@ -24,10 +24,10 @@ from taskgraph.nodes import TaskNode
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import Records
+from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Range, Row, query_all
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import Swept, sweep_graph
-from taskgraph.wakeup import Wakeup
 from taskgraph.worker import Worker
 from tests.chaos.launcher import faulty_store, real_transport
 from tests.chaos.transport import FaultyTransport, Killed, Plan

@@ -7,7 +7,7 @@ import pytest
 
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import StorageUnavailable, Unclear
-from taskgraph.storage.azure import AzureStore
+from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.tables import Insert
 from tests.chaos.life import Life, verdict
 from tests.chaos.proxy import Weather, proxied, stormy

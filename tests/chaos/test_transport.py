@@ -7,7 +7,7 @@ import pytest
 
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import StorageUnavailable, Unclear
-from taskgraph.storage.azure import AzureStore
+from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.tables import Insert, Merge
 from tests.chaos.launcher import faulty_store, real_transport
 from tests.chaos.transport import FaultyTransport, Killed, Plan

@@ -32,7 +32,7 @@ from azure.core.pipeline.transport import AsyncHttpTransport
 from multidict import CIMultiDict
 from yarl import URL
 
-from taskgraph.storage.azure_pool import Answer, Pool
+from taskgraph.storage.azure.pool import Answer, Pool
 
 VARIABLE: Final = "TASKGRAPH_CHAOS"
 DEADLY: Final = ("kill-before", "kill-after")

@@ -28,7 +28,7 @@ import taskgraph.cli
 import taskgraph.client
 import taskgraph.executors.callables
 import taskgraph.service
-import taskgraph.storage.azure
+import taskgraph.storage.azure.account
 from tests.chaos import launcher, tasks  # noqa: F401 - imported here, so that no child has to
 
 _PR_SET_PDEATHSIG: Final = 1

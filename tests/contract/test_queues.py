@@ -9,8 +9,8 @@ from azure.storage.queue.aio import QueueServiceClient
 
 from taskgraph.model import limits
 from taskgraph.model.errors import StaleDelivery, TooLarge
-from taskgraph.storage.embedded import EmbeddedStore
 from taskgraph.storage.queues import Delivery, Queues
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from tests.conftest import OpenStore
 
 LEASE = 30.0

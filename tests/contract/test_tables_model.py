@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict
-from taskgraph.storage.azure import AzureStore
-from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.azure.account import AzureStore
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
 from tests.manual_clock import ManualClock
 

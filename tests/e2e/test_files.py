@@ -24,7 +24,7 @@ from taskgraph.documents import read_document
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import InvalidInput, StorageUnavailable
 from taskgraph.settings import read_settings
-from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert, Range, query_all
 from tests.e2e.processes import command, environment, started, taskgraph, until, write_graph
 

@@ -8,7 +8,7 @@ import pytest
 
 from taskgraph.functions import environment
 from taskgraph.model.clock import SystemClock
-from taskgraph.storage.azure import AzureStore
+from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.queues import Queues
 from tests.functions.hosting import WORKER_ENVIRONMENT, environment_is_required
 

@@ -23,7 +23,7 @@ from taskgraph import settings
 from taskgraph.functions import bindings
 from taskgraph.model import limits, messages
 from taskgraph.model.names import QueueNames
-from taskgraph.storage import azure_logs
+from taskgraph.storage.azure import logs
 from tests.functions import bicep
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -401,7 +401,7 @@ def test_queues_table_and_container_are_those_that_the_code_uses(queues: str) ->
     assert found["poisonQueues"] == [names.poison(queue) for queue in found["takenQueues"]]
     assert all(re.fullmatch(limits.TARGET_PATTERN, each) for each in ("default", "gpu-1"))
     resources = FILES["storage.bicep"].of("resource")
-    assert bicep.literal(bicep.items(resources["logContainer"].body)["name"]) == azure_logs.CONTAINER
+    assert bicep.literal(bicep.items(resources["logContainer"].body)["name"]) == logs.CONTAINER
     assert bicep.text(bicep.items(resources["table"].body)["name"]) == "prefix"
     made = resources["queue"].node.named_children[-1]
     assert bicep.text(made.named_children[1]) == "concat(takenQueues, poisonQueues)"

@@ -27,7 +27,7 @@ from packaging.version import Version
 
 from taskgraph import __version__
 from taskgraph.model.messages import EVENT_TYPES
-from taskgraph.storage.azure import _EMULATOR_KEY
+from taskgraph.storage.azure.account import _EMULATOR_KEY
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PINS: Final = ROOT / "deploy" / "requirements.txt"

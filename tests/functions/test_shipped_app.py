@@ -274,7 +274,7 @@ import os
 import pathlib
 import signal
 
-from taskgraph.storage.azure_tables import AzureTables
+from taskgraph.storage.azure.tables import AzureTables
 
 made = AzureTables.commit
 mark = pathlib.Path(os.environ["DIED"])

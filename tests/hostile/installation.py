@@ -32,8 +32,8 @@ from taskgraph.nodes import TaskNode
 from taskgraph.poison import Poison
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
+from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Row
-from taskgraph.wakeup import Wakeup
 from taskgraph.worker import Worker
 from tests.hostile.mutate import BODY_BYTES, Mutator
 from tests.manual_clock import HurriedClock, ManualClock

@@ -22,8 +22,8 @@ from taskgraph.planning import plan
 from taskgraph.poison import Poison
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
+from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.submission import submit
-from taskgraph.wakeup import Wakeup
 from taskgraph.worker import Worker
 from tests.hostile.installation import NoLogs, OpenQueues, PatientClock
 from tests.hostile.mutate import Mutator

@@ -22,12 +22,15 @@ MODULES: Final = {
 # under another room's contract here is not repeated there.
 LIBRARIES: Final = MappingProxyType(
     {
-        "azure": ("taskgraph.storage.azure", "taskgraph.telemetry_setup"),  # there, the distribution of Azure Monitor
+        "azure": (
+            "taskgraph.storage.azure.account",
+            "taskgraph.telemetry_setup",
+        ),  # there, the distribution of Azure Monitor
         "opentelemetry": ("taskgraph.telemetry_otel", "taskgraph.telemetry_setup"),
-        "aiohttp": ("taskgraph.storage.azure", "taskgraph.outlets"),  # and webhooks
+        "aiohttp": ("taskgraph.storage.azure.account", "taskgraph.outlets"),  # and webhooks
         "azure_functions_runtime": ("taskgraph.functions.worker_main",),  # in a process of its own
         "cronsim": ("taskgraph.functions.schedule", "taskgraph.recurrence"),
-        "sqlite3": ("taskgraph.storage.embedded",),
+        "sqlite3": ("taskgraph.storage.sqlite.store",),
         "typer": ("taskgraph.cli",),
         "click": ("taskgraph.cli",),
         "rich": ("taskgraph.cli",),
@@ -38,7 +41,7 @@ LIBRARIES: Final = MappingProxyType(
         "requests": (),
     }
 )
-ADAPTERS: Final = ("taskgraph.storage.azure", "taskgraph.storage.embedded")
+ADAPTERS: Final = ("taskgraph.storage.azure.account", "taskgraph.storage.sqlite.store")
 NAMERS_OF_ADAPTERS: Final = ("taskgraph.app", *ADAPTERS)
 
 # Ways to read a clock or draw chance through modules that are otherwise welcome.
@@ -128,9 +131,9 @@ def test_every_module_says_what_it_is_for(module: str) -> None:
         "import uuid",
         "import azure.data.tables.aio",
         "from azure.core import exceptions",
-        "from taskgraph.storage import azure",
-        "from taskgraph.storage.azure_tables import AzureTables",
-        "import taskgraph.storage.embedded",
+        "from taskgraph.storage.azure import account as azure",
+        "from taskgraph.storage.azure.tables import AzureTables",
+        "import taskgraph.storage.sqlite.store",
         "import rich.table",
     ],
 )
@@ -140,8 +143,8 @@ def test_a_foreign_import_is_seen(source: str) -> None:
 
 def test_an_import_at_home_is_none() -> None:
     assert foreign_imports("taskgraph.model.clock", "import time") == []
-    assert foreign_imports("taskgraph.storage.azure_tables", "import azure.data.tables") == []
-    assert foreign_imports("taskgraph.app", "from taskgraph.storage.embedded import open_store") == []
+    assert foreign_imports("taskgraph.storage.azure.tables", "import azure.data.tables") == []
+    assert foreign_imports("taskgraph.app", "from taskgraph.storage.sqlite.store import open_store") == []
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from taskgraph.model.clock import SystemClock
-from taskgraph.storage.azure import AzureStore
-from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.azure.account import AzureStore
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from tests.manual_clock import HurriedClock
 from tests.scenarios.stage import LOCAL, Stage, memory_stage
 

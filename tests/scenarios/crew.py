@@ -16,7 +16,7 @@ from taskgraph.handlers import Handlers
 from taskgraph.model.placement import Offer
 from taskgraph.poison import Poison
 from taskgraph.storage.queues import Delivery
-from taskgraph.wakeup import Wakeup
+from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.worker import Worker
 from tests.scenarios.stage import Requirements, Stage, Trap, graph
 from tests.simulation.memory import MemoryQueues, MemoryTables

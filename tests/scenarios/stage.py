@@ -40,11 +40,11 @@ from taskgraph.poison import Poison
 from taskgraph.queries import Event, Queries
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery, Queues
+from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row, Tables
 from taskgraph.submission import Extension, Submission, edit, extend, submit
 from taskgraph.sweep import Swept, sweep
 from taskgraph.transitions import Answer, Claim, HandBack, Item, LeaseLost, Outcome
-from taskgraph.wakeup import Wakeup
 from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 

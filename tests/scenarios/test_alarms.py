@@ -18,8 +18,8 @@ from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.service import end_what_is_over, sweep_forever
 from taskgraph.settings import StoreSettings
+from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Row
-from taskgraph.wakeup import Wakeup
 from tests.scenarios.crew import Calls, Crew, NoLogs, virtually
 
 WITHIN: Final = 1.0  # seconds, with the poll of a handler (0.05 s here) and the commits

@@ -27,8 +27,8 @@ from taskgraph.model.names import POISON
 from taskgraph.poison import Poison, PoisonState
 from taskgraph.records import Records
 from taskgraph.settings import StoreSettings
+from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Merge, Range, query_all
-from taskgraph.wakeup import Wakeup
 from tests.scenarios.stage import Stage, graph
 from tests.scenarios.test_retention import Shelf
 

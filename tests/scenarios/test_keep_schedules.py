@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph import service, wakeup
+from taskgraph import service
 from taskgraph.app import App, open_app
 from taskgraph.documents import document_from_object
 from taskgraph.model import limits
@@ -18,6 +18,7 @@ from taskgraph.recurrence import Recurrence, Times
 from taskgraph.schedules import Looked, Schedules
 from taskgraph.scheduling import Overlap, graph_id_of
 from taskgraph.settings import read_settings
+from taskgraph.storage.signals import wakeup
 from tests.manual_clock import ManualClock
 from tests.scenarios.stage import Stage
 from tests.scenarios.test_door import StageDoor

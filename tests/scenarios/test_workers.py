@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from taskgraph.bell import Bell, Heard
 from taskgraph.documents import document_from_object
 from taskgraph.model.errors import StorageUnavailable, Unclear
 from taskgraph.model.placement import Offer, host_target
 from taskgraph.registry import FINISH, NOW, Card, Membership, ask, workers
+from taskgraph.storage.signals.socket_bell import Bell, Heard
+from taskgraph.storage.signals.wakeup import Wakeup, announced
 from taskgraph.storage.tables import Change, Page, Range, Row
-from taskgraph.wakeup import Wakeup, announced
 from tests.scenarios.crew import Calls, Crew, Script, once_each, virtually
 
 CARD = Card(("default",), (), ("script",), "vm", 1, "1", 1)

@@ -37,11 +37,11 @@ from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.poison import Poison
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
+from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Insert, Page, Range, Row
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import ORPHAN_SECONDS, sweep
 from taskgraph.transitions import Claim
-from taskgraph.wakeup import Wakeup
 from taskgraph.worker import Worker
 from tests.simulation.bounds import bounded
 from tests.simulation.invariants import Violation, hold

@@ -57,11 +57,11 @@ from taskgraph.model.names import LIVE, POISON
 from taskgraph.poison import Poison
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
+from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Merge, Page, Range, Row
 from taskgraph.submission import edit, extend, submit
 from taskgraph.sweep import sweep
 from taskgraph.transitions import Claim, HandBack, Item, LeaseLost, Outcome, Renew
-from taskgraph.wakeup import Wakeup
 from tests.simulation.edited import edits_made, granted
 from tests.simulation.grouped import limited_in, logical_tasks, members
 from tests.simulation.invariants import Invariants, Violation, hold, settled

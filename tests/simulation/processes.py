@@ -29,9 +29,9 @@ from taskgraph.service import end_what_is_over, sweep_forever
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.logs import LogPage
 from taskgraph.storage.queues import Delivery
+from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row
 from taskgraph.submission import submit
-from taskgraph.wakeup import Wakeup
 from taskgraph.worker import Worker
 from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.world import Faults

@@ -43,12 +43,12 @@ class Place:
 
 ELSEWHERE: Final = (
     Place(
-        ("taskgraph.storage.azure",),
+        ("taskgraph.storage.azure.account",),
         "the cloud's adapters: errors of the SDK, which no simulated store raises",
         ("tests/unit/test_storage_azure.py", "tests/unit/test_storage_azure_thin.py", "tests/contract"),
     ),
     Place(
-        ("taskgraph.storage.embedded", "taskgraph.storage.checks"),
+        ("taskgraph.storage.sqlite.store", "taskgraph.storage.checks"),
         "the adapter of SQLite and files: errors of SQLite and of the system",
         (
             "tests/unit/test_storage_embedded.py",

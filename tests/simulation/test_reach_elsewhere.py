@@ -33,10 +33,10 @@ from taskgraph.queries import Queries
 from taskgraph.records import Records
 from taskgraph.service import bury_forever, end_what_is_over
 from taskgraph.settings import StoreSettings
-from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.signals.wakeup import Wakeup
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert
 from taskgraph.submission import submit
-from taskgraph.wakeup import Wakeup
 from tests.simulation.memory import MemoryQueues, MemoryTables
 
 DOCUMENT = GraphDocument({"a": TaskNode("a", (), 0, {"target": "nobody"})})

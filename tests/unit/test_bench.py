@@ -20,8 +20,8 @@ from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict
 from taskgraph.service import run_graph
 from taskgraph.settings import read_settings
-from taskgraph.storage.azure import AzureStore
-from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.azure.account import AzureStore
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Delete, Insert, Merge, Range
 from taskgraph.submission import submit
 from tests.bench import __main__ as command

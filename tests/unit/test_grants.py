@@ -20,7 +20,7 @@ from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL
 from taskgraph.queries import Queries
 from taskgraph.settings import StoreSettings, read_settings
-from taskgraph.storage.azure import AzureStore
+from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.tables import Insert
 from tests.manual_clock import ManualClock
 from tests.scenarios.stage import memory_stage

@@ -26,10 +26,10 @@ from taskgraph.model.errors import (
     TooLarge,
     Unclear,
 )
-from taskgraph.storage import azure_tables_sdk, azure_tables_thin
-from taskgraph.storage.azure import AzureStore
-from taskgraph.storage.azure_pool import Answer as RawAnswer
-from taskgraph.storage.azure_pool import Pool
+from taskgraph.storage.azure import table_requests, tables_sdk
+from taskgraph.storage.azure.account import AzureStore
+from taskgraph.storage.azure.pool import Answer as RawAnswer
+from taskgraph.storage.azure.pool import Pool
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Delete, Insert, Merge, Page, Range
 from tests.manual_clock import HurriedClock
@@ -266,7 +266,7 @@ async def test_a_commit_whose_answer_says_nothing_is_unclear_and_not_repeated(
 
 
 async def test_a_commit_that_is_never_answered_is_unclear(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (azure_tables_thin, azure_tables_sdk):
+    for module in (table_requests, tables_sdk):
         monkeypatch.setattr(module, "COMMIT_SECONDS", 0.2)
     for commit in (insert, merge, delete, batch):
         service.says(SILENCE)

@@ -31,8 +31,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from taskgraph.model.columns import Columns
 from taskgraph.model.errors import Conflict, InvalidSettings, StorageError, StorageUnavailable, Unclear
-from taskgraph.storage.azure import AzureStore, _Account
-from taskgraph.storage.azure_signing import KeySigner, TokenSigner, signer_for
+from taskgraph.storage.azure.account import AzureStore, _Account
+from taskgraph.storage.azure.signing import KeySigner, TokenSigner, signer_for
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables
 from tests.manual_clock import HurriedClock, ManualClock

@@ -22,11 +22,11 @@ from azure.core.exceptions import HttpResponseError
 from yarl import URL
 
 from taskgraph.model.clock import SystemClock
-from taskgraph.storage.azure import AzureStore
-from taskgraph.storage.azure_pool import Answer
-from taskgraph.storage.azure_signing import signer_for
-from taskgraph.storage.azure_time import ServiceClock
-from taskgraph.storage.azure_wire import Wire
+from taskgraph.storage.azure.account import AzureStore
+from taskgraph.storage.azure.pool import Answer
+from taskgraph.storage.azure.signing import signer_for
+from taskgraph.storage.azure.time import ServiceClock
+from taskgraph.storage.azure.wire import Wire
 from taskgraph.storage.tables import Insert, Range
 from tests.manual_clock import ManualClock
 

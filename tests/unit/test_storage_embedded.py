@@ -15,8 +15,10 @@ import pytest
 
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict, StorageUnavailable, TooLarge, Unclear
-from taskgraph.storage import embedded_file, embedded_queues, embedded_tables
-from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.sqlite import file
+from taskgraph.storage.sqlite import queues as embedded_queues
+from taskgraph.storage.sqlite import tables as embedded_tables
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Tables, query_all
 from tests.manual_clock import ManualClock
 
@@ -171,7 +173,7 @@ async def test_a_folder_that_is_not_writable_is_named() -> None:
 
 
 async def test_a_file_that_stays_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_file, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(file, "_BUSY_SECONDS", 0.1)
     path = tmp_path / "store.db"
     async with opened(path) as store:
         tables = store.tables("graphs")
@@ -390,7 +392,7 @@ async def test_receiving_one_by_one_from_many_connections_gives_each_message_onc
 
 
 async def test_blocks_of_etags_do_not_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_file, "_ETAG_BLOCK", 3)
+    monkeypatch.setattr(file, "_ETAG_BLOCK", 3)
     async with opened(tmp_path / "store.db") as one, opened(tmp_path / "store.db") as two:
         etags: list[str | None] = []
         for n in range(20):
@@ -402,7 +404,7 @@ async def test_blocks_of_etags_do_not_overlap(tmp_path: Path, monkeypatch: pytes
 
 async def test_what_a_failed_transaction_took_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its etags and the number of its new table were given back, and another process may have them by now."""
-    monkeypatch.setattr(embedded_file, "_ETAG_BLOCK", 3)
+    monkeypatch.setattr(file, "_ETAG_BLOCK", 3)
     big = {f"c{n}": "x" * 30_000 for n in range(10)}
     async with opened(tmp_path / "store.db") as one, opened(tmp_path / "store.db") as two:
         await one.tables("first").commit("p", [Insert(f"k{n}", {}) for n in range(3)])
@@ -437,7 +439,7 @@ ADD_UP = """
     import asyncio, sys
     from pathlib import Path
     from taskgraph.model.clock import SystemClock
-    from taskgraph.storage.embedded import EmbeddedStore
+    from taskgraph.storage.sqlite.store import EmbeddedStore
     from tests.unit.test_storage_embedded import add_up
 
     async def main():
@@ -466,7 +468,7 @@ WRITE = """
     import asyncio, sys
     from pathlib import Path
     from taskgraph.model.clock import SystemClock
-    from taskgraph.storage.embedded import EmbeddedStore
+    from taskgraph.storage.sqlite.store import EmbeddedStore
     from taskgraph.storage.tables import Insert
 
     async def main():
@@ -572,7 +574,7 @@ async def test_a_commit_for_which_there_is_no_room_has_not_happened(
             raise error
 
         with monkeypatch.context() as patch:
-            patch.setattr(embedded_file.Session, "commit", full)
+            patch.setattr(file.Session, "commit", full)
             with pytest.raises(kind):
                 await tables.commit("p", [Insert("b", {})])
         assert (await tables.get("p", ["b"])) == [None]

@@ -10,7 +10,7 @@ import pytest
 
 from taskgraph.model import limits
 from taskgraph.model.errors import StaleDelivery
-from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from tests.manual_clock import ManualClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

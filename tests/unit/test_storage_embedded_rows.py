@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, TooLarge
-from taskgraph.storage import embedded_tables
-from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.sqlite import tables as embedded_tables
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, query_all
 from tests.manual_clock import ManualClock
 

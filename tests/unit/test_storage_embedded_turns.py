@@ -11,9 +11,9 @@ import pytest
 
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
-from taskgraph.storage import embedded_file
-from taskgraph.storage.embedded import EmbeddedStore
-from taskgraph.storage.embedded_file import Session
+from taskgraph.storage.sqlite import file
+from taskgraph.storage.sqlite.file import Session
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert, Merge, Range, Tables, query_all
 from tests.manual_clock import ManualClock
 from tests.unit.test_storage_embedded import start
@@ -41,10 +41,10 @@ THREAD = "taskgraph-sqlite"
 async def test_short_calls_run_on_the_loop_and_long_ones_on_the_thread(tmp_path: Path) -> None:
     async with opened(tmp_path / "store.db") as store:
         assert await where(store, 1) == HERE
-        assert await where(store, embedded_file._SHORT_ROWS) == HERE
-        assert (await where(store, embedded_file._SHORT_ROWS + 1)).startswith(THREAD)
-        assert (await where(store, embedded_file.MANY)).startswith(THREAD)
-        together = await asyncio.gather(*[where(store, embedded_file._SHORT_ROWS // 2) for _ in range(3)])
+        assert await where(store, file._SHORT_ROWS) == HERE
+        assert (await where(store, file._SHORT_ROWS + 1)).startswith(THREAD)
+        assert (await where(store, file.MANY)).startswith(THREAD)
+        together = await asyncio.gather(*[where(store, file._SHORT_ROWS // 2) for _ in range(3)])
         assert all(name.startswith(THREAD) for name in together), "it is the group that must be short"
         assert await where(store, 1) == HERE, "and nothing of it stays"
 
@@ -64,8 +64,8 @@ async def test_after_a_group_that_took_long_the_thread_has_its_turn(tmp_path: Pa
     clock = ManualClock()
     store = EmbeddedStore(tmp_path / "store.db", clock)
     await store.tables("graphs").get("p", ["a"])
-    await store._file.call(lambda session: clock.advance(embedded_file._LONG_SECONDS * 2), rows=1)
-    names = [await where(store, 1) for _ in range(embedded_file._REST_GROUPS + 1)]
+    await store._file.call(lambda session: clock.advance(file._LONG_SECONDS * 2), rows=1)
+    names = [await where(store, 1) for _ in range(file._REST_GROUPS + 1)]
     assert all(name.startswith(THREAD) for name in names[:-1])
     assert names[-1] == HERE
     await store.close()
@@ -238,8 +238,8 @@ async def checkpoints_over(store: EmbeddedStore) -> None:
 async def test_the_log_begins_again_and_the_file_grows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stores: int
 ) -> None:
-    monkeypatch.setattr(embedded_file, "_WAL_PAGES", 50)
-    monkeypatch.setattr(embedded_file, "_WAL_BYTES_KEPT", 100 * 4096)
+    monkeypatch.setattr(file, "_WAL_PAGES", 50)
+    monkeypatch.setattr(file, "_WAL_BYTES_KEPT", 100 * 4096)
     path = tmp_path / "store.db"
     async with contextlib.AsyncExitStack() as stack:
         opened_stores = [await stack.enter_async_context(opened(path)) for _ in range(stores)]
@@ -257,8 +257,8 @@ async def test_the_log_begins_again_and_the_file_grows(
 async def test_a_log_that_another_process_keeps_growing_is_ended_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded_file, "_WAL_PAGES", 20)
-    monkeypatch.setattr(embedded_file, "_CHECKPOINT_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(file, "_WAL_PAGES", 20)
+    monkeypatch.setattr(file, "_CHECKPOINT_BUSY_SECONDS", 0.05)
     path = tmp_path / "store.db"
     async with opened(path) as store:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as reader:
@@ -279,7 +279,7 @@ async def test_a_log_that_another_process_keeps_growing_is_ended_all_the_same(
 
 
 async def test_a_checkpoint_that_fails_harms_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_file, "_WAL_PAGES", 10)
+    monkeypatch.setattr(file, "_WAL_PAGES", 10)
     path = tmp_path / "store.db"
     async with opened(path) as store:
 
@@ -298,8 +298,8 @@ WRITE = """
     from pathlib import Path
     from taskgraph.model.clock import SystemClock
     from taskgraph.model.errors import Conflict
-    from taskgraph.storage import embedded_file
-    from taskgraph.storage.embedded import EmbeddedStore
+    from taskgraph.storage.sqlite import file as embedded_file
+    from taskgraph.storage.sqlite.store import EmbeddedStore
     from taskgraph.storage.tables import Insert, Merge
 
     embedded_file._WAL_PAGES = 30

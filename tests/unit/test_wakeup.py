@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph.bell import Bell
-from taskgraph.wakeup import Pacer, Ticket, Wakeup, announced, for_others
+from taskgraph.storage.signals.socket_bell import Bell
+from taskgraph.storage.signals.wakeup import Pacer, Ticket, Wakeup, announced, for_others
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryQueues
 from tests.simulation.processes import VirtualLoop, end_all

@@ -23,8 +23,8 @@ from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.messages import to_text
 from taskgraph.model.names import POISON
 from taskgraph.records import Records
-from taskgraph.storage.azure import AzureStore
-from taskgraph.storage.embedded import EmbeddedStore
+from taskgraph.storage.azure.account import AzureStore
+from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row, Tables, query_all
 from taskgraph.sweep import sweep
 from tests.manual_clock import HurriedClock

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from taskgraph.model.clock import Clock
-from taskgraph.private import folder_mode, make_folder
+from taskgraph.storage.private_files import folder_mode, make_folder
 
 Heard = Callable[[str], bool]
 """Told the queue of a ring; says whether a receiver was waiting for it."""

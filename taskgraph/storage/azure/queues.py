@@ -14,7 +14,7 @@ from azure.core.exceptions import HttpResponseError
 
 from taskgraph.model.errors import StaleDelivery, StorageError, TooLarge
 from taskgraph.storage import checks
-from taskgraph.storage.azure_calls import Caller, Repeat, code_of, in_parallel
+from taskgraph.storage.azure.calls import Caller, Repeat, code_of, in_parallel
 from taskgraph.storage.queues import Delivery
 
 _T = TypeVar("_T")

@@ -35,7 +35,7 @@ from azure.core.exceptions import (
 
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import StorageError, StorageUnavailable, Unclear
-from taskgraph.storage.azure_time import ServiceClock
+from taskgraph.storage.azure.time import ServiceClock
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")

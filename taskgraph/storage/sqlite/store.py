@@ -24,11 +24,11 @@ from pathlib import Path
 
 from taskgraph.model.clock import Clock
 from taskgraph.storage import checks
-from taskgraph.storage.embedded_file import File
-from taskgraph.storage.embedded_logs import EmbeddedLogs
-from taskgraph.storage.embedded_queues import EmbeddedQueues
-from taskgraph.storage.embedded_tables import EmbeddedTables
 from taskgraph.storage.logs import StoredLogs
+from taskgraph.storage.sqlite.file import File
+from taskgraph.storage.sqlite.logs import EmbeddedLogs
+from taskgraph.storage.sqlite.queues import EmbeddedQueues
+from taskgraph.storage.sqlite.tables import EmbeddedTables
 from taskgraph.storage.tables import Tables
 
 

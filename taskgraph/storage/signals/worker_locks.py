@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from taskgraph.private import file_mode, folder_mode, make_folder, opener
+from taskgraph.storage.private_files import file_mode, folder_mode, make_folder, opener
 
 _NAME: Final = re.compile(r"^[A-Za-z0-9_.-]{1,120}$")
 

@@ -19,7 +19,7 @@ from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, TooLarge
 from taskgraph.storage import checks
-from taskgraph.storage.embedded_file import MANY, File, Session
+from taskgraph.storage.sqlite.file import MANY, File, Session
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
 
 _ROWS_AT_ONCE: Final = 200  # rows in one answer of SQLite, which is one text and may have 1e9 bytes

@@ -13,9 +13,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from taskgraph.bell import Bell
 from taskgraph.model.clock import Clock
 from taskgraph.storage.queues import Queues
+from taskgraph.storage.signals.socket_bell import Bell
 
 DEAF_SECONDS_MAX: Final = 0.5
 """The longest pause where rings should be heard, and cannot be: polling a file of this machine costs little."""

@@ -18,10 +18,10 @@ from urllib.parse import quote
 from azure.core.exceptions import DecodeError
 
 from taskgraph.model.columns import Columns, Value
-from taskgraph.storage.azure_calls import COMMIT_SECONDS
-from taskgraph.storage.azure_pool import Answer
-from taskgraph.storage.azure_tables import Found, Place
-from taskgraph.storage.azure_wire import Wire, literal, quoted, refusal
+from taskgraph.storage.azure.calls import COMMIT_SECONDS
+from taskgraph.storage.azure.pool import Answer
+from taskgraph.storage.azure.tables import Found, Place
+from taskgraph.storage.azure.wire import Wire, literal, quoted, refusal
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row
 
 _ENTITIES: Final = "application/json;odata=minimalmetadata"

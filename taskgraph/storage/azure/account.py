@@ -22,18 +22,18 @@ from azure.storage.queue.aio import QueueClient
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidSettings
 from taskgraph.storage import checks
-from taskgraph.storage.azure_calls import Caller
-from taskgraph.storage.azure_grants import partition_signer
-from taskgraph.storage.azure_logs import CONTAINER, AzureLogs
-from taskgraph.storage.azure_pool import Pool, Transport
-from taskgraph.storage.azure_queues import AzureQueues, QueueCalls
-from taskgraph.storage.azure_queues_sdk import SdkQueueCalls
-from taskgraph.storage.azure_queues_thin import ThinQueueCalls
-from taskgraph.storage.azure_signing import Credential, signer_for
-from taskgraph.storage.azure_tables import AzureTables, TableCalls
-from taskgraph.storage.azure_tables_sdk import SdkTableCalls
-from taskgraph.storage.azure_tables_thin import ThinTableCalls
-from taskgraph.storage.azure_wire import Wire
+from taskgraph.storage.azure.calls import Caller
+from taskgraph.storage.azure.logs import CONTAINER, AzureLogs
+from taskgraph.storage.azure.pool import Pool, Transport
+from taskgraph.storage.azure.queue_requests import ThinQueueCalls
+from taskgraph.storage.azure.queues import AzureQueues, QueueCalls
+from taskgraph.storage.azure.queues_sdk import SdkQueueCalls
+from taskgraph.storage.azure.sas import partition_signer
+from taskgraph.storage.azure.signing import Credential, signer_for
+from taskgraph.storage.azure.table_requests import ThinTableCalls
+from taskgraph.storage.azure.tables import AzureTables, TableCalls
+from taskgraph.storage.azure.tables_sdk import SdkTableCalls
+from taskgraph.storage.azure.wire import Wire
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Tables

@@ -31,7 +31,7 @@ from typing import Any, Final, TypeVar
 
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import StorageError, StorageUnavailable, Unclear
-from taskgraph.private import file_mode, folder_mode, make_folder
+from taskgraph.storage.private_files import file_mode, folder_mode, make_folder
 
 _T = TypeVar("_T")
 

@@ -14,8 +14,8 @@ from azure.data.tables import TableTransactionError
 
 from taskgraph.model.errors import Conflict, StorageError, TooLarge, Unclear
 from taskgraph.storage import checks
-from taskgraph.storage.azure_calls import Caller, Repeat, code_of, in_parallel
-from taskgraph.storage.azure_wire import Refusal
+from taskgraph.storage.azure.calls import Caller, Repeat, code_of, in_parallel
+from taskgraph.storage.azure.wire import Refusal
 from taskgraph.storage.tables import Change, Page, Range, Row
 
 Place = tuple[str | None, str | None]

@@ -16,10 +16,10 @@ from azure.core.exceptions import HttpResponseError
 from yarl import URL
 
 from taskgraph.model.clock import Clock
-from taskgraph.storage.azure_calls import READ_SECONDS
-from taskgraph.storage.azure_pool import Answer, Transport
-from taskgraph.storage.azure_signing import Query, Signer
-from taskgraph.storage.azure_time import ServiceClock
+from taskgraph.storage.azure.calls import READ_SECONDS
+from taskgraph.storage.azure.pool import Answer, Transport
+from taskgraph.storage.azure.signing import Query, Signer
+from taskgraph.storage.azure.time import ServiceClock
 
 # The oldest version that has all that is used here; every emulator and every cloud know it.
 _VERSION: Final = "2019-02-02"

@@ -26,7 +26,7 @@ from azure.core.exceptions import (
 from azure.core.pipeline.transport import AioHttpTransport
 from yarl import URL
 
-from taskgraph.storage.azure_calls import CONNECT_SECONDS, READ_SECONDS, Lost, Unsent
+from taskgraph.storage.azure.calls import CONNECT_SECONDS, READ_SECONDS, Lost, Unsent
 
 _CONNECTIONS_MAX: Final = 64
 # The emulator closes an idle connection after 5 seconds; a request that meets the closing would be an unclear one.

@@ -10,8 +10,8 @@ from xml.sax.saxutils import escape
 
 from azure.core.exceptions import DecodeError
 
-from taskgraph.storage.azure_queues import QueueCalls
-from taskgraph.storage.azure_wire import Wire, quoted
+from taskgraph.storage.azure.queues import QueueCalls
+from taskgraph.storage.azure.wire import Wire, quoted
 from taskgraph.storage.queues import Delivery
 
 _HEADERS: Final = {"Accept": "application/xml"}

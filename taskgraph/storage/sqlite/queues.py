@@ -16,8 +16,8 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import StaleDelivery
 from taskgraph.storage import checks
-from taskgraph.storage.embedded_file import File, Session
 from taskgraph.storage.queues import Delivery, Hidden
+from taskgraph.storage.sqlite.file import File, Session
 
 log = logging.getLogger("taskgraph.storage")
 

@@ -13,7 +13,7 @@ from azure.storage.blob.aio import BlobClient, ContainerClient
 
 from taskgraph.model.errors import StorageError, TooLarge
 from taskgraph.storage import checks
-from taskgraph.storage.azure_calls import Caller, Repeat, code_of, in_parallel
+from taskgraph.storage.azure.calls import Caller, Repeat, code_of, in_parallel
 from taskgraph.storage.logs import LogFile, LogPage
 
 CONTAINER: Final = "taskgraph-logs"

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from taskgraph.model.errors import StorageUnavailable
-from taskgraph.private import file_mode, folder_mode, make_folder
 from taskgraph.storage import checks
 from taskgraph.storage.logs import LogFile, LogPage
+from taskgraph.storage.private_files import file_mode, folder_mode, make_folder
 
 _T = TypeVar("_T")
 

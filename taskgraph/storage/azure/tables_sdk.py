@@ -15,8 +15,8 @@ from azure.data.tables.aio import TableClient
 
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import TooLarge
-from taskgraph.storage.azure_calls import COMMIT_SECONDS, code_of
-from taskgraph.storage.azure_tables import Found, Place
+from taskgraph.storage.azure.calls import COMMIT_SECONDS, code_of
+from taskgraph.storage.azure.tables import Found, Place
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
 
 _Operation = tuple[str, dict[str, Any], Mapping[str, Any]]

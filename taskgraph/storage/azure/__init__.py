@@ -1,0 +1,1 @@
+"""Azure Table, Queue and Blob Storage behind the ports."""

@@ -1,0 +1,1 @@
+"""One SQLite file behind the ports: tables, queues, logs."""
