@@ -22,8 +22,12 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
 from taskgraph import archives, asking, gates, notifier, pausing, rerunning, retention, service, submission, throttling
 from taskgraph.app import App, open_app
 from taskgraph.archives import Archived, Restored
-from taskgraph.documents import NOTHING_GIVEN, Given, Kind, document_from_object, read_document
-from taskgraph.edits import EditDocument, edit_from_object
+from taskgraph.documents.edit_document import EditDocument, edit_from_object
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.parameters import names_in
+from taskgraph.documents.plan import Plan, plan, to_mermaid
+from taskgraph.documents.read import NOTHING_GIVEN, Given, Kind, document_from_object, read_document
+from taskgraph.documents.recurrence import Recurrence, Times
 from taskgraph.executors import built_in
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
@@ -32,11 +36,8 @@ from taskgraph.model.errors import InvalidGraph, InvalidInput, NotFound
 from taskgraph.model.ids import GRAPH_ENDED, FailurePolicy, GraphState, TaskState, When
 from taskgraph.model.placement import target_of
 from taskgraph.model.secrecy import read_handed
-from taskgraph.nodes import GraphDocument
 from taskgraph.notices import has_notices
 from taskgraph.outlets import read_outlets
-from taskgraph.params import names_in
-from taskgraph.planning import Plan, plan, to_mermaid
 from taskgraph.queries import (
     ChannelStatus,
     Event,
@@ -49,7 +50,6 @@ from taskgraph.queries import (
     TaskStatus,
     check_graph_id,
 )
-from taskgraph.recurrence import Recurrence, Times
 from taskgraph.replanning import EditPreview, preview_edit
 from taskgraph.retention import Deleted
 from taskgraph.schedules import ScheduleDetail, Schedules, Written

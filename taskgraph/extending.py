@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from taskgraph.documents import external_labels, node_digest, read_document, results_without_requirement, too_limited
+from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.documents.read import (
+    external_labels,
+    node_digest,
+    read_document,
+    results_without_requirement,
+    too_limited,
+)
 from taskgraph.editing import DELETED_IN, EDITED
 from taskgraph.extension import (
     EXTENDABLE,
@@ -58,7 +65,6 @@ from taskgraph.model.ids import (
     task_id_of,
 )
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.records import Records
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Range, Row, query_all

@@ -16,10 +16,12 @@ from datetime import UTC, datetime
 from json.encoder import encode_basestring
 from typing import Any, Final
 
-from taskgraph import grouping, notices
-from taskgraph.digraph import is_acyclic
-from taskgraph.documents import canonical_json, node_digest, substitute
-from taskgraph.grouping import DONE, Wiring, is_end, name_of, wire
+from taskgraph import notices
+from taskgraph.documents import groups as grouping
+from taskgraph.documents.graph_algorithms import is_acyclic
+from taskgraph.documents.groups import DONE, Wiring, is_end, name_of, wire
+from taskgraph.documents.nodes import GroupNode, TaskNode
+from taskgraph.documents.read import canonical_json, node_digest, substitute
 from taskgraph.model import limits, priorities, timing
 from taskgraph.model.columns import Value
 from taskgraph.model.facts import ROUTING_KEY, task_routing
@@ -42,7 +44,6 @@ from taskgraph.model.ids import (
 )
 from taskgraph.model.placement import target_of
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.nodes import GroupNode, TaskNode
 from taskgraph.storage.checks import YEAR_MIN
 from taskgraph.storage.tables import Insert
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model.columns import Columns
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import value
 from taskgraph.model.json_strict import canonical_json
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.storage.tables import Insert, Range, prefix
 
 PREFIX: Final = "notice:"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from taskgraph import inflight
 from taskgraph.conditions import COMPLETED, SKIP, News, failure_of, goes_on, hear, is_met
+from taskgraph.documents.results import NO_OUTPUT, OUTPUT
 from taskgraph.layout import moment
 from taskgraph.leasing import put_off
 from taskgraph.model import columns, facts, limits, timing
@@ -20,7 +21,6 @@ from taskgraph.model.ids import GRAPH, FailurePolicy, GraphState, TaskState, is_
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.priorities import NORMAL, NORMAL_RANK, level_of, rank
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.outputs import NO_OUTPUT, OUTPUT
 from taskgraph.rows import Draft, View
 
 # As plain texts: comparing one with a member of an enumeration takes ten times as long.

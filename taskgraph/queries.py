@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from taskgraph import gates, notices
 from taskgraph.conditions import in_words, meets
+from taskgraph.documents.results import NO_OUTPUT, OUTPUT
 from taskgraph.edges import Edges, references, worth_pages
 from taskgraph.extension import WAITS_FOR
 from taskgraph.gates import TargetLimit, limits_in
@@ -64,7 +65,6 @@ from taskgraph.model.names import ALL, QueueNames
 from taskgraph.model.placement import worker_options
 from taskgraph.model.priorities import LEVELS, NORMAL, level_now, level_of
 from taskgraph.model.timing import not_yet_seconds, overdue, ready_since, retry_of, temporary_used
-from taskgraph.outputs import NO_OUTPUT, OUTPUT
 from taskgraph.registry import Crew, workers
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.queues import Queues

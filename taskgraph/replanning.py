@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, TypeGuard
 
-from taskgraph import digraph, outputs
-from taskgraph.documents import canonical_json, references, without_requirement
+from taskgraph.documents import graph_algorithms, results
+from taskgraph.documents.edit_document import EditDocument, Update, read_edit
+from taskgraph.documents.read import canonical_json, references, without_requirement
 from taskgraph.editing import EDITABLE, EditGraph, RefuseEdit, TaskEdit, ended_in, has_started, listed, not_editable
-from taskgraph.edits import EditDocument, Update, read_edit
 from taskgraph.extension import portions, request_key
 from taskgraph.inflight import scopes_of
 from taskgraph.layout import (
@@ -686,7 +686,7 @@ class _Plan:
         if not self.added:
             return
         snapshot = self.snapshot
-        for cycle, _, _ in digraph.cycles(self.edges_after()):
+        for cycle, _, _ in graph_algorithms.cycles(self.edges_after()):
             path = " → ".join(snapshot.label(each) for each in (*cycle, cycle[0]))
             raise _RefusedError(f"the tasks would require each other in a circle (→ means requires): {path}")
 
@@ -795,7 +795,7 @@ async def _check_results(records: Records, graph_id: str, plan: _Plan) -> None:
         if is_relay(own) or own in plan.gone or never:
             continue
         text = texts.get(own) or str(row.columns.get("task", ""))
-        if outputs.may_take(text) and (used := _taken(text)):
+        if results.may_take(text) and (used := _taken(text)):
             asked[own] = used
     if not asked:
         return
@@ -814,7 +814,7 @@ def _taken(text: str) -> list[str]:
         definition = json.loads(text)
     except ValueError:
         return []
-    return outputs.taken_from(definition) if isinstance(definition, dict) else []
+    return results.taken_from(definition) if isinstance(definition, dict) else []
 
 
 async def _long_definitions(records: Records, graph_id: str, plan: _Plan) -> dict[str, str]:

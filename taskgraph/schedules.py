@@ -18,7 +18,8 @@ from enum import StrEnum
 from typing import Final
 
 from taskgraph import ages, scheduling
-from taskgraph.documents import (
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.read import (
     NOTHING_GIVEN,
     Given,
     canonical_json,
@@ -27,6 +28,7 @@ from taskgraph.documents import (
     read_document,
     read_json,
 )
+from taskgraph.documents.recurrence import Recurrence, Times
 from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
 from taskgraph.layout import SCHEMA, gathered, split_text, spread
@@ -48,9 +50,7 @@ from taskgraph.model.errors import (
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
 from taskgraph.model.messages import Cancel
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.nodes import GraphDocument
 from taskgraph.queries import Queries
-from taskgraph.recurrence import Recurrence, Times
 from taskgraph.rows import SCHEMA_MAX
 from taskgraph.scheduling import SCHEDULES, CatchUp, Overlap, Run, Schedule, graph_id_of, head_key, manual_graph_id_of
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, query_all

@@ -18,9 +18,10 @@ from enum import StrEnum
 from typing import Final
 
 from taskgraph import notices
-from taskgraph.documents import canonical_json, collector_paused, content_hash, document_object, node_digests
+from taskgraph.documents.edit_document import EditDocument
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.read import canonical_json, collector_paused, content_hash, document_object, node_digests
 from taskgraph.editing import EDITABLE
-from taskgraph.edits import EditDocument
 from taskgraph.extending import EDIT, request_rows, row_bytes
 from taskgraph.extension import EXTENDABLE, RESUME, is_deferring, not_extendable, request_key
 from taskgraph.handlers import Handlers
@@ -52,7 +53,6 @@ from taskgraph.model.messages import AddTasks, Edit, SendReady
 from taskgraph.model.names import ALL, listing_key
 from taskgraph.model.priorities import NORMAL, rank
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.nodes import GraphDocument
 from taskgraph.notifier import enter, register
 from taskgraph.replanning import still_holds
 from taskgraph.rows import Draft

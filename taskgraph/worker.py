@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
+from taskgraph.documents.results import NO_OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
 from taskgraph.editing import DELETED_IN
 from taskgraph.executors import Executors, Outcome, Work
 from taskgraph.executors.contract import AT_ONCE, malformed
@@ -84,7 +85,6 @@ from taskgraph.model.messages import (
 from taskgraph.model.placement import Offer, target_of
 from taskgraph.model.priorities import LEVELS, NORMAL_RANK, in_turn, level_of, rank
 from taskgraph.model.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
-from taskgraph.outputs import NO_OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
 from taskgraph.permits import Permits
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
 from taskgraph.propagation import Started, Stop, Take

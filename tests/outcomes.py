@@ -6,7 +6,7 @@ of decisions are held against.
 
 from collections.abc import Collection, Mapping
 
-from taskgraph.nodes import TaskNode
+from taskgraph.documents.nodes import TaskNode
 
 FAILED = frozenset({"failed", "exception"})
 

@@ -41,9 +41,9 @@ from taskgraph.telemetry import HANDLED
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.documents import Kind
+    from taskgraph.documents.nodes import GraphDocument
+    from taskgraph.documents.read import Kind
     from taskgraph.model.placement import Offer
-    from taskgraph.nodes import GraphDocument
     from taskgraph.telemetry import Telemetry
 
 log = logging.getLogger("taskgraph.cli")
@@ -518,7 +518,7 @@ def read_source(file: str) -> tuple[bytes, str]:
         problem = Problem("", "unreadable", f"It cannot be read: {error.strerror}.", "Check the name and the rights.")
         raise InvalidGraph([problem], name) from error
     if data.startswith(b"\x1f\x8b"):
-        from taskgraph.importers.shaping import unpacked
+        from taskgraph.documents.importers.shaping import unpacked
 
         data = unpacked(data, name)
     return data, name
@@ -533,8 +533,8 @@ def read_graph(
     """
     if priority is not None and not is_level(priority):
         raise InvalidInput(f"--priority is one of {', '.join(LEVELS)}, and not {priority}")
-    from taskgraph.documents import Given, read_document
-    from taskgraph.params import typed
+    from taskgraph.documents.parameters import typed
+    from taskgraph.documents.read import Given, read_document
 
     given = Given(typed(params or ()))
     data, name = read_source(file)

@@ -28,7 +28,7 @@ from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.storage.private_files import unwritable
 
 if TYPE_CHECKING:
-    from taskgraph.planning import Plan, PlanRow
+    from taskgraph.documents.plan import Plan, PlanRow
 
 _PATH_ENDS_SHOWN: Final = 10
 _WAITERS_CHARS_MAX: Final = 72
@@ -75,7 +75,7 @@ VALIDATE_EXAMPLES = examples(
 
 
 def _validated(session: Session, file: str, extension: bool, params: list[str] | None) -> dict[str, Any]:
-    from taskgraph.documents import warnings
+    from taskgraph.documents.read import warnings
 
     output = session.output
     try:
@@ -150,7 +150,7 @@ def plan(
     if json and format not in (PlanFormat.TEXT, PlanFormat.JSON):
         raise InvalidInput(f"--json and --format {format} contradict each other")
     document, _ = read_graph(file, params=param)
-    from taskgraph import planning
+    from taskgraph.documents import plan as planning
 
     out = session.output.out
     match format:
@@ -315,8 +315,8 @@ def import_(
     if graph_id is not None:
         check_graph_id(graph_id, new=True)
     data, name = read_source(file)
-    from taskgraph.documents import document_object
-    from taskgraph.importers import import_graph
+    from taskgraph.documents.importers import import_graph
+    from taskgraph.documents.read import document_object
 
     imported = import_graph(
         data, from_.value, source=name, external=external.value, executor=executor, graph_id=graph_id

@@ -31,7 +31,7 @@ from taskgraph.model.priorities import LEVELS
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.edits import EditDocument
+    from taskgraph.documents.edit_document import EditDocument
     from taskgraph.replanning import EditPreview
 
 _TIMEOUT_SECONDS = 60.0
@@ -105,9 +105,9 @@ def edit(
     check_graph_id(graph_id)
     if request is not None:
         check_graph_id(request)
-    from taskgraph.documents import Given
-    from taskgraph.edits import edit_from_object, read_edit
-    from taskgraph.params import mentions, typed
+    from taskgraph.documents.edit_document import edit_from_object, read_edit
+    from taskgraph.documents.parameters import mentions, typed
+    from taskgraph.documents.read import Given
 
     update: dict[str, Any] = {}
     if requires and no_requires:

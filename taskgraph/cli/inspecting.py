@@ -539,7 +539,7 @@ def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
 
 
 def _handed_on(resolution: Mapping[str, Any]) -> str:
-    from taskgraph.outputs import NO_OUTPUT, OUTPUT
+    from taskgraph.documents.results import NO_OUTPUT, OUTPUT
 
     if OUTPUT in resolution:
         return jsonlib.dumps(resolution[OUTPUT], ensure_ascii=False)

@@ -69,9 +69,9 @@ from taskgraph.settings import read_keep_days
 
 if TYPE_CHECKING:
     from taskgraph.app import App
+    from taskgraph.documents.nodes import GraphDocument
     from taskgraph.executors import Executors
     from taskgraph.model.clock import Clock
-    from taskgraph.nodes import GraphDocument
     from taskgraph.outlets import OutletSettings
     from taskgraph.submission import Submission
     from taskgraph.worker import Worker
@@ -501,7 +501,7 @@ def submit(
     if graph_id is not None:
         check_graph_id(graph_id, new=True)
     document, name = read_graph(file, params=param, priority=priority)
-    from taskgraph.documents import warnings
+    from taskgraph.documents.read import warnings
 
     print_warnings(session, InvalidGraph(warnings(document), name))
     raise typer.Exit(
@@ -616,8 +616,8 @@ def extend(
     check_graph_id(graph_id)
     if request is not None and len(request) > 0:
         check_graph_id(request)
-    from taskgraph.documents import Given, read_document
-    from taskgraph.params import mentions, typed
+    from taskgraph.documents.parameters import mentions, typed
+    from taskgraph.documents.read import Given, read_document
 
     values = typed(param or ())
     data, name = read_source(file)

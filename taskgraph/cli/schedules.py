@@ -29,8 +29,8 @@ from taskgraph.model.errors import InvalidGraph, InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.nodes import GraphDocument
-    from taskgraph.recurrence import Times
+    from taskgraph.documents.nodes import GraphDocument
+    from taskgraph.documents.recurrence import Times
     from taskgraph.schedules import ScheduleDetail
     from taskgraph.scheduling import CatchUp, Overlap, Schedule
 
@@ -377,7 +377,7 @@ def _one_of(name: str | None, every_one: bool) -> str | None:
 
 def _times(cron: str | None, timezone: str | None, every: str | None, anchor: str | None, at: str | None) -> "Times":
     """What the options say. Raises InvalidInput for what cannot be read."""
-    from taskgraph.recurrence import Times
+    from taskgraph.documents.recurrence import Times
 
     return Times(
         cron=cron,
@@ -427,7 +427,7 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _graph(session: Session, file: str, params: Sequence[str] | None) -> "GraphDocument":
-    from taskgraph.documents import warnings
+    from taskgraph.documents.read import warnings
 
     document, source = read_graph(file, params=params)
     print_warnings(session, InvalidGraph(warnings(document), source))

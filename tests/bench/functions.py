@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskgraph.app import App, open_app
-from taskgraph.documents import read_document
+from taskgraph.documents.read import read_document
 from taskgraph.handlers import Handlers
 from taskgraph.model.ids import GRAPH_ENDED, task_id_of
 from taskgraph.model.messages import TaskCompleted, TaskResult

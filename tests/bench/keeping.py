@@ -20,7 +20,7 @@ from typing import Any
 
 from taskgraph.app import App, open_app
 from taskgraph.archives import archive_to, open_archive, restore
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.model.ids import task_id_of
 from taskgraph.retention import delete
 from taskgraph.settings import read_settings

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import taskgraph
 from taskgraph.app import App, open_app
-from taskgraph.documents import read_document
+from taskgraph.documents.read import read_document
 from taskgraph.executors import built_in
 from taskgraph.model.errors import TaskgraphError
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, task_id_of

@@ -17,13 +17,13 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from taskgraph.app import App, open_app
-from taskgraph.documents import read_document
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.read import read_document
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.model import limits as bounds
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, TaskState, task_id_of
 from taskgraph.model.names import POISON
-from taskgraph.nodes import GraphDocument
 from taskgraph.service import serve, work
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.azure import account as azure

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgraph.consumer import Consumer, misplaced
-from taskgraph.documents import document_from_object
+from taskgraph.documents.nodes import TaskNode
+from taskgraph.documents.read import document_from_object
 from taskgraph.executors import Work, built_in
 from taskgraph.handlers import Handlers
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import TaskgraphError
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
 from taskgraph.model.names import QueueNames
-from taskgraph.nodes import TaskNode
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import Records

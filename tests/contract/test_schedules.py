@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from taskgraph import ages, scheduling
-from taskgraph.documents import Given, content_hash, document_from_object
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.read import Given, content_hash, document_from_object
+from taskgraph.documents.recurrence import Recurrence, Times
 from taskgraph.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, TooLarge
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Cancel, Message, parse
 from taskgraph.model.names import ALL, QueueNames
-from taskgraph.nodes import GraphDocument
 from taskgraph.queries import Queries
 from taskgraph.records import Records
-from taskgraph.recurrence import Recurrence, Times
 from taskgraph.schedules import Schedules, Written
 from taskgraph.scheduling import HEADS, SCHEDULES, CatchUp, Overlap
 from taskgraph.storage.tables import Merge, Range, query_all

@@ -13,11 +13,11 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from taskgraph.app import App
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
+from taskgraph.documents.recurrence import Recurrence
 from taskgraph.handlers import Handlers
 from taskgraph.queries import Queries, TaskStatus
 from taskgraph.records import Records
-from taskgraph.recurrence import Recurrence
 from taskgraph.registry import WorkerStatus, workers
 from taskgraph.schedules import Schedules
 from taskgraph.scheduling import Overlap

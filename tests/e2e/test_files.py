@@ -20,7 +20,7 @@ import pytest
 from taskgraph import service, submission
 from taskgraph.app import open_app
 from taskgraph.client import Client
-from taskgraph.documents import read_document
+from taskgraph.documents.read import read_document
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import InvalidInput, StorageUnavailable
 from taskgraph.settings import read_settings

@@ -25,6 +25,7 @@ from typing import Any, Final
 from taskgraph import transitions
 from taskgraph.cancellation import CancelGraph, CancelTask, PublishCancelled
 from taskgraph.conditions import meets
+from taskgraph.documents.nodes import TaskNode
 from taskgraph.editing import EditGraph, RefuseEdit, TaskEdit
 from taskgraph.extension import AcceptExtension, DeferExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
 from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
@@ -33,7 +34,6 @@ from taskgraph.leasing import SetRight
 from taskgraph.limiting import ChangeLimit, Recount
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, FailurePolicy, GraphState, TaskState, When, ids_text, row_key, task_id_of
-from taskgraph.nodes import TaskNode
 from taskgraph.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
 from taskgraph.stalling import Stall, Stir
 from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from taskgraph import notices
 from taskgraph.archives import archive, restore
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused, TooLarge
 from taskgraph.model.ids import GraphState, TaskState

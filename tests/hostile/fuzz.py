@@ -45,10 +45,10 @@ def _is_text(data: bytes) -> bool:
 
 def document(data: bytes) -> None:
     """A document is valid, or its problems have places and remedies."""
-    from taskgraph.documents import content_hash, document_object, warnings
+    from taskgraph.documents.plan import plan
+    from taskgraph.documents.read import content_hash, document_object, warnings
     from taskgraph.layout import lay_out
     from taskgraph.model.errors import InvalidGraph
-    from taskgraph.planning import plan
     from tests.hostile.plans import judged
     from tests.manual_clock import ManualClock
 
@@ -114,9 +114,7 @@ def run(target: str, seconds: int) -> None:
 
     with atheris.instrument_imports(include=["taskgraph", "json"]):
         import taskgraph.cli.output
-        import taskgraph.documents
-        import taskgraph.model.messages
-        import taskgraph.planning  # noqa: F401
+        import taskgraph.documents.plan  # noqa: F401
     corpus = FOLDER / target
     corpus.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(seeds(target)):

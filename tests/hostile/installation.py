@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from taskgraph.consumer import Consumer
 from taskgraph.diagnosis import Severity, examine
+from taskgraph.documents.nodes import TaskNode
 from taskgraph.executors import Executors, built_in
 from taskgraph.handlers import Handled, Handlers, KeepAlive, Taker, no_keep_alive
 from taskgraph.model import schemas
@@ -28,7 +29,6 @@ from taskgraph.model.errors import InvalidMessage, Trail
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Message, Rerun, RunTasks, UnknownVersion, parse, to_object, to_text
 from taskgraph.model.names import POISON
-from taskgraph.nodes import TaskNode
 from taskgraph.poison import Poison
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery

@@ -10,15 +10,15 @@ from collections import Counter
 from typing import Any, Final
 
 from taskgraph.consumer import Consumer
-from taskgraph.documents import PROBLEMS_MAX, read_document, warnings
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.plan import plan
+from taskgraph.documents.read import PROBLEMS_MAX, read_document, warnings
 from taskgraph.executors import Executors
 from taskgraph.executors.contract import Outcome, Work, WriteLog
 from taskgraph.handlers import Handlers
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import GRAPH
-from taskgraph.nodes import GraphDocument
-from taskgraph.planning import plan
 from taskgraph.poison import Poison
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery

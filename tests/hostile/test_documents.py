@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taskgraph import Client
 from taskgraph.cli import failures
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.model.errors import InvalidGraph
 from tests.hostile.plans import WORDS, judged, play, spoiler
 from tests.hostile.terminal import dangerous, taskgraph

@@ -17,11 +17,11 @@ import pytest
 
 import taskgraph
 from taskgraph.cli.output import LogText, safe
-from taskgraph.documents import document_from_object, read_document
+from taskgraph.documents.plan import plan, to_dot, to_mermaid
+from taskgraph.documents.read import document_from_object, read_document
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph, InvalidMessage
 from taskgraph.model.messages import parse
-from taskgraph.planning import plan, to_dot, to_mermaid
 
 FACTOR: Final = 8
 ROOM: Final = 3
@@ -294,8 +294,8 @@ PATTERNS: Final = compiled()
 NEVER_SEARCHED: Final = (
     "taskgraph.storage.checks._QUEUE_NAME",
     "taskgraph.poison._KEY",
-    "taskgraph.importers.taskcluster._DATESTAMP_PART",
-    "taskgraph.importers.taskcluster._SHORT_PART",
+    "taskgraph.documents.importers.taskcluster._DATESTAMP_PART",
+    "taskgraph.documents.importers.taskcluster._SHORT_PART",
 )
 """Patterns that are held against a whole text, or one place of it, and that nothing is looked for with."""
 

@@ -328,7 +328,7 @@ async def strangers(folder: Path) -> None:
 
 async def add_a_graph(app: App) -> None:
     """A graph whose tasks wait, run and were given back, by the hand of a worker with a hostile name."""
-    from taskgraph.documents import document_from_object
+    from taskgraph.documents.read import document_from_object
     from taskgraph.submission import submit
 
     label = LABELS["all"]

@@ -14,8 +14,8 @@ from typer.main import get_command
 
 from taskgraph import settings
 from taskgraph.cli import app, failures
-from taskgraph.documents import read_document, warnings
-from taskgraph.edits import read_edit
+from taskgraph.documents.edit_document import read_edit
+from taskgraph.documents.read import read_document, warnings
 from taskgraph.model import limits
 from taskgraph.model.ids import GraphState, TaskState
 

@@ -29,7 +29,7 @@ LIBRARIES: Final = MappingProxyType(
         "opentelemetry": ("taskgraph.telemetry_otel", "taskgraph.telemetry_setup"),
         "aiohttp": ("taskgraph.storage.azure.account", "taskgraph.outlets"),  # and webhooks
         "azure_functions_runtime": ("taskgraph.functions.worker_main",),  # in a process of its own
-        "cronsim": ("taskgraph.functions.schedule", "taskgraph.recurrence"),
+        "cronsim": ("taskgraph.functions.schedule", "taskgraph.documents.recurrence"),
         "sqlite3": ("taskgraph.storage.sqlite.store",),
         "typer": ("taskgraph.cli",),
         "click": ("taskgraph.cli",),

@@ -16,9 +16,10 @@ from typing import Any, Final
 import pytest
 
 from taskgraph.consumer import Consumer
-from taskgraph.documents import document_from_object
+from taskgraph.documents.edit_document import edit_from_object
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.read import document_from_object
 from taskgraph.editing import EDITED
-from taskgraph.edits import edit_from_object
 from taskgraph.handlers import Handled, Handlers
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
@@ -35,7 +36,6 @@ from taskgraph.model.messages import (
     to_text,
 )
 from taskgraph.model.names import QueueNames
-from taskgraph.nodes import GraphDocument
 from taskgraph.poison import Poison
 from taskgraph.queries import Event, Queries
 from taskgraph.records import Records

@@ -10,7 +10,7 @@ import pytest
 from taskgraph import alarms as alarms_module
 from taskgraph.alarms import Alarms, earliest
 from taskgraph.app import App
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.ids import GraphState, ids_text
 from taskgraph.model.messages import HoldBack

@@ -14,7 +14,7 @@ import pytest
 from taskgraph import archives
 from taskgraph.archives import Restored, archive, archive_to, examine, restore
 from taskgraph.doctor import examine_graph
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits, schemas
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH

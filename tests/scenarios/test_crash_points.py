@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from taskgraph.documents.nodes import GraphDocument
 from taskgraph.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable
-from taskgraph.nodes import GraphDocument
 from taskgraph.submission import Submitted
 from tests.scenarios.stage import CrashError, Stage, Trap, graph, memory_stage
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from taskgraph.diagnosis import examine
-from taskgraph.digraph import is_acyclic
-from taskgraph.documents import document_from_object
-from taskgraph.edits import edit_from_object
+from taskgraph.documents.edit_document import edit_from_object
+from taskgraph.documents.graph_algorithms import is_acyclic
+from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidGraph, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import row_key

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from taskgraph.doctor import repair_graph
-from taskgraph.documents import document_from_object, warnings
+from taskgraph.documents.read import document_from_object, warnings
 from taskgraph.holding import HoldTask
 from taskgraph.limiting import ChangeLimit
 from taskgraph.model import facts, limits

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from taskgraph.doctor import examine_graph, repair_graph
-from taskgraph.documents import document_from_object
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import GRAPH, row_key
-from taskgraph.nodes import GraphDocument
 from taskgraph.storage.tables import Merge
 from taskgraph.telemetry import Telemetry
 from taskgraph.transitions import Outcome

@@ -8,7 +8,7 @@ import pytest
 
 from taskgraph import gates
 from taskgraph.diagnosis import examine
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, StorageUnavailable
 from taskgraph.model.messages import Cancel, HoldBack

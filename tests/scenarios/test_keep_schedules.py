@@ -11,10 +11,10 @@ import pytest
 
 from taskgraph import service
 from taskgraph.app import App, open_app
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
+from taskgraph.documents.recurrence import Recurrence, Times
 from taskgraph.model import limits
 from taskgraph.model.errors import StorageUnavailable
-from taskgraph.recurrence import Recurrence, Times
 from taskgraph.schedules import Looked, Schedules
 from taskgraph.scheduling import Overlap, graph_id_of
 from taskgraph.settings import read_settings

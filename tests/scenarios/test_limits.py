@@ -10,12 +10,12 @@ import pytest
 
 from taskgraph import backlog, handlers
 from taskgraph.doctor import examine_graph, repair_graph
-from taskgraph.documents import document_from_object
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidGraph, NotFound, StorageUnavailable
 from taskgraph.model.ids import limit_key, limit_scope
 from taskgraph.model.messages import Cancel, SetLimit
-from taskgraph.nodes import GraphDocument
 from taskgraph.propagation import Take
 from taskgraph.storage.tables import Delete, Insert, Merge, Row
 from taskgraph.sweep import sweep

@@ -11,7 +11,7 @@ import json
 
 import pytest
 
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.model.errors import InvalidGraph, Problem
 from taskgraph.model.ids import is_task_id
 from taskgraph.model.messages import RunTasks, parse

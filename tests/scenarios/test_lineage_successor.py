@@ -8,7 +8,7 @@ import itertools
 
 import pytest
 
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, NotFound, Refused
 from taskgraph.model.messages import Rerun

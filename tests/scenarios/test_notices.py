@@ -17,7 +17,7 @@ import pytest
 from taskgraph import notices, service
 from taskgraph.app import open_app
 from taskgraph.doctor import examine_graph, repair_graph
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, Refused, StorageUnavailable
 from taskgraph.notices import Channel, Notice

@@ -9,7 +9,7 @@ import pytest
 from taskgraph import views
 from taskgraph.cli.output import Stream, cell_width
 from taskgraph.cli.top import picture
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.gates import close, limit_target
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock

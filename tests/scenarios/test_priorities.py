@@ -270,7 +270,7 @@ async def test_a_task_keeps_its_level_through_every_message(stage: Stage) -> Non
             for label, level in tasks.items()
         },
     }
-    from taskgraph.documents import document_from_object
+    from taskgraph.documents.read import document_from_object
 
     await stage.submit(document_from_object(document))
     rows = {label: (await stage.row(label)).columns.get("priority") for label in tasks}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from taskgraph.documents import document_from_object
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.read import document_from_object
 from taskgraph.executors import Outcome, Work, WriteLog
 from taskgraph.model.errors import InvalidGraph
-from taskgraph.nodes import GraphDocument
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import Stage
 

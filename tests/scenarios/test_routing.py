@@ -8,7 +8,7 @@ import pytest
 
 from taskgraph.diagnosis import Finding
 from taskgraph.doctor import repair_graph
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.executors import Outcome, Work
 from taskgraph.executors.contract import WriteLog
 from taskgraph.model import limits

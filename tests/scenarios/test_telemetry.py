@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from taskgraph.app import App, open_app
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.executors import built_in
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.ids import GRAPH, GraphState, task_id_of

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.columns import Value

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.model.errors import StorageUnavailable, Unclear
 from taskgraph.model.placement import Offer, host_target
 from taskgraph.registry import FINISH, NOW, Card, Membership, ask, workers

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 from taskgraph.ages import CLOCKS
 from taskgraph.consumer import Consumer, misplaced
 from taskgraph.doctor import repair_graph
+from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.handlers import Handlers
 from taskgraph.model import limits
@@ -33,7 +34,6 @@ from taskgraph.model.errors import (
 from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
 from taskgraph.model.messages import Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model.names import ALL, LIVE, POISON
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.poison import Poison
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery

@@ -10,9 +10,9 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from taskgraph.edits import EditDocument, edit_from_object
+from taskgraph.documents.edit_document import EditDocument, edit_from_object
+from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model.errors import InvalidGraph
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.storage.tables import Change, Insert, Row
 from tests.simulation.grouped import members
 from tests.simulation.invariants import FAILED_FOR_GOOD, hold

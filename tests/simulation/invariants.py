@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from taskgraph.documents.nodes import TaskNode
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, TaskState, reference_of, task_id_of
 from taskgraph.model.timing import retry_of
-from taskgraph.nodes import TaskNode
 from taskgraph.storage.tables import Change, Delete, Row
 from tests.outcomes import expected, runs
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from taskgraph.edits import EditDocument, edit_from_object
+from taskgraph.documents.edit_document import EditDocument, edit_from_object
+from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import RunTasks, TaskCompleted, TaskResult, to_text
-from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROW, NARROWER, TIGHT, TIGHT_FAILING
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -36,7 +36,8 @@ from taskgraph import (
 )
 from taskgraph import sweep as sweep_module
 from taskgraph.consumer import Consumer
-from taskgraph.edits import EditDocument, Update
+from taskgraph.documents.edit_document import EditDocument, Update
+from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.extending import ExtensionPlan
 from taskgraph.extension import AcceptExtension, InsertRows, LinkTasks
 from taskgraph.handlers import Handlers
@@ -46,7 +47,6 @@ from taskgraph.limiting import Recount
 from taskgraph.model import foreign_times, limits, timing
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.messages import Message
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.poison import Poison
 from taskgraph.propagation import Context
 from taskgraph.records import Operation, Records

@@ -11,9 +11,9 @@ from collections.abc import Coroutine, Generator, Mapping, Sequence
 from types import coroutine
 from typing import Any, Final
 
+from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.handlers import Handlers
 from taskgraph.model.ids import GRAPH, TaskState, limit_key, limit_scope, row_key, task_id_of
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.propagation import Take
 from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Page, Range, Row

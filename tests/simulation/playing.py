@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from taskgraph.backlog import Backlog
 from taskgraph.consumer import Consumer, Lease, misplaced
-from taskgraph.documents import content_hash
+from taskgraph.documents.read import content_hash
 from taskgraph.extension import WAITS_FOR
 from taskgraph.handlers import Handled, Handlers
 from taskgraph.inhand import Early, edited_in, hold_for_room, hold_until_due

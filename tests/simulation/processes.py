@@ -16,12 +16,12 @@ from typing import Any
 
 from taskgraph.app import App
 from taskgraph.consumer import Consumer
+from taskgraph.documents.nodes import GraphDocument
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.handlers import Handlers
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, TaskState, reference_of, slugid_from
 from taskgraph.model.names import LIVE, POISON
-from taskgraph.nodes import GraphDocument
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import Records

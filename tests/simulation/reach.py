@@ -250,7 +250,7 @@ def rare_world(seed: int) -> Any:
 
     Words of an earlier run that come when all is over; and extensions of many steps, under a graph of few tasks.
     """
-    from taskgraph.nodes import GraphDocument, TaskNode
+    from taskgraph.documents.nodes import GraphDocument, TaskNode
     from tests.simulation.bounds import CHUNKED
     from tests.simulation.world import Faults, World
 

@@ -9,10 +9,11 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from taskgraph import documents, extending, layout, submission
+from taskgraph import extending, layout, submission
+from taskgraph.documents import read
+from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import messages
 from taskgraph.model.ids import task_id_of
-from taskgraph.nodes import GraphDocument, TaskNode
 from tests.simulation import races, world
 
 _KEPT_MAX: Final = 20_000
@@ -60,14 +61,14 @@ def _content_hash(wanted: Callable[..., str]) -> Callable[..., str]:
 @contextlib.contextmanager
 def remembering() -> Iterator[None]:
     """These functions, with a memory, for a while."""
-    node_digest = _node_digest(documents.node_digest)
-    content_hash = _content_hash(documents.content_hash)
+    node_digest = _node_digest(read.node_digest)
+    content_hash = _content_hash(read.content_hash)
     cached = functools.lru_cache(maxsize=_KEPT_MAX)
     changed: list[tuple[Any, str, Any]] = [
-        *((module, "node_digest", node_digest) for module in (documents, layout, extending)),
+        *((module, "node_digest", node_digest) for module in (read, layout, extending)),
         *((module, "content_hash", content_hash) for module in (submission, world, races)),
         *((module, "task_id_of", cached(task_id_of)) for module in (layout, extending)),
-        (extending, "read_document", cached(documents.read_document)),
+        (extending, "read_document", cached(read.read_document)),
         (world, "parse", cached(messages.parse)),
         (world, "begun_before", {}),
     ]

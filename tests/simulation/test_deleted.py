@@ -16,7 +16,8 @@ from typing import Any, Final
 import pytest
 
 from taskgraph.ages import CLOCKS
-from taskgraph.documents import canonical_json, content_hash, document_object
+from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.documents.read import canonical_json, content_hash, document_object
 from taskgraph.extending import request_rows
 from taskgraph.gates import GATES
 from taskgraph.handlers import Handlers
@@ -25,7 +26,6 @@ from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery
 from taskgraph.model.ids import GRAPH, row_key, slugid_from, task_id_of
 from taskgraph.model.messages import RunTasks, parse
 from taskgraph.model.names import ALL, LIVE, POISON, TOMBSTONES
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.retention import delete, keep_house
 from taskgraph.storage.logs import LogPage
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row

@@ -20,6 +20,7 @@ from taskgraph.cli.output import Output
 from taskgraph.cli.progress import Board, Follower, display_for
 from taskgraph.cli.running import _Order, _run
 from taskgraph.cli.top import _top
+from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.executors import Executors
 from taskgraph.executors.idle import NoopExecutor
 from taskgraph.handlers import Handlers
@@ -27,7 +28,6 @@ from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.secrecy import Handed
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.poison import Poison
 from taskgraph.queries import Queries
 from taskgraph.records import Records

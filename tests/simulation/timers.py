@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.documents.recurrence import Recurrence
 from taskgraph.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.errors import (
@@ -32,10 +34,8 @@ from taskgraph.model.errors import (
 )
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import QueueNames
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.queries import Queries
 from taskgraph.records import Records
-from taskgraph.recurrence import Recurrence
 from taskgraph.schedules import Schedules
 from taskgraph.scheduling import (
     SCHEDULES,

@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from taskgraph.documents import content_hash
+from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
+from taskgraph.documents.read import content_hash
 from taskgraph.handlers import Handlers
 from taskgraph.inhand import Early, Held, edited_in, hold_for_room, hold_until_due
 from taskgraph.model import limits
@@ -71,7 +72,6 @@ from taskgraph.model.messages import (
 from taskgraph.model.names import QueueNames
 from taskgraph.model.priorities import LEVELS, rank
 from taskgraph.model.timing import overdue, pause_seconds_in, retry_of, retry_text
-from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.propagation import Started, Take
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery

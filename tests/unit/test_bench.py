@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from taskgraph.app import open_app
-from taskgraph.documents import read_document
+from taskgraph.documents.read import read_document
 from taskgraph.executors import built_in
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from taskgraph import Graph, Group, InvalidInput, Task
-from taskgraph.documents import document_from_object
-from taskgraph.planning import to_table
+from taskgraph.documents.plan import to_table
+from taskgraph.documents.read import document_from_object
 from tests.unit.test_planning_groups import LOCK, STAGES
 
 

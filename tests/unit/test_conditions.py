@@ -19,11 +19,11 @@ from taskgraph.conditions import (
     skip_of,
     skip_resolution,
 )
+from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.layout import GraphLayout
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, When, ids_text, row_key
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.propagation import GraphEnded
 from taskgraph.rows import Draft
 from taskgraph.storage.tables import Insert, Row

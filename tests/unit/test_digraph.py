@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph import digraph
-from taskgraph.documents import collector_paused, read_document
+from taskgraph.documents import graph_algorithms
+from taskgraph.documents.read import collector_paused, read_document
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.json_strict import too_deep_at
 
@@ -22,17 +22,17 @@ def test_acyclic_is_what_has_no_cycle(order: list[str], edges: list[tuple[str, s
     for here, other in edges:
         if here != other and other not in requires[here]:
             requires[here].append(other)
-    found = list(digraph.cycles(requires))
-    assert digraph.is_acyclic(requires) is not bool(found)
-    if digraph.in_order(requires):
+    found = list(graph_algorithms.cycles(requires))
+    assert graph_algorithms.is_acyclic(requires) is not bool(found)
+    if graph_algorithms.in_order(requires):
         assert not found
-    assert not digraph.is_acyclic({**requires, "a": [*requires["a"], "a"]}), "of itself"
+    assert not graph_algorithms.is_acyclic({**requires, "a": [*requires["a"], "a"]}), "of itself"
 
 
 def test_the_order_of_a_document_is_seen() -> None:
-    assert digraph.in_order({"a": [], "b": ["a"], "c": ["a", "b"]})
-    assert not digraph.in_order({"b": ["a"], "a": []}), "which says nothing"
-    assert digraph.is_acyclic({"b": ["a"], "a": []})
+    assert graph_algorithms.in_order({"a": [], "b": ["a"], "c": ["a", "b"]})
+    assert not graph_algorithms.in_order({"b": ["a"], "a": []}), "which says nothing"
+    assert graph_algorithms.is_acyclic({"b": ["a"], "a": []})
 
 
 @pytest.mark.parametrize("on", [True, False])

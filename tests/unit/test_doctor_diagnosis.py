@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from taskgraph.diagnosis import Patch, Severity, causes, examine, slim, waiting_by_target
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.layout import lay_out
 from taskgraph.model import limits
 from taskgraph.model.columns import Value

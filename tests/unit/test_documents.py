@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph.documents import (
+from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.documents.read import (
     canonical_json,
     content_hash,
     document_from_object,
@@ -24,7 +25,6 @@ from taskgraph.documents import (
 )
 from taskgraph.model import json_strict, limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem
-from taskgraph.nodes import GraphDocument, TaskNode
 
 NOOP = {"executor": "noop"}
 

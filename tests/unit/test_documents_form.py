@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph import digraph, form
-from taskgraph.form import node_is_plain
+from taskgraph.documents import graph_algorithms, schema_check
+from taskgraph.documents.schema_check import node_is_plain
 from taskgraph.model import json_strict, limits, schemas
 from taskgraph.model.errors import NotFound
 from taskgraph.model.json_strict import Path
@@ -40,7 +40,7 @@ def test_the_schema_holds_the_limits_of_the_code():
     assert definitions["label"]["maxLength"] == limits.LABEL_CHARS_MAX
     assert definitions["routing"]["maxLength"] == limits.ROUTING_CHARS_MAX
     assert definitions["node"]["properties"]["reruns"]["maximum"] == limits.RERUNS_MAX
-    assert definitions["channel"]["properties"]["webhook"]["pattern"] == form.WEBHOOK_PATTERN
+    assert definitions["channel"]["properties"]["webhook"]["pattern"] == schema_check.WEBHOOK_PATTERN
     assert definitions["task"]["properties"]["target"]["pattern"] == limits.TARGET_PATTERN
     assert definitions["task"]["properties"]["host"]["pattern"] == limits.HOST_PATTERN
     assert definitions["task"]["properties"]["workerLabels"]["items"]["pattern"] == limits.WORKER_LABEL_PATTERN
@@ -390,7 +390,7 @@ def shortest_by_trying(requirements: Mapping[str, Sequence[str]]) -> dict[frozen
 @settings(deadline=None, max_examples=300)
 def test_the_shortest_cycle_of_every_part_is_found(requirements: dict[str, list[str]]):
     expected = shortest_by_trying(requirements)
-    found = list(digraph.cycles(requirements))
+    found = list(graph_algorithms.cycles(requirements))
     assert len(found) == len(expected)
     for cycle, size, exact in found:
         assert exact
@@ -403,17 +403,17 @@ def test_the_shortest_cycle_of_every_part_is_found(requirements: dict[str, list[
 def test_a_shorter_cycle_behind_a_longer_one_is_found():
     five = {"a": ["b", "x"], "x": ["b"], "b": ["c"], "c": ["d", "f"], "d": ["e"], "e": ["a"]}
     four = {"f": ["g"], "g": ["h"], "h": ["c"]}
-    assert list(digraph.cycles(five | four)) == [(["c", "f", "g", "h"], 9, True)]
-    assert [len(cycle) for cycle, _, _ in digraph.cycles(five | {"f": ["g"], "g": ["h"], "h": ["i"], "i": ["c"]})] == [
-        5
-    ]
+    assert list(graph_algorithms.cycles(five | four)) == [(["c", "f", "g", "h"], 9, True)]
+    assert [
+        len(cycle) for cycle, _, _ in graph_algorithms.cycles(five | {"f": ["g"], "g": ["h"], "h": ["i"], "i": ["c"]})
+    ] == [5]
 
 
 @given(graphs("abcdefgh"))
 @settings(deadline=None, max_examples=200)
 def test_levels_are_longest_distances(requirements: dict[str, list[str]]):
-    level = digraph.levels(requirements)
-    assert set(level) == set(requirements) or list(digraph.cycles(requirements))
+    level = graph_algorithms.levels(requirements)
+    assert set(level) == set(requirements) or list(graph_algorithms.cycles(requirements))
     seen: set[str] = set()
     for label, distance in level.items():
         others = [other for other in requirements[label] if other != label]
@@ -423,9 +423,9 @@ def test_levels_are_longest_distances(requirements: dict[str, list[str]]):
 
 
 def test_a_search_without_end_is_cut_short(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(digraph, "CYCLE_EDGES_MAX", 100)
+    monkeypatch.setattr(graph_algorithms, "CYCLE_EDGES_MAX", 100)
     size = 400
     requirements = {str(i): [str((i - 1) % size), str((i - 2) % size)] for i in range(size)}
-    ((cycle, knot, exact),) = digraph.cycles(requirements)
+    ((cycle, knot, exact),) = graph_algorithms.cycles(requirements)
     assert (knot, exact) == (size, False)
     assert all(cycle[(i + 1) % len(cycle)] in requirements[cycle[i]] for i in range(len(cycle)))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph.documents import (
+from taskgraph.documents.nodes import GroupNode
+from taskgraph.documents.read import (
     Kind,
     content_hash,
     document_from_object,
@@ -16,10 +17,9 @@ from taskgraph.documents import (
     node_digests,
     read_document,
 )
-from taskgraph.form import group_is_plain
+from taskgraph.documents.schema_check import group_is_plain
 from taskgraph.model import limits, schemas
 from taskgraph.model.errors import InvalidGraph, Problem
-from taskgraph.nodes import GroupNode
 from tests.unit.test_grouping import document, documents
 
 BARE: dict[str, Any] = {"task": {}}

@@ -8,12 +8,12 @@ import pytest
 
 from taskgraph import Client, Graph
 from taskgraph.client import Task
-from taskgraph.documents import content_hash, document_from_object, document_object, node_digest, read_document
-from taskgraph.form import named, node_is_plain
+from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.documents.plan import plan, to_dot, to_json, to_mermaid
+from taskgraph.documents.read import content_hash, document_from_object, document_object, node_digest, read_document
+from taskgraph.documents.schema_check import named, node_is_plain
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph
-from taskgraph.nodes import GraphDocument, TaskNode
-from taskgraph.planning import plan, to_dot, to_json, to_mermaid
 
 
 def graph(policy: str | None = "continue", **nodes: Any) -> dict[str, Any]:

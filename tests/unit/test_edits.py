@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph.documents import Given
-from taskgraph.edits import KEYS, edit_from_object, read_edit
+from taskgraph.documents.edit_document import KEYS, edit_from_object, read_edit
+from taskgraph.documents.read import Given
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.handlers import Handlers
 from taskgraph.inhand import Early, Held, hold_until_due
 from taskgraph.leasing import SetRight

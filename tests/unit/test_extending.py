@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph.documents import content_hash, document_from_object, document_object
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.read import content_hash, document_from_object, document_object
 from taskgraph.extending import (
     POINT_READS_MAX,
     ExtensionPlan,
@@ -27,7 +28,6 @@ from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError, InvalidGraph
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.json_strict import canonical_json
-from taskgraph.nodes import GraphDocument
 from taskgraph.records import Records
 from taskgraph.storage.tables import Insert, Merge, Row
 from tests.manual_clock import HurriedClock

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph.documents import content_hash, document_from_object, document_object, node_digest
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.read import content_hash, document_from_object, document_object, node_digest
 from taskgraph.extending import (
     POINT_READS_MAX,
     ExtensionPlan,
@@ -22,7 +23,6 @@ from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.json_strict import canonical_json
-from taskgraph.nodes import GraphDocument
 from taskgraph.records import Records
 from taskgraph.storage.tables import Insert, Page, Range, Row
 from tests.manual_clock import HurriedClock

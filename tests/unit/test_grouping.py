@@ -6,9 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph import digraph
-from taskgraph.grouping import DONE, START, TooManyPairs, circles, is_end, logical, members, name_of, wire, within
-from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
+from taskgraph.documents import graph_algorithms
+from taskgraph.documents.groups import (
+    DONE,
+    START,
+    TooManyPairs,
+    circles,
+    is_end,
+    logical,
+    members,
+    name_of,
+    wire,
+    within,
+)
+from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 
 Requires = Mapping[str, Sequence[str]]
 Grouped = Mapping[str, tuple[Sequence[str], Sequence[str]]]
@@ -83,14 +94,16 @@ def test_wired_and_written_out_they_mean_the_same(made: GraphDocument) -> None:
         each: set(wanted) for each, wanted in wiring.requires.items()
     }
     nodes = {**wiring.requires, **wiring.ends}
-    assert digraph.is_acyclic(nodes)
+    assert graph_algorithms.is_acyclic(nodes)
     named = {each for wanted in nodes.values() for each in wanted if is_end(each)}
     assert named == set(wiring.ends), "every end that is required is there, and no other"
     everybody = members(made.groups)
     for label in made.tasks:
         inside = {name for name, labels in everybody.items() if label in labels}
         assert set(within(made.groups).get(label, ())) == inside
-    assert digraph.is_acyclic(circles({label: node.requires for label, node in made.tasks.items()}, made.groups))
+    assert graph_algorithms.is_acyclic(
+        circles({label: node.requires for label, node in made.tasks.items()}, made.groups)
+    )
 
 
 def test_m_before_n_is_m_plus_n() -> None:

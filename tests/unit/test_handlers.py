@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.handlers import Counters, Handlers
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, IntegrityError, NotFound, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.model.ids import GRAPH, GraphState, row_key, task_id_of
 from taskgraph.model.messages import AddTasks, Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, TaskResult, parse
 from taskgraph.model.names import LIVE, QueueNames
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived
 from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row

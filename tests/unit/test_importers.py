@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph.documents import references
-from taskgraph.importers import FORMATS, Imported, import_graph
-from taskgraph.importers.shaping import unpacked
+from taskgraph.documents.importers import FORMATS, Imported, import_graph
+from taskgraph.documents.importers.shaping import unpacked
+from taskgraph.documents.plan import plan
+from taskgraph.documents.read import references
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import task_id_of
-from taskgraph.planning import plan
 
 # Graphs of other projects are read where they lie, and are no part of this repository.
 GRAPHS = Path(os.environ.get("TASKGRAPH_GRAPHS", Path(__file__).parents[3] / "shared" / "graphs"))

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from taskgraph.documents import node_digest
+from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.documents.read import node_digest
 from taskgraph.layout import (
     GRAPH_DIRECT_MAX,
     GraphLayout,
@@ -24,7 +25,6 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, owner_of, row_key, task_id_of, told_as
 from taskgraph.model.schemas import is_date_time
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert
 

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from taskgraph.addresses import Hosts
-from taskgraph.documents import content_hash, document_from_object, document_object
+from taskgraph.documents.read import content_hash, document_from_object, document_object
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import InvalidGraph, InvalidInput, InvalidSettings
 from taskgraph.notices import Channel, Notice, channels, registrations

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskgraph.client import Graph
-from taskgraph.documents import (
+from taskgraph.documents.read import (
     document_object,
     external_labels,
     node_digest,
@@ -19,11 +19,11 @@ from taskgraph.documents import (
     substitute,
     without_requirement,
 )
+from taskgraph.documents.results import NO_OUTPUT, OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.model.ids import TaskState, task_id_of
 from taskgraph.model.json_strict import NoSuchPlace, compact_json, look_up, steps
-from taskgraph.outputs import NO_OUTPUT, OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
 from taskgraph.propagation import resolution_text
 
 A, B = task_id_of("g", "a"), task_id_of("g", "b")

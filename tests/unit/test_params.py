@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskgraph.client import Graph
-from taskgraph.documents import (
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.parameters import Replacing, Values, Words, typed
+from taskgraph.documents.problems import Report
+from taskgraph.documents.read import (
     Given,
     content_hash,
     document_from_object,
@@ -17,11 +20,8 @@ from taskgraph.documents import (
     node_digest,
     read_document,
 )
-from taskgraph.findings import Report
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput
-from taskgraph.nodes import GraphDocument
-from taskgraph.params import Replacing, Values, Words, typed
 
 DECLARED: dict[str, Any] = {
     "version": {"type": "string", "description": "What is released."},

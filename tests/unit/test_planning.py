@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph.documents import document_from_object, read_document
+from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.documents.plan import known_seconds, plan, to_dot, to_json, to_mermaid
+from taskgraph.documents.read import document_from_object, read_document
 from taskgraph.model.errors import InvalidGraph
-from taskgraph.nodes import GraphDocument, TaskNode
-from taskgraph.planning import known_seconds, plan, to_dot, to_json, to_mermaid
 
 
 def document(**requires: str) -> GraphDocument:

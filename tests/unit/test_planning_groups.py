@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.documents import document_object, read_document
+from taskgraph.documents.plan import plan, to_dot, to_json, to_mermaid, to_table
+from taskgraph.documents.read import document_object, read_document
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph
-from taskgraph.planning import plan, to_dot, to_json, to_mermaid, to_table
 from tests.unit.test_grouping import document
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

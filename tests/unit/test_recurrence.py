@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taskgraph.documents.recurrence import Recurrence
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
-from taskgraph.recurrence import Recurrence
 
 BERLIN, NEW_YORK, LORD_HOWE, TEHRAN = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Tehran"
 

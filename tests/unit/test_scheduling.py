@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taskgraph.documents.recurrence import Recurrence
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError, InvalidInput
 from taskgraph.model.ids import is_graph_id
-from taskgraph.recurrence import Recurrence
 from taskgraph.scheduling import (
     SCANNED_MAX,
     CatchUp,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taskgraph import notices
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.standing import Examination, Standing, moving, settled

@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 
+from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.model.names import ALL, LIVE
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.records import Records
 from taskgraph.storage.tables import Insert
 from taskgraph.submission import extend, submit

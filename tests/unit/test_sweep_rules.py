@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from taskgraph import sweep as module
+from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.messages import AddTasks, RunTasks, parse
 from taskgraph.model.names import LIVE
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Row
 from taskgraph.submission import extend, submit

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taskgraph.cancellation import CancelTask
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, row_key, task_id_of

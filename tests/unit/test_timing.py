@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph.documents import content_hash, document_from_object, document_object, node_digest
-from taskgraph.form import node_is_plain
+from taskgraph.documents.nodes import TaskNode
+from taskgraph.documents.read import content_hash, document_from_object, document_object, node_digest
+from taskgraph.documents.schema_check import node_is_plain
 from taskgraph.layout import first_deadline, lay_out
 from taskgraph.model import limits, timing
 from taskgraph.model.columns import Value
@@ -16,7 +17,6 @@ from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import TaskFailed, TaskResult, parse, to_text
 from taskgraph.model.schemas import validator
-from taskgraph.nodes import TaskNode
 from taskgraph.propagation import Dispatch, Started, Take
 from taskgraph.transitions import (
     Claim,

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.layout import lay_out
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
-from taskgraph.nodes import GraphDocument, TaskNode
 from taskgraph.propagation import Effect
 from taskgraph.storage.tables import Delete, Insert, Merge, Row
 from taskgraph.transitions import Answer, Decision, Item, Need, decide

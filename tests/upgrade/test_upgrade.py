@@ -16,7 +16,7 @@ import pytest
 
 from taskgraph.diagnosis import Severity
 from taskgraph.doctor import examine_graph
-from taskgraph.documents import document_from_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.handlers import Handlers
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, row_key

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from taskgraph.findings import nearest
-from taskgraph.importers.shaping import Imported, Reader, stand_in
+from taskgraph.documents.importers.shaping import Imported, Reader, stand_in
+from taskgraph.documents.problems import nearest
 from taskgraph.model.json_strict import Path, show
 
 

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskgraph.documents import NOTHING_GIVEN, Given, canonical_json, document_from_object, read_json
-from taskgraph.findings import PROBLEMS_MAX, Report
-from taskgraph.form import explain
+from taskgraph.documents.nodes import TaskNode
+from taskgraph.documents.problems import PROBLEMS_MAX, Report
+from taskgraph.documents.read import NOTHING_GIVEN, Given, canonical_json, document_from_object, read_json
+from taskgraph.documents.schema_check import explain
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import slugid_from
 from taskgraph.model.json_strict import Path, show
-from taskgraph.nodes import TaskNode
 
 KEYS: Final = (
     "task",

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
-from taskgraph.documents import read_json
-from taskgraph.importers import neutral, taskcluster, wfformat
-from taskgraph.importers.shaping import Imported, unpacked
+from taskgraph.documents.importers import neutral, taskcluster, wfformat
+from taskgraph.documents.importers.shaping import Imported, unpacked
+from taskgraph.documents.read import read_json
 from taskgraph.model.errors import InvalidGraph, Problem
 
 __all__ = ["FORMATS", "Format", "Imported", "Options", "import_graph"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from taskgraph.grouping import wire
+from taskgraph.documents.groups import wire
 from taskgraph.model.ids import FailurePolicy, When
 
 

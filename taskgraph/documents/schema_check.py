@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from taskgraph.findings import Report
+from taskgraph.documents.problems import Report
 from taskgraph.model import limits, priorities, schemas, timing
 from taskgraph.model.ids import When
 from taskgraph.model.json_strict import Path, show

@@ -22,9 +22,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from taskgraph import digraph, grouping, outputs, params
-from taskgraph.findings import PROBLEMS_MAX, Report, nearest
-from taskgraph.form import (
+from taskgraph.documents import graph_algorithms, parameters
+from taskgraph.documents import groups as grouping
+from taskgraph.documents import results as outputs
+from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
+from taskgraph.documents.problems import PROBLEMS_MAX, Report, nearest
+from taskgraph.documents.schema_check import (
     CHANNEL_KINDS,
     COMMAND_KEYS,
     RESULT,
@@ -43,7 +46,6 @@ from taskgraph.model.ids import FailurePolicy, When
 from taskgraph.model.json_strict import Path, canonical_json, pointer, show
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.nodes import GraphDocument, GroupNode, TaskNode
 
 __all__ = [
     "BUILT_IN_EXECUTORS",
@@ -126,7 +128,7 @@ def read_document(
     report = Report(source)
     with collector_paused():
         obj = _parse(text, report)
-        return _document(obj, kind, report, given, params.mentions(report.text or ""))
+        return _document(obj, kind, report, given, parameters.mentions(report.text or ""))
 
 
 def document_from_object(
@@ -381,7 +383,7 @@ def _put_in(
     for name, value in given.values.items():
         before = report.count
         path: Path = ("params", name)
-        copied = value if isinstance(value, params.Words) else _copy(value, report, path)
+        copied = value if isinstance(value, parameters.Words) else _copy(value, report, path)
         for fault in json_strict.faults({name: copied}):
             report.add(("params", *fault.path), fault.code, fault.message, fault.remedy)
         if report.count == before:
@@ -389,12 +391,12 @@ def _put_in(
     if report.count and len(values) < len(given.values):
         report.raise_if_any()  # what is said of the others would be wrong
     definitions = {label: node["task"] for label, node in tasks.items() if _has_definition(node)}
-    used = params.names_in(definitions.values())
+    used = parameters.names_in(definitions.values())
     own = obj.get("params", {})
-    found = params.bind(own, values, given.inherited, used, kind, report, check=given.open)
+    found = parameters.bind(own, values, given.inherited, used, kind, report, check=given.open)
     unread: set[str] = set()
     if used:
-        replacing = params.Replacing(found, report, check=given.open)
+        replacing = parameters.Replacing(found, report, check=given.open)
         for label, task in definitions.items():
             replacing.broken = False
             made = replacing.definition(label, task)
@@ -543,7 +545,7 @@ def _check_nesting(labels: AbstractSet[str], groups: dict[str, GroupNode], repor
     """
     nested = {name: [each for each in group.tasks if each in groups] for name, group in groups.items()}
     for _ in range(_GROUP_CYCLES_MAX):  # each round takes a step out of every circle that was found
-        for cycle, _, exact in list(digraph.cycles(nested)):
+        for cycle, _, exact in list(graph_algorithms.cycles(nested)):
             first, second = cycle[0], cycle[1]
             if report.takes("group-cycle"):
                 shown = " → ".join(_cut([show(name) for name in (*cycle, first)]))
@@ -557,7 +559,7 @@ def _check_nesting(labels: AbstractSet[str], groups: dict[str, GroupNode], repor
             else:
                 report.more(1)
             nested[first] = [name for name in nested[first] if name != second]
-    if not digraph.is_acyclic(nested):
+    if not graph_algorithms.is_acyclic(nested):
         nested = {name: [] for name in nested}
     for name, group in groups.items():
         left = frozenset(nested[name])
@@ -848,7 +850,7 @@ def without_requirement(
     open_labels = list(dict.fromkeys(used for wanted in left.values() for used in wanted))
     if not open_labels:
         return {}
-    order = list(digraph.levels(requirements))  # whoever is on a cycle, or behind one, is not there
+    order = list(graph_algorithms.levels(requirements))  # whoever is on a cycle, or behind one, is not there
     for start in range(0, len(open_labels), _LABELS_AT_ONCE):
         bits = {used: 1 << number for number, used in enumerate(open_labels[start : start + _LABELS_AT_ONCE])}
         reached: dict[str, int] = {}
@@ -879,7 +881,7 @@ def _check_cycles(
     obj: Mapping[str, Any], nodes: Mapping[str, TaskNode], requirements: Mapping[str, Sequence[str]], report: Report
 ) -> None:
     """Report for every knot of tasks that wait for each other the shortest cycle in it."""
-    for cycle, size, exact in digraph.cycles(requirements):
+    for cycle, size, exact in graph_algorithms.cycles(requirements):
         if not report.takes("cycle"):
             report.more(1)
             continue

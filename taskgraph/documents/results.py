@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from taskgraph.form import RESULT, is_label
+from taskgraph.documents.placeholders import as_text, objects_with, replaced
+from taskgraph.documents.schema_check import RESULT, is_label
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.ids import TaskState, is_task_id
@@ -26,7 +27,6 @@ from taskgraph.model.json_strict import (
     what_is,
 )
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.replacing import as_text, objects_with, replaced
 
 OUTPUT: Final = "output"
 """Key of a resolution: the output of the task."""

@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from taskgraph import digraph, grouping
+from taskgraph.documents import graph_algorithms
+from taskgraph.documents import groups as grouping
+from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, Problem
 from taskgraph.model.ids import When
 from taskgraph.model.priorities import column
-from taskgraph.nodes import GraphDocument, TaskNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def plan(document: GraphDocument, *, seconds: Callable[[TaskNode], float] | None
     limits.PLANNED_PAIRS_MAX edges.
     """
     inner = _inner(document)
-    level = digraph.levels(inner)
+    level = graph_algorithms.levels(inner)
     if len(level) != len(inner):
         raise InvalidGraph([Problem("/tasks", "cycle", "The graph has a cycle.", "Validate the document first.")])
     waiters: dict[str, list[str]] = {label: [] for label in inner}

@@ -9,8 +9,9 @@ store, and it takes time linear in the document and in what it becomes.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
-from taskgraph.findings import Report
-from taskgraph.form import PARAM, is_param_name
+from taskgraph.documents.placeholders import as_text, objects_with, replaced
+from taskgraph.documents.problems import Report
+from taskgraph.documents.schema_check import PARAM, is_param_name
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.json_strict import (
@@ -26,7 +27,6 @@ from taskgraph.model.json_strict import (
     what_is,
 )
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.replacing import as_text, objects_with, replaced
 
 TYPES: Final = ("string", "number", "integer", "boolean", "object", "array")
 """What a parameter may be declared to be, in the words of JSON Schema."""

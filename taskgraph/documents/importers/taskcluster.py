@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
-from taskgraph.importers.shaping import Imported, Reader
+from taskgraph.documents.importers.shaping import Imported, Reader
 from taskgraph.model.ids import is_task_id, task_id_of
 from taskgraph.model.json_strict import Path, show
 from taskgraph.model.schemas import is_date_time

@@ -7,7 +7,7 @@ is kept as `payload.commandLine` for people, and is never executed.
 
 from typing import Any, Final
 
-from taskgraph.importers.shaping import Imported, Reader, stand_in
+from taskgraph.documents.importers.shaping import Imported, Reader, stand_in
 from taskgraph.model.json_strict import Path, show
 
 _KEYS: Final = frozenset({"source", "license", "metadata", "tasks"})

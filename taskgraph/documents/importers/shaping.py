@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgraph.documents import document_from_object
-from taskgraph.findings import Report
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.problems import Report
+from taskgraph.documents.read import document_from_object
 from taskgraph.model.errors import InvalidGraph, Problem
 from taskgraph.model.json_strict import Path, pointer, show
-from taskgraph.nodes import GraphDocument
 
 UNPACKED_BYTES_MAX: Final = 512 * 1024 * 1024
 _CHUNK_BYTES: Final = 1 << 20
