@@ -19,23 +19,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from taskgraph import notices, notifier
+from taskgraph import notifier
 from taskgraph.archived import USUAL, Archived, Bounds, Piece, Writer, examine, open_archive, parts
 from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
 from taskgraph.journal_end import find_end
-from taskgraph.layout import SCHEMA
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value, integer
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, Unclear
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
 from taskgraph.model.names import ALL, listing_key
+from taskgraph.protocol import notices
+from taskgraph.protocol.at_rest import STATES, Examination, Standing, moving, settled
+from taskgraph.protocol.decide import event_key
+from taskgraph.protocol.layout import SCHEMA
 from taskgraph.signing import NO_TRUST, Signer, Trust
-from taskgraph.standing import STATES, Examination, Standing, moving, settled
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.private_files import written_whole
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Replace, Row
-from taskgraph.transitions import event_key
 
 __all__ = ["Archived", "Bounds", "Plan", "Restored", "archive", "archive_to", "examine", "open_archive", "restore"]
 

@@ -36,8 +36,9 @@ from taskgraph.model.errors import InvalidGraph, InvalidInput, NotFound
 from taskgraph.model.ids import GRAPH_ENDED, FailurePolicy, GraphState, TaskState, When
 from taskgraph.model.placement import target_of
 from taskgraph.model.secrecy import read_handed
-from taskgraph.notices import has_notices
 from taskgraph.outlets import read_outlets
+from taskgraph.protocol.notices import has_notices
+from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
 from taskgraph.queries import (
     ChannelStatus,
     Event,
@@ -53,7 +54,6 @@ from taskgraph.queries import (
 from taskgraph.replanning import EditPreview, preview_edit
 from taskgraph.retention import Deleted
 from taskgraph.schedules import ScheduleDetail, Schedules, Written
-from taskgraph.scheduling import CatchUp, Overlap, Schedule
 from taskgraph.service import Watcher
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.signing import read_trust

@@ -28,11 +28,11 @@ from taskgraph.model.errors import (
 )
 from taskgraph.model.messages import Message, RunTasks
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
-from taskgraph.rows import NewerSchema
+from taskgraph.protocol.dispatch_windows import Windows
+from taskgraph.protocol.rows import NewerSchema
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup, wait_any
 from taskgraph.telemetry import handed_on, note, watched
-from taskgraph.windows import Windows
 
 log = logging.getLogger("taskgraph.consumer")
 

@@ -17,7 +17,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph.diagnosis import (
+from taskgraph.handlers import Handlers
+from taskgraph.model import facts, limits
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import Conflict, InvalidMessage, NotFound, TaskgraphError, TooLarge, Unclear
+from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, row_key
+from taskgraph.model.messages import AddTasks, parse
+from taskgraph.model.names import ALL, LIVE, listing_key
+from taskgraph.model.priorities import NORMAL, level_of
+from taskgraph.poison import Poison
+from taskgraph.protocol.decide import event_key
+from taskgraph.protocol.invariants import (
     Cause,
     Finding,
     Patch,
@@ -31,19 +41,9 @@ from taskgraph.diagnosis import (
     slim,
     waiting_by_target,
 )
-from taskgraph.handlers import Handlers
-from taskgraph.layout import SCHEMA
-from taskgraph.model import facts, limits
-from taskgraph.model.columns import Value
-from taskgraph.model.errors import Conflict, InvalidMessage, NotFound, TaskgraphError, TooLarge, Unclear
-from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, row_key
-from taskgraph.model.messages import AddTasks, parse
-from taskgraph.model.names import ALL, LIVE, listing_key
-from taskgraph.model.priorities import NORMAL, level_of
-from taskgraph.poison import Poison
+from taskgraph.protocol.layout import SCHEMA
 from taskgraph.storage.tables import Change, Insert, Range, Row, query_all
 from taskgraph.sweep import Swept, sweep_graph
-from taskgraph.transitions import event_key
 
 SCANS_MAX: Final = 3
 """Scans made in the hope that the graph row does not change during one; counts are not judged otherwise."""

@@ -22,33 +22,6 @@ from taskgraph.documents.read import (
     results_without_requirement,
     too_limited,
 )
-from taskgraph.editing import DELETED_IN, EDITED
-from taskgraph.extension import (
-    EXTENDABLE,
-    AcceptExtension,
-    FinishExtension,
-    InsertRows,
-    LinkTasks,
-    RefuseExtension,
-    not_extendable,
-    portions,
-    request_key,
-)
-from taskgraph.inflight import scopes_of
-from taskgraph.layout import (
-    GRAPH_DIRECT_MAX,
-    SCHEMA,
-    KnownGroup,
-    Layout,
-    Link,
-    first_deadline,
-    gathered,
-    lay_out,
-    name_mapping_rows,
-    schema_for,
-    split_text,
-    spread,
-)
 from taskgraph.membership import group_names, group_rows, members_of
 from taskgraph.model import facts, limits, priorities
 from taskgraph.model.columns import Value
@@ -65,6 +38,33 @@ from taskgraph.model.ids import (
     task_id_of,
 )
 from taskgraph.model.utf16 import utf16_units
+from taskgraph.protocol.concurrency import scopes_of
+from taskgraph.protocol.edit import DELETED_IN, EDITED
+from taskgraph.protocol.extension import (
+    EXTENDABLE,
+    AcceptExtension,
+    FinishExtension,
+    InsertRows,
+    LinkTasks,
+    RefuseExtension,
+    not_extendable,
+    portions,
+    request_key,
+)
+from taskgraph.protocol.layout import (
+    GRAPH_DIRECT_MAX,
+    SCHEMA,
+    KnownGroup,
+    Layout,
+    Link,
+    first_deadline,
+    gathered,
+    lay_out,
+    name_mapping_rows,
+    schema_for,
+    split_text,
+    spread,
+)
 from taskgraph.records import Records
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Range, Row, query_all

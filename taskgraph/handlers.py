@@ -16,18 +16,10 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from taskgraph.alarms import earliest
-from taskgraph.backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
-from taskgraph.cancellation import BY_HAND, CancelGraph, CancelTask, PublishCancelled
 from taskgraph.edges import references
-from taskgraph.editing import DELETED_IN, EDITED, EditGraph, RefuseEdit
 from taskgraph.extending import EDIT, ExtensionPlan, plan_extension
-from taskgraph.extension import DeferExtension, is_deferring, request_key
 from taskgraph.gates import levels_used, use_level
-from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
-from taskgraph.inflight import Limit, limit_of, limits_of, scopes_of
 from taskgraph.kept import KeptRows, Known
-from taskgraph.layout import SCHEMA
-from taskgraph.limiting import NOT_LIMITED, ChangeLimit
 from taskgraph.membership import group_members, group_rows
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
@@ -80,26 +72,9 @@ from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.priorities import COLUMN as PRIORITY
 from taskgraph.model.priorities import LEVELS, NORMAL, level_now, level_of, rank
 from taskgraph.model.timing import not_yet_seconds, ready_since
-from taskgraph.propagation import (
-    CANCELLED,
-    DEFERRED,
-    Cancelling,
-    Dispatch,
-    Effect,
-    GraphEnded,
-    GraphRevived,
-    Refill,
-    Started,
-    Stop,
-    Take,
-)
-from taskgraph.records import Operation, Records, changes_event, name_in
-from taskgraph.replanning import plan_edit, read_request
-from taskgraph.rows import Draft
-from taskgraph.storage.queues import Queues
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, query_all
-from taskgraph.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
-from taskgraph.transitions import (
+from taskgraph.protocol.cancel import BY_HAND, CancelGraph, CancelTask, PublishCancelled
+from taskgraph.protocol.concurrency import Limit, limit_of, limits_of, scopes_of
+from taskgraph.protocol.decide import (
     LATER,
     Answer,
     Claim,
@@ -117,7 +92,32 @@ from taskgraph.transitions import (
     Skip,
     decide,
 )
-from taskgraph.windows import Parcel, Windows
+from taskgraph.protocol.dispatch_windows import Parcel, Windows
+from taskgraph.protocol.edit import DELETED_IN, EDITED, EditGraph, RefuseEdit
+from taskgraph.protocol.extension import DeferExtension, is_deferring, request_key
+from taskgraph.protocol.layout import SCHEMA
+from taskgraph.protocol.limited_backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
+from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
+from taskgraph.protocol.propagation import (
+    CANCELLED,
+    DEFERRED,
+    Cancelling,
+    Dispatch,
+    Effect,
+    GraphEnded,
+    GraphRevived,
+    Refill,
+    Started,
+    Stop,
+    Take,
+)
+from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.set_limit import NOT_LIMITED, ChangeLimit
+from taskgraph.records import Operation, Records, changes_event, name_in
+from taskgraph.replanning import plan_edit, read_request
+from taskgraph.storage.queues import Queues
+from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, query_all
+from taskgraph.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
 
 log = logging.getLogger("taskgraph.handlers")
 

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph.editing import EDITED
 from taskgraph.executors import Executor, Outcome, Work
-from taskgraph.layout import SCHEMA, moment
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
@@ -23,10 +21,12 @@ from taskgraph.model.ids import TaskState, ids_text, is_task_id, row_key
 from taskgraph.model.messages import Seen
 from taskgraph.model.priorities import NORMAL_RANK
 from taskgraph.model.timing import not_yet_seconds
+from taskgraph.protocol.decide import Claim
+from taskgraph.protocol.edit import EDITED
+from taskgraph.protocol.layout import SCHEMA, moment
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
 from taskgraph.telemetry import Origin, Run
-from taskgraph.transitions import Claim
 
 _ROOM_SECONDS_MAX: Final = 60.0
 _EARLY_MAX: Final = 10_000  # tasks; one that is forgotten waits for its pause once more at most

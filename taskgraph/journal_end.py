@@ -3,8 +3,8 @@
 from typing import Final
 
 from taskgraph.model.columns import Columns
+from taskgraph.protocol.decide import event_key
 from taskgraph.storage.tables import Range, Tables
-from taskgraph.transitions import event_key
 
 _PROBES: Final = 20
 

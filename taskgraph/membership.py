@@ -9,9 +9,9 @@ import difflib
 import json
 from typing import Final
 
-from taskgraph.layout import gathered
 from taskgraph.model.errors import IntegrityError, NotFound
 from taskgraph.model.ids import group_key, task_id_of
+from taskgraph.protocol.layout import gathered
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
 _NEAR_NAMES: Final = 3

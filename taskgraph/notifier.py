@@ -16,17 +16,18 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from taskgraph import ages, notices
+from taskgraph import ages
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Columns, integer, texts
 from taskgraph.model.errors import Conflict, IntegrityError, Refused, StorageError, Unclear
 from taskgraph.model.foreign_times import holds
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, row_key
-from taskgraph.notices import Channel, Notice, Registration
+from taskgraph.protocol import notices
+from taskgraph.protocol.decide import event_key
+from taskgraph.protocol.notices import Channel, Notice, Registration
 from taskgraph.records import name_in
 from taskgraph.storage.tables import Change, Delete, Merge, Range, Row, Tables, query_all
-from taskgraph.transitions import event_key
 
 log = logging.getLogger("taskgraph.notifier")
 

@@ -26,8 +26,8 @@ from taskgraph.addresses import Hosts, is_public
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidSettings, StorageError, TooLarge
 from taskgraph.model.secrecy import Environment, Handed
-from taskgraph.notices import Channel, Notice
 from taskgraph.notifier import NotDelivered
+from taskgraph.protocol.notices import Channel, Notice
 from taskgraph.storage.queues import Queues
 
 if TYPE_CHECKING:

@@ -21,16 +21,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from taskgraph import gates, notices
-from taskgraph.conditions import in_words, meets
+from taskgraph import gates
 from taskgraph.documents.results import NO_OUTPUT, OUTPUT
 from taskgraph.edges import Edges, references, worth_pages
-from taskgraph.extension import WAITS_FOR
 from taskgraph.gates import TargetLimit, limits_in
-from taskgraph.inflight import Limit, limit_of, named_in, scopes_of
 from taskgraph.journal_end import find_end
-from taskgraph.layout import gathered, moment
-from taskgraph.leasing import lease
 from taskgraph.membership import group_rows, members_of
 from taskgraph.model import facts, limits
 from taskgraph.model.clock import Clock
@@ -65,11 +60,17 @@ from taskgraph.model.names import ALL, QueueNames
 from taskgraph.model.placement import worker_options
 from taskgraph.model.priorities import LEVELS, NORMAL, level_now, level_of
 from taskgraph.model.timing import not_yet_seconds, overdue, ready_since, retry_of, temporary_used
+from taskgraph.protocol import notices
+from taskgraph.protocol.concurrency import Limit, limit_of, named_in, scopes_of
+from taskgraph.protocol.conditions import in_words, meets
+from taskgraph.protocol.decide import event_key
+from taskgraph.protocol.extension import WAITS_FOR
+from taskgraph.protocol.layout import gathered, moment
+from taskgraph.protocol.leases import lease
+from taskgraph.protocol.rows import SCHEMA_MAX
 from taskgraph.registry import Crew, workers
-from taskgraph.rows import SCHEMA_MAX
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, prefix, query_all
-from taskgraph.transitions import event_key
 
 NEAR_LABELS_MAX: Final = 5
 NEAR_PAGES_MAX: Final = 5

@@ -24,8 +24,8 @@ from taskgraph.journal_end import find_end, totals_in
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, Unclear
+from taskgraph.protocol.decide import event_key
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row, Tables, changes_max_of
-from taskgraph.transitions import event_key
 
 _SEQUENCES_KEPT_MAX: Final = 10_000
 _SEQUENCES_KEPT_SECONDS: Final = 24 * 3600.0  # far less than limits.TOMBSTONE_SECONDS: an id may be given again

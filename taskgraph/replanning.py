@@ -18,22 +18,6 @@ from typing import Any, Final, TypeGuard
 from taskgraph.documents import graph_algorithms, results
 from taskgraph.documents.edit_document import EditDocument, Update, read_edit
 from taskgraph.documents.read import canonical_json, references, without_requirement
-from taskgraph.editing import EDITABLE, EditGraph, RefuseEdit, TaskEdit, ended_in, has_started, listed, not_editable
-from taskgraph.extension import portions, request_key
-from taskgraph.inflight import scopes_of
-from taskgraph.layout import (
-    DEFINED_COLUMNS,
-    SCHEMA_OF_CONDITIONS,
-    TIMING_COLUMNS,
-    Link,
-    defined_columns,
-    definition_row,
-    definition_text,
-    gathered,
-    is_short,
-    spread,
-    timing_columns,
-)
 from taskgraph.membership import members_of
 from taskgraph.model import facts, limits, priorities, timing
 from taskgraph.model.columns import Value
@@ -59,11 +43,36 @@ from taskgraph.model.ids import (
     task_id_of,
     told_as,
 )
-from taskgraph.propagation import Dispatch, Effect
+from taskgraph.protocol.concurrency import scopes_of
+from taskgraph.protocol.decide import Decision, Outcome, decide, event_key
+from taskgraph.protocol.edit import (
+    EDITABLE,
+    EditGraph,
+    RefuseEdit,
+    TaskEdit,
+    ended_in,
+    has_started,
+    listed,
+    not_editable,
+)
+from taskgraph.protocol.extension import portions, request_key
+from taskgraph.protocol.layout import (
+    DEFINED_COLUMNS,
+    SCHEMA_OF_CONDITIONS,
+    TIMING_COLUMNS,
+    Link,
+    defined_columns,
+    definition_row,
+    definition_text,
+    gathered,
+    is_short,
+    spread,
+    timing_columns,
+)
+from taskgraph.protocol.propagation import Dispatch, Effect
+from taskgraph.protocol.rows import Draft
 from taskgraph.records import Records
-from taskgraph.rows import Draft
 from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, query_all
-from taskgraph.transitions import Decision, Outcome, decide, event_key
 
 _EDGES: Final = ("label", "state", "run", "requires", "dependents", "task")
 _FOR_WORKER: Final = ("maxRunTime", "retry")  # keys of a node that stand in the definition, too

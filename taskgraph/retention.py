@@ -25,16 +25,16 @@ from typing import Final
 
 from taskgraph import ages, notifier
 from taskgraph.handlers import Handlers
-from taskgraph.layout import SCHEMA
 from taskgraph.model import limits
 from taskgraph.model.columns import Value, integer, time_of
 from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
 from taskgraph.model.names import ALL, KEEPING, TOMBSTONES, listing_key, tombstone_key
 from taskgraph.poison import Poison
+from taskgraph.protocol.decide import BeginDeletion, Outcome, undeletable
+from taskgraph.protocol.layout import SCHEMA
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
-from taskgraph.transitions import BeginDeletion, Outcome, undeletable
 
 log = logging.getLogger("taskgraph.retention")
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
-from taskgraph import ages, scheduling
+from taskgraph import ages
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import (
     NOTHING_GIVEN,
@@ -31,7 +31,6 @@ from taskgraph.documents.read import (
 from taskgraph.documents.recurrence import Recurrence, Times
 from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
-from taskgraph.layout import SCHEMA, gathered, split_text, spread
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value
@@ -50,9 +49,20 @@ from taskgraph.model.errors import (
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
 from taskgraph.model.messages import Cancel
 from taskgraph.model.utf16 import utf16_units
+from taskgraph.protocol import schedule_rules
+from taskgraph.protocol.layout import SCHEMA, gathered, split_text, spread
+from taskgraph.protocol.rows import SCHEMA_MAX
+from taskgraph.protocol.schedule_rules import (
+    SCHEDULES,
+    CatchUp,
+    Overlap,
+    Run,
+    Schedule,
+    graph_id_of,
+    head_key,
+    manual_graph_id_of,
+)
 from taskgraph.queries import Queries
-from taskgraph.rows import SCHEMA_MAX
-from taskgraph.scheduling import SCHEDULES, CatchUp, Overlap, Run, Schedule, graph_id_of, head_key, manual_graph_id_of
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, query_all
 from taskgraph.submission import Submission, submit
 
@@ -168,8 +178,8 @@ class Schedules:
         for a time that has passed; Refused if there is another schedule of this name; TooLarge for a document that does
         not fit.
         """
-        scheduling.check_name(name)
-        scheduling.check_keep(keep)
+        schedule_rules.check_name(name)
+        schedule_rules.check_keep(keep)
         now = self._clock.now()
         given = recurrence
         recurrence = _anchored(recurrence, now)
@@ -189,7 +199,7 @@ class Schedules:
             active=active,
             next=_first(recurrence, now),
         )
-        columns = {**scheduling.new_columns(schedule), "operation": self._clock.new_id()}
+        columns = {**schedule_rules.new_columns(schedule), "operation": self._clock.new_id()}
         try:
             await self._tables.commit(SCHEDULES, [Insert(head_key(name), columns), *parts.rows])
         except (Conflict, Unclear) as error:
@@ -232,7 +242,7 @@ class Schedules:
                 before,
                 catch_up=before.catch_up if catch_up is None else catch_up,
                 overlap=before.overlap if overlap is None else overlap,
-                keep=before.keep if keep is None else scheduling.check_keep(keep),
+                keep=before.keep if keep is None else schedule_rules.check_keep(keep),
             )
             new = before.recurrence if times is None else _anchored(times.over(before.recurrence), now)
             if new != before.recurrence:
@@ -283,13 +293,13 @@ class Schedules:
     async def _change(self, name: str, *, active: bool) -> Schedule:
         for _ in range(_ATTEMPTS_MAX):
             row, before = await self._find(name)
-            change = scheduling.activated if active else scheduling.deactivated
+            change = schedule_rules.activated if active else schedule_rules.deactivated
             now = self._clock.now()
             after = change(before, now)
             if after == before:
                 return before
             if active:
-                after = scheduling.set_right(after, now)
+                after = schedule_rules.set_right(after, now)
             try:
                 await self._write(row, before, after)
             except Conflict:
@@ -331,7 +341,7 @@ class Schedules:
         submission = await submit(self._handlers, run.graph_id, document, origin=_origin(name, due))
         for _ in range(_ATTEMPTS_MAX):
             try:
-                await self._write(row, schedule, scheduling.with_run(schedule, run))
+                await self._write(row, schedule, schedule_rules.with_run(schedule, run))
             except Conflict:
                 row, schedule = await self._find(name)
             else:
@@ -359,7 +369,7 @@ class Schedules:
             schedule=schedule,
             upcoming=_upcoming(schedule, now),
             runs=states,
-            overdue_seconds=scheduling.overdue(schedule, now).total_seconds(),
+            overdue_seconds=schedule_rules.overdue(schedule, now).total_seconds(),
             troubles=await self._troubles(schedule, now),
         )
 
@@ -378,7 +388,7 @@ class Schedules:
             often = f" ({schedule.errors} times in a row)" if schedule.errors > 1 else ""
             mend = f"mend the graph and give it with taskgraph schedule update {name} FILE"
             found.append(Trouble(f"it could not fire{often}: {schedule.error}{again}", mend))
-        if scheduling.set_right(schedule, now) is not schedule:
+        if schedule_rules.set_right(schedule, now) is not schedule:
             found.append(
                 Trouble(
                     "its times are of a clock that was ahead; they are set right when the clocks of all who keep house "
@@ -386,7 +396,7 @@ class Schedules:
                     f"at once: taskgraph schedule deactivate {name}, and activate",
                 )
             )
-        late = scheduling.overdue(schedule, now)
+        late = schedule_rules.overdue(schedule, now)
         if late and not schedule.error:
             holding = await self._not_over(schedule, set()) if schedule.overlap is not Overlap.ALLOW else None
             if schedule.waiting and holding is not None:
@@ -445,7 +455,7 @@ class Schedules:
         Until then it cannot be told who is wrong, and two that differ would set each other right for ever.
         """
         now = self._clock.now()  # later than the row was read, however long this look has stood still
-        right = scheduling.set_right(schedule, now)
+        right = schedule_rules.set_right(schedule, now)
         if not schedule.active or right is schedule or not await ages.may_end(self._tables, now):
             return row, schedule
         words = "schedule %s was to fire next at %s, by a clock that was ahead: it is set right, to %s"
@@ -456,8 +466,8 @@ class Schedules:
         """Take a schedule as far as it goes now."""
         for _ in range(limits.SCHEDULE_FIRES_MAX):
             if schedule.firing is None:
-                moved = scheduling.collect(schedule, now)
-                if scheduling.may_begin(moved, now):
+                moved = schedule_rules.collect(schedule, now)
+                if schedule_rules.may_begin(moved, now):
                     moved = await self._begun(moved)
                 if moved != schedule:
                     row = await self._write(row, schedule, moved)
@@ -473,20 +483,20 @@ class Schedules:
         while schedule.ahead is not None and schedule.waiting and (first := schedule.waiting[0]) < schedule.ahead:
             if await self._state(graph_id_of(schedule.name, first)) == _GONE:
                 break
-            schedule = scheduling.passed_over(schedule)
+            schedule = schedule_rules.passed_over(schedule)
         if not schedule.waiting:
             return schedule
         if schedule.overlap is Overlap.ALLOW:
-            return scheduling.begin(schedule)
+            return schedule_rules.begin(schedule)
         ended: set[str] = set()
         holding = await self._not_over(schedule, ended)
-        schedule = scheduling.over(schedule, frozenset(ended))
+        schedule = schedule_rules.over(schedule, frozenset(ended))
         if holding is None:
-            return scheduling.begin(schedule)
+            return schedule_rules.begin(schedule)
         if schedule.overlap is Overlap.CANCEL and await self._state(holding) != GraphState.CANCELLING:
             reason = f"schedule {schedule.name} is due again, and cancels what is not over by then"
             await self._handlers.tell([Cancel(holding, reason=reason)])
-        return scheduling.held_up(schedule)
+        return schedule_rules.held_up(schedule)
 
     async def _not_over(self, schedule: Schedule, ended: set[str]) -> str | None:
         """The newest graph of an earlier fire that is not over; those that are found to be over go into `ended`."""
@@ -524,7 +534,7 @@ class Schedules:
             if after.error:
                 looked.failed.append(f"{row.key}: {after.error}")
         else:
-            after = scheduling.done(schedule, now)
+            after = schedule_rules.done(schedule, now)
         unused = schedule.firing_document not in (after.document, after.firing_document)
         changes = await self._deletions(schedule.name, schedule.firing_document) if unused else []
         row = await self._write(row, schedule, after, changes)
@@ -535,28 +545,30 @@ class Schedules:
     async def _refused(self, schedule: Schedule, graph_id: str, error: TaskgraphError, now: datetime) -> Schedule:
         """What follows when a graph could not be submitted."""
         if isinstance(error, Refused) and error.code == "deleted":
-            return scheduling.done(schedule, now)  # it was fired, and has had its time since
+            return schedule_rules.done(schedule, now)  # it was fired, and has had its time since
         if isinstance(error, Refused) and error.code == "different-content":
             (graph,) = await self._tables.get(graph_id, [GRAPH])
             if graph is not None and graph.columns.get("schedule") == schedule.name:
-                return scheduling.done(schedule, now)  # this very fire, by a version that reads documents otherwise
-            return scheduling.dropped(schedule, f"graph {graph_id} was submitted by somebody else, with other content")
-        return scheduling.failed(schedule, _reason(error), now)
+                return schedule_rules.done(schedule, now)  # this very fire, by a version that reads documents otherwise
+            return schedule_rules.dropped(
+                schedule, f"graph {graph_id} was submitted by somebody else, with other content"
+            )
+        return schedule_rules.failed(schedule, _reason(error), now)
 
     # --- rows ---
 
     async def _heads(self) -> list[Row]:
-        return await query_all(self._tables, SCHEDULES, Range(*scheduling.HEADS))
+        return await query_all(self._tables, SCHEDULES, Range(*schedule_rules.HEADS))
 
     def _schedule(self, row: Row) -> Schedule:
         schema = row.columns.get("schema", 1)
         if isinstance(schema, int) and schema > SCHEMA_MAX:
             raise IntegrityError(f"row {row.key} was written by a newer version of taskgraph, and is left to it")
-        return scheduling.schedule_of(row.columns)
+        return schedule_rules.schedule_of(row.columns)
 
     async def _find(self, name: str) -> tuple[Row, Schedule]:
         """The row of a schedule. Raises NotFound, with the nearest names."""
-        scheduling.check_name(name)
+        schedule_rules.check_name(name)
         (row,) = await self._tables.get(SCHEDULES, [head_key(name)])
         if row is None:
             names = [str(each.columns.get("name", "")) for each in await self._heads()]
@@ -566,7 +578,7 @@ class Schedules:
     async def _write(self, row: Row, before: Schedule, after: Schedule, changes: Sequence[Change] = ()) -> Row:
         """Write a schedule over the row that it was read from. Raises Conflict if that has changed; see P17."""
         operation = self._clock.new_id()
-        columns: dict[str, Value] = {**scheduling.changed_columns(before, after), "operation": operation}
+        columns: dict[str, Value] = {**schedule_rules.changed_columns(before, after), "operation": operation}
         try:
             etag, *_ = await self._tables.commit(SCHEDULES, [Merge(row.key, row.etag, columns), *changes])
         except (Conflict, Unclear) as error:
@@ -586,7 +598,7 @@ class Schedules:
             )
         key = self._clock.new_id()
         rows = [
-            Insert(scheduling.document_key(name, key, number), {"schema": SCHEMA, **spread("text", piece)})
+            Insert(schedule_rules.document_key(name, key, number), {"schema": SCHEMA, **spread("text", piece)})
             for number, piece in enumerate(split_text(text, _PART_CHARS))
         ]
         if document.values:

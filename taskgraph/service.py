@@ -24,13 +24,13 @@ from taskgraph.model.ids import GRAPH_ENDED, GraphState, TaskState, reference_of
 from taskgraph.model.names import LIVE
 from taskgraph.notifier import Notifier, Told
 from taskgraph.outlets import OutletSettings
+from taskgraph.protocol.decide import Item, LeaseLost, Outcome
 from taskgraph.retention import keep_house
 from taskgraph.storage.private_files import open_to_others
 from taskgraph.storage.signals.wakeup import wait_any
 from taskgraph.storage.signals.worker_locks import WorkerLocks
 from taskgraph.storage.tables import Range, Row, query_all
 from taskgraph.sweep import Swept, sweep, sweep_graph
-from taskgraph.transitions import Item, LeaseLost, Outcome
 from taskgraph.waiting import poll
 from taskgraph.worker import Worker
 

@@ -12,14 +12,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from taskgraph import gates
-from taskgraph.diagnosis import Finding, SetTime, Severity
 from taskgraph.lead import LEAD_SECONDS, LEADS
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.foreign_times import is_ahead
+from taskgraph.protocol.invariants import Finding, SetTime, Severity
+from taskgraph.protocol.schedule_rules import SCHEDULES
 from taskgraph.registry import WORKERS
-from taskgraph.scheduling import SCHEDULES
 from taskgraph.storage.queues import HiddenMessages
 from taskgraph.storage.tables import Merge, Range, Row, Tables, query_all
 

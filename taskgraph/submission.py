@@ -17,23 +17,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from taskgraph import notices
 from taskgraph.documents.edit_document import EditDocument
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import canonical_json, collector_paused, content_hash, document_object, node_digests
-from taskgraph.editing import EDITABLE
 from taskgraph.extending import EDIT, request_rows, row_bytes
-from taskgraph.extension import EXTENDABLE, RESUME, is_deferring, not_extendable, request_key
 from taskgraph.handlers import Handlers
-from taskgraph.layout import (
-    SCHEMA,
-    SCHEMA_OF_CONDITIONS,
-    GraphLayout,
-    first_deadline,
-    moment,
-    name_mapping_rows,
-    schema_for,
-)
 from taskgraph.model import limits, priorities
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
@@ -54,11 +42,23 @@ from taskgraph.model.names import ALL, listing_key
 from taskgraph.model.priorities import NORMAL, rank
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.notifier import enter, register
+from taskgraph.protocol import notices
+from taskgraph.protocol.decide import Outcome, Start
+from taskgraph.protocol.edit import EDITABLE
+from taskgraph.protocol.extension import EXTENDABLE, RESUME, is_deferring, not_extendable, request_key
+from taskgraph.protocol.layout import (
+    SCHEMA,
+    SCHEMA_OF_CONDITIONS,
+    GraphLayout,
+    first_deadline,
+    moment,
+    name_mapping_rows,
+    schema_for,
+)
+from taskgraph.protocol.rows import Draft
 from taskgraph.replanning import still_holds
-from taskgraph.rows import Draft
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables
 from taskgraph.telemetry import TRACEPARENT_COLUMN
-from taskgraph.transitions import Outcome, Start
 
 Progress = Callable[[int, int], None]
 """Told (rows written, rows in all); a long definition counts with its task."""

@@ -11,15 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import ages, leasing
-from taskgraph.cancellation import CancelGraph
-from taskgraph.conditions import SKIP
+from taskgraph import ages
 from taskgraph.extending import EDIT
-from taskgraph.extension import is_deferring
 from taskgraph.handlers import Handlers
-from taskgraph.inflight import Limit, limits_of, scopes_of
-from taskgraph.leasing import SetRight
-from taskgraph.limiting import Recount
 from taskgraph.model import limits, priorities
 from taskgraph.model.columns import is_held, texts
 from taskgraph.model.errors import Conflict, Unclear
@@ -30,14 +24,21 @@ from taskgraph.model.messages import AddTasks, Edit
 from taskgraph.model.names import LIVE
 from taskgraph.model.priorities import NORMAL, has_risen, level_now, level_of
 from taskgraph.model.timing import DEADLINE_EXCEEDED, NEVER, clock_text, not_yet_seconds, overdue, ready_since
-from taskgraph.propagation import DEFERRED
+from taskgraph.protocol import leases
+from taskgraph.protocol.cancel import CancelGraph
+from taskgraph.protocol.concurrency import Limit, limits_of, scopes_of
+from taskgraph.protocol.conditions import SKIP
+from taskgraph.protocol.decide import Abandon, Fire, Item, LeaseLost, NextDeadline, Overdue, Skip
+from taskgraph.protocol.extension import is_deferring
+from taskgraph.protocol.leases import SetRight
+from taskgraph.protocol.propagation import DEFERRED
+from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.set_limit import Recount
 from taskgraph.registry import clean
 from taskgraph.retention import delete, finish_deletion, sweep_beside
-from taskgraph.rows import Draft
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Delete, Range, Row, query_all
 from taskgraph.telemetry import TRACEPARENT_COLUMN
-from taskgraph.transitions import Abandon, Fire, Item, LeaseLost, NextDeadline, Overdue, Skip
 from taskgraph.watchdog import COLUMNS, watch
 
 log = logging.getLogger("taskgraph.sweep")
@@ -53,7 +54,7 @@ _REMIND_MAX: Final = 256  # times limits.REDISPATCH_SECONDS, between two reminde
 _PATIENCE: Final = 10  # times limits.REDISPATCH_SECONDS, after which even a full queue is reminded
 _LOOKED_AT: Final = (
     *COLUMNS,
-    *leasing.COLUMNS,
+    *leases.COLUMNS,
     "claim",
     "deadline",
     "pendingTimeout",
@@ -214,7 +215,7 @@ async def sweep_graph(
         run = row.columns.get("run", 0)
         if not isinstance(run, int):
             continue  # damaged; doctor names it
-        if leasing.amended(row.columns.get, now):
+        if leases.amended(row.columns.get, now):
             items.append(SetRight(task_id))
             swept.set_right += 1
             continue  # the next round goes by what it says then
@@ -225,7 +226,7 @@ async def sweep_graph(
             continue
         if row.columns.get("state") == TaskState.RUNNING:
             has_end = isinstance(row.columns.get("leaseUntil"), datetime)  # doctor names one without
-            if has_end and leasing.lease(row.columns.get, now) is Standing.OVER:
+            if has_end and leases.lease(row.columns.get, now) is Standing.OVER:
                 items.append(LeaseLost(task_id, run, str(row.columns.get("claim", ""))))
                 swept.leases_lost += 1
             continue

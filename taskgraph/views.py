@@ -15,12 +15,13 @@ from taskgraph.model.ids import TaskState
 
 if TYPE_CHECKING:
     from taskgraph.archives import Archived, Plan, Restored
-    from taskgraph.diagnosis import Finding
     from taskgraph.doctor import Examined
     from taskgraph.gates import TargetLimit
     from taskgraph.grants import Grant
     from taskgraph.overview import Snapshot
     from taskgraph.poison import PoisonMessage
+    from taskgraph.protocol.invariants import Finding
+    from taskgraph.protocol.schedule_rules import Schedule
     from taskgraph.queries import (
         ChannelStatus,
         Event,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from taskgraph.replanning import EditPreview, RowChange
     from taskgraph.retention import Deleted
     from taskgraph.schedules import ScheduleDetail
-    from taskgraph.scheduling import Schedule
     from taskgraph.storage.tables import Row
     from taskgraph.store_times import ExaminedStore
     from taskgraph.submission import Submission

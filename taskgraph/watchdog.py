@@ -13,16 +13,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from taskgraph.handlers import Handlers
-from taskgraph.leasing import lease
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, integer, is_held
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import TaskState, reference_of
+from taskgraph.protocol.decide import Outcome, event_key
+from taskgraph.protocol.leases import lease
+from taskgraph.protocol.stall import Stall, Stir
 from taskgraph.records import Records
 from taskgraph.registry import Crew, workers
-from taskgraph.stalling import Stall, Stir
 from taskgraph.storage.tables import Range, Row
-from taskgraph.transitions import Outcome, event_key
 
 COLUMNS = ("state", "run", "leaseUntil", "pendingSince", "target", "notBefore", "held")
 """What must be known of the tasks that are pending or running."""

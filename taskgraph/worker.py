@@ -33,7 +33,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from taskgraph.documents.results import NO_OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
-from taskgraph.editing import DELETED_IN
 from taskgraph.executors import Executors, Outcome, Work
 from taskgraph.executors.contract import AT_ONCE, malformed
 from taskgraph.gates import Gates
@@ -57,8 +56,6 @@ from taskgraph.inhand import (
     routing_in,
     was_terminated,
 )
-from taskgraph.layout import gathered
-from taskgraph.leasing import lease
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import (
@@ -87,17 +84,20 @@ from taskgraph.model.priorities import LEVELS, NORMAL_RANK, in_turn, level_of, r
 from taskgraph.model.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
 from taskgraph.permits import Permits
 from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
-from taskgraph.propagation import Started, Stop, Take
+from taskgraph.protocol.decide import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Overdue, Renew
+from taskgraph.protocol.decide import Outcome as Decided
+from taskgraph.protocol.edit import DELETED_IN
+from taskgraph.protocol.layout import gathered
+from taskgraph.protocol.leases import lease
+from taskgraph.protocol.propagation import Started, Stop, Take
+from taskgraph.protocol.rows import NewerSchema
 from taskgraph.registry import RUNNING_SHOWN_MAX, Presence
-from taskgraph.rows import NewerSchema
 from taskgraph.runlog import LogWriter
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup, for_others
 from taskgraph.storage.tables import Row
 from taskgraph.telemetry import Here, being, watched
-from taskgraph.transitions import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Overdue, Renew
-from taskgraph.transitions import Outcome as Decided
 
 log = logging.getLogger("taskgraph.worker")
 

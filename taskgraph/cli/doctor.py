@@ -17,8 +17,8 @@ from taskgraph.model.errors import NotFound
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.diagnosis import Finding
     from taskgraph.doctor import Examined
+    from taskgraph.protocol.invariants import Finding
     from taskgraph.store_times import ExaminedStore
 
 _FINDINGS_SHOWN_MAX: Final = 50

@@ -152,7 +152,7 @@ async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bo
 async def _archive_first(app: "App", session: Session, graph_id: str, file: Path, *, force: bool) -> None:
     """Write the graph into a file, unless it has gone so far already that it was written before."""
     from taskgraph.archives import Bounds, look, open_archive
-    from taskgraph.transitions import undeletable
+    from taskgraph.protocol.decide import undeletable
 
     (row,) = await app.tables.get(graph_id, [GRAPH])
     state = str(row.columns.get("state", "")) if row is not None else ""

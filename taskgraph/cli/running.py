@@ -277,8 +277,8 @@ def check_runnable(document: "GraphDocument", source: str, executors: "Executors
 
 
 async def _run(app: "App", session: Session, order: _Order) -> int:
-    from taskgraph.notices import has_notices
     from taskgraph.outlets import read_outlets
+    from taskgraph.protocol.notices import has_notices
     from taskgraph.service import deliver_rest, run_graph
 
     output = session.output

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.documents.nodes import GraphDocument
     from taskgraph.documents.recurrence import Times
+    from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
     from taskgraph.schedules import ScheduleDetail
-    from taskgraph.scheduling import CatchUp, Overlap, Schedule
 
 _LENGTH: Final = re.compile(r"(\d{1,9})([smhd]?)")
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -406,7 +406,7 @@ def _moment(option: str, text: str) -> datetime:
 
 
 def _catch_up(text: str) -> "CatchUp":
-    from taskgraph.scheduling import CatchUp
+    from taskgraph.protocol.schedule_rules import CatchUp
 
     if text not in list(CatchUp):
         raise InvalidInput(f"--catch-up {text!r}: {_either(list(CatchUp))}")
@@ -414,7 +414,7 @@ def _catch_up(text: str) -> "CatchUp":
 
 
 def _overlap(text: str) -> "Overlap":
-    from taskgraph.scheduling import Overlap
+    from taskgraph.protocol.schedule_rules import Overlap
 
     if text not in list(Overlap):
         raise InvalidInput(f"--overlap {text!r}: {_either(list(Overlap))}")

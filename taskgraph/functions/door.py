@@ -35,8 +35,8 @@ from taskgraph.model.errors import (
 )
 from taskgraph.model.messages import Message, UnknownVersion, parse
 from taskgraph.outlets import read_outlets
+from taskgraph.protocol.rows import NewerSchema
 from taskgraph.retention import keep_house
-from taskgraph.rows import NewerSchema
 from taskgraph.settings import StoreSettings, read_connection
 from taskgraph.storage.queues import Delivery
 from taskgraph.sweep import sweep

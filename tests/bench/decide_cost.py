@@ -16,8 +16,8 @@ from typing import Final
 
 from taskgraph import records
 from taskgraph.model.messages import RunTasks, TaskCompleted, TaskResult, bundles, parse, to_text
+from taskgraph.protocol.decide import Claim, Completed, Decision, Item, decide
 from taskgraph.storage.tables import Delete, Row
-from taskgraph.transitions import Claim, Completed, Decision, Item, decide
 from tests.unit.transition_rows import NOW, Rows, rows_of, running, task_id
 
 SECONDS: Final = 1.0

@@ -31,9 +31,9 @@ from taskgraph.documents.read import read_document
 from taskgraph.handlers import Handlers
 from taskgraph.model.ids import GRAPH_ENDED, task_id_of
 from taskgraph.model.messages import TaskCompleted, TaskResult
+from taskgraph.protocol.decide import Claim
 from taskgraph.settings import read_settings
 from taskgraph.submission import submit
-from taskgraph.transitions import Claim
 from tests.azurite import azurite, version
 from tests.bench.shapes import document_text, independent, shape
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskgraph.app import App
-from taskgraph.diagnosis import Severity
 from taskgraph.doctor import examine_graph
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.documents.read import document_from_object
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL
+from taskgraph.protocol.invariants import Severity
 from taskgraph.storage.tables import Range, Row, query_all
 from tests.chaos.processes import Child
 from tests.chaos.shapes import Spec, never_ready

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph import ages, scheduling
+from taskgraph import ages
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import Given, content_hash, document_from_object
 from taskgraph.documents.recurrence import Recurrence, Times
@@ -17,13 +17,14 @@ from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, To
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Cancel, Message, parse
 from taskgraph.model.names import ALL, QueueNames
+from taskgraph.protocol import schedule_rules
+from taskgraph.protocol.decide import Claim, Completed
+from taskgraph.protocol.schedule_rules import HEADS, SCHEDULES, CatchUp, Overlap
 from taskgraph.queries import Queries
 from taskgraph.records import Records
 from taskgraph.schedules import Schedules, Written
-from taskgraph.scheduling import HEADS, SCHEDULES, CatchUp, Overlap
 from taskgraph.storage.tables import Merge, Range, query_all
 from taskgraph.submission import submit
-from taskgraph.transitions import Claim, Completed
 from tests.conftest import OpenStore
 from tests.explorer.test_explorer import wrong_columns
 from tests.manual_clock import HurriedClock
@@ -498,7 +499,7 @@ async def test_a_fire_under_way_survives_an_update_and_a_deletion(here: Installa
     await here.schedules.create("hourly", document("old"), HOURLY)
     here.clock.advance(HOUR)
     row, schedule = await here.schedules._find("hourly")
-    begun = scheduling.begin(scheduling.collect(schedule, here.clock.now()))
+    begun = schedule_rules.begin(schedule_rules.collect(schedule, here.clock.now()))
     await here.schedules._write(row, schedule, begun)
     await here.schedules.update("hourly", document=document("new"))
     assert len(await here.rows()) == 3  # both graphs
@@ -514,5 +515,5 @@ async def test_who_comes_too_late_with_what_it_has_read_writes_nothing(here: Ins
     row, schedule = await here.schedules._find("hourly")
     await here.schedules.look()
     with pytest.raises(Conflict):
-        await here.schedules._write(row, schedule, scheduling.collect(schedule, here.clock.now()))
+        await here.schedules._write(row, schedule, schedule_rules.collect(schedule, here.clock.now()))
     assert await here.fired("hourly") == ["hourly-20260328T210000Z"]

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph import diagnosis
 from taskgraph.app import open_app
-from taskgraph.diagnosis import Finding, Severity
 from taskgraph.doctor import examine_graph
 from taskgraph.model.ids import GRAPH, task_id_of
+from taskgraph.protocol import invariants
+from taskgraph.protocol.invariants import Finding, Severity
 from taskgraph.settings import read_settings
 from tests.e2e.processes import started, until
 from tests.explorer import page
@@ -285,14 +285,14 @@ def test_the_page_knows_every_column_that_the_code_writes() -> None:
     for name in rules:
         assert found[f"{name}.py"] - of_graphs == {"since"} & found[f"{name}.py"], name
     checked: dict[str, Mapping[str, str]] = {
-        "task": diagnosis._TASK,
-        "task-graph": diagnosis._GRAPH,
-        "join": diagnosis._RELAY,
-        "event": diagnosis._EVENT,
-        "request": diagnosis._REQUEST,
-        "group": diagnosis._GROUP,
-        "notice": diagnosis._NOTICE,
-        "limit": diagnosis._LIMIT,
+        "task": invariants._TASK,
+        "task-graph": invariants._GRAPH,
+        "join": invariants._RELAY,
+        "event": invariants._EVENT,
+        "request": invariants._REQUEST,
+        "group": invariants._GROUP,
+        "notice": invariants._NOTICE,
+        "limit": invariants._LIMIT,
     }
     words = {word: word for word in ("time", "number", "list", "object")}
     words |= {"references": "list", "seconds": "number", "pause": "number", "retry policy": "object"}

@@ -22,22 +22,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph import transitions
-from taskgraph.cancellation import CancelGraph, CancelTask, PublishCancelled
-from taskgraph.conditions import meets
 from taskgraph.documents.nodes import TaskNode
-from taskgraph.editing import EditGraph, RefuseEdit, TaskEdit
-from taskgraph.extension import AcceptExtension, DeferExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
-from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle
-from taskgraph.layout import Link, lay_out, schema_for
-from taskgraph.leasing import SetRight
-from taskgraph.limiting import ChangeLimit, Recount
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, FailurePolicy, GraphState, TaskState, When, ids_text, row_key, task_id_of
-from taskgraph.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
-from taskgraph.stalling import Stall, Stir
-from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row
-from taskgraph.transitions import (
+from taskgraph.protocol import decide as transitions
+from taskgraph.protocol.cancel import CancelGraph, CancelTask, PublishCancelled
+from taskgraph.protocol.conditions import meets
+from taskgraph.protocol.decide import (
     Abandon,
     BeginDeletion,
     CannotRun,
@@ -58,6 +49,22 @@ from taskgraph.transitions import (
     Start,
     decide,
 )
+from taskgraph.protocol.edit import EditGraph, RefuseEdit, TaskEdit
+from taskgraph.protocol.extension import (
+    AcceptExtension,
+    DeferExtension,
+    FinishExtension,
+    InsertRows,
+    LinkTasks,
+    RefuseExtension,
+)
+from taskgraph.protocol.layout import Link, lay_out, schema_for
+from taskgraph.protocol.leases import SetRight
+from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
+from taskgraph.protocol.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
+from taskgraph.protocol.set_limit import ChangeLimit, Recount
+from taskgraph.protocol.stall import Stall, Stir
+from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "semantics.md"
 BEGIN: Final = "<!-- tables: written by scripts/semantics from tests/formal/semantics.py; do not edit by hand -->"

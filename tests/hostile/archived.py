@@ -20,14 +20,14 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskgraph import notices
 from taskgraph.archives import archive, restore
 from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused, TooLarge
 from taskgraph.model.ids import GraphState, TaskState
-from taskgraph.notices import Channel, Notice
 from taskgraph.notifier import Notifier
+from taskgraph.protocol import notices
+from taskgraph.protocol.notices import Channel, Notice
 from taskgraph.retention import keep_house
 from taskgraph.storage.tables import Range, query_all
 from taskgraph.sweep import sweep

@@ -47,8 +47,8 @@ def document(data: bytes) -> None:
     """A document is valid, or its problems have places and remedies."""
     from taskgraph.documents.plan import plan
     from taskgraph.documents.read import content_hash, document_object, warnings
-    from taskgraph.layout import lay_out
     from taskgraph.model.errors import InvalidGraph
+    from taskgraph.protocol.layout import lay_out
     from tests.hostile.plans import judged
     from tests.manual_clock import ManualClock
 

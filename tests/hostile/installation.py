@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgraph.consumer import Consumer
-from taskgraph.diagnosis import Severity, examine
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.executors import Executors, built_in
 from taskgraph.handlers import Handled, Handlers, KeepAlive, Taker, no_keep_alive
@@ -30,6 +29,7 @@ from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Message, Rerun, RunTasks, UnknownVersion, parse, to_object, to_text
 from taskgraph.model.names import POISON
 from taskgraph.poison import Poison
+from taskgraph.protocol.invariants import Severity, examine
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup

@@ -18,9 +18,9 @@ import pytest
 
 from taskgraph.addresses import Hosts
 from taskgraph.model.clock import SystemClock
-from taskgraph.notices import Channel, Notice
 from taskgraph.notifier import NotDelivered
 from taskgraph.outlets import Outlets, OutletSettings
+from taskgraph.protocol.notices import Channel, Notice
 from tests.simulation.memory import MemoryQueues
 
 NOTICE = Notice("g.1.0", '{"id":"g.1.0"}')

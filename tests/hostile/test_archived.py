@@ -20,8 +20,8 @@ from taskgraph.archives import Bounds, look, restore
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused, TooLarge
 from taskgraph.model.messages import Rerun
-from taskgraph.notices import PREFIX, channel_of
 from taskgraph.notifier import INDEX, Notifier, retry
+from taskgraph.protocol.notices import PREFIX, channel_of
 from taskgraph.storage.tables import Range, query_all
 from tests.hostile.archived import DAY, Listener, _content, _live_on, campaign, honest, packed
 from tests.scenarios.stage import Stage, memory_stage

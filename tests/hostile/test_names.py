@@ -25,9 +25,9 @@ from taskgraph.cli import failures
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, NotFound, TaskgraphError
 from taskgraph.model.ids import GRAPH, is_graph_id, task_id_of, typed
+from taskgraph.protocol.decide import CannotRun, Claim
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Insert, Merge
-from taskgraph.transitions import CannotRun, Claim
 from tests.hostile.terminal import ALLOWED_IN_LABELS, ATTACK, dangerous, taskgraph
 
 BAD_IDS = {

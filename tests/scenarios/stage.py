@@ -19,7 +19,6 @@ from taskgraph.consumer import Consumer
 from taskgraph.documents.edit_document import edit_from_object
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
-from taskgraph.editing import EDITED
 from taskgraph.handlers import Handled, Handlers
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
@@ -37,6 +36,8 @@ from taskgraph.model.messages import (
 )
 from taskgraph.model.names import QueueNames
 from taskgraph.poison import Poison
+from taskgraph.protocol.decide import Answer, Claim, HandBack, Item, LeaseLost, Outcome
+from taskgraph.protocol.edit import EDITED
 from taskgraph.queries import Event, Queries
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery, Queues
@@ -44,7 +45,6 @@ from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row, Tables
 from taskgraph.submission import Extension, Submission, edit, extend, submit
 from taskgraph.sweep import Swept, sweep
-from taskgraph.transitions import Answer, Claim, HandBack, Item, LeaseLost, Outcome
 from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 

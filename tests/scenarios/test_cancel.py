@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from taskgraph.cancellation import CancelTask, PublishCancelled
-from taskgraph.diagnosis import examine
 from taskgraph.doctor import repair_graph
 from taskgraph.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
 from taskgraph.model.messages import AddTasks, Cancel, Rerun
-from taskgraph.propagation import Stop
+from taskgraph.protocol.cancel import CancelTask, PublishCancelled
+from taskgraph.protocol.decide import Outcome, Renew
+from taskgraph.protocol.invariants import examine
+from taskgraph.protocol.propagation import Stop
 from taskgraph.storage.tables import Row
-from taskgraph.transitions import Outcome, Renew
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Held, Stage, Trap, extension, graph
 from tests.simulation.bounds import CHUNKED, bounded
 

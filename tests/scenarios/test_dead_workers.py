@@ -9,10 +9,10 @@ import pytest
 
 from taskgraph.app import App, open_app
 from taskgraph.model.ids import row_key, task_id_of
+from taskgraph.protocol.decide import Claim
 from taskgraph.service import bury
 from taskgraph.settings import read_settings
 from taskgraph.submission import submit
-from taskgraph.transitions import Claim
 from tests.scenarios.stage import graph
 
 GRAPHS = ("one", "two")

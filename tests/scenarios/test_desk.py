@@ -10,7 +10,7 @@ from taskgraph import handlers as handlers_module
 from taskgraph.model.errors import NotFound, StorageUnavailable
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import Rerun, to_text
-from taskgraph.transitions import Completed, Outcome
+from taskgraph.protocol.decide import Completed, Outcome
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 
 Act = Callable[[Crew], Awaitable[None]]

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph.diagnosis import Severity, examine
 from taskgraph.doctor import Examined, examine_graph, live_graphs, repair_graph
 from taskgraph.handlers import Handlers
 from taskgraph.model import limits
@@ -16,9 +15,10 @@ from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import GRAPH, ids_text, row_key
 from taskgraph.model.messages import Rerun, to_text
 from taskgraph.model.names import ALL, LIVE
+from taskgraph.protocol.decide import event_key
+from taskgraph.protocol.invariants import Severity, examine
 from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row, Tables, query_all
-from taskgraph.transitions import event_key
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Stage, Trap, extension, graph
 
 DIAMOND: Mapping[str, list[str]] = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}

@@ -19,8 +19,8 @@ from taskgraph.lead import LEADS
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
+from taskgraph.protocol.schedule_rules import SCHEDULES
 from taskgraph.registry import WORKERS
-from taskgraph.scheduling import SCHEDULES
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Insert, Merge, Row
 

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from taskgraph.diagnosis import Finding, Severity, examine
 from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.handlers import Handlers
 from taskgraph.poison import Poison
+from taskgraph.protocol.invariants import Finding, Severity, examine
 from taskgraph.storage.tables import Change
 from tests.simulation.histories import world_of
 from tests.simulation.world import Process, World

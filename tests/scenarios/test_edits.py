@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from taskgraph.diagnosis import examine
 from taskgraph.documents.edit_document import edit_from_object
 from taskgraph.documents.graph_algorithms import is_acyclic
 from taskgraph.documents.read import document_from_object
@@ -19,9 +18,10 @@ from taskgraph.model.errors import Conflict, InvalidGraph, Refused, StorageUnava
 from taskgraph.model.ids import row_key
 from taskgraph.model.messages import AddTasks, Cancel, Edit, HoldBack, Rerun, RunTasks, SetLimit, parse
 from taskgraph.model.timing import not_yet_seconds
+from taskgraph.protocol.decide import Claim, Failed, Outcome
+from taskgraph.protocol.invariants import examine
 from taskgraph.replanning import preview_edit
 from taskgraph.storage.tables import Row
-from taskgraph.transitions import Claim, Failed, Outcome
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, graph_object, memory_stage
 
 CHAIN = graph({"a": [], "b": ["a"], "c": ["b"], "d": []})

@@ -13,15 +13,15 @@ import pytest
 
 from taskgraph.doctor import repair_graph
 from taskgraph.documents.read import document_from_object, warnings
-from taskgraph.holding import HoldTask
-from taskgraph.limiting import ChangeLimit
 from taskgraph.model import facts, limits
 from taskgraph.model.ids import TaskState
 from taskgraph.model.messages import Cancel, TaskFailed
-from taskgraph.notices import notice
+from taskgraph.protocol.decide import BeginDeletion
+from taskgraph.protocol.notices import notice
+from taskgraph.protocol.pause import HoldTask
+from taskgraph.protocol.set_limit import ChangeLimit
 from taskgraph.queries import Event, agrees
 from taskgraph.storage.tables import Change, Insert, Merge
-from taskgraph.transitions import BeginDeletion
 from tests.scenarios.stage import Stage, extension, graph
 from tests.simulation.histories import world_of
 from tests.simulation.memory import MemoryTables

@@ -19,9 +19,9 @@ from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import GRAPH, row_key
+from taskgraph.protocol.decide import Outcome
 from taskgraph.storage.tables import Merge
 from taskgraph.telemetry import Telemetry
-from taskgraph.transitions import Outcome
 from tests.outcomes import expected
 from tests.scenarios.stage import CrashError, Stage, Trap
 

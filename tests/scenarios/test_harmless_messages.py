@@ -7,7 +7,7 @@ import pytest
 
 from taskgraph.model.errors import NotFound
 from taskgraph.model.messages import AddTasks, Message, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult
-from taskgraph.transitions import Claim, HandBack, LeaseLost, Outcome, Remind, Renew, Start
+from taskgraph.protocol.decide import Claim, HandBack, LeaseLost, Outcome, Remind, Renew, Start
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Held, Stage, extension, graph, memory_stage
 
 REQUIRES = {"A": [], "B": ["A"], "C": [], "D": ["A", "C"], "E": []}

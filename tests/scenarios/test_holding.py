@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from taskgraph import gates
-from taskgraph.diagnosis import examine
 from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, StorageUnavailable
 from taskgraph.model.messages import Cancel, HoldBack
-from taskgraph.transitions import Outcome
+from taskgraph.protocol.decide import Outcome
+from taskgraph.protocol.invariants import examine
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, graph_object, memory_stage
 
 KINDS = ("before", "after", "unclear", "conflict", "unavailable")

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, ids_text, limit_key, limit_scope, row_key
 from taskgraph.model.messages import AddTasks
+from taskgraph.protocol.decide import Answer, Claim, Completed, Outcome
 from taskgraph.storage.tables import Change, Row
-from taskgraph.transitions import Answer, Claim, Completed, Outcome
 from tests.manual_clock import HurriedClock
 from tests.scenarios.stage import Requirements, Stage, extension, graph
 from tests.simulation.memory import MemoryQueues, MemoryTables

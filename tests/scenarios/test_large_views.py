@@ -14,9 +14,9 @@ from taskgraph.doctor import repair_graph
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import GRAPH, TaskState
+from taskgraph.protocol.decide import event_key
 from taskgraph.queries import GraphStatus, Queries
 from taskgraph.storage.tables import Merge, Page, Range, Row
-from taskgraph.transitions import event_key
 from tests.scenarios.stage import Requirements, Stage, Trap, TrappedQueues, TrappedTables, graph, memory_stage
 from tests.simulation.memory import MemoryTables
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph import backlog, handlers
+from taskgraph import handlers
 from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
@@ -16,10 +16,11 @@ from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidGraph, NotFound, StorageUnavailable
 from taskgraph.model.ids import limit_key, limit_scope
 from taskgraph.model.messages import Cancel, SetLimit
-from taskgraph.propagation import Take
+from taskgraph.protocol import limited_backlog
+from taskgraph.protocol.decide import Claim, Completed, Outcome
+from taskgraph.protocol.propagation import Take
 from taskgraph.storage.tables import Delete, Insert, Merge, Row
 from taskgraph.sweep import sweep
-from taskgraph.transitions import Claim, Completed, Outcome
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import (
     PAST_LEASE_SECONDS,
@@ -359,16 +360,16 @@ async def test_a_backlog_of_thousands_is_told_as_there_is_room(memory: Stage) ->
 async def test_a_backlog_that_was_full_at_the_last_page_is_not_taken_for_whole(
     memory: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (backlog, handlers):
+    for module in (limited_backlog, handlers):
         monkeypatch.setattr(module, "WAITING_MAX", 2)
     await memory.submit(limited(1, {f"t{n}": [] for n in range(5)}))
-    found = backlog.Backlog()
+    found = limited_backlog.Backlog()
     await memory.handlers._look_for_limited(memory.graph_id, found, 0.0)
     assert len(found.waiting) == 2
     assert found.whole_until == 0.0, "three are left out"
     monkeypatch.undo()
     await memory.handlers._look_for_limited(memory.graph_id, found, 0.0)
-    assert (len(found.waiting), found.whole_until) == (5, backlog.WHOLE_SECONDS)
+    assert (len(found.waiting), found.whole_until) == (5, limited_backlog.WHOLE_SECONDS)
 
 
 # --- what people see

@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
-from taskgraph import notices, service
+from taskgraph import service
 from taskgraph.app import open_app
 from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, Refused, StorageUnavailable
-from taskgraph.notices import Channel, Notice
 from taskgraph.notifier import INDEX, NotDelivered, Notifier, Told, enter, register, retry
 from taskgraph.outlets import OutletSettings
 from taskgraph.poison import Poison
+from taskgraph.protocol import notices
+from taskgraph.protocol.notices import Channel, Notice
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Range, Row, query_all
 from tests.scenarios.stage import CrashError, Stage, Trap, TrappedTables, graph_object, memory_stage

@@ -8,9 +8,9 @@ from taskgraph.ages import note
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict
 from taskgraph.model.names import LIVE
+from taskgraph.protocol.decide import Fire, Outcome, Renew
 from taskgraph.storage.tables import Insert, Range, query_all
 from taskgraph.sweep import ORPHAN_SECONDS, QUEUE_FULL, Swept, is_due, sweep, sweep_graph
-from taskgraph.transitions import Fire, Outcome, Renew
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Stage, Trap, extension, graph
 
 CHAIN = {"a": [], "b": ["a"], "c": ["b"]}

@@ -14,8 +14,8 @@ from taskgraph.cli import app as commands
 from taskgraph.model import limits
 from taskgraph.model.ids import GraphState, row_key, task_id_of
 from taskgraph.model.messages import Rerun, parse
+from taskgraph.protocol.decide import Claim, Failed, ManualRerun, Outcome
 from taskgraph.storage.tables import Merge
-from taskgraph.transitions import Claim, Failed, ManualRerun, Outcome
 from tests.manual_clock import HurriedClock
 from tests.measured import Measured, attributes
 

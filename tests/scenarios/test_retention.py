@@ -15,13 +15,13 @@ from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import AddTasks, HoldBack, Rerun, SetLimit, TaskCompleted, to_text
 from taskgraph.model.names import ALL, KEEPING, LIVE, POISON, TOMBSTONES
 from taskgraph.notifier import INDEX, enter
+from taskgraph.protocol.decide import LeaseLost, Outcome, Renew
 from taskgraph.retention import Deleted, delete, finish_deletion, keep_house
 from taskgraph.storage.logs import LogFile, LogPage
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, query_all
 from taskgraph.submission import submit
 from taskgraph.sweep import Swept, sweep
-from taskgraph.transitions import LeaseLost, Outcome, Renew
 from tests.scenarios.stage import CrashError, Requirements, Stage, Trap, extension, graph, memory_stage
 from tests.scenarios.test_notices import Shelf as Receiver
 from tests.scenarios.test_notices import notifier, to_the_end

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph.diagnosis import Finding
 from taskgraph.doctor import repair_graph
 from taskgraph.documents.read import document_from_object
 from taskgraph.executors import Outcome, Work
 from taskgraph.executors.contract import WriteLog
 from taskgraph.model import limits
+from taskgraph.protocol.invariants import Finding
 from taskgraph.storage.tables import Delete, Merge
 from tests.scenarios.crew import Crew, Script, virtually
 from tests.scenarios.stage import Stage

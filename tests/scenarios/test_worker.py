@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from taskgraph import handlers as handlers_module
-from taskgraph import transitions
 from taskgraph.model import limits
 from taskgraph.model.ids import row_key
 from taskgraph.model.messages import RunTasks, TaskCompleted, TaskFailed, parse, to_text
 from taskgraph.model.names import POISON
-from taskgraph.transitions import Completed, LeaseLost
+from taskgraph.protocol import decide as transitions
+from taskgraph.protocol.decide import Completed, LeaseLost
 from tests.scenarios.crew import Calls, Crew, Instant, Liar, Script, chain, fan, once_each, virtually
 from tests.simulation.memory import MemoryQueues, MemoryTables
 

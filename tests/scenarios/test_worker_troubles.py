@@ -8,8 +8,8 @@ import pytest
 from taskgraph.executors import Outcome, Work, WriteLog
 from taskgraph.inhand import Claimed, Held
 from taskgraph.model.errors import Conflict, StorageUnavailable
+from taskgraph.protocol.decide import Completed
 from taskgraph.storage.queues import Delivery
-from taskgraph.transitions import Completed
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 
 LEFT = "left to leases and the sweep"

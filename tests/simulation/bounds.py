@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from taskgraph import extending
-from taskgraph.layout import GraphLayout, lay_out
 from taskgraph.model import limits
+from taskgraph.protocol.layout import GraphLayout, lay_out
 
 # What goes together must fit together, as the real limits do: a step of links, with the fork that it may need, is
 # within the degree of a row, and whatever one completion tells is within a commit.

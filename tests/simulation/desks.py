@@ -35,13 +35,13 @@ from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
 from taskgraph.model.messages import Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model.names import ALL, LIVE, POISON
 from taskgraph.poison import Poison
+from taskgraph.protocol.decide import Claim
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Insert, Page, Range, Row
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import ORPHAN_SECONDS, sweep
-from taskgraph.transitions import Claim
 from taskgraph.worker import Worker
 from tests.simulation.bounds import bounded
 from tests.simulation.invariants import Violation, hold

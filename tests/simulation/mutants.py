@@ -17,44 +17,41 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph import (
-    cancellation,
-    conditions,
-    editing,
-    extending,
-    extension,
-    handlers,
-    holding,
-    inflight,
-    leasing,
-    limiting,
-    propagation,
-    replanning,
-    reruns,
-    submission,
-    transitions,
-)
+from taskgraph import extending, handlers, replanning, submission
 from taskgraph import sweep as sweep_module
 from taskgraph.consumer import Consumer
 from taskgraph.documents.edit_document import EditDocument, Update
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.extending import ExtensionPlan
-from taskgraph.extension import AcceptExtension, InsertRows, LinkTasks
 from taskgraph.handlers import Handlers
-from taskgraph.inflight import Limit
 from taskgraph.kept import Known
-from taskgraph.limiting import Recount
 from taskgraph.model import foreign_times, limits, timing
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.messages import Message
 from taskgraph.poison import Poison
-from taskgraph.propagation import Context
+from taskgraph.protocol import (
+    cancel,
+    concurrency,
+    conditions,
+    decide,
+    edit,
+    extension,
+    leases,
+    pause,
+    propagation,
+    rerun,
+    set_limit,
+)
+from taskgraph.protocol.concurrency import Limit
+from taskgraph.protocol.decide import Claim, Outcome
+from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks
+from taskgraph.protocol.propagation import Context
+from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.set_limit import Recount
 from taskgraph.records import Operation, Records
-from taskgraph.rows import Draft
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Merge, Range, Row, Tables
 from taskgraph.sweep import Swept
-from taskgraph.transitions import Claim, Outcome
 from tests.simulation import playing
 from tests.simulation import world as world_module
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT_FAILING, bounded
@@ -123,7 +120,7 @@ def _all(*patches: Patch) -> Patch:
 
 _commit = MemoryTables.commit
 _count_down = propagation.count_down
-_next_run = transitions._next_run
+_next_run = decide._next_run
 _accept = extension.accept_extension
 _block = propagation.block
 _step = ExtensionPlan.step
@@ -617,7 +614,7 @@ MUTANTS: Final = (
             propagation,
             "block",
             ('        tell_dependents(task, task.key.removeprefix("task:"), context, failure_of(task))\n', ""),
-            owner=transitions,
+            owner=decide,
         ),
         conditional,
     ),
@@ -625,7 +622,7 @@ MUTANTS: Final = (
         "P14: where the policy is fail-fast, the fence is in the commit of the failure",
         "the graph is blocked",
         _reworded(
-            propagation, "block", ('graph.text("failurePolicy") == FailurePolicy.FAIL_FAST', "False"), owner=transitions
+            propagation, "block", ('graph.text("failurePolicy") == FailurePolicy.FAIL_FAST', "False"), owner=decide
         ),
         lives=("the rest is cancelled",),
     ),
@@ -664,7 +661,7 @@ MUTANTS: Final = (
         "P15: a failure that is rerun is nobody else's business",
         "dependents are told of it",
         _reworded(
-            transitions,
+            decide,
             "_failed",
             (
                 '        _next_run(task, context, "failed", item.ended, reason, item.resolution)\n',
@@ -689,7 +686,7 @@ MUTANTS: Final = (
             conditions,
             "passed_on",
             ("News(failed, skipped)", 'News(failed, "" if failed else skipped)'),
-            owner=transitions,
+            owner=decide,
         ),
         lives=("a join of a failure and a skip",),
     ),
@@ -720,24 +717,22 @@ MUTANTS: Final = (
         _all(*(_set(module, "query_all", read_one_page) for module in (sweep_module, handlers, extending))),
     ),
     # claims, runs, leases, budgets
-    Mutant(
-        "P5: only a pending run can be claimed", "a claim takes any task", _set(transitions, "_claim", claim_by_anyone)
-    ),
+    Mutant("P5: only a pending run can be claimed", "a claim takes any task", _set(decide, "_claim", claim_by_anyone)),
     Mutant(
         "P4: a work message is for one run",
         "a claim takes a pending task, whatever its run",
-        _reworded(transitions, "_claim", (' or task.integer("run") != item.run', "")),
+        _reworded(decide, "_claim", (' or task.integer("run") != item.run', "")),
     ),
     Mutant(
         "P6: a result counts only with its run and claim",
         "of a running task any result counts",
-        _set(transitions, "_holds", hold_by_state_alone),
+        _set(decide, "_holds", hold_by_state_alone),
     ),
     Mutant(
         "P6: a hand-back counts only with its run and claim",
         "any hand-back counts",
         _reworded(
-            transitions,
+            decide,
             "_hand_back",
             (_UNLESS_HELD, ""),
         ),
@@ -746,14 +741,14 @@ MUTANTS: Final = (
     Mutant(
         "P6: a renewal counts only with its run and claim",
         "any renewal counts",
-        _reworded(transitions, "_renew", ("not _holds(task, item.run, item.claim)", "False")),
+        _reworded(decide, "_renew", ("not _holds(task, item.run, item.claim)", "False")),
         lives=("a zombie",),
     ),
     Mutant(
         "P22: a lease that the sweep saw end is looked at again",
         "any lost lease counts, whoever holds the run by now",
         _reworded(
-            transitions,
+            decide,
             "_lease_lost",
             (_UNLESS_HELD, ""),
         ),
@@ -763,7 +758,7 @@ MUTANTS: Final = (
         "neither the sweep nor the decision looks at the end of the lease",
         _all(
             _reworded(
-                transitions,
+                decide,
                 "_lease_lost",
                 ("if not item.certain and (how := lease(task.value, context.now)) is not Standing.OVER:", "if False:"),
             ),
@@ -771,17 +766,17 @@ MUTANTS: Final = (
         ),
         lives=("diamond, with the sweep about",),
     ),
-    Mutant("P4: every new run has a number of its own", "the same again", _set(transitions, "_next_run", same_run)),
-    Mutant("P12: a rerun spends the budget", "it spends nothing", _set(transitions, "_next_run", spend_nothing)),
+    Mutant("P4: every new run has a number of its own", "the same again", _set(decide, "_next_run", same_run)),
+    Mutant("P12: a rerun spends the budget", "it spends nothing", _set(decide, "_next_run", spend_nothing)),
     Mutant(
         "P12: a budget that is spent stays spent",
         "a rerun takes one more than there is",
-        _reworded(transitions, "_failed", ('task.integer("rerunsLeft") > 0', 'task.integer("rerunsLeft") >= 0')),
+        _reworded(decide, "_failed", ('task.integer("rerunsLeft") > 0', 'task.integer("rerunsLeft") >= 0')),
     ),
     Mutant(
         "D10: a lost lease spends a retry",
         "it spends nothing",
-        _reworded(transitions, "_lease_lost", ('task.set("retriesLeft", task.integer("retriesLeft") - 1)\n', "pass\n")),
+        _reworded(decide, "_lease_lost", ('task.set("retriesLeft", task.integer("retriesLeft") - 1)\n', "pass\n")),
     ),
     # what follows from a fact
     Mutant(
@@ -793,18 +788,18 @@ MUTANTS: Final = (
     Mutant(
         "P8: the graph counts what failed for good",
         "a failure is not counted",
-        _set(transitions, "block", block_uncounted),
+        _set(decide, "block", block_uncounted),
     ),
     Mutant(
         "P8: a rerun by hand takes its task off the count",
         "the count stays",
-        _set(transitions, "unblock", count_nothing),
+        _set(decide, "unblock", count_nothing),
     ),
     Mutant(
         "P4, D9: a message that comes again says the same again",
         "a result that was committed before tells nobody",
         _reworded(
-            transitions,
+            decide,
             "_completed",
             (
                 "tell_dependents(task, item.task_id, context)\n        return Outcome.REPEATED",
@@ -824,21 +819,19 @@ MUTANTS: Final = (
     Mutant(
         "P8: an extension is planned for one revision",
         "accepted at any revision",
-        _set(transitions, "accept_extension", accept_any_revision),
+        _set(decide, "accept_extension", accept_any_revision),
         rivals,
     ),
     Mutant(
         "P8: only a graph that runs or is blocked takes extensions",
         "accepted in any state",
-        _set(transitions, "accept_extension", accept_in_any_state),
+        _set(decide, "accept_extension", accept_in_any_state),
     ),
     Mutant(
         "P8: a paused graph is not extended before it is resumed",
         "it is, as any other",
         _all(
-            _reworded(
-                extension, "accept_extension", ('if PAUSED in graph.ids("held"):', "if False:"), owner=transitions
-            ),
+            _reworded(extension, "accept_extension", ('if PAUSED in graph.ids("held"):', "if False:"), owner=decide),
             _set(handlers, "is_deferring", never),
         ),
         paused_and_extended,
@@ -857,13 +850,13 @@ MUTANTS: Final = (
     Mutant(
         "P8: a graph that has been extended waits for that no more",
         "it waits for ever",
-        _reworded(extension, "accept_extension", ("    _not_deferred(head, graph)\n", ""), owner=transitions),
+        _reworded(extension, "accept_extension", ("    _not_deferred(head, graph)\n", ""), owner=decide),
         paused_and_extended,
     ),
     Mutant(
         "P9: an extension is accepted once",
         "accepted again with every message",
-        _reworded(extension, "accept_extension", ('head.text("state") != "staged"', "False"), owner=transitions),
+        _reworded(extension, "accept_extension", ('head.text("state") != "staged"', "False"), owner=decide),
         accepted_by_many,
     ),
     Mutant(
@@ -885,7 +878,7 @@ MUTANTS: Final = (
     Mutant(
         "P9: the cursor moves with what it counts",
         "rows go in, and the cursor stays",
-        _set(transitions, "insert_rows", insert_in_place),
+        _set(decide, "insert_rows", insert_in_place),
     ),
     Mutant(
         "P9: the cursor moves in the commit of its step",
@@ -915,7 +908,7 @@ MUTANTS: Final = (
         "the sweep gives up what is still being written",
         _all(
             _reworded(sweep_module, "sweep_graph", (" and created < before and await ages.may_end(tables, now):", ":")),
-            _reworded(transitions, "_abandon", (" or created >= item.before", "")),
+            _reworded(decide, "_abandon", (" or created >= item.before", "")),
         ),
     ),
     Mutant(
@@ -928,9 +921,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: a graph is fenced off before its tasks are cancelled",
         "its tasks are, and it runs on",
-        _reworded(
-            propagation, "fence", ('    graph.set("state", str(GraphState.CANCELLING))\n', ""), owner=cancellation
-        ),
+        _reworded(propagation, "fence", ('    graph.set("state", str(GraphState.CANCELLING))\n', ""), owner=cancel),
         lives=("cancelled while one runs",),
     ),
     Mutant(
@@ -946,7 +937,7 @@ MUTANTS: Final = (
             propagation,
             "fence",
             ('    if extending := graph.text("extending"):', "    if extending := '':"),
-            owner=cancellation,
+            owner=cancel,
         ),
         lives=("cancelled while it is extended",),
     ),
@@ -954,7 +945,7 @@ MUTANTS: Final = (
         "P14: nothing is rerun behind the fence",
         "it is",
         _reworded(
-            reruns,
+            rerun,
             "refusal",
             ('if graph("state") not in (GraphState.RUNNING, GraphState.BLOCKED):', "if False:"),
         ),
@@ -963,19 +954,19 @@ MUTANTS: Final = (
     Mutant(
         "P14: a run that is to be cancelled completes nothing",
         "it completes its task",
-        _reworded(transitions, "_completed", ('if task.text("cancel"):', "if False:")),
+        _reworded(decide, "_completed", ('if task.text("cancel"):', "if False:")),
         lives=("cancelled while one runs",),
     ),
     Mutant(
         "P14: a run that is to be cancelled is not rerun",
         "it is, while it may",
-        _reworded(transitions, "_failed", ('    if task.text("cancel"):\n', "    if False:\n")),
+        _reworded(decide, "_failed", ('    if task.text("cancel"):\n', "    if False:\n")),
         lives=("cancelled, and the run fails",),
     ),
     Mutant(
         "P14: a run that is to be cancelled, and lost, is not tried again",
         "it is",
-        _reworded(transitions, "_lease_lost", ('    if task.text("cancel"):\n', "    if False:\n")),
+        _reworded(decide, "_lease_lost", ('    if task.text("cancel"):\n', "    if False:\n")),
         lives=("cancelled while one runs",),
     ),
     Mutant(
@@ -995,27 +986,27 @@ MUTANTS: Final = (
         "P4: a cancel is for a task as it was when that was asked for",
         "for whatever has become of it",
         _reworded(
-            cancellation,
+            cancel,
             "cancel_task",
             ('if 0 <= item.reruns < task.integer("manualReruns"):', "if False:"),
-            owner=transitions,
+            owner=decide,
         ),
         lives=("a task is cancelled that waits long, and rerun",),
     ),
     Mutant(
         "P7: what was cancelled before its time, and is rerun, waits as it did",
         "it stands ready",
-        _reworded(transitions, "_next_run", ('if task.ids("requiresLeft"):', "if False:")),
+        _reworded(decide, "_next_run", ('if task.ids("requiresLeft"):', "if False:")),
         lives=("a task is cancelled that waits, and rerun",),
     ),
     Mutant(
         "P15: where failures are told to dependents, nothing ends before what it requires",
         "what is cancelled does",
         _reworded(
-            cancellation,
+            cancel,
             "cancel_task",
             ("if state == TaskState.UNSCHEDULED and goes_on(graph):", "if False:"),
-            owner=transitions,
+            owner=decide,
         ),
         lives=("a task is cancelled that waits, where failures are told to dependents",),
     ),
@@ -1036,13 +1027,13 @@ MUTANTS: Final = (
     Mutant(
         "P14: what is held back is not claimed",
         "it is",
-        _reworded(transitions, "_claim", ("    if is_held(task):\n", "    if False:\n")),
+        _reworded(decide, "_claim", ("    if is_held(task):\n", "    if False:\n")),
         paused,
     ),
     Mutant(
         "P14: what is held back is not sent",
         "it is, and its message is found stale",
-        _reworded(transitions, "_stands", (" and not is_held(task)", "")),
+        _reworded(decide, "_stands", (" and not is_held(task)", "")),
         paused,
     ),
     Mutant(
@@ -1054,13 +1045,13 @@ MUTANTS: Final = (
     Mutant(
         "D9: what is sent stands ready when all of its commit is decided",
         "or stood ready in the midst of it",
-        _reworded(transitions, "_stands", ('task.text("state") == _PENDING', "True")),
+        _reworded(decide, "_stands", ('task.text("state") == _PENDING', "True")),
         paused_and_cancelled,
     ),
     Mutant(
         "P14: of two wishes the later one counts",
         "the one that comes later",
-        _reworded(holding, "hold", ('asked < wishes.get(item.holder, "")', "False"), owner=transitions),
+        _reworded(pause, "hold", ('asked < wishes.get(item.holder, "")', "False"), owner=decide),
         paused,
     ),
     Mutant(
@@ -1072,14 +1063,14 @@ MUTANTS: Final = (
     Mutant(
         "P14: a graph is paused when the extension under way is in",
         "it is said before",
-        _reworded(holding, "publish_holds", (' or graph.text("extending")', ""), owner=transitions),
+        _reworded(pause, "publish_holds", (' or graph.text("extending")', ""), owner=decide),
         paused_and_extended,
     ),
     Mutant(
         "P14: a task that is rerun by hand is held by what is held then",
         "by what was held when it ended",
         _reworded(
-            transitions,
+            decide,
             "_manual_rerun",
             ('    if is_held(task) or graph.text("held"):\n        take_along(task, graph)\n', ""),
         ),
@@ -1089,20 +1080,22 @@ MUTANTS: Final = (
     Mutant(
         "D13: a claim takes a place under each limit",
         "it takes none",
-        _set(inflight, "enter", count_nothing),
+        _set(concurrency, "enter", count_nothing),
         crowded,
     ),
-    Mutant("D13: the end of a run leaves its places", "it keeps them", _set(inflight, "leave", count_nothing), crowded),
+    Mutant(
+        "D13: the end of a run leaves its places", "it keeps them", _set(concurrency, "leave", count_nothing), crowded
+    ),
     Mutant(
         "D13: a claim without room is let go",
         "it is made",
-        _set(inflight, "full", lambda task, view: ""),
+        _set(concurrency, "full", lambda task, view: ""),
         crowded,
     ),
     Mutant(
         "D13: what becomes ready is claimed at once where there is room",
         "wherever somebody offers to run it",
-        _set(inflight, "seems_full", lambda task, view: False),
+        _set(concurrency, "seems_full", lambda task, view: False),
         crowded,
     ),
     Mutant(
@@ -1114,7 +1107,7 @@ MUTANTS: Final = (
     Mutant(
         "D13: a run that is counted and not over stays counted",
         "who is not seen to run is counted no more",
-        _set(limiting, "is_over", lambda task, run: True),
+        _set(set_limit, "is_over", lambda task, run: True),
         crowded,
         given=_set(sweep_module, "_recounts", suspect_all),
     ),
@@ -1157,7 +1150,7 @@ MUTANTS: Final = (
         "P16: nobody claims a task before its time",
         "whoever is told of it does",
         _reworded(
-            transitions,
+            decide,
             "_claim",
             ("if timing.not_yet_seconds(task.value, context.now, item.known_seconds):", "if False:"),
         ),
@@ -1172,7 +1165,7 @@ MUTANTS: Final = (
     Mutant(
         "P16: nobody claims a task past its deadline",
         "the claim goes through",
-        _reworded(transitions, "_claim", ("if reason := _end_if_overdue(task, context):", "if reason := None:")),
+        _reworded(decide, "_claim", ("if reason := _end_if_overdue(task, context):", "if reason := None:")),
         times,
     ),
     Mutant(
@@ -1184,14 +1177,14 @@ MUTANTS: Final = (
     Mutant(
         "P16: what waits again, as it is rerun by hand, is ended when its deadline passes",
         "the graph row still says that nobody waits who has one",
-        _set(transitions, "heed_deadline", lambda graph, deadline: None),
+        _set(decide, "heed_deadline", lambda graph, deadline: None),
         late_and_rerun,
     ),
     Mutant(
         "P16: a sweep that looked before a rerun says nothing of the next deadline",
         "the same time on the graph row is taken for the same look",
         _reworded(
-            transitions,
+            decide,
             "_next_deadline",
             (
                 '(graph.time("nextDeadline"), graph.integer("waitsAgain")) == (item.seen, item.waits_again)',
@@ -1216,19 +1209,19 @@ MUTANTS: Final = (
     Mutant(
         "P16: the end of a pause is believed for its length",
         "the sweep waits for it",
-        _reworded(leasing, "amended", ("is_ahead(not_before, now, pause)", "False")),
+        _reworded(leases, "amended", ("is_ahead(not_before, now, pause)", "False")),
         far_apart,
     ),
     Mutant(
         "P16: nothing stands ready since a time to come",
         "the sweep waits for that time",
-        _reworded(leasing, "amended", ("is_ahead(since, now)", "False")),
+        _reworded(leases, "amended", ("is_ahead(since, now)", "False")),
         far_apart,
     ),
     Mutant(
         "P16: the end of a lease is believed for its length",
         "whatever it says",
-        _reworded(foreign_times, "standing", ("if is_ahead(end, now, length_seconds)", "if False"), owner=leasing),
+        _reworded(foreign_times, "standing", ("if is_ahead(end, now, length_seconds)", "if False"), owner=leases),
         far_apart,
     ),
     Mutant(
@@ -1240,16 +1233,14 @@ MUTANTS: Final = (
     Mutant(
         "P12: a temporary failure is counted",
         "it is not",
-        _reworded(
-            transitions, "_try_later", ('task.integer("temporaryFailures") + 1', 'task.integer("temporaryFailures")')
-        ),
+        _reworded(decide, "_try_later", ('task.integer("temporaryFailures") + 1', 'task.integer("temporaryFailures")')),
         times,
     ),
     Mutant(
         "P12: temporary failures have an end",
         "they have none",
         _reworded(
-            transitions,
+            decide,
             "_failed",
             ("timing.temporary_used(task.value) < _retry(task).limit", "True"),
         ),
@@ -1260,60 +1251,60 @@ MUTANTS: Final = (
         "D8: an edit holds for the revision for which it was planned",
         "for any",
         _reworded(
-            editing,
+            edit,
             "edit_graph",
             ('graph.integer("revision") != item.revision or graph.text("extending")', "False"),
-            owner=transitions,
+            owner=decide,
         ),
         edited,
     ),
     Mutant(
         "D8: what has started is not edited",
         "it is, by the states that were read when the edit was planned",
-        _reworded(editing, "edit_graph", ("(reason := has_started(view.get(key)))", "False"), owner=transitions),
+        _reworded(edit, "edit_graph", ("(reason := has_started(view.get(key)))", "False"), owner=decide),
         edited,
     ),
     Mutant(
         "P5: a claim is of the definition that stands on the row",
         "of any",
-        _reworded(transitions, "_claim", ("task.integer(EDITED) != item.edited", "False")),
+        _reworded(decide, "_claim", ("task.integer(EDITED) != item.edited", "False")),
         edited_in_the_queue,
     ),
     Mutant(
         "P8: the graph waits for what tells nobody any more",
         "it does not",
-        _set(editing, "_await", lambda item, graph, context: None),
+        _set(edit, "_await", lambda item, graph, context: None),
         lives=("tasks go, and what they required is a leaf",),
     ),
     Mutant(
         "P7: an edge is taken off at both ends",
         "off the one that requires alone",
-        _reworded(editing, "_apply", ("for holder, below in item.cut:", "for holder, below in ():")),
+        _reworded(edit, "_apply", ("for holder, below in item.cut:", "for holder, below in ():")),
         lives=("other requirements",),
     ),
     Mutant(
         "P7: requirements are counted from the beginning",
         "those that are fulfilled already are waited for",
-        _reworded(editing, "_go_on", ("for name in edit.requires or ():", "for name in ():")),
+        _reworded(edit, "_go_on", ("for name in edit.requires or ():", "for name in ():")),
         lives=("it waits again",),
     ),
     Mutant(
         "P7: a task forgets what it has heard from what it does not require any more",
         "it does not",
-        _reworded(editing, "_rewrite", ('for name in ("failedBy", "skippedBy"):', "for name in ():")),
+        _reworded(edit, "_rewrite", ('for name in ("failedBy", "skippedBy"):', "for name in ():")),
         lives=("below what failed, and not below it any more",),
     ),
     Mutant(
         "P7: a condition that is another is asked anew",
         "what stands ready stays so",
-        _reworded(editing, "_rewrite", ("(edit.requires or edit.again)", "edit.requires")),
+        _reworded(edit, "_rewrite", ("(edit.requires or edit.again)", "edit.requires")),
         lives=("another condition",),
     ),
     Mutant(
         "P7: who waits for what goes waits for one less",
         "it waits for ever",
         _reworded(
-            editing,
+            edit,
             "_apply",
             ("for below, name in item.lost:\n        count_down", "for below, name in ():\n        count_down"),
         ),
@@ -1322,7 +1313,7 @@ MUTANTS: Final = (
     Mutant(
         "D8: an edit that is refused changes nothing",
         "what was set before stays set",
-        _reworded(editing, "edit_graph", ("view.rollback(mark)", "pass"), owner=transitions),
+        _reworded(edit, "edit_graph", ("view.rollback(mark)", "pass"), owner=decide),
         lives=("more than one commit takes",),
     ),
     Mutant(

@@ -17,15 +17,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph.backlog import Backlog
 from taskgraph.consumer import Consumer, Lease, misplaced
 from taskgraph.documents.read import content_hash
-from taskgraph.extension import WAITS_FOR
 from taskgraph.handlers import Handled, Handlers
 from taskgraph.inhand import Early, edited_in, hold_for_room, hold_until_due
 from taskgraph.inhand import Held as InHand
 from taskgraph.kept import Known
-from taskgraph.layout import gathered
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
 from taskgraph.model.ids import (
@@ -55,13 +52,16 @@ from taskgraph.model.messages import (
 )
 from taskgraph.model.names import LIVE, POISON
 from taskgraph.poison import Poison
+from taskgraph.protocol.decide import Claim, HandBack, Item, LeaseLost, Outcome, Renew
+from taskgraph.protocol.extension import WAITS_FOR
+from taskgraph.protocol.layout import gathered
+from taskgraph.protocol.limited_backlog import Backlog
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Merge, Page, Range, Row
 from taskgraph.submission import edit, extend, submit
 from taskgraph.sweep import sweep
-from taskgraph.transitions import Claim, HandBack, Item, LeaseLost, Outcome, Renew
 from tests.simulation.edited import edits_made, granted
 from tests.simulation.grouped import limited_in, logical_tasks, members
 from tests.simulation.invariants import Invariants, Violation, hold, settled

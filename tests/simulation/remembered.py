@@ -9,11 +9,12 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from taskgraph import extending, layout, submission
+from taskgraph import extending, submission
 from taskgraph.documents import read
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import messages
 from taskgraph.model.ids import task_id_of
+from taskgraph.protocol import layout
 from tests.simulation import races, world
 
 _KEPT_MAX: Final = 20_000

@@ -26,12 +26,12 @@ from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery
 from taskgraph.model.ids import GRAPH, row_key, slugid_from, task_id_of
 from taskgraph.model.messages import RunTasks, parse
 from taskgraph.model.names import ALL, LIVE, POISON, TOMBSTONES
+from taskgraph.protocol.decide import Claim
 from taskgraph.retention import delete, keep_house
 from taskgraph.storage.logs import LogPage
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import sweep
-from taskgraph.transitions import Claim
 from tests.simulation.histories import world_of
 from tests.simulation.invariants import Violation, hold
 from tests.simulation.world import EVENTS, WORK, Faults

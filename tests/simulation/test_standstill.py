@@ -19,8 +19,8 @@ from taskgraph.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageError
 from taskgraph.model.ids import GRAPH
+from taskgraph.protocol.decide import Claim, Completed, LeaseLost, Outcome, Renew
 from taskgraph.sweep import sweep
-from taskgraph.transitions import Claim, Completed, LeaseLost, Outcome, Renew
 from tests.scenarios.stage import CrashError, Stage, Trap, graph, memory_stage
 
 SEEDS: Final = 60

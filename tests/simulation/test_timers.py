@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from taskgraph import schedules as module
-from taskgraph import scheduling
+from taskgraph.protocol import schedule_rules
 from taskgraph.schedules import Schedules
 from taskgraph.storage.tables import Row
 from tests.simulation import timers
@@ -83,7 +83,7 @@ def broken(skews: Sequence[float] = timers.SKEWS_SECONDS) -> str:
 
 def test_a_graph_with_an_id_of_its_own_for_each_try_is_fired_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = iter(range(10**6))
-    true = scheduling.graph_id_of
+    true = schedule_rules.graph_id_of
     monkeypatch.setattr(module, "graph_id_of", lambda *args, **more: f"{true(*args, **more)}-{next(tries)}")
     assert broken()
 
@@ -92,7 +92,7 @@ def test_a_row_that_is_written_over_whatever_it_says_loses_fires(monkeypatch: py
     true = Schedules._write
 
     async def blind(self: Schedules, row: Row, *args: Any) -> Row:
-        (found,) = await self._tables.get(scheduling.SCHEDULES, [row.key])
+        (found,) = await self._tables.get(schedule_rules.SCHEDULES, [row.key])
         return await true(self, found or row, *args)
 
     monkeypatch.setattr(Schedules, "_write", blind)
@@ -101,9 +101,9 @@ def test_a_row_that_is_written_over_whatever_it_says_loses_fires(monkeypatch: py
 
 def test_a_fire_that_is_not_pinned_is_lost_with_who_had_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it would be if `next` moved on after the fire, or before it without a word of the fire."""
-    true = scheduling.changed_columns
+    true = schedule_rules.changed_columns
     monkeypatch.setattr(
-        scheduling,
+        schedule_rules,
         "changed_columns",
         lambda before, after: {k: v for k, v in true(before, after).items() if k not in ("firing", "firingDocument")},
     )
@@ -114,7 +114,7 @@ def test_a_graph_that_was_replaced_in_mid_fire_cannot_be_gone_on_with(monkeypatc
     """The document must be pinned: half of a graph is there, and its other half would be another one's."""
     true = Schedules._document
 
-    async def newest(self: Schedules, schedule: scheduling.Schedule, document: str) -> Any:
+    async def newest(self: Schedules, schedule: schedule_rules.Schedule, document: str) -> Any:
         return await true(self, schedule, schedule.document)
 
     monkeypatch.setattr(Schedules, "_document", newest)
@@ -124,7 +124,7 @@ def test_a_graph_that_was_replaced_in_mid_fire_cannot_be_gone_on_with(monkeypatc
 
 
 def test_overlap_must_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nobody(self: Schedules, schedule: scheduling.Schedule, ended: set[str]) -> None:
+    async def nobody(self: Schedules, schedule: schedule_rules.Schedule, ended: set[str]) -> None:
         return None
 
     monkeypatch.setattr(Schedules, "_not_over", nobody)
@@ -132,37 +132,37 @@ def test_overlap_must_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_time_that_is_taken_from_the_clock_and_not_from_the_row_skips_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = scheduling.collect
+    true = schedule_rules.collect
 
-    def hasty(schedule: scheduling.Schedule, now: Any) -> scheduling.Schedule:
+    def hasty(schedule: schedule_rules.Schedule, now: Any) -> schedule_rules.Schedule:
         moved = true(schedule, now)
         return moved if moved is schedule else dataclasses.replace(moved, next=schedule.recurrence.after(now))
 
-    monkeypatch.setattr(scheduling, "collect", hasty)
+    monkeypatch.setattr(schedule_rules, "collect", hasty)
     assert "never fired" in broken()
 
 
 def test_a_next_time_far_ahead_that_is_believed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "set_right", lambda schedule, now: schedule)
+    monkeypatch.setattr(schedule_rules, "set_right", lambda schedule, now: schedule)
     assert broken(timers.FAR_SECONDS)
 
 
 def test_clocks_that_differ_by_a_minute_or_two_do_not_set_each_other_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    true, met = scheduling.set_right, Counter[bool]()
+    true, met = schedule_rules.set_right, Counter[bool]()
 
-    def counted(schedule: scheduling.Schedule, now: datetime) -> scheduling.Schedule:
+    def counted(schedule: schedule_rules.Schedule, now: datetime) -> schedule_rules.Schedule:
         right = true(schedule, now)
         met[right is schedule] += 1
         return right
 
-    monkeypatch.setattr(scheduling, "set_right", counted)
+    monkeypatch.setattr(schedule_rules, "set_right", counted)
     play_all(range(HISTORIES))
     assert met[True] > 1_000
     assert not met[False]
-    monkeypatch.setattr(scheduling, "_bound", lambda now: now)
+    monkeypatch.setattr(schedule_rules, "_bound", lambda now: now)
     assert broken(), "if they did"
 
 
 def test_what_waits_for_a_time_far_ahead_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "_bound", lambda now: now + timedelta(days=366))
+    monkeypatch.setattr(schedule_rules, "_bound", lambda now: now + timedelta(days=366))
     assert broken(timers.FAR_SECONDS)

@@ -34,10 +34,7 @@ from taskgraph.model.errors import (
 )
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import QueueNames
-from taskgraph.queries import Queries
-from taskgraph.records import Records
-from taskgraph.schedules import Schedules
-from taskgraph.scheduling import (
+from taskgraph.protocol.schedule_rules import (
     SCHEDULES,
     CatchUp,
     Overlap,
@@ -47,6 +44,9 @@ from taskgraph.scheduling import (
     manual_graph_id_of,
     schedule_of,
 )
+from taskgraph.queries import Queries
+from taskgraph.records import Records
+from taskgraph.schedules import Schedules
 from taskgraph.storage.tables import Change, Delete, Insert, Page, Range, Row
 from tests.simulation.invariants import Violation, hold
 from tests.simulation.memory import MemoryQueues, MemoryTables

@@ -72,13 +72,13 @@ from taskgraph.model.messages import (
 from taskgraph.model.names import QueueNames
 from taskgraph.model.priorities import LEVELS, rank
 from taskgraph.model.timing import overdue, pause_seconds_in, retry_of, retry_text
-from taskgraph.propagation import Started, Take
+from taskgraph.protocol.decide import Answer, Claim, Completed, HandBack, Outcome, Renew
+from taskgraph.protocol.propagation import Started, Take
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
 from taskgraph.submission import edit, extend, submit
 from taskgraph.sweep import Swept, sweep
-from taskgraph.transitions import Answer, Claim, Completed, HandBack, Outcome, Renew
 from tests.simulation.bounds import bounded
 from tests.simulation.edited import Edits, named_by
 from tests.simulation.far import Far

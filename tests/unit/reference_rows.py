@@ -1,6 +1,6 @@
-"""The plain way of working on rows: what `taskgraph.rows` and `transitions._fits` must never differ from.
+"""The plain way of working on rows: what `taskgraph.protocol.rows` and `transitions._fits` must never differ from.
 
-What this room is for: `taskgraph.rows` keeps a journal and running totals, so that a decision over a full commit costs
+What this room is for: `taskgraph.protocol.rows` keeps a journal and running totals, so that a decision over a full commit costs
 as little for its last item as for its first. Here the same is done by copying and by counting anew, which is slow and
 easy to believe. tests/unit/test_rows_reference.py holds the two against each other.
 """
@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from taskgraph import transitions
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import row_key
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.rows import SCHEMA_MAX, Draft, NeedRows, NewerSchema
+from taskgraph.protocol import decide
+from taskgraph.protocol.rows import SCHEMA_MAX, Draft, NeedRows, NewerSchema
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Change, Insert, Merge, Row
 
@@ -165,10 +165,10 @@ def plainly_fits(view: PlainView, context: Any) -> bool:
     if len(changed) + bool(context.events) > limits.COMMIT_CHANGES_MAX:
         return False
     events = json.dumps(context.events, ensure_ascii=False, separators=(",", ":"))
-    if context.events and utf16_units(events) > transitions.EVENT_CHARS_MAX:
+    if context.events and utf16_units(events) > decide.EVENT_CHARS_MAX:
         return False
     size = sum(len(value) for draft in changed for value in draft.changed.values() if isinstance(value, str))
-    if (size + transitions.EVENT_CHARS_MAX) * 12 <= limits.COMMIT_BYTES_MAX:
+    if (size + decide.EVENT_CHARS_MAX) * 12 <= limits.COMMIT_BYTES_MAX:
         return True
     size = sum(100 + sent_bytes(draft.changed) for draft in changed)
-    return size + transitions.EVENT_CHARS_MAX * 12 <= limits.COMMIT_BYTES_MAX
+    return size + decide.EVENT_CHARS_MAX * 12 <= limits.COMMIT_BYTES_MAX

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from taskgraph.cancellation import CancelGraph, CancelTask, PublishCancelled
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, GraphState
-from taskgraph.propagation import Cancelling, GraphEnded, Stop
-from taskgraph.transitions import Completed, Decision, Failed, HandBack, Item, LeaseLost, Outcome, Skip
+from taskgraph.protocol.cancel import CancelGraph, CancelTask, PublishCancelled
+from taskgraph.protocol.decide import Completed, Decision, Failed, HandBack, Item, LeaseLost, Outcome, Skip
+from taskgraph.protocol.propagation import Cancelling, GraphEnded, Stop
 from tests.unit.transition_rows import NOW, Rows, changed, decided, events, rows_of, running, task_id, written
 
 A, B = task_id("a"), task_id("b")

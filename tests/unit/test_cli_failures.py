@@ -24,7 +24,7 @@ from taskgraph.model.errors import (
     Unclear,
 )
 from taskgraph.model.messages import UnknownVersion
-from taskgraph.rows import NewerSchema
+from taskgraph.protocol.rows import NewerSchema
 
 CODES = {
     InvalidInput("x"): 2,

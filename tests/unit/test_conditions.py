@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from taskgraph.conditions import (
+from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.model import limits
+from taskgraph.model.columns import Value
+from taskgraph.model.ids import GRAPH, When, ids_text, row_key
+from taskgraph.protocol.conditions import (
     COMPLETED,
     News,
     failure_of,
@@ -19,15 +23,11 @@ from taskgraph.conditions import (
     skip_of,
     skip_resolution,
 )
-from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.layout import GraphLayout
-from taskgraph.model import limits
-from taskgraph.model.columns import Value
-from taskgraph.model.ids import GRAPH, When, ids_text, row_key
-from taskgraph.propagation import GraphEnded
-from taskgraph.rows import Draft
+from taskgraph.protocol.decide import Completed, Failed, Item, LeaseLost, ManualRerun, Outcome, Skip
+from taskgraph.protocol.layout import GraphLayout
+from taskgraph.protocol.propagation import GraphEnded
+from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Insert, Row
-from taskgraph.transitions import Completed, Failed, Item, LeaseLost, ManualRerun, Outcome, Skip
 from tests.outcomes import blamed, expected
 from tests.simulation.bounds import NARROW, NARROWER, TIGHT_FAILING, bounded
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, changed, columns, decided, events, run_down, task_id

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from taskgraph.diagnosis import Patch, Severity, causes, examine, slim, waiting_by_target
 from taskgraph.documents.read import document_from_object
-from taskgraph.layout import lay_out
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
+from taskgraph.protocol.invariants import Patch, Severity, causes, examine, slim, waiting_by_target
+from taskgraph.protocol.layout import lay_out
 from taskgraph.storage.tables import Insert, Merge, Row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

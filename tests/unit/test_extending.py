@@ -15,7 +15,11 @@ from taskgraph.extending import (
     request_rows,
     row_bytes,
 )
-from taskgraph.extension import (
+from taskgraph.model import limits
+from taskgraph.model.errors import IntegrityError, InvalidGraph
+from taskgraph.model.ids import GRAPH, row_key, task_id_of
+from taskgraph.model.json_strict import canonical_json
+from taskgraph.protocol.extension import (
     AcceptExtension,
     FinishExtension,
     InsertRows,
@@ -23,11 +27,7 @@ from taskgraph.extension import (
     RefuseExtension,
     request_key,
 )
-from taskgraph.layout import GRAPH_DIRECT_MAX
-from taskgraph.model import limits
-from taskgraph.model.errors import IntegrityError, InvalidGraph
-from taskgraph.model.ids import GRAPH, row_key, task_id_of
-from taskgraph.model.json_strict import canonical_json
+from taskgraph.protocol.layout import GRAPH_DIRECT_MAX
 from taskgraph.records import Records
 from taskgraph.storage.tables import Insert, Merge, Row
 from tests.manual_clock import HurriedClock

@@ -17,12 +17,12 @@ from taskgraph.extending import (
     request_rows,
     row_bytes,
 )
-from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
-from taskgraph.layout import GRAPH_DIRECT_MAX, Layout, Link
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.json_strict import canonical_json
+from taskgraph.protocol.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
+from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout, Link
 from taskgraph.records import Records
 from taskgraph.storage.tables import Insert, Page, Range, Row
 from tests.manual_clock import HurriedClock

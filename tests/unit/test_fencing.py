@@ -2,10 +2,10 @@
 
 import pytest
 
-from taskgraph.cancellation import CancelGraph
 from taskgraph.model.ids import GRAPH
-from taskgraph.propagation import Cancelling
-from taskgraph.transitions import Outcome
+from taskgraph.protocol.cancel import CancelGraph
+from taskgraph.protocol.decide import Outcome
+from taskgraph.protocol.propagation import Cancelling
 from tests.unit.transition_rows import Rows, apply, changed, columns, decided, events, rows_of, without
 
 

@@ -14,11 +14,11 @@ from taskgraph.model.errors import Conflict, IntegrityError, NotFound, StorageUn
 from taskgraph.model.ids import GRAPH, GraphState, row_key, task_id_of
 from taskgraph.model.messages import AddTasks, Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, TaskResult, parse
 from taskgraph.model.names import LIVE, QueueNames
-from taskgraph.propagation import Dispatch, Effect, GraphEnded, GraphRevived
+from taskgraph.protocol.decide import Claim, Completed, Fire, Outcome, Remind, Renew
+from taskgraph.protocol.propagation import Dispatch, Effect, GraphEnded, GraphRevived
 from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
 from taskgraph.submission import extend, submit
-from taskgraph.transitions import Claim, Completed, Fire, Outcome, Remind, Renew
 from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 

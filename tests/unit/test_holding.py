@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from taskgraph.holding import Hold, HoldTask, PublishHolds, Settle, set_active
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, INACTIVE, PAUSED, by_group
-from taskgraph.propagation import Context, Dispatch
-from taskgraph.rows import View
-from taskgraph.transitions import Decision, ManualRerun, Outcome
+from taskgraph.protocol.decide import Decision, ManualRerun, Outcome
+from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle, set_active
+from taskgraph.protocol.propagation import Context, Dispatch
+from taskgraph.protocol.rows import View
 from tests.unit.transition_rows import NOW, Rows, changed, decided, events, rows_of, task_id, written
 
 A, B = task_id("a"), task_id("b")

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.read import node_digest
-from taskgraph.layout import (
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH, owner_of, row_key, task_id_of, told_as
+from taskgraph.model.schemas import is_date_time
+from taskgraph.model.utf16 import utf16_units
+from taskgraph.protocol.layout import (
     GRAPH_DIRECT_MAX,
     GraphLayout,
     Layout,
@@ -21,10 +25,6 @@ from taskgraph.layout import (
     split_text,
     spread,
 )
-from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH, owner_of, row_key, task_id_of, told_as
-from taskgraph.model.schemas import is_date_time
-from taskgraph.model.utf16 import utf16_units
 from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert
 

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskgraph import layout
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.documents.read import node_digests
-from taskgraph.layout import GraphLayout, KnownGroup, lay_out
 from taskgraph.membership import members_of
 from taskgraph.model import limits
 from taskgraph.model.ids import (
@@ -30,6 +28,8 @@ from taskgraph.model.ids import (
     task_id_of,
     told_as,
 )
+from taskgraph.protocol import layout
+from taskgraph.protocol.layout import GraphLayout, KnownGroup, lay_out
 from taskgraph.storage.tables import Insert, Row
 from tests.simulation.bounds import CHUNKED, NARROWER, TIGHT, bounded
 from tests.unit.test_grouping import document, documents, required

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from taskgraph.leasing import SetRight, amended, lease, put_off, set_right
 from taskgraph.model import limits
 from taskgraph.model.foreign_times import Standing
-from taskgraph.rows import Draft, View
+from taskgraph.protocol.leases import SetRight, amended, lease, put_off, set_right
+from taskgraph.protocol.rows import Draft, View
 from taskgraph.storage.tables import Row
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

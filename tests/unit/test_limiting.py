@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from taskgraph.inflight import is_limited, is_over, limit_of, limits_of, named_in
-from taskgraph.limiting import NOT_LIMITED, ChangeLimit, Recount
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH
-from taskgraph.propagation import Refill
-from taskgraph.rows import Draft
+from taskgraph.protocol.concurrency import is_limited, is_over, limit_of, limits_of, named_in
+from taskgraph.protocol.decide import Claim, Failed, Outcome
+from taskgraph.protocol.propagation import Refill
+from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.set_limit import NOT_LIMITED, ChangeLimit, Recount
 from taskgraph.storage.tables import Row
-from taskgraph.transitions import Claim, Failed, Outcome
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, changed, columns, decided, events, rows_of, task_id
 
 A = task_id("a")

@@ -17,9 +17,9 @@ from taskgraph.addresses import Hosts
 from taskgraph.documents.read import content_hash, document_from_object, document_object
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import InvalidGraph, InvalidInput, InvalidSettings
-from taskgraph.notices import Channel, Notice, channels, registrations
 from taskgraph.notifier import NotDelivered
 from taskgraph.outlets import Outlets, OutletSettings, Secret, read_outlets, signature
+from taskgraph.protocol.notices import Channel, Notice, channels, registrations
 from taskgraph.queries import read_cursor
 from tests.scenarios.stage import Trap, TrappedQueues
 from tests.simulation.memory import MemoryQueues

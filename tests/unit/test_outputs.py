@@ -24,7 +24,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.model.ids import TaskState, task_id_of
 from taskgraph.model.json_strict import NoSuchPlace, compact_json, look_up, steps
-from taskgraph.propagation import resolution_text
+from taskgraph.protocol.propagation import resolution_text
 
 A, B = task_id_of("g", "a"), task_id_of("g", "b")
 

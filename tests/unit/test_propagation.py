@@ -8,7 +8,7 @@ import pytest
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, fork_reference, join_reference, row_key
-from taskgraph.propagation import (
+from taskgraph.protocol.propagation import (
     Context,
     Dispatch,
     GraphEnded,
@@ -21,7 +21,7 @@ from taskgraph.propagation import (
     tell_dependents,
     unblock,
 )
-from taskgraph.rows import NeedRows, View
+from taskgraph.protocol.rows import NeedRows, View
 from taskgraph.storage.tables import Row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

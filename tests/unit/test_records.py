@@ -6,9 +6,9 @@ import pytest
 
 from taskgraph import records as module
 from taskgraph.model.errors import Conflict, Unclear
+from taskgraph.protocol.decide import event_key
 from taskgraph.records import Operation, Records, changes_event
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
-from taskgraph.transitions import event_key
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryTables
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph.reruns import FAILED_FOR_GOOD, Refusal, refusal
+from taskgraph.protocol.rerun import FAILED_FOR_GOOD, Refusal, refusal
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 GOING_ON = "its dependents have been told of the failure, as the graph goes on after failures"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taskgraph.model.errors import IntegrityError
-from taskgraph.rows import Draft, NeedRows, NewerSchema, View
+from taskgraph.protocol.rows import Draft, NeedRows, NewerSchema, View
 from taskgraph.storage.tables import Insert, Merge, Row
 
 TIME = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,15 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskgraph import transitions
-from taskgraph.extension import AcceptExtension, InsertRows, LinkTasks, RefuseExtension, request_key
-from taskgraph.layout import lay_out
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
-from taskgraph.propagation import Take
-from taskgraph.rows import Draft, NeedRows, View
-from taskgraph.storage.tables import Insert, Row
-from taskgraph.transitions import (
+from taskgraph.protocol import decide as transitions
+from taskgraph.protocol.decide import (
     Abandon,
     CannotRun,
     Claim,
@@ -34,6 +29,11 @@ from taskgraph.transitions import (
     Start,
     decide,
 )
+from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks, RefuseExtension, request_key
+from taskgraph.protocol.layout import lay_out
+from taskgraph.protocol.propagation import Take
+from taskgraph.protocol.rows import Draft, NeedRows, View
+from taskgraph.storage.tables import Insert, Row
 from tests.unit.reference_rows import PlainView, plainly_fits
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, document, rows_of, task_id
 

@@ -13,7 +13,7 @@ from taskgraph.documents.recurrence import Recurrence
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError, InvalidInput
 from taskgraph.model.ids import is_graph_id
-from taskgraph.scheduling import (
+from taskgraph.protocol.schedule_rules import (
     SCANNED_MAX,
     CatchUp,
     Overlap,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from taskgraph import notices
 from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
-from taskgraph.standing import Examination, Standing, moving, settled
+from taskgraph.protocol import notices
+from taskgraph.protocol.at_rest import Examination, Standing, moving, settled
 from taskgraph.storage.tables import Insert, Row
 from tests.scenarios.stage import graph, memory_stage
 

@@ -10,11 +10,11 @@ from taskgraph.model import limits
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.model.names import ALL, LIVE
+from taskgraph.protocol.decide import Claim, Completed
 from taskgraph.records import Records
 from taskgraph.storage.tables import Insert
 from taskgraph.submission import extend, submit
 from taskgraph.sweep import is_due, sweep
-from taskgraph.transitions import Claim, Completed
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 

@@ -10,15 +10,13 @@ import pytest
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.documents.read import content_hash, document_from_object, document_object, node_digest
 from taskgraph.documents.schema_check import node_is_plain
-from taskgraph.layout import first_deadline, lay_out
 from taskgraph.model import limits, timing
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import TaskFailed, TaskResult, parse, to_text
 from taskgraph.model.schemas import validator
-from taskgraph.propagation import Dispatch, Started, Take
-from taskgraph.transitions import (
+from taskgraph.protocol.decide import (
     Claim,
     Completed,
     Decision,
@@ -33,6 +31,8 @@ from taskgraph.transitions import (
     Renew,
     decide,
 )
+from taskgraph.protocol.layout import first_deadline, lay_out
+from taskgraph.protocol.propagation import Dispatch, Started, Take
 from tests.unit.transition_rows import (
     LATER,
     NOW,

@@ -10,9 +10,7 @@ import pytest
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, TaskState
-from taskgraph.propagation import Dispatch, GraphEnded, GraphRevived
-from taskgraph.rows import NewerSchema
-from taskgraph.transitions import (
+from taskgraph.protocol.decide import (
     Abandon,
     CannotRun,
     Claim,
@@ -28,6 +26,8 @@ from taskgraph.transitions import (
     Renew,
     Start,
 )
+from taskgraph.protocol.propagation import Dispatch, GraphEnded, GraphRevived
+from taskgraph.protocol.rows import NewerSchema
 from tests.unit.transition_rows import (
     LATER,
     NOW,

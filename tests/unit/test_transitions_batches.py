@@ -7,22 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskgraph.extension import (
-    AcceptExtension,
-    FinishExtension,
-    InsertRows,
-    LinkTasks,
-    RefuseExtension,
-    request_key,
-)
-from taskgraph.layout import Link, lay_out
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH
-from taskgraph.propagation import Dispatch
-from taskgraph.storage.checks import check_commit, sent_bytes
-from taskgraph.storage.tables import Insert, Row
-from taskgraph.transitions import (
+from taskgraph.protocol.decide import (
     EVENT_CHARS_MAX,
     Claim,
     Completed,
@@ -35,6 +23,18 @@ from taskgraph.transitions import (
     Outcome,
     Remind,
 )
+from taskgraph.protocol.extension import (
+    AcceptExtension,
+    FinishExtension,
+    InsertRows,
+    LinkTasks,
+    RefuseExtension,
+    request_key,
+)
+from taskgraph.protocol.layout import Link, lay_out
+from taskgraph.protocol.propagation import Dispatch
+from taskgraph.storage.checks import check_commit, sent_bytes
+from taskgraph.storage.tables import Insert, Row
 from tests.unit.transition_rows import (
     LATER,
     NOW,

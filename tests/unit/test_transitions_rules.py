@@ -10,17 +10,11 @@ from typing import Any
 
 import pytest
 
-from taskgraph.cancellation import CancelTask
-from taskgraph.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
-from taskgraph.holding import HoldTask
-from taskgraph.layout import Link, lay_out
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, GraphState, fork_reference, join_reference, row_key
-from taskgraph.propagation import Dispatch, GraphEnded
-from taskgraph.storage.checks import check_columns, sent_bytes
-from taskgraph.storage.tables import Insert, Row
-from taskgraph.transitions import (
+from taskgraph.protocol.cancel import CancelTask
+from taskgraph.protocol.decide import (
     EVENT_CHARS_MAX,
     Abandon,
     Answer,
@@ -41,6 +35,12 @@ from taskgraph.transitions import (
     Start,
     decide,
 )
+from taskgraph.protocol.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
+from taskgraph.protocol.layout import Link, lay_out
+from taskgraph.protocol.pause import HoldTask
+from taskgraph.protocol.propagation import Dispatch, GraphEnded
+from taskgraph.storage.checks import check_columns, sent_bytes
+from taskgraph.storage.tables import Insert, Row
 from tests.unit.transition_rows import (
     LATER,
     NOW,

@@ -6,8 +6,18 @@ from datetime import timedelta
 import pytest
 
 from taskgraph.model import limits
-from taskgraph.propagation import Dispatch, Effect, Started, Take
-from taskgraph.transitions import Claim, Completed, Decision, HandBack, Item, LeaseLost, ManualRerun, Outcome, decide
+from taskgraph.protocol.decide import (
+    Claim,
+    Completed,
+    Decision,
+    HandBack,
+    Item,
+    LeaseLost,
+    ManualRerun,
+    Outcome,
+    decide,
+)
+from taskgraph.protocol.propagation import Dispatch, Effect, Started, Take
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, changed, columns, events, rows_of, running, task_id
 
 ALL = ("c0", "c1", "c2", "c3")

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from taskgraph.model import limits
-from taskgraph.windows import Parcel, Windows
+from taskgraph.protocol.dispatch_windows import Parcel, Windows
 
 QUEUE = ("default", "normal")
 

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.layout import lay_out
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
-from taskgraph.propagation import Effect
+from taskgraph.protocol.decide import Answer, Decision, Item, Need, decide
+from taskgraph.protocol.layout import lay_out
+from taskgraph.protocol.propagation import Effect
 from taskgraph.storage.tables import Delete, Insert, Merge, Row
-from taskgraph.transitions import Answer, Decision, Item, Need, decide
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=limits.LEASE_SECONDS)

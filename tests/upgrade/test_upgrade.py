@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph.diagnosis import Severity
 from taskgraph.doctor import examine_graph
 from taskgraph.documents.read import document_from_object
 from taskgraph.handlers import Handlers
@@ -22,6 +21,7 @@ from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.messages import to_text
 from taskgraph.model.names import POISON
+from taskgraph.protocol.invariants import Severity
 from taskgraph.records import Records
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.sqlite.store import EmbeddedStore

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, GraphState, TaskState, row_key
-from taskgraph.propagation import Context, fence
+from taskgraph.protocol.propagation import Context, fence
 
 APPLIED: Final = "applied"
 REPEATED: Final = "repeated"

@@ -17,7 +17,7 @@ from taskgraph.model.columns import Value
 from taskgraph.model.foreign_times import Standing, is_ahead, standing
 from taskgraph.model.ids import TaskState, row_key
 from taskgraph.model.timing import pause_seconds_in
-from taskgraph.rows import Draft, View
+from taskgraph.protocol.rows import Draft, View
 
 APPLIED: Final = "applied"
 STALE: Final = "stale"

@@ -14,15 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from taskgraph.conditions import COMPLETED, News, goes_on, news_of
-from taskgraph.layout import SCHEMA, Link, fork_row
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, PAUSED, GraphState, TaskState, fork_reference, ids_text, reference_of, row_key
 from taskgraph.model.json_strict import compact_json
-from taskgraph.propagation import DEFERRED, Context, count_down, dispatch
-from taskgraph.rows import Draft
+from taskgraph.protocol.conditions import COMPLETED, News, goes_on, news_of
+from taskgraph.protocol.layout import SCHEMA, Link, fork_row
+from taskgraph.protocol.propagation import DEFERRED, Context, count_down, dispatch
+from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Insert
 
 APPLIED = "applied"

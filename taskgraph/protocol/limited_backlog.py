@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from taskgraph.inflight import Limit
+from taskgraph.protocol.concurrency import Limit
 
 WAITING_MAX: Final = 5_000
 """Tasks that are remembered; the rest is looked for when these have been told."""

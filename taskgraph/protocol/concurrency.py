@@ -19,7 +19,7 @@ from datetime import datetime
 
 from taskgraph.model.columns import Columns, integer, texts, time_of
 from taskgraph.model.ids import TASK_UNRESOLVED, limit_key
-from taskgraph.rows import Draft, View
+from taskgraph.protocol.rows import Draft, View
 from taskgraph.storage.tables import Row
 
 

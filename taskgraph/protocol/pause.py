@@ -23,8 +23,8 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.ids import GRAPH, INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group, row_key, value
 from taskgraph.model.json_strict import compact_json
-from taskgraph.propagation import Context, dispatch
-from taskgraph.rows import Draft
+from taskgraph.protocol.propagation import Context, dispatch
+from taskgraph.protocol.rows import Draft
 
 APPLIED: Final = "applied"
 REPEATED: Final = "repeated"

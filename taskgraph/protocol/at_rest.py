@@ -15,9 +15,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import diagnosis, notices
-from taskgraph.conditions import SKIP
-from taskgraph.layout import gathered
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value, integer, listed, texts, time_of
 from taskgraph.model.errors import IntegrityError
@@ -31,6 +28,9 @@ from taskgraph.model.ids import (
     task_id_of,
 )
 from taskgraph.model.placement import target_of
+from taskgraph.protocol import invariants, notices
+from taskgraph.protocol.conditions import SKIP
+from taskgraph.protocol.layout import gathered
 from taskgraph.storage.tables import Insert, Row
 
 STATES: Final = frozenset({*GRAPH_ENDED, GraphState.BLOCKED})
@@ -162,7 +162,7 @@ class Examination:
         row = Row(kept.key, "", kept.columns)
         if len(self._refusals) < _REASONS_MAX and (why := moving(row)):
             self._refusals.append(f"{why}, and would go on by itself")
-        self._rows[row.key] = diagnosis.slim(row)
+        self._rows[row.key] = invariants.slim(row)
 
     def add_log(self, task_id: str, run: int) -> None:
         """A file of a run: of a task that is there, and was run so often."""
@@ -217,9 +217,9 @@ class Examination:
         created = time_of(graph.columns, "created")
         if created is None or created > now + _AHEAD:
             yield "it was never made, or will be in the future"
-        found = diagnosis.examine(self._graph_id, self._rows, now)
+        found = invariants.examine(self._graph_id, self._rows, now)
         for each in found:
-            if each.severity is not diagnosis.Severity.NOTE:
+            if each.severity is not invariants.Severity.NOTE:
                 where = each.label or each.key
                 yield f"{where}: {each.text}"
 

@@ -17,17 +17,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgraph.conditions import goes_on
-from taskgraph.extension import await_leaves, news_at_once, register, request_key
-from taskgraph.holding import set_active
-from taskgraph.layout import SCHEMA, Link, relay_row
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.facts import EVERY_ROW
 from taskgraph.model.ids import GRAPH, GraphState, TaskState, join_reference, row_key
-from taskgraph.propagation import Context, count_down
-from taskgraph.reruns import FAILED_FOR_GOOD
-from taskgraph.rows import Draft
+from taskgraph.protocol.conditions import goes_on
+from taskgraph.protocol.extension import await_leaves, news_at_once, register, request_key
+from taskgraph.protocol.layout import SCHEMA, Link, relay_row
+from taskgraph.protocol.pause import set_active
+from taskgraph.protocol.propagation import Context, count_down
+from taskgraph.protocol.rerun import FAILED_FOR_GOOD
+from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Insert
 
 APPLIED: Final = "applied"

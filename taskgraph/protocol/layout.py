@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from json.encoder import encode_basestring
 from typing import Any, Final
 
-from taskgraph import notices
 from taskgraph.documents import groups as grouping
 from taskgraph.documents.graph_algorithms import is_acyclic
 from taskgraph.documents.groups import DONE, Wiring, is_end, name_of, wire
@@ -44,6 +43,7 @@ from taskgraph.model.ids import (
 )
 from taskgraph.model.placement import target_of
 from taskgraph.model.utf16 import utf16_units
+from taskgraph.protocol import notices
 from taskgraph.storage.checks import YEAR_MIN
 from taskgraph.storage.tables import Insert
 

@@ -33,51 +33,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from taskgraph import inflight, reruns
-from taskgraph.cancellation import (
-    CancelGraph,
-    CancelItem,
-    CancelTask,
-    PublishCancelled,
-    cancel_graph,
-    cancel_task,
-    end_of_marked_run,
-    end_of_marked_wait,
-    publish_cancelled,
-    was_marked_run,
-)
-from taskgraph.conditions import SKIP, failure_of, goes_on, passed_on, skip_of, skip_resolution
-from taskgraph.editing import DELETED_IN, EDITED, EditGraph, EditItem, RefuseEdit, edit_graph, refuse_edit
-from taskgraph.extension import (
-    AcceptExtension,
-    DeferExtension,
-    ExtensionItem,
-    FinishExtension,
-    InsertRows,
-    LinkTasks,
-    RefuseExtension,
-    accept_extension,
-    defer_extension,
-    finish_extension,
-    insert_rows,
-    link_tasks,
-    refuse_extension,
-)
-from taskgraph.holding import (
-    Hold,
-    HoldItem,
-    HoldTask,
-    PublishHolds,
-    Settle,
-    hold,
-    hold_task,
-    publish_holds,
-    settle,
-    take_along,
-)
-from taskgraph.layout import SCHEMA, SCHEMA_OF_CONDITIONS
-from taskgraph.leasing import SetRight, lease, put_off, set_right
-from taskgraph.limiting import ChangeLimit, LimitItem, Recount, change_limit, recount
 from taskgraph.model import limits, timing
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError, TaskgraphError
@@ -96,7 +51,51 @@ from taskgraph.model.ids import (
 )
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.propagation import (
+from taskgraph.protocol import concurrency, rerun
+from taskgraph.protocol.cancel import (
+    CancelGraph,
+    CancelItem,
+    CancelTask,
+    PublishCancelled,
+    cancel_graph,
+    cancel_task,
+    end_of_marked_run,
+    end_of_marked_wait,
+    publish_cancelled,
+    was_marked_run,
+)
+from taskgraph.protocol.conditions import SKIP, failure_of, goes_on, passed_on, skip_of, skip_resolution
+from taskgraph.protocol.edit import DELETED_IN, EDITED, EditGraph, EditItem, RefuseEdit, edit_graph, refuse_edit
+from taskgraph.protocol.extension import (
+    AcceptExtension,
+    DeferExtension,
+    ExtensionItem,
+    FinishExtension,
+    InsertRows,
+    LinkTasks,
+    RefuseExtension,
+    accept_extension,
+    defer_extension,
+    finish_extension,
+    insert_rows,
+    link_tasks,
+    refuse_extension,
+)
+from taskgraph.protocol.layout import SCHEMA, SCHEMA_OF_CONDITIONS
+from taskgraph.protocol.leases import SetRight, lease, put_off, set_right
+from taskgraph.protocol.pause import (
+    Hold,
+    HoldItem,
+    HoldTask,
+    PublishHolds,
+    Settle,
+    hold,
+    hold_task,
+    publish_holds,
+    settle,
+    take_along,
+)
+from taskgraph.protocol.propagation import (
     Context,
     ContextMark,
     Dispatch,
@@ -118,9 +117,10 @@ from taskgraph.propagation import (
     unblock,
     wait_for_room,
 )
-from taskgraph.rows import Draft, NeedRows, View
-from taskgraph.rows import Mark as RowsMark
-from taskgraph.stalling import POISON, Stall, StallItem, Stir, stall, stir, workers_lost
+from taskgraph.protocol.rows import Draft, NeedRows, View
+from taskgraph.protocol.rows import Mark as RowsMark
+from taskgraph.protocol.set_limit import ChangeLimit, LimitItem, Recount, change_limit, recount
+from taskgraph.protocol.stall import POISON, Stall, StallItem, Stir, stall, stir, workers_lost
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Change, Insert, Row
 
@@ -636,7 +636,7 @@ def _cancelled(
 
 def _left_before(task: Draft, context: Context) -> None:
     """A run has ended before: whoever ended it may have died before anybody was told of the room that it left."""
-    if inflight.is_limited(task):
+    if concurrency.is_limited(task):
         context.effects.append(Refill())
 
 
@@ -856,7 +856,7 @@ def _manual_rerun(item: ManualRerun, context: Context) -> tuple[Outcome, str]:
     if run != item.run:
         return Outcome.STALE, f"run {item.run} is over: the task is {state} in run {run}"
     graph = context.view.get(GRAPH)
-    if (refused := reruns.refusal(graph.value, task.value, context.now)) is not None:
+    if (refused := rerun.refusal(graph.value, task.value, context.now)) is not None:
         return Outcome.REFUSED, refused.reason
     deadline = task.time("deadline")
     resolution = _read(task, "resolution", dict)
@@ -889,7 +889,7 @@ def _claim(item: Claim, context: Context) -> tuple[Outcome, str]:
         return Outcome.STALE, f"not before {timing.clock_text(task.time('notBefore') or context.now)}"
     if is_held(task):
         return Outcome.STALE, f"the task is held back: {', '.join(task.ids('held'))}"
-    if inflight.is_limited(task) and (no_room := inflight.full(task, context.view)):
+    if concurrency.is_limited(task) and (no_room := concurrency.full(task, context.view)):
         wait_for_room(task, context)
         return Outcome.STALE, no_room
     seconds = item.lease_seconds

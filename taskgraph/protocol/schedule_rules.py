@@ -20,11 +20,11 @@ from enum import StrEnum
 from typing import Any, Final
 
 from taskgraph.documents.recurrence import Recurrence
-from taskgraph.layout import SCHEMA
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import IntegrityError, InvalidInput
 from taskgraph.model.foreign_times import holds
+from taskgraph.protocol.layout import SCHEMA
 
 SCHEDULES: Final = "index:schedules"
 """Partition of all schedules; no graph has such an id."""

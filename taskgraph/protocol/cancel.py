@@ -22,10 +22,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from taskgraph.conditions import failure_of, goes_on, was_cancelled
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, GraphState, TaskState, reference_of, row_key, value
-from taskgraph.propagation import (
+from taskgraph.protocol.conditions import failure_of, goes_on, was_cancelled
+from taskgraph.protocol.propagation import (
     CANCELLED,
     Cancelling,
     Context,
@@ -38,7 +38,7 @@ from taskgraph.propagation import (
     resolution_text,
     tell_dependents,
 )
-from taskgraph.rows import Draft
+from taskgraph.protocol.rows import Draft
 
 APPLIED: Final = "applied"
 REPEATED: Final = "repeated"

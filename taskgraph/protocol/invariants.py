@@ -19,12 +19,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeGuard
 
-from taskgraph.cancellation import CancelTask, PublishCancelled
-from taskgraph.conditions import SKIP, meets
-from taskgraph.inflight import Limit, is_over, limit_of, named_in, scopes_of
-from taskgraph.layout import SCHEMA, gathered
-from taskgraph.leasing import SetRight, amended, lease
-from taskgraph.limiting import Recount
 from taskgraph.model import facts, limits
 from taskgraph.model.columns import Value, is_held, texts
 from taskgraph.model.foreign_times import Standing, is_ahead
@@ -58,11 +52,17 @@ from taskgraph.model.ids import (
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.placement import target_of
 from taskgraph.model.timing import Retry, clock_text, not_yet_seconds, overdue, ready_since, retry_of, temporary_used
-from taskgraph.notices import DONE, GIVEN_UP, OPEN
-from taskgraph.propagation import CANCELLED, DEFERRED
-from taskgraph.rows import SCHEMA_MAX, Draft
+from taskgraph.protocol.cancel import CancelTask, PublishCancelled
+from taskgraph.protocol.concurrency import Limit, is_over, limit_of, named_in, scopes_of
+from taskgraph.protocol.conditions import SKIP, meets
+from taskgraph.protocol.decide import Completed, Failed, Fire, Item, LeaseLost, Overdue, Skip, event_key
+from taskgraph.protocol.layout import SCHEMA, gathered
+from taskgraph.protocol.leases import SetRight, amended, lease
+from taskgraph.protocol.notices import DONE, GIVEN_UP, OPEN
+from taskgraph.protocol.propagation import CANCELLED, DEFERRED
+from taskgraph.protocol.rows import SCHEMA_MAX, Draft
+from taskgraph.protocol.set_limit import Recount
 from taskgraph.storage.tables import Change, Insert, Merge, Row
-from taskgraph.transitions import Completed, Failed, Fire, Item, LeaseLost, Overdue, Skip, event_key
 
 GAP_ROWS_MAX: Final = 90
 """Event rows missing in one place that are put back as empty ones, in one commit."""

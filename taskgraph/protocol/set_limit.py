@@ -8,10 +8,10 @@ never stops a run: one that is lowered takes effect as runs end. It never does I
 from dataclasses import dataclass
 from typing import Final
 
-from taskgraph.inflight import is_over, named_in
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, GraphState, limit_key, row_key
-from taskgraph.propagation import Context, Refill
+from taskgraph.protocol.concurrency import is_over, named_in
+from taskgraph.protocol.propagation import Context, Refill
 
 APPLIED: Final = "applied"
 REPEATED: Final = "repeated"

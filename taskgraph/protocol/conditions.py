@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from taskgraph.model.ids import FailurePolicy, TaskState, When, is_relay, reference_of, value
 from taskgraph.model.json_strict import compact_json
-from taskgraph.rows import Draft
+from taskgraph.protocol.rows import Draft
 
 SKIP: Final = "skip"
 """What stands in `due` of a task that is to be skipped."""

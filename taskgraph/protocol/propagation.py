@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import inflight
-from taskgraph.conditions import COMPLETED, SKIP, News, failure_of, goes_on, hear, is_met
 from taskgraph.documents.results import NO_OUTPUT, OUTPUT
-from taskgraph.layout import moment
-from taskgraph.leasing import put_off
 from taskgraph.model import columns, facts, limits, timing
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, FailurePolicy, GraphState, TaskState, is_relay, told_as, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.priorities import NORMAL, NORMAL_RANK, level_of, rank
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.rows import Draft, View
+from taskgraph.protocol import concurrency
+from taskgraph.protocol.conditions import COMPLETED, SKIP, News, failure_of, goes_on, hear, is_met
+from taskgraph.protocol.layout import moment
+from taskgraph.protocol.leases import put_off
+from taskgraph.protocol.rows import Draft, View
 
 # As plain texts: comparing one with a member of an enumeration takes ten times as long.
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
@@ -266,7 +266,7 @@ def dispatch(task: Draft, context: Context) -> None:
     if delay > limits.DELAY_SECONDS_MAX:
         return  # no queue keeps a message for so long: the sweep sends it
     task_id, level = task.key.removeprefix("task:"), level_of(task.value)
-    if not delay and inflight.is_limited(task):
+    if not delay and concurrency.is_limited(task):
         wait_for_room(task, context)
         return
     context.effects.append(Dispatch(task_id, task.integer("run"), task.text("target"), delay, level))
@@ -283,9 +283,9 @@ def wait_for_room(task: Draft, context: Context) -> None:
 
 def leave(task: Draft, context: Context) -> None:
     """The run of a task that runs is over: its places under limits are free, in this very commit."""
-    if task.text("state") == _RUNNING and inflight.is_limited(task):
+    if task.text("state") == _RUNNING and concurrency.is_limited(task):
         context.scopes.update(task.ids("limits"))
-        inflight.leave(task, context.view, context.now)
+        concurrency.leave(task, context.view, context.now)
         context.effects.append(Refill())
 
 
@@ -309,8 +309,8 @@ def claim(
     """Move a pending task to running (D10). ahead: its worker has no slot for it yet. lease_seconds: 0 if not known."""
     if ahead:
         task.set("ahead", True)
-    if inflight.is_limited(task):
-        inflight.enter(task, context.view, context.now)
+    if concurrency.is_limited(task):
+        concurrency.enter(task, context.view, context.now)
     task.set("state", _RUNNING)
     task.set("claim", claim_id)
     task.set("worker", worker)
@@ -324,7 +324,7 @@ def make_ready(task: Draft, context: Context) -> None:
     if take is not None and context.taken < len(take.claims):
         definition = task.text("task")
         may_begin = not timing.not_yet_seconds(task.value, context.now) and not timing.overdue(task.value, context.now)
-        may_begin = may_begin and not is_held(task) and (not inflight.is_limited(task) or _may_take(task, context))
+        may_begin = may_begin and not is_held(task) and (not concurrency.is_limited(task) or _may_take(task, context))
         may_begin = may_begin and (take.rank_max is None or rank(level_of(task.value)) <= take.rank_max)
         if may_begin and definition and task.text("target") in take.targets and take.fits(definition):
             claim_id = take.claims[context.taken]
@@ -347,7 +347,7 @@ def _may_take(task: Draft, context: Context) -> bool:
     scopes = context.scopes.union(task.ids("limits"))
     if context.take is None or not context.take.limited or len(scopes) > limits.LIMITS_OF_TASK_MAX:
         return False
-    if inflight.seems_full(task, context.view):
+    if concurrency.seems_full(task, context.view):
         return False
     context.scopes = scopes
     return True
