@@ -24,9 +24,9 @@ from taskgraph.model.secrecy import is_secret
 from taskgraph.notifier import Notifier
 from taskgraph.outlets import Outlets, OutletSettings
 from taskgraph.poison import Poison
-from taskgraph.queries import Queries
+from taskgraph.queries.graphs import Queries
+from taskgraph.queries.workers import Card, Membership
 from taskgraph.records import Records
-from taskgraph.registry import Card, Membership
 from taskgraph.schedules import Schedules
 from taskgraph.settings import WITHHELD, StoreSettings
 from taskgraph.storage.logs import StoredLogs

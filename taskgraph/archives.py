@@ -23,7 +23,6 @@ from taskgraph import notifier
 from taskgraph.archived import USUAL, Archived, Bounds, Piece, Writer, examine, open_archive, parts
 from taskgraph.extending import row_bytes
 from taskgraph.handlers import Handlers
-from taskgraph.journal_end import find_end
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value, integer
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, Unclear
@@ -33,6 +32,7 @@ from taskgraph.protocol import notices
 from taskgraph.protocol.at_rest import STATES, Examination, Standing, moving, settled
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.layout import SCHEMA
+from taskgraph.queries.journal_end import find_end
 from taskgraph.signing import NO_TRUST, Signer, Trust
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.private_files import written_whole

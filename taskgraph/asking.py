@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from taskgraph.app import App
-from taskgraph.membership import group_members
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.ids import GRAPH_ENDED, TASK_UNRESOLVED, GraphState, TaskState, reference_of, row_key
 from taskgraph.model.messages import Cancel, bundles
 from taskgraph.protocol.extension import WAITS_FOR
+from taskgraph.queries.groups import group_members
 from taskgraph.storage.tables import Row
 from taskgraph.waiting import poll
 

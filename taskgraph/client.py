@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
-from taskgraph import archives, asking, gates, notifier, pausing, rerunning, retention, service, submission, throttling
+from taskgraph import archives, asking, notifier, pausing, rerunning, retention, service, submission, throttling
 from taskgraph.app import App, open_app
 from taskgraph.archives import Archived, Restored
 from taskgraph.documents.edit_document import EditDocument, edit_from_object
@@ -39,7 +39,8 @@ from taskgraph.model.secrecy import read_handed
 from taskgraph.outlets import read_outlets
 from taskgraph.protocol.notices import has_notices
 from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
-from taskgraph.queries import (
+from taskgraph.queries import targets as gates
+from taskgraph.queries.graphs import (
     ChannelStatus,
     Event,
     GraphListed,

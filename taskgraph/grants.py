@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidInput, Refused
-from taskgraph.queries import Queries
+from taskgraph.queries.graphs import Queries
 from taskgraph.settings import StoreSettings
 
 HOURS_DEFAULT: Final = 1.0

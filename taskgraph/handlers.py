@@ -16,11 +16,8 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from taskgraph.alarms import earliest
-from taskgraph.edges import references
 from taskgraph.extending import EDIT, ExtensionPlan, plan_extension
-from taskgraph.gates import levels_used, use_level
 from taskgraph.kept import KeptRows, Known
-from taskgraph.membership import group_members, group_rows
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Columns, integer, is_held, texts
@@ -113,6 +110,9 @@ from taskgraph.protocol.propagation import (
 )
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.set_limit import NOT_LIMITED, ChangeLimit
+from taskgraph.queries.edges import references
+from taskgraph.queries.groups import group_members, group_rows
+from taskgraph.queries.targets import levels_used, use_level
 from taskgraph.records import Operation, Records, changes_event, name_in
 from taskgraph.replanning import plan_edit, read_request
 from taskgraph.storage.queues import Queues

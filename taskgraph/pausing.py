@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from taskgraph.app import App
-from taskgraph.membership import group_rows
 from taskgraph.model import limits
 from taskgraph.model.columns import texts
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.ids import INACTIVE, PAUSED, TASK_UNRESOLVED, GraphState, by_group, reference_of, row_key
 from taskgraph.model.messages import HoldBack, Message, bundles
+from taskgraph.queries.groups import group_rows
 from taskgraph.storage.tables import Row
 from taskgraph.waiting import poll
 

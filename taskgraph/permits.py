@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph.gates import GATES, PERMIT, TargetLimit, length_of, limits_in, permit_of
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.foreign_times import Standing, standing
+from taskgraph.queries.targets import GATES, PERMIT, TargetLimit, length_of, limits_in, permit_of
 from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, Tables, query_all
 
 MARGIN: Final = 1 / 4

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from taskgraph.journal_end import find_end, totals_in
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.protocol.decide import event_key
+from taskgraph.queries.journal_end import find_end, totals_in
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row, Tables, changes_max_of
 
 _SEQUENCES_KEPT_MAX: Final = 10_000

@@ -15,7 +15,7 @@ from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.ids import row_key
 from taskgraph.model.messages import Rerun
 from taskgraph.protocol.rerun import DEADLINE_EXCEEDED, DEPENDENTS_TOLD, FAILED_FOR_GOOD, refusal
-from taskgraph.queries import TaskStatus
+from taskgraph.queries.graphs import TaskStatus
 from taskgraph.waiting import poll
 
 _LOOK_SECONDS: Final = 0.1

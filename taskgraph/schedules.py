@@ -62,7 +62,7 @@ from taskgraph.protocol.schedule_rules import (
     head_key,
     manual_graph_id_of,
 )
-from taskgraph.queries import Queries
+from taskgraph.queries.graphs import Queries
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, query_all
 from taskgraph.submission import Submission, submit
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import gates
 from taskgraph.lead import LEAD_SECONDS, LEADS
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
@@ -19,7 +18,8 @@ from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.foreign_times import is_ahead
 from taskgraph.protocol.invariants import Finding, SetTime, Severity
 from taskgraph.protocol.schedule_rules import SCHEDULES
-from taskgraph.registry import WORKERS
+from taskgraph.queries import targets
+from taskgraph.queries.workers import WORKERS
 from taskgraph.storage.queues import HiddenMessages
 from taskgraph.storage.tables import Merge, Range, Row, Tables, query_all
 
@@ -48,16 +48,16 @@ _KINDS: Final = (
         LEADS, "", "until", "a lead", "another handler leads beside its holder: it costs speed", lambda _: LEAD_SECONDS
     ),
     _Kind(
-        gates.GATES,
-        gates.PERMIT,
+        targets.GATES,
+        targets.PERMIT,
         "until",
         "a permit",
         "who wants it takes it once its row was not written for its length",
-        gates.length_of,
+        targets.length_of,
     ),
-    _Kind(gates.GATES, gates.LIMIT, "since", "the limit of a target", _SHOWN),
-    _Kind(gates.GATES, gates.PAUSED, "since", "the pause of a target", _SHOWN),
-    _Kind(gates.GATES, gates.LEVEL, "used", "a level", "workers ask for tasks of this level until then"),
+    _Kind(targets.GATES, targets.LIMIT, "since", "the limit of a target", _SHOWN),
+    _Kind(targets.GATES, targets.PAUSED, "since", "the pause of a target", _SHOWN),
+    _Kind(targets.GATES, targets.LEVEL, "used", "a level", "workers ask for tasks of this level until then"),
     _Kind(WORKERS, "", "seen", "a worker", "the sweep takes it for a word of now"),
     _Kind(
         SCHEDULES,

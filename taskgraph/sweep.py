@@ -34,7 +34,7 @@ from taskgraph.protocol.leases import SetRight
 from taskgraph.protocol.propagation import DEFERRED
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.set_limit import Recount
-from taskgraph.registry import clean
+from taskgraph.queries.workers import clean
 from taskgraph.retention import delete, finish_deletion, sweep_beside
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Delete, Range, Row, query_all

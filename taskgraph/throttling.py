@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskgraph.app import App
-from taskgraph.membership import group_rows
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
@@ -16,6 +15,7 @@ from taskgraph.model.ids import GraphState, limit_key, limit_scope
 from taskgraph.model.messages import SetLimit
 from taskgraph.protocol.concurrency import limit_of
 from taskgraph.protocol.set_limit import NOT_LIMITED
+from taskgraph.queries.groups import group_rows
 from taskgraph.waiting import poll
 
 _GOING: Final = (GraphState.RUNNING, GraphState.BLOCKED)

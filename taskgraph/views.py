@@ -16,13 +16,11 @@ from taskgraph.model.ids import TaskState
 if TYPE_CHECKING:
     from taskgraph.archives import Archived, Plan, Restored
     from taskgraph.doctor import Examined
-    from taskgraph.gates import TargetLimit
     from taskgraph.grants import Grant
-    from taskgraph.overview import Snapshot
     from taskgraph.poison import PoisonMessage
     from taskgraph.protocol.invariants import Finding
     from taskgraph.protocol.schedule_rules import Schedule
-    from taskgraph.queries import (
+    from taskgraph.queries.graphs import (
         ChannelStatus,
         Event,
         Explanation,
@@ -34,7 +32,9 @@ if TYPE_CHECKING:
         TaskDetail,
         TaskStatus,
     )
-    from taskgraph.registry import WorkerStatus
+    from taskgraph.queries.overview import Snapshot
+    from taskgraph.queries.targets import TargetLimit
+    from taskgraph.queries.workers import WorkerStatus
     from taskgraph.replanning import EditPreview, RowChange
     from taskgraph.retention import Deleted
     from taskgraph.schedules import ScheduleDetail

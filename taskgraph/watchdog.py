@@ -20,8 +20,8 @@ from taskgraph.model.ids import TaskState, reference_of
 from taskgraph.protocol.decide import Outcome, event_key
 from taskgraph.protocol.leases import lease
 from taskgraph.protocol.stall import Stall, Stir
+from taskgraph.queries.workers import Crew, workers
 from taskgraph.records import Records
-from taskgraph.registry import Crew, workers
 from taskgraph.storage.tables import Range, Row
 
 COLUMNS = ("state", "run", "leaseUntil", "pendingSince", "target", "notBefore", "held")

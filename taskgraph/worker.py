@@ -35,7 +35,6 @@ from typing import Any, Final, Protocol
 from taskgraph.documents.results import NO_OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
 from taskgraph.executors import Executors, Outcome, Work
 from taskgraph.executors.contract import AT_ONCE, malformed
-from taskgraph.gates import Gates
 from taskgraph.handlers import Handlers
 from taskgraph.inhand import (
     Claimed,
@@ -91,7 +90,8 @@ from taskgraph.protocol.layout import gathered
 from taskgraph.protocol.leases import lease
 from taskgraph.protocol.propagation import Started, Stop, Take
 from taskgraph.protocol.rows import NewerSchema
-from taskgraph.registry import RUNNING_SHOWN_MAX, Presence
+from taskgraph.queries.targets import Gates
+from taskgraph.queries.workers import RUNNING_SHOWN_MAX, Presence
 from taskgraph.runlog import LogWriter
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery

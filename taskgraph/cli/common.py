@@ -544,9 +544,9 @@ def read_graph(
 
 def check_graph_id(graph_id: str, *, new: bool = False) -> str:
     """An id that may be one, see `queries`. Raises InvalidInput."""
-    from taskgraph import queries
+    from taskgraph.queries import graphs
 
-    queries.check_graph_id(graph_id, new=new)
+    graphs.check_graph_id(graph_id, new=new)
     return graph_id
 
 

@@ -52,7 +52,7 @@ from taskgraph.model.priorities import NORMAL
 if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.poison import PoisonMessage
-    from taskgraph.queries import Event, Explanation, GraphStatus, GroupStatus, Listing, TaskDetail, TaskStatus
+    from taskgraph.queries.graphs import Event, Explanation, GraphStatus, GroupStatus, Listing, TaskDetail, TaskStatus
     from taskgraph.storage.tables import Row
 
 _LOG_PIECE_BYTES: Final = 1 << 20
@@ -854,7 +854,7 @@ async def _journal(
     app: "App", graph_id: str, since: str, where: Mapping[str, Sequence[str]], limit: int | None = None
 ) -> AsyncIterator["Event"]:
     """Event by event, a page of rows at a time: a journal may be as long as the graph is large."""
-    from taskgraph.queries import agrees
+    from taskgraph.queries.graphs import agrees
 
     page_rows = limits.PAGE_ROWS_MAX if limit is None or where else min(limit, limits.PAGE_ROWS_MAX)
     number = 0

@@ -30,8 +30,8 @@ from taskgraph.model.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.gates import TargetLimit
-    from taskgraph.queries import LimitStatus
+    from taskgraph.queries.graphs import LimitStatus
+    from taskgraph.queries.targets import TargetLimit
 
 _NAMED_MAX = 5
 
@@ -167,15 +167,15 @@ def _change(
 
 
 async def _change_target(app: "App", session: Session, target: str, most: int, reason: str, *, wait: bool) -> int:
-    from taskgraph import gates
+    from taskgraph.queries import targets
 
     if most:
-        changed = await gates.limit_target(app.tables, target, most, app.clock.now(), reason)
+        changed = await targets.limit_target(app.tables, target, most, app.clock.now(), reason)
     else:
-        changed = await gates.clear_target(app.tables, target)
+        changed = await targets.clear_target(app.tables, target)
     if wait and changed:
         await app.clock.sleep(2 * limits.GATE_SECONDS)
-        found = (await gates.limited(app.tables, app.clock.now())).get(target)
+        found = (await targets.limited(app.tables, app.clock.now())).get(target)
         if (found.most if found is not None else 0) != most:
             now = f"it is {found.most:,}" if found is not None else "there is none"
             raise Refused(f"target {target}: a later request asked for another limit: {now}", "superseded")
@@ -189,9 +189,9 @@ async def _change_target(app: "App", session: Session, target: str, most: int, r
 
 
 async def _targets(app: "App") -> "list[TargetLimit]":
-    from taskgraph import gates
+    from taskgraph.queries import targets
 
-    return sorted((await gates.limited(app.tables, app.clock.now())).values(), key=lambda each: each.target)
+    return sorted((await targets.limited(app.tables, app.clock.now())).values(), key=lambda each: each.target)
 
 
 def _show_targets(session: Session, found: "list[TargetLimit]") -> None:

@@ -189,15 +189,15 @@ def _gate(
         raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
 
     async def gate(app: "App") -> int:
-        from taskgraph import gates
+        from taskgraph.queries import targets
 
         if on:
-            changed = await gates.close(app.tables, target, app.clock.now(), reason)
+            changed = await targets.close(app.tables, target, app.clock.now(), reason)
         else:
-            changed = await gates.reopen(app.tables, target)
+            changed = await targets.reopen(app.tables, target)
         if wait and changed and on:
             await app.clock.sleep(limits.GATE_SECONDS)
-            if target not in await gates.closed(app.tables):
+            if target not in await targets.closed(app.tables):
                 raise Refused(f"target {target}: a later request asked for the opposite: it goes on", "superseded")
         if session.output.json:
             session.output.document(views.target_paused(target, on=on, changed=changed))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.executors import Executor, Outcome, Work, WriteLog
     from taskgraph.model.clock import Clock
-    from taskgraph.queries import Event
+    from taskgraph.queries.graphs import Event
 
 _POLL_SECONDS_MIN: Final = 0.5
 _POLL_SECONDS_MAX: Final = 5.0

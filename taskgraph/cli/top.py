@@ -28,8 +28,8 @@ from taskgraph.model.errors import StorageUnavailable
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.overview import GraphLine, QueueLine, Snapshot
-    from taskgraph.registry import WorkerStatus
+    from taskgraph.queries.overview import GraphLine, QueueLine, Snapshot
+    from taskgraph.queries.workers import WorkerStatus
 
 _GRAPHS_DEFAULT: Final = 20  # as in the room `overview`, which is not imported for a page of help
 _INTERVAL_SECONDS: Final = 2.0
@@ -92,7 +92,7 @@ TOP_EXAMPLES = examples("taskgraph top", "taskgraph top --interval 10 --limit 50
 
 
 async def _top(app: "App", session: Session, *, once: bool, interval: float, limit: int) -> int:
-    from taskgraph.overview import Overview
+    from taskgraph.queries.overview import Overview
 
     overview = Overview(app.tables, app.queues, app.clock, app.handlers.names)
     output = session.output

@@ -27,7 +27,7 @@ from taskgraph.model.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.registry import WorkerStatus
+    from taskgraph.queries.workers import WorkerStatus
 
 _LOOK_SECONDS: Final = 1.0
 _WAIT_SECONDS: Final = 3600.0
@@ -83,7 +83,7 @@ WORKER_COLUMNS: Final = (
 
 
 async def _workers(app: "App", target: str) -> "list[WorkerStatus]":
-    from taskgraph import registry
+    from taskgraph.queries import workers as registry
 
     return await registry.workers(app.tables, app.clock.now(), target=target)
 
@@ -124,7 +124,7 @@ def drain(
     It hears of it with its next word, within half a minute. What is handed back spends no retry. `serve --worker` goes
     on handling events when its worker has ended.
     """
-    from taskgraph.registry import FINISH, NOW
+    from taskgraph.queries.workers import FINISH, NOW
 
     session = begin(ctx, store=store, json=json, verbose=verbose)
     raise typer.Exit(
@@ -154,7 +154,7 @@ UNDRAIN_EXAMPLES = examples("taskgraph workers undrain vm-2509-JfNT9L")
 
 
 async def _ask(app: "App", session: Session, name: str, draining: str, *, exits: bool, wait: bool, most: float) -> int:
-    from taskgraph.registry import ask
+    from taskgraph.queries.workers import ask
 
     output = session.output
     if not name:
@@ -181,7 +181,7 @@ async def _ask(app: "App", session: Session, name: str, draining: str, *, exits:
 
 async def _drained(app: "App", name: str, most: float) -> str:
     """Wait until a worker has drained, ended or gone; gives which. Raises TimedOut, and Refused if it is to go on."""
-    from taskgraph import registry
+    from taskgraph.queries import workers as registry
     from taskgraph.waiting import ends, poll
 
     asked, busy = app.clock.now(), 0

@@ -16,7 +16,7 @@ from taskgraph.app import open_app
 from taskgraph.doctor import examine_graph
 from taskgraph.handlers import Handlers
 from taskgraph.model.clock import SystemClock
-from taskgraph.queries import Queries
+from taskgraph.queries.graphs import Queries
 from taskgraph.records import Records
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Change, Page, Range, Row, Tables

@@ -22,7 +22,7 @@ from taskgraph.model.errors import TaskgraphError
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
 from taskgraph.model.names import QueueNames
 from taskgraph.poison import Poison
-from taskgraph.queries import Queries
+from taskgraph.queries.graphs import Queries
 from taskgraph.records import Records
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Range, Row, query_all

@@ -30,14 +30,14 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph import registry
 from taskgraph.client import Client
 from taskgraph.doctor import examine_graph
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidGraph, InvalidInput, NotFound, Refused, StorageUnavailable
 from taskgraph.model.ids import GRAPH_ENDED, PAUSED, GraphState
 from taskgraph.protocol.invariants import Severity
-from taskgraph.registry import workers
+from taskgraph.queries import workers as registry
+from taskgraph.queries.workers import workers
 from taskgraph.storage.tables import Range, query_all
 from tests import azurite
 from tests.chaos.checker import read_lines

@@ -6,7 +6,7 @@ import pytest
 
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
-from taskgraph.registry import FINISH, NOW, Card, Membership, Presence, ask, clean, key_of, workers
+from taskgraph.queries.workers import FINISH, NOW, Card, Membership, Presence, ask, clean, key_of, workers
 from tests.conftest import OpenStore
 from tests.manual_clock import ManualClock
 

@@ -20,7 +20,7 @@ from taskgraph.model.names import ALL, QueueNames
 from taskgraph.protocol import schedule_rules
 from taskgraph.protocol.decide import Claim, Completed
 from taskgraph.protocol.schedule_rules import HEADS, SCHEDULES, CatchUp, Overlap
-from taskgraph.queries import Queries
+from taskgraph.queries.graphs import Queries
 from taskgraph.records import Records
 from taskgraph.schedules import Schedules, Written
 from taskgraph.storage.tables import Merge, Range, query_all

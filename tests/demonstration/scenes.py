@@ -17,9 +17,9 @@ from taskgraph.documents.read import document_from_object
 from taskgraph.documents.recurrence import Recurrence
 from taskgraph.handlers import Handlers
 from taskgraph.protocol.schedule_rules import Overlap
-from taskgraph.queries import Queries, TaskStatus
+from taskgraph.queries.graphs import Queries, TaskStatus
+from taskgraph.queries.workers import WorkerStatus, workers
 from taskgraph.records import Records
-from taskgraph.registry import WorkerStatus, workers
 from taskgraph.schedules import Schedules
 from tests.demonstration.stage import BrokenPromise, Stage, lives
 from tests.e2e.processes import command

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from taskgraph.app import App, open_app
-from taskgraph.queries import TaskStatus
-from taskgraph.registry import WorkerStatus, workers
+from taskgraph.queries.graphs import TaskStatus
+from taskgraph.queries.workers import WorkerStatus, workers
 from taskgraph.settings import read_settings
 from tests.e2e.processes import command, started, taskgraph, until, write_graph
 

@@ -38,7 +38,7 @@ from taskgraph.model.names import QueueNames
 from taskgraph.poison import Poison
 from taskgraph.protocol.decide import Answer, Claim, HandBack, Item, LeaseLost, Outcome
 from taskgraph.protocol.edit import EDITED
-from taskgraph.queries import Event, Queries
+from taskgraph.queries.graphs import Event, Queries
 from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.signals.wakeup import Wakeup

@@ -15,7 +15,7 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GraphState, ids_text
 from taskgraph.model.messages import HoldBack
 from taskgraph.poison import Poison
-from taskgraph.queries import Queries
+from taskgraph.queries.graphs import Queries
 from taskgraph.service import end_what_is_over, sweep_forever
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.signals.wakeup import Wakeup

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from taskgraph.app import open_app
 from taskgraph.cli import app as commands
-from taskgraph.gates import GATES
 from taskgraph.lead import LEADS
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.protocol.schedule_rules import SCHEDULES
-from taskgraph.registry import WORKERS
+from taskgraph.queries.targets import GATES
+from taskgraph.queries.workers import WORKERS
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Insert, Merge, Row
 

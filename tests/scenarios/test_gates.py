@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from taskgraph import gates
 from taskgraph.model import limits
 from taskgraph.model.errors import StorageUnavailable
+from taskgraph.queries import targets
 from tests.scenarios.crew import Calls, Crew, Script, chain, virtually
 from tests.scenarios.stage import CrashError, Stage, Trap, TrappedTables
 
@@ -24,7 +24,7 @@ def test_after_some_seconds_nothing_of_a_paused_target_begins_and_what_runs_ends
             consumer, worker = crew.together(script, slots=2)
         crew.start(consumer, worker)
         await crew.until(lambda: len(script.runs) >= 5)
-        await gates.close(crew.stage.tables, "default", crew.clock.now(), "new drivers")
+        await targets.close(crew.stage.tables, "default", crew.clock.now(), "new drivers")
         await asyncio.sleep(NOTICED_SECONDS + 3.0)
         begun = len(script.runs)
         assert len(script.ended) == begun, "what had begun has come to its end"
@@ -37,7 +37,7 @@ def test_after_some_seconds_nothing_of_a_paused_target_begins_and_what_runs_ends
             assert reason.remedy.endswith("taskgraph resume --target default")
         else:
             assert "completed" in reason.text
-        assert await gates.reopen(crew.stage.tables, "default")
+        assert await targets.reopen(crew.stage.tables, "default")
         await crew.finish()
         assert set(script.runs) == {(label, 0) for label in WIDE}
 
@@ -52,7 +52,7 @@ def test_what_a_worker_had_in_stock_is_in_nobodys_hand_once_its_target_is_paused
         await asyncio.sleep(limits.GATE_SECONDS - 0.35)
         await crew.submit(WIDE)
         await crew.until(lambda: len(script.runs) == 3)  # a moment before it looks for the second time
-        await gates.close(crew.stage.tables, "default", crew.clock.now())
+        await targets.close(crew.stage.tables, "default", crew.clock.now())
         await asyncio.sleep(1.5)
         begun = len(script.runs)
         assert begun == 3, "what it had begun, and nothing of its stock"
@@ -60,7 +60,7 @@ def test_what_a_worker_had_in_stock_is_in_nobodys_hand_once_its_target_is_paused
         assert not worker.wants(crew.stage.graph_id)
         await asyncio.sleep(60.0)
         assert len(script.runs) == begun
-        await gates.reopen(crew.stage.tables, "default")
+        await targets.reopen(crew.stage.tables, "default")
         await crew.finish()
 
     virtually(act)
@@ -68,13 +68,13 @@ def test_what_a_worker_had_in_stock_is_in_nobodys_hand_once_its_target_is_paused
 
 def test_a_target_that_is_paused_before_anything_began_is_not_begun() -> None:
     async def act(crew: Crew) -> None:
-        await gates.close(crew.stage.tables, "default", crew.clock.now())
+        await targets.close(crew.stage.tables, "default", crew.clock.now())
         await crew.submit(chain(3))
         script = Script(1.0)
         crew.start(*crew.together(script))
         await asyncio.sleep(120.0)
         assert script.runs == []
-        await gates.reopen(crew.stage.tables, "default")
+        await targets.reopen(crew.stage.tables, "default")
         await crew.finish()
 
     virtually(act)
@@ -82,7 +82,7 @@ def test_a_target_that_is_paused_before_anything_began_is_not_begun() -> None:
 
 def test_other_targets_go_on() -> None:
     async def act(crew: Crew) -> None:
-        await gates.close(crew.stage.tables, "other", crew.clock.now())
+        await targets.close(crew.stage.tables, "other", crew.clock.now())
         await crew.submit(chain(3))
         crew.start(*crew.together(Script(1.0)))
         await crew.finish()
@@ -103,13 +103,13 @@ def test_a_worker_without_work_looks_when_it_begins_and_never_again() -> None:
 
 async def test_a_gate_is_closed_and_opened_once(stage: Stage) -> None:
     now = stage.clock.now()
-    assert await gates.close(stage.tables, "gpu", now, "why") is True
-    assert await gates.close(stage.tables, "gpu", now, "again") is False
-    (gate,) = (await gates.closed(stage.tables)).values()
+    assert await targets.close(stage.tables, "gpu", now, "why") is True
+    assert await targets.close(stage.tables, "gpu", now, "again") is False
+    (gate,) = (await targets.closed(stage.tables)).values()
     assert (gate.target, gate.reason) == ("gpu", "why")
-    assert await gates.reopen(stage.tables, "gpu") is True
-    assert await gates.reopen(stage.tables, "gpu") is False
-    assert await gates.closed(stage.tables) == {}
+    assert await targets.reopen(stage.tables, "gpu") is True
+    assert await targets.reopen(stage.tables, "gpu") is False
+    assert await targets.closed(stage.tables) == {}
 
 
 @pytest.mark.parametrize("kind", ["unclear", "conflict", "unavailable"])
@@ -118,13 +118,13 @@ async def test_an_answer_that_is_lost_is_settled_by_reading(kind: str, memory: S
     trapped = TrappedTables(memory.tables, Trap(1, kind, only="commit"))
     if kind == "unavailable":
         with pytest.raises(StorageUnavailable):
-            await gates.close(trapped, "gpu", now)
+            await targets.close(trapped, "gpu", now)
         return
-    await gates.close(trapped, "gpu", now)
-    assert set(await gates.closed(memory.tables)) == {"gpu"}
+    await targets.close(trapped, "gpu", now)
+    assert set(await targets.closed(memory.tables)) == {"gpu"}
     trapped = TrappedTables(memory.tables, Trap(1, kind, only="commit"))
-    assert await gates.reopen(trapped, "gpu") is False
-    assert await gates.closed(memory.tables) == {}
+    assert await targets.reopen(trapped, "gpu") is False
+    assert await targets.closed(memory.tables) == {}
 
 
 async def test_what_is_not_written_is_said(memory: Stage) -> None:
@@ -135,9 +135,9 @@ async def test_what_is_not_written_is_said(memory: Stage) -> None:
             raise Unclear("nothing was written, and nobody knows")
 
     with pytest.raises(Exception, match="nobody knows"):
-        await gates.close(Lost(memory.tables, Trap()), "gpu", memory.clock.now())
+        await targets.close(Lost(memory.tables, Trap()), "gpu", memory.clock.now())
     with pytest.raises(CrashError):
-        await gates.close(TrappedTables(memory.tables, Trap(1)), "gpu", memory.clock.now())
+        await targets.close(TrappedTables(memory.tables, Trap(1)), "gpu", memory.clock.now())
 
 
 def test_gates_that_cannot_be_read_hold_nobody_up() -> None:

@@ -7,11 +7,11 @@ import pytest
 from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
-from taskgraph.membership import group_members, group_names
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import GRAPH, group_key, group_owner, ids_text, join_reference, row_key
 from taskgraph.poison import Poison
 from taskgraph.protocol.invariants import Severity
+from taskgraph.queries.groups import group_members, group_names
 from taskgraph.storage.tables import Delete, Merge
 from tests.scenarios.stage import Requirements, Stage, graph
 from tests.simulation.bounds import CHUNKED, NARROWER, bounded

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from taskgraph import gates
 from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, StorageUnavailable
 from taskgraph.model.messages import Cancel, HoldBack
 from taskgraph.protocol.decide import Outcome
 from taskgraph.protocol.invariants import examine
+from taskgraph.queries import targets
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, graph_object, memory_stage
 
 KINDS = ("before", "after", "unclear", "conflict", "unavailable")
@@ -232,7 +232,7 @@ async def test_a_paused_group_and_a_paused_target_do_not_keep_an_extension_waiti
     await memory.submit(document_from_object(obj))
     await pause(memory, group="g")
     assert await memory.extend(extension({"x": ["b"]})) == "done"
-    await gates.close(memory.tables, "default", memory.clock.now(), "")
+    await targets.close(memory.tables, "default", memory.clock.now(), "")
     assert await memory.extend(extension({"y": ["b"]})) == "done"
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from taskgraph import gates
 from taskgraph.executors import Outcome, Work, WriteLog
-from taskgraph.gates import GATES
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidInput, StorageUnavailable, Unclear
 from taskgraph.permits import Permits
+from taskgraph.queries import targets
+from taskgraph.queries.targets import GATES
 from taskgraph.storage.tables import Change, Merge, Page, Range, Row, Tables
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import Stage, Trap, TrappedTables
@@ -68,11 +68,11 @@ def fan(width: int) -> dict[str, list[str]]:
 
 
 async def limit(crew: Crew, most: int) -> None:
-    await gates.limit_target(crew.stage.tables, "default", most, crew.clock.now())
+    await targets.limit_target(crew.stage.tables, "default", most, crew.clock.now())
 
 
 async def held(crew: Crew) -> int:
-    (found,) = (await gates.limited(crew.stage.tables, crew.clock.now())).values()
+    (found,) = (await targets.limited(crew.stage.tables, crew.clock.now())).values()
     return len(found.permits)
 
 
@@ -113,7 +113,7 @@ def test_messages_that_a_worker_takes_at_once_share_no_permit(most: int) -> None
 def test_a_permit_that_was_taken_while_others_were_read_is_not_lost() -> None:
     async def act(crew: Crew) -> None:
         tables = crew.stage.tables
-        await gates.limit_target(tables, "gpu", 3, crew.clock.now())
+        await targets.limit_target(tables, "gpu", 3, crew.clock.now())
         mine = Permits(Slow(tables), crew.clock, "w", 60.0)
         assert await mine.take("gpu", lambda: 2) == 2
         (row,) = await tables.get(GATES, ["permit:gpu:0000"])
@@ -131,11 +131,11 @@ def test_a_permit_that_was_taken_while_others_were_read_is_not_lost() -> None:
 
 def test_a_permit_that_is_being_given_back_is_held_by_nobody() -> None:
     async def act(crew: Crew) -> None:
-        await gates.limit_target(crew.stage.tables, "gpu", 1, crew.clock.now())
+        await targets.limit_target(crew.stage.tables, "gpu", 1, crew.clock.now())
         mine = Permits(Slow(crew.stage.tables), crew.clock, "w", 60.0)
         assert await mine.take("gpu", lambda: 1) == 1
         _, usable = await asyncio.gather(mine.give_back("gpu"), mine.take("gpu", lambda: 1))
-        found = (await gates.limited(crew.stage.tables, crew.clock.now()))["gpu"].permits
+        found = (await targets.limited(crew.stage.tables, crew.clock.now()))["gpu"].permits
         assert usable == mine.held("gpu") == len(found)
 
     virtually(act)
@@ -145,11 +145,11 @@ async def test_what_an_older_look_at_the_gates_says_replaces_nothing(memory: Sta
     """Of two looks that overlap the later one is answered first: it has seen that the target is paused and limited."""
     tables, answers = Late(memory.tables), [asyncio.Event(), asyncio.Event()]
     tables.answers = list(answers)
-    known = gates.Gates(tables, memory.clock)
+    known = targets.Gates(tables, memory.clock)
     older = asyncio.create_task(known.look())
     await asyncio.sleep(0)
     memory.clock.advance(1.0)
-    await gates.close(memory.tables, "gpu", memory.clock.now())
+    await targets.close(memory.tables, "gpu", memory.clock.now())
     newer = asyncio.create_task(known.look(again=True))
     await asyncio.sleep(0)
     answers[1].set()
@@ -158,7 +158,7 @@ async def test_what_an_older_look_at_the_gates_says_replaces_nothing(memory: Sta
     await older
     assert set(known.closed) == {"gpu"}
     mine = Permits(memory.tables, memory.clock, "w", 60.0)
-    await gates.limit_target(memory.tables, "gpu", 1, memory.clock.now())
+    await targets.limit_target(memory.tables, "gpu", 1, memory.clock.now())
     assert await mine.take("gpu", lambda: 1) == 1
     assert known.seen is not None
     mine.saw(known.rows, known.seen - 1.0)
@@ -209,7 +209,7 @@ def test_the_limit_is_used_to_the_full() -> None:
 
 def test_other_targets_are_not_held_up() -> None:
     async def act(crew: Crew) -> None:
-        await gates.limit_target(crew.stage.tables, "other", 1, crew.clock.now())
+        await targets.limit_target(crew.stage.tables, "other", 1, crew.clock.now())
         await crew.submit(fan(12))
         script = Watched()
         crew.start(crew.consumer(), crew.worker(script, slots=4, targets=("other", "default")))
@@ -234,7 +234,7 @@ def test_a_limit_that_is_set_while_much_runs_takes_effect_as_runs_end() -> None:
         await asyncio.sleep(30.0)
         assert script.most <= 2
         assert all(run == 0 for _, run in script.runs), "no run is stopped"
-        await gates.clear_target(crew.stage.tables, "default")
+        await targets.clear_target(crew.stage.tables, "default")
         await asyncio.sleep(NOTICED_SECONDS + 10.0)
         assert script.most > 2
         await crew.finish()
@@ -354,7 +354,7 @@ def test_a_clock_that_is_ahead_takes_nobodys_permit_while_it_is_used() -> None:
 
 @pytest.mark.parametrize("kind", ["unclear", "conflict"])
 async def test_a_permit_whose_answer_was_lost_is_found_again(kind: str, memory: Stage) -> None:
-    await gates.limit_target(memory.tables, "gpu", 1, memory.clock.now())
+    await targets.limit_target(memory.tables, "gpu", 1, memory.clock.now())
     trapped = TrappedTables(memory.tables, Trap(1, kind, only="commit"))
     mine = Permits(trapped, memory.clock, "w", 60.0)
     assert await mine.take("gpu", lambda: 1) == 1
@@ -367,7 +367,7 @@ async def test_a_permit_whose_answer_was_lost_is_found_again(kind: str, memory: 
 
 @pytest.mark.parametrize("kind", ["unclear", "conflict"])
 async def test_renewing_and_giving_back_go_on_when_an_answer_is_lost(kind: str, memory: Stage) -> None:
-    await gates.limit_target(memory.tables, "gpu", 1, memory.clock.now())
+    await targets.limit_target(memory.tables, "gpu", 1, memory.clock.now())
     mine = Permits(TrappedTables(memory.tables, Trap(2, kind, only="commit")), memory.clock, "w", 60.0)
     assert await mine.take("gpu", lambda: 1) == 1
     memory.clock.advance(30.0)
@@ -385,14 +385,14 @@ async def test_renewing_and_giving_back_go_on_when_an_answer_is_lost(kind: str, 
 @pytest.mark.parametrize("kind", ["unclear", "conflict"])
 async def test_a_limit_is_written_though_others_write_it_too(kind: str, memory: Stage) -> None:
     tables = TrappedTables(memory.tables, Trap(1, kind, only="commit"))
-    assert await gates.limit_target(tables, "gpu", 2, memory.clock.now()) is True
+    assert await targets.limit_target(tables, "gpu", 2, memory.clock.now()) is True
     tables = TrappedTables(memory.tables, Trap(1, kind, only="commit"))
-    assert await gates.clear_target(tables, "gpu") is False, "it is cleared, and nobody knows by whom"
-    assert await gates.limited(memory.tables, memory.clock.now()) == {}
+    assert await targets.clear_target(tables, "gpu") is False, "it is cleared, and nobody knows by whom"
+    assert await targets.limited(memory.tables, memory.clock.now()) == {}
 
 
 async def test_renewing_that_meets_somebody_else_loses_the_permit_and_no_other(memory: Stage) -> None:
-    await gates.limit_target(memory.tables, "gpu", 3, memory.clock.now())
+    await targets.limit_target(memory.tables, "gpu", 3, memory.clock.now())
     mine = Permits(memory.tables, memory.clock, "w", 60.0)
     assert await mine.take("gpu", lambda: 3) == 3
     (row,) = await memory.tables.get(GATES, ["permit:gpu:0001"])
@@ -404,15 +404,15 @@ async def test_renewing_that_meets_somebody_else_loses_the_permit_and_no_other(m
 
 async def test_a_limit_of_a_target_is_set_and_cleared_once(memory: Stage) -> None:
     now = memory.clock.now()
-    assert await gates.limit_target(memory.tables, "gpu", 4, now, "four of them") is True
-    assert await gates.limit_target(memory.tables, "gpu", 4, memory.clock.now(), "four of them") in (True, False)
-    (found,) = (await gates.limited(memory.tables, now)).values()
+    assert await targets.limit_target(memory.tables, "gpu", 4, now, "four of them") is True
+    assert await targets.limit_target(memory.tables, "gpu", 4, memory.clock.now(), "four of them") in (True, False)
+    (found,) = (await targets.limited(memory.tables, now)).values()
     assert (found.target, found.most, found.reason, found.permits) == ("gpu", 4, "four of them", ())
-    assert await gates.closed(memory.tables) == {}, "it is limited, and not paused"
-    assert await gates.clear_target(memory.tables, "gpu") is True
-    assert await gates.clear_target(memory.tables, "gpu") is False
+    assert await targets.closed(memory.tables) == {}, "it is limited, and not paused"
+    assert await targets.clear_target(memory.tables, "gpu") is True
+    assert await targets.clear_target(memory.tables, "gpu") is False
     with pytest.raises(InvalidInput):
-        await gates.limit_target(memory.tables, "gpu", 0, now)
+        await targets.limit_target(memory.tables, "gpu", 0, now)
 
 
 @pytest.mark.parametrize("change", ["set", "clear"])
@@ -421,12 +421,12 @@ async def test_what_could_not_be_written_is_said(change: str, memory: Stage) -> 
         async def commit(self, partition: str, changes: object) -> list[str | None]:
             raise Unclear("nothing was written, and nobody knows")
 
-    await gates.limit_target(memory.tables, "gpu", 4, memory.clock.now())
+    await targets.limit_target(memory.tables, "gpu", 4, memory.clock.now())
     tables = Lost(memory.tables, Trap())
-    asked = gates.limit_target(tables, "gpu", 5, memory.clock.now())
+    asked = targets.limit_target(tables, "gpu", 5, memory.clock.now())
     if change == "clear":
         asked.close()
-        asked = gates.clear_target(tables, "gpu")
+        asked = targets.clear_target(tables, "gpu")
     with pytest.raises(Conflict):
         await asked
 
@@ -437,7 +437,7 @@ async def test_what_could_not_be_written_is_said(change: str, memory: Stage) -> 
 def test_a_target_without_a_limit_costs_no_call_more() -> None:
     async def calls_of(crew: Crew, limited: str) -> Counter[str]:
         if limited:
-            await gates.limit_target(crew.stage.tables, limited, 4, crew.clock.now())
+            await targets.limit_target(crew.stage.tables, limited, 4, crew.clock.now())
         await crew.submit(fan(40))
         calls = Calls()
         crew.start(crew.consumer(), crew.worker(Script(1.0), calls, slots=4))

@@ -8,7 +8,7 @@ from taskgraph.documents.read import document_from_object
 from taskgraph.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
-from taskgraph.registry import Card, Membership, Presence
+from taskgraph.queries.workers import Card, Membership, Presence
 from taskgraph.storage.tables import Merge, Row
 from taskgraph.sweep import sweep
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, Trap, graph, graph_object

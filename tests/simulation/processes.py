@@ -23,7 +23,7 @@ from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery, S
 from taskgraph.model.ids import GRAPH, TaskState, reference_of, slugid_from
 from taskgraph.model.names import LIVE, POISON
 from taskgraph.poison import Poison
-from taskgraph.queries import Queries
+from taskgraph.queries.graphs import Queries
 from taskgraph.records import Records
 from taskgraph.service import end_what_is_over, sweep_forever
 from taskgraph.settings import StoreSettings

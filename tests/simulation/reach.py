@@ -78,7 +78,7 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_lead.py", "tests/scenarios/test_poison_and_consumer.py"),
     ),
     Place(
-        ("taskgraph.registry",),
+        ("taskgraph.queries.workers",),
         "the registry of workers, on which nothing rests: those who are played here are not listed",
         ("tests/scenarios/test_workers.py", "tests/contract/test_registry.py"),
     ),
@@ -121,7 +121,7 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_notices.py", "tests/unit/test_notices.py"),
     ),
     Place(
-        ("taskgraph.gates",),
+        ("taskgraph.queries.targets",),
         "gates of targets: nobody closes one here",
         ("tests/scenarios/test_gates.py",),
     ),

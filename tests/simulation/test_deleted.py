@@ -19,7 +19,6 @@ from taskgraph.ages import CLOCKS
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.read import canonical_json, content_hash, document_object
 from taskgraph.extending import request_rows
-from taskgraph.gates import GATES
 from taskgraph.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery
@@ -27,6 +26,7 @@ from taskgraph.model.ids import GRAPH, row_key, slugid_from, task_id_of
 from taskgraph.model.messages import RunTasks, parse
 from taskgraph.model.names import ALL, LIVE, POISON, TOMBSTONES
 from taskgraph.protocol.decide import Claim
+from taskgraph.queries.targets import GATES
 from taskgraph.retention import delete, keep_house
 from taskgraph.storage.logs import LogPage
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row

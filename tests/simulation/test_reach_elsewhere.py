@@ -29,7 +29,7 @@ from taskgraph.model.errors import StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.secrecy import Handed
 from taskgraph.poison import Poison
-from taskgraph.queries import Queries
+from taskgraph.queries.graphs import Queries
 from taskgraph.records import Records
 from taskgraph.service import bury_forever, end_what_is_over
 from taskgraph.settings import StoreSettings

@@ -44,7 +44,7 @@ from taskgraph.protocol.schedule_rules import (
     manual_graph_id_of,
     schedule_of,
 )
-from taskgraph.queries import Queries
+from taskgraph.queries.graphs import Queries
 from taskgraph.records import Records
 from taskgraph.schedules import Schedules
 from taskgraph.storage.tables import Change, Delete, Insert, Page, Range, Row

@@ -27,7 +27,7 @@ from taskgraph.cli.output import (
 )
 from taskgraph.model.facts import USUAL
 from taskgraph.model.ids import GraphState, TaskState
-from taskgraph.queries import GroupState
+from taskgraph.queries.graphs import GroupState
 from taskgraph.views import fields_of, iso, plain
 
 

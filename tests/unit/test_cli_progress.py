@@ -24,7 +24,7 @@ from taskgraph.cli.progress import (
     submitting,
 )
 from taskgraph.executors import NoopExecutor, Outcome, Work
-from taskgraph.queries import Event
+from taskgraph.queries.graphs import Event
 from tests.unit.test_cli_output import Pipe, Terminal
 
 

@@ -18,7 +18,7 @@ from taskgraph.grants import HOURS_DEFAULT, HOURS_MAX, HOURS_MIN, Grants
 from taskgraph.model.errors import InvalidInput, NotFound, Refused
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL
-from taskgraph.queries import Queries
+from taskgraph.queries.graphs import Queries
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.tables import Insert

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.documents.read import node_digests
-from taskgraph.membership import members_of
 from taskgraph.model import limits
 from taskgraph.model.ids import (
     GRAPH,
@@ -30,6 +29,7 @@ from taskgraph.model.ids import (
 )
 from taskgraph.protocol import layout
 from taskgraph.protocol.layout import GraphLayout, KnownGroup, lay_out
+from taskgraph.queries.groups import members_of
 from taskgraph.storage.tables import Insert, Row
 from tests.simulation.bounds import CHUNKED, NARROWER, TIGHT, bounded
 from tests.unit.test_grouping import document, documents, required

@@ -20,7 +20,7 @@ from taskgraph.model.errors import InvalidGraph, InvalidInput, InvalidSettings
 from taskgraph.notifier import NotDelivered
 from taskgraph.outlets import Outlets, OutletSettings, Secret, read_outlets, signature
 from taskgraph.protocol.notices import Channel, Notice, channels, registrations
-from taskgraph.queries import read_cursor
+from taskgraph.queries.graphs import read_cursor
 from tests.scenarios.stage import Trap, TrappedQueues
 from tests.simulation.memory import MemoryQueues
 

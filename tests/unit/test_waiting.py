@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from taskgraph import Client, Graph, Refused, asking, gates, pausing, registry, throttling
+from taskgraph import Client, Graph, Refused, asking, pausing, throttling
 from taskgraph.app import App
 from taskgraph.cli import app as commands
 from taskgraph.cli import failures
@@ -18,6 +18,7 @@ from taskgraph.cli.workers import _drained
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns
 from taskgraph.model.messages import parse
+from taskgraph.queries import targets, workers
 from taskgraph.service import wait_for_end
 from taskgraph.storage.tables import Insert, Tables
 from taskgraph.waiting import ends, poll
@@ -160,11 +161,11 @@ async def test_the_methods_of_a_client_say_that_a_later_request_counts(client: C
 
 async def test_a_worker_that_is_to_go_on_again_is_not_waited_for(app: App) -> None:
     columns: Columns = {"schema": 1, "name": "w", "seen": app.clock.now(), "slots": 1, "busy": 1, "draining": ""}
-    await app.tables.commit(registry.WORKERS, [Insert(registry.key_of("w"), columns)])
-    await registry.ask(app.tables, "w", draining=registry.FINISH, exits=False)
+    await app.tables.commit(workers.WORKERS, [Insert(workers.key_of("w"), columns)])
+    await workers.ask(app.tables, "w", draining=workers.FINISH, exits=False)
     with pytest.raises(failures.TimedOut, match="has 1 run in hand after 1 s"):
         await _drained(app, "w", 1)
-    await registry.ask(app.tables, "w", draining="", exits=False)
+    await workers.ask(app.tables, "w", draining="", exits=False)
     with pytest.raises(Refused, match="a later request asked for the opposite: it takes work again") as refused:
         await _drained(app, "w", SECONDS)
     assert refused.value.code == "superseded"
@@ -176,11 +177,11 @@ def test_a_target_that_goes_on_again_is_not_said_to_be_paused(tmp_path: Path, mo
     def run(*words: str) -> Result:
         return CliRunner().invoke(commands, [*words, "--store", f"sqlite:///{tmp_path}/store.db"])
 
-    close, limit_target = gates.close, gates.limit_target
+    close, limit_target = targets.close, targets.limit_target
 
     async def closed_and_reopened(tables: Tables, target: str, *more: Any) -> bool:
         changed = await close(tables, target, *more)
-        await gates.reopen(tables, target)
+        await targets.reopen(tables, target)
         return changed
 
     async def limited_twice(tables: Tables, target: str, most: int, *more: Any) -> bool:
@@ -191,8 +192,8 @@ def test_a_target_that_goes_on_again_is_not_said_to_be_paused(tmp_path: Path, mo
     assert run("pause", "--target", "cpu", "--wait").stdout == "target cpu is paused\n"
     assert run("limit", "set", "--target", "cpu", "3", "--wait").stdout == "target cpu: the limit is 3\n"
     assert run("limit", "clear", "--target", "cpu", "--wait").stdout == "target cpu has no limit any more\n"
-    monkeypatch.setattr(gates, "close", closed_and_reopened)
-    monkeypatch.setattr(gates, "limit_target", limited_twice)
+    monkeypatch.setattr(targets, "close", closed_and_reopened)
+    monkeypatch.setattr(targets, "limit_target", limited_twice)
     done = run("pause", "--target", "gpu", "--wait")
     assert done.exit_code == 4
     assert "a later request asked for the opposite: it goes on" in done.stderr

@@ -21,12 +21,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from taskgraph import gates
 from taskgraph.documents.results import NO_OUTPUT, OUTPUT
-from taskgraph.edges import Edges, references, worth_pages
-from taskgraph.gates import TargetLimit, limits_in
-from taskgraph.journal_end import find_end
-from taskgraph.membership import group_rows, members_of
 from taskgraph.model import facts, limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value, integer, texts, time_of
@@ -68,7 +63,12 @@ from taskgraph.protocol.extension import WAITS_FOR
 from taskgraph.protocol.layout import gathered, moment
 from taskgraph.protocol.leases import lease
 from taskgraph.protocol.rows import SCHEMA_MAX
-from taskgraph.registry import Crew, workers
+from taskgraph.queries import targets as gates
+from taskgraph.queries.edges import Edges, references, worth_pages
+from taskgraph.queries.groups import group_rows, members_of
+from taskgraph.queries.journal_end import find_end
+from taskgraph.queries.targets import TargetLimit, limits_in
+from taskgraph.queries.workers import Crew, workers
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, prefix, query_all
 

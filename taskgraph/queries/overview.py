@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from taskgraph.gates import GATES, closed_in, levels_in, limits_in
-from taskgraph.journal_end import find_end
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import integer, is_held, texts, time_of
@@ -21,7 +19,9 @@ from taskgraph.model.ids import GRAPH, PAUSED, TaskState
 from taskgraph.model.names import LIVE, QueueNames
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.priorities import LEVELS, NORMAL
-from taskgraph.registry import WorkerStatus, workers
+from taskgraph.queries.journal_end import find_end
+from taskgraph.queries.targets import GATES, closed_in, levels_in, limits_in
+from taskgraph.queries.workers import WorkerStatus, workers
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
