@@ -12,22 +12,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from taskgraph import telemetry_setup
-from taskgraph.consumer import Consumer
+from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.notifier import Notifier
+from taskgraph.engine.outlets import Outlets, OutletSettings
+from taskgraph.engine.poison import Poison
+from taskgraph.engine.schedules import Schedules
+from taskgraph.engine.telemetry import Telemetry
 from taskgraph.executors import Executors
 from taskgraph.grants import Grants, Sign
-from taskgraph.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.names import QueueNames
 from taskgraph.model.placement import Offer
 from taskgraph.model.secrecy import is_secret
-from taskgraph.notifier import Notifier
-from taskgraph.outlets import Outlets, OutletSettings
-from taskgraph.poison import Poison
 from taskgraph.queries.graphs import Queries
 from taskgraph.queries.workers import Card, Membership
-from taskgraph.records import Records
-from taskgraph.schedules import Schedules
 from taskgraph.settings import WITHHELD, StoreSettings
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import HiddenMessages, Queues
@@ -35,11 +36,10 @@ from taskgraph.storage.signals.socket_bell import Bell
 from taskgraph.storage.signals.wakeup import Wakeup, announced
 from taskgraph.storage.signals.worker_locks import WorkerLocks, worker_locks
 from taskgraph.storage.tables import Tables
-from taskgraph.telemetry import Telemetry
 from taskgraph.worker import Worker
 
 if TYPE_CHECKING:
-    from taskgraph.signing import Signer
+    from taskgraph.engine.signing import Signer
 
 _IDLE_SECONDS_MAX: Final = 10.0
 
@@ -77,7 +77,7 @@ class App:
 
     def signer(self, environ: Mapping[str, str]) -> "Signer | None":
         """What signs archives here; None if nothing does."""
-        from taskgraph.signing import read_signer  # here, as in `user_name`, for only archives need it
+        from taskgraph.engine.signing import read_signer  # here, as in `user_name`, for only archives need it
 
         return read_signer(environ, by=user_name(), at=self.clock.now().isoformat(timespec="seconds"))
 

@@ -19,15 +19,24 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
-from taskgraph import archives, asking, notifier, pausing, rerunning, retention, service, submission, throttling
+from taskgraph import asking, pausing, rerunning, service, throttling
 from taskgraph.app import App, open_app
-from taskgraph.archives import Archived, Restored
 from taskgraph.documents.edit_document import EditDocument, edit_from_object
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.parameters import names_in
 from taskgraph.documents.plan import Plan, plan, to_mermaid
 from taskgraph.documents.read import NOTHING_GIVEN, Given, Kind, document_from_object, read_document
 from taskgraph.documents.recurrence import Recurrence, Times
+from taskgraph.engine import archive as archives
+from taskgraph.engine import delete as retention
+from taskgraph.engine import notifier, submission
+from taskgraph.engine.archive import Archived, Restored
+from taskgraph.engine.delete import Deleted
+from taskgraph.engine.outlets import read_outlets
+from taskgraph.engine.plan_edit import EditPreview, preview_edit
+from taskgraph.engine.schedules import ScheduleDetail, Schedules, Written
+from taskgraph.engine.signing import read_trust
+from taskgraph.engine.submission import Extension, Submission
 from taskgraph.executors import built_in
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
@@ -36,7 +45,6 @@ from taskgraph.model.errors import InvalidGraph, InvalidInput, NotFound
 from taskgraph.model.ids import GRAPH_ENDED, FailurePolicy, GraphState, TaskState, When
 from taskgraph.model.placement import target_of
 from taskgraph.model.secrecy import read_handed
-from taskgraph.outlets import read_outlets
 from taskgraph.protocol.notices import has_notices
 from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
 from taskgraph.queries import targets as gates
@@ -52,13 +60,8 @@ from taskgraph.queries.graphs import (
     TaskStatus,
     check_graph_id,
 )
-from taskgraph.replanning import EditPreview, preview_edit
-from taskgraph.retention import Deleted
-from taskgraph.schedules import ScheduleDetail, Schedules, Written
 from taskgraph.service import Watcher
 from taskgraph.settings import StoreSettings, read_settings
-from taskgraph.signing import read_trust
-from taskgraph.submission import Extension, Submission
 from taskgraph.waiting import ends
 
 __all__ = ["Client", "Graph", "Group", "SyncClient", "Task"]

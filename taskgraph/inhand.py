@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from taskgraph.engine.telemetry import Origin, Run
 from taskgraph.executors import Executor, Outcome, Work
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
@@ -26,7 +27,6 @@ from taskgraph.protocol.edit import EDITED
 from taskgraph.protocol.layout import SCHEMA, moment
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
-from taskgraph.telemetry import Origin, Run
 
 _ROOM_SECONDS_MAX: Final = 60.0
 _EARLY_MAX: Final = 10_000  # tasks; one that is forgotten waits for its pause once more at most

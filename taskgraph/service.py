@@ -13,24 +13,24 @@ from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, Final
 
-from taskgraph.alarms import Alarms
 from taskgraph.app import App
-from taskgraph.consumer import Consumer
+from taskgraph.engine.alarms import Alarms
+from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.delete import keep_house
+from taskgraph.engine.notifier import Notifier, Told
+from taskgraph.engine.outlets import OutletSettings
+from taskgraph.engine.sweep import Swept, sweep, sweep_graph
 from taskgraph.executors.leftovers import remove_leftovers
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable
 from taskgraph.model.ids import GRAPH_ENDED, GraphState, TaskState, reference_of
 from taskgraph.model.names import LIVE
-from taskgraph.notifier import Notifier, Told
-from taskgraph.outlets import OutletSettings
 from taskgraph.protocol.decide import Item, LeaseLost, Outcome
-from taskgraph.retention import keep_house
 from taskgraph.storage.private_files import open_to_others
 from taskgraph.storage.signals.wakeup import wait_any
 from taskgraph.storage.signals.worker_locks import WorkerLocks
 from taskgraph.storage.tables import Range, Row, query_all
-from taskgraph.sweep import Swept, sweep, sweep_graph
 from taskgraph.waiting import poll
 from taskgraph.worker import Worker
 

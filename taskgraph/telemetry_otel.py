@@ -20,13 +20,7 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import Meter
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from taskgraph.model.clock import Clock, SystemClock
-from taskgraph.model.errors import Conflict, StaleDelivery, StorageUnavailable, TooLarge, Unclear
-from taskgraph.model.message_types import MESSAGE_TYPES
-from taskgraph.storage.logs import LogPage, StoredLogs
-from taskgraph.storage.queues import Delivery, Queues
-from taskgraph.storage.tables import Change, Page, Range, Row, Tables
-from taskgraph.telemetry import (
+from taskgraph.engine.telemetry import (
     POISON_SUFFIX,
     Handling,
     Here,
@@ -42,6 +36,12 @@ from taskgraph.telemetry import (
     timestamp,
     trace_of,
 )
+from taskgraph.model.clock import Clock, SystemClock
+from taskgraph.model.errors import Conflict, StaleDelivery, StorageUnavailable, TooLarge, Unclear
+from taskgraph.model.message_types import MESSAGE_TYPES
+from taskgraph.storage.logs import LogPage, StoredLogs
+from taskgraph.storage.queues import Delivery, Queues
+from taskgraph.storage.tables import Change, Page, Range, Row, Tables
 
 log = logging.getLogger("taskgraph.telemetry")
 

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from taskgraph.engine.telemetry import OFF, Telemetry
 from taskgraph.model.errors import InvalidSettings
-from taskgraph.telemetry import OFF, Telemetry
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource

@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Any
 from taskgraph.model.ids import TaskState
 
 if TYPE_CHECKING:
-    from taskgraph.archives import Archived, Plan, Restored
-    from taskgraph.doctor import Examined
+    from taskgraph.engine.archive import Archived, Plan, Restored
+    from taskgraph.engine.delete import Deleted
+    from taskgraph.engine.doctor import Examined
+    from taskgraph.engine.plan_edit import EditPreview, RowChange
+    from taskgraph.engine.poison import PoisonMessage
+    from taskgraph.engine.schedules import ScheduleDetail
+    from taskgraph.engine.store_times import ExaminedStore
+    from taskgraph.engine.submission import Submission
     from taskgraph.grants import Grant
-    from taskgraph.poison import PoisonMessage
     from taskgraph.protocol.invariants import Finding
     from taskgraph.protocol.schedule_rules import Schedule
     from taskgraph.queries.graphs import (
@@ -35,12 +40,7 @@ if TYPE_CHECKING:
     from taskgraph.queries.overview import Snapshot
     from taskgraph.queries.targets import TargetLimit
     from taskgraph.queries.workers import WorkerStatus
-    from taskgraph.replanning import EditPreview, RowChange
-    from taskgraph.retention import Deleted
-    from taskgraph.schedules import ScheduleDetail
     from taskgraph.storage.tables import Row
-    from taskgraph.store_times import ExaminedStore
-    from taskgraph.submission import Submission
 
 Json = dict[str, Any]
 """A JSON object."""

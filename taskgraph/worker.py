@@ -33,9 +33,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from taskgraph.documents.results import NO_OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
+from taskgraph.engine.telemetry import Here, being, watched
 from taskgraph.executors import Executors, Outcome, Work
 from taskgraph.executors.contract import AT_ONCE, malformed
-from taskgraph.handlers import Handlers
 from taskgraph.inhand import (
     Claimed,
     Early,
@@ -82,7 +84,6 @@ from taskgraph.model.placement import Offer, target_of
 from taskgraph.model.priorities import LEVELS, NORMAL_RANK, in_turn, level_of, rank
 from taskgraph.model.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
 from taskgraph.permits import Permits
-from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
 from taskgraph.protocol.decide import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Overdue, Renew
 from taskgraph.protocol.decide import Outcome as Decided
 from taskgraph.protocol.edit import DELETED_IN
@@ -97,7 +98,6 @@ from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup, for_others
 from taskgraph.storage.tables import Row
-from taskgraph.telemetry import Here, being, watched
 
 log = logging.getLogger("taskgraph.worker")
 

@@ -24,6 +24,7 @@ from typer.core import TyperGroup
 from taskgraph.cli import failures
 from taskgraph.cli.loglines import JsonLines
 from taskgraph.cli.output import Output, safe
+from taskgraph.engine.telemetry import HANDLED
 from taskgraph.model import limits
 from taskgraph.model.errors import (
     InvalidGraph,
@@ -37,14 +38,13 @@ from taskgraph.model.errors import (
 )
 from taskgraph.model.priorities import LEVELS, column, is_level
 from taskgraph.settings import StoreSettings, read_settings
-from taskgraph.telemetry import HANDLED
 
 if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.documents.nodes import GraphDocument
     from taskgraph.documents.read import Kind
+    from taskgraph.engine.telemetry import Telemetry
     from taskgraph.model.placement import Offer
-    from taskgraph.telemetry import Telemetry
 
 log = logging.getLogger("taskgraph.cli")
 

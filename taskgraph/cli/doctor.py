@@ -17,9 +17,9 @@ from taskgraph.model.errors import NotFound
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.doctor import Examined
+    from taskgraph.engine.doctor import Examined
+    from taskgraph.engine.store_times import ExaminedStore
     from taskgraph.protocol.invariants import Finding
-    from taskgraph.store_times import ExaminedStore
 
 _FINDINGS_SHOWN_MAX: Final = 50
 _STYLES: Final[dict[str, Style]] = {"wrong": "red", "due": "yellow", "note": "cyan"}
@@ -55,7 +55,7 @@ DOCTOR_EXAMPLES = examples("taskgraph doctor nightly-2026-08-01", "taskgraph doc
 
 
 async def _one(app: "App", session: Session, graph_id: str, *, repair: bool) -> int:
-    from taskgraph.doctor import examine_graph, repair_graph
+    from taskgraph.engine.doctor import examine_graph, repair_graph
 
     examine = repair_graph if repair else examine_graph
     with reading(session.output, app.clock, "row") as tell:
@@ -72,8 +72,8 @@ async def _one(app: "App", session: Session, graph_id: str, *, repair: bool) -> 
 
 
 async def _all(app: "App", session: Session, *, repair: bool) -> int:
-    from taskgraph.doctor import examine_graph, live_graphs, repair_graph
-    from taskgraph.store_times import examine_store, repair_store
+    from taskgraph.engine.doctor import examine_graph, live_graphs, repair_graph
+    from taskgraph.engine.store_times import examine_store, repair_store
 
     output = session.output
     if repair:

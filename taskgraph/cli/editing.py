@@ -32,7 +32,7 @@ from taskgraph.model.priorities import LEVELS
 if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.documents.edit_document import EditDocument
-    from taskgraph.replanning import EditPreview
+    from taskgraph.engine.plan_edit import EditPreview
 
 _TIMEOUT_SECONDS = 60.0
 _SHOWN_CHARS_MAX = 100  # of a column, on a terminal
@@ -175,7 +175,8 @@ async def _ask(
     wait: bool,
     timeout_seconds: float,
 ) -> int:
-    from taskgraph import asking, submission
+    from taskgraph import asking
+    from taskgraph.engine import submission
     from taskgraph.waiting import ends
 
     output = session.output
@@ -219,7 +220,7 @@ def _in_words(document: "EditDocument", head: Mapping[str, Any]) -> str:
 
 
 async def _plan(app: "App", session: Session, graph_id: str, document: "EditDocument") -> int:
-    from taskgraph.replanning import preview_edit
+    from taskgraph.engine.plan_edit import preview_edit
 
     output = session.output
     found = await preview_edit(app.handlers.records, graph_id, document, now=app.clock.now())

@@ -51,7 +51,7 @@ from taskgraph.model.priorities import NORMAL
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.poison import PoisonMessage
+    from taskgraph.engine.poison import PoisonMessage
     from taskgraph.queries.graphs import Event, Explanation, GraphStatus, GroupStatus, Listing, TaskDetail, TaskStatus
     from taskgraph.storage.tables import Row
 

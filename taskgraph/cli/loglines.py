@@ -10,8 +10,8 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
+from taskgraph.engine.telemetry import fields_in, timestamp, trace_and_span
 from taskgraph.model.errors import trail
-from taskgraph.telemetry import fields_in, timestamp, trace_and_span
 
 
 class JsonLines(logging.Formatter):

@@ -34,7 +34,7 @@ def notices(
     session = begin(ctx, store=store, json=json, verbose=verbose)
 
     async def show(app: "App") -> int:
-        from taskgraph.notifier import retry as try_again
+        from taskgraph.engine.notifier import retry as try_again
 
         await app.queries.state(graph_id)
         if retry:

@@ -24,7 +24,7 @@ from taskgraph.cli.retaining import rows_told
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.archives import Bounds, Plan
+    from taskgraph.engine.archive import Bounds, Plan
 
 
 def restore(
@@ -59,7 +59,7 @@ def restore(
     What is in the store is never overwritten. Interrupted, the same command goes on; what stands half put back for a
     day is taken away by the sweep.
     """
-    from taskgraph.archives import Bounds
+    from taskgraph.engine.archive import Bounds
 
     session = begin(ctx, store=store, json=json, verbose=verbose)
     bounds = Bounds.of(max_rows, max_bytes)
@@ -85,9 +85,9 @@ def _stdin() -> BinaryIO:
 async def _restore(
     app: "App", session: Session, file: str, bounds: "Bounds", *, only_plan: bool, required: bool
 ) -> int:
-    from taskgraph.archives import check, free_bytes, look, open_archive
-    from taskgraph.archives import restore as restore_graph
-    from taskgraph.signing import read_trust
+    from taskgraph.engine.archive import check, free_bytes, look, open_archive
+    from taskgraph.engine.archive import restore as restore_graph
+    from taskgraph.engine.signing import read_trust
 
     output = session.output
     trust = read_trust(os.environ, required=required)
@@ -170,7 +170,7 @@ def keygen(
     The key is its owner's alone; TASKGRAPH_ARCHIVE_KEY=FILE has taskgraph archive sign with it. The public part may be
     given to anybody: TASKGRAPH_ARCHIVE_TRUSTED=FILE.pub has taskgraph restore trust what the key has signed.
     """
-    from taskgraph.signing import make_key
+    from taskgraph.engine.signing import make_key
 
     session = begin(ctx, store=None, json=json, verbose=0)
     beside, key = make_key(Path(file))

@@ -33,8 +33,8 @@ from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.archives import Archived
-    from taskgraph.retention import Deleted
+    from taskgraph.engine.archive import Archived
+    from taskgraph.engine.delete import Deleted
 
 _STATES: Final = (*sorted(map(str, GRAPH_ENDED)), str(GraphState.BLOCKED))
 
@@ -118,7 +118,7 @@ DELETE_EXAMPLES = examples(
 
 
 async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bool, file: Path | None = None) -> int:
-    from taskgraph.retention import delete as delete_graph
+    from taskgraph.engine.delete import delete as delete_graph
 
     done: list[Deleted] = []
     failed: list[tuple[str, TaskgraphError]] = []
@@ -151,7 +151,7 @@ async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bo
 
 async def _archive_first(app: "App", session: Session, graph_id: str, file: Path, *, force: bool) -> None:
     """Write the graph into a file, unless it has gone so far already that it was written before."""
-    from taskgraph.archives import Bounds, look, open_archive
+    from taskgraph.engine.archive import Bounds, look, open_archive
     from taskgraph.protocol.decide import undeletable
 
     (row,) = await app.tables.get(graph_id, [GRAPH])
@@ -197,7 +197,7 @@ def _tell(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[st
 
 
 async def _by_age(app: "App", session: Session, days: float, states: Sequence[str], *, dry_run: bool) -> int:
-    from taskgraph.retention import ended_before
+    from taskgraph.engine.delete import ended_before
 
     output = session.output
     before = app.clock.now() - timedelta(days=days)
@@ -280,7 +280,7 @@ def _warn(session: Session, done: "Archived") -> None:
 async def _write(
     app: "App", session: Session, graph_id: str, path: Path, *, with_logs: bool, overwrite: bool
 ) -> "Archived":
-    from taskgraph.archives import archive_to
+    from taskgraph.engine.archive import archive_to
 
     await app.queries.graph_row(graph_id)  # names the nearest ids
     with counting(session.output, app.clock, f"archiving {graph_id}", rows_told) as tell:
@@ -297,7 +297,7 @@ async def _write(
 
 
 async def _to_stdout(app: "App", session: Session, graph_id: str, *, with_logs: bool) -> None:
-    from taskgraph.archives import archive as archive_graph
+    from taskgraph.engine.archive import archive as archive_graph
 
     await app.queries.graph_row(graph_id)
     with session.output.out.writing():

@@ -70,10 +70,10 @@ from taskgraph.settings import read_keep_days
 if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.documents.nodes import GraphDocument
+    from taskgraph.engine.outlets import OutletSettings
+    from taskgraph.engine.submission import Submission
     from taskgraph.executors import Executors
     from taskgraph.model.clock import Clock
-    from taskgraph.outlets import OutletSettings
-    from taskgraph.submission import Submission
     from taskgraph.worker import Worker
 
 _DEFAULT_TARGET: Final = "default"
@@ -277,7 +277,7 @@ def check_runnable(document: "GraphDocument", source: str, executors: "Executors
 
 
 async def _run(app: "App", session: Session, order: _Order) -> int:
-    from taskgraph.outlets import read_outlets
+    from taskgraph.engine.outlets import read_outlets
     from taskgraph.protocol.notices import has_notices
     from taskgraph.service import deliver_rest, run_graph
 
@@ -346,7 +346,7 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
 
 
 async def _submit(app: "App", session: Session, graph_id: str, document: "GraphDocument", stop: Stop) -> "Submission":
-    from taskgraph.submission import Submitted, submit
+    from taskgraph.engine.submission import Submitted, submit
 
     try:
         with submitting(session.output, app.clock) as progress:
@@ -651,7 +651,8 @@ async def _extend(
     wait: bool | None,
     timeout_seconds: float,
 ) -> int:
-    from taskgraph import asking, submission
+    from taskgraph import asking
+    from taskgraph.engine import submission
     from taskgraph.waiting import ends
 
     output = session.output
@@ -786,7 +787,7 @@ def serve(
         handed=handed,
     )
     days = keep_days if keep_days is not None else read_keep_days(os.environ)
-    from taskgraph.outlets import read_outlets
+    from taskgraph.engine.outlets import read_outlets
 
     # Whoever runs the commands of tasks may run those of notices: both come from the same documents.
     outlets = read_outlets(os.environ, commands=bool(worker_slots))

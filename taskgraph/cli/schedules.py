@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from taskgraph.app import App
     from taskgraph.documents.nodes import GraphDocument
     from taskgraph.documents.recurrence import Times
+    from taskgraph.engine.schedules import ScheduleDetail
     from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
-    from taskgraph.schedules import ScheduleDetail
 
 _LENGTH: Final = re.compile(r"(\d{1,9})([smhd]?)")
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}

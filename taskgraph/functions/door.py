@@ -18,7 +18,10 @@ from typing import Final
 
 from taskgraph import telemetry_setup
 from taskgraph.app import App, open_app
-from taskgraph.consumer import Consumer, misplaced
+from taskgraph.engine.consumer import Consumer, misplaced
+from taskgraph.engine.delete import keep_house
+from taskgraph.engine.outlets import read_outlets
+from taskgraph.engine.sweep import sweep
 from taskgraph.functions.bindings import Bindings, read_bindings
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
@@ -34,12 +37,9 @@ from taskgraph.model.errors import (
     trail,
 )
 from taskgraph.model.messages import Message, UnknownVersion, parse
-from taskgraph.outlets import read_outlets
 from taskgraph.protocol.rows import NewerSchema
-from taskgraph.retention import keep_house
 from taskgraph.settings import StoreSettings, read_connection
 from taskgraph.storage.queues import Delivery
-from taskgraph.sweep import sweep
 
 log = logging.getLogger("taskgraph.functions")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
-from taskgraph import records
+from taskgraph.engine import commit
 from taskgraph.model.messages import RunTasks, TaskCompleted, TaskResult, bundles, parse, to_text
 from taskgraph.protocol.decide import Claim, Completed, Decision, Item, decide
 from taskgraph.storage.tables import Delete, Row
@@ -114,7 +114,7 @@ def rows_brought_up() -> list[Cell]:
         known: dict[str, Row | None] = dict(rows)
         for change in changes:
             assert not isinstance(change, Delete)
-            records._bring_up(known, change, "e2")
+            commit._bring_up(known, change, "e2")
 
     return [("bring rows up", len(changes), bring_up)]
 

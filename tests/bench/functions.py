@@ -28,12 +28,12 @@ from typing import Any, Final
 
 from taskgraph.app import App, open_app
 from taskgraph.documents.read import read_document
-from taskgraph.handlers import Handlers
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.submission import submit
 from taskgraph.model.ids import GRAPH_ENDED, task_id_of
 from taskgraph.model.messages import TaskCompleted, TaskResult
 from taskgraph.protocol.decide import Claim
 from taskgraph.settings import read_settings
-from taskgraph.submission import submit
 from tests.azurite import azurite, version
 from tests.bench.shapes import document_text, independent, shape
 

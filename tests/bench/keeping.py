@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from taskgraph.app import App, open_app
-from taskgraph.archives import archive_to, open_archive, restore
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine.archive import archive_to, open_archive, restore
+from taskgraph.engine.delete import delete
+from taskgraph.engine.submission import submit
 from taskgraph.model.ids import task_id_of
 from taskgraph.protocol.decide import Claim, Completed
-from taskgraph.retention import delete
 from taskgraph.settings import read_settings
-from taskgraph.submission import submit
 
 _AT_ONCE = 2_000
 

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
 from taskgraph.app import open_app
-from taskgraph.doctor import examine_graph
-from taskgraph.handlers import Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.doctor import examine_graph
+from taskgraph.engine.handlers import Handlers
 from taskgraph.model.clock import SystemClock
 from taskgraph.queries.graphs import Queries
-from taskgraph.records import Records
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Change, Page, Range, Row, Tables
 

@@ -19,6 +19,7 @@ from unittest.mock import patch
 from taskgraph.app import App, open_app
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import read_document
+from taskgraph.engine.submission import submit
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.model import limits as bounds
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
@@ -28,7 +29,6 @@ from taskgraph.service import serve, work
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.azure import account as azure
 from taskgraph.storage.tables import Change, Delete
-from taskgraph.submission import submit
 from taskgraph.worker import Worker
 from tests.bench.cells import Layout, layout
 from tests.bench.counting import CountedLogs, CountedQueues, CountedTables, Counts

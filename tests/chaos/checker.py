@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskgraph.app import App
-from taskgraph.doctor import examine_graph
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine.doctor import examine_graph
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL
 from taskgraph.protocol.invariants import Severity

@@ -12,22 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskgraph.consumer import Consumer, misplaced
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Consumer, misplaced
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import Poison
+from taskgraph.engine.submission import extend, submit
+from taskgraph.engine.sweep import Swept, sweep_graph
 from taskgraph.executors import Work, built_in
-from taskgraph.handlers import Handlers
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import TaskgraphError
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
 from taskgraph.model.names import QueueNames
-from taskgraph.poison import Poison
 from taskgraph.queries.graphs import Queries
-from taskgraph.records import Records
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Range, Row, query_all
-from taskgraph.submission import extend, submit
-from taskgraph.sweep import Swept, sweep_graph
 from taskgraph.worker import Worker
 from tests.chaos.launcher import faulty_store, real_transport
 from tests.chaos.transport import FaultyTransport, Killed, Plan

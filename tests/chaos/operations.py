@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskgraph.client import Client
-from taskgraph.doctor import examine_graph
+from taskgraph.engine.doctor import examine_graph
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidGraph, InvalidInput, NotFound, Refused, StorageUnavailable
 from taskgraph.model.ids import GRAPH_ENDED, PAUSED, GraphState

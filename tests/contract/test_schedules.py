@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from taskgraph import ages
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import Given, content_hash, document_from_object
 from taskgraph.documents.recurrence import Recurrence, Times
-from taskgraph.handlers import Handlers
+from taskgraph.engine import clock_trust
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.schedules import Schedules, Written
+from taskgraph.engine.submission import submit
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, TooLarge
 from taskgraph.model.ids import GRAPH
@@ -21,10 +24,7 @@ from taskgraph.protocol import schedule_rules
 from taskgraph.protocol.decide import Claim, Completed
 from taskgraph.protocol.schedule_rules import HEADS, SCHEDULES, CatchUp, Overlap
 from taskgraph.queries.graphs import Queries
-from taskgraph.records import Records
-from taskgraph.schedules import Schedules, Written
 from taskgraph.storage.tables import Merge, Range, query_all
-from taskgraph.submission import submit
 from tests.conftest import OpenStore
 from tests.explorer.test_explorer import wrong_columns
 from tests.manual_clock import HurriedClock
@@ -186,7 +186,7 @@ async def test_a_schedule_rests_for_a_clock_that_was_ahead_until_clocks_have_agr
     assert ("a clock that was ahead" in trouble.text, "deactivate" in trouble.remedy) == (True, True)
     fired = []
     for _ in range(26):
-        await ages.note(here.tables, here.clock.now())
+        await clock_trust.note(here.tables, here.clock.now())
         fired.append((await here.schedules.look()).fired)
         here.clock.advance(HOUR)
     assert not any(fired[:25]), "it cannot be told yet which clock is right"

@@ -15,12 +15,12 @@ from zoneinfo import ZoneInfo
 from taskgraph.app import App
 from taskgraph.documents.read import document_from_object
 from taskgraph.documents.recurrence import Recurrence
-from taskgraph.handlers import Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.schedules import Schedules
 from taskgraph.protocol.schedule_rules import Overlap
 from taskgraph.queries.graphs import Queries, TaskStatus
 from taskgraph.queries.workers import WorkerStatus, workers
-from taskgraph.records import Records
-from taskgraph.schedules import Schedules
 from tests.demonstration.stage import BrokenPromise, Stage, lives
 from tests.e2e.processes import command
 from tests.manual_clock import HurriedClock

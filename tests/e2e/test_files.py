@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from taskgraph import service, submission
+from taskgraph import service
 from taskgraph.app import open_app
 from taskgraph.client import Client
 from taskgraph.documents.read import read_document
+from taskgraph.engine import submission
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import InvalidInput, StorageUnavailable
 from taskgraph.settings import read_settings

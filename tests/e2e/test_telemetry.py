@@ -18,8 +18,8 @@ import pytest
 
 from taskgraph.app import open_app
 from taskgraph.cli.common import read_graph
+from taskgraph.engine.submission import submit
 from taskgraph.settings import read_settings
-from taskgraph.submission import submit
 from taskgraph.telemetry_otel import SPANS
 from tests.e2e.collector import Collector, attributes, collecting
 from tests.e2e.processes import started, taskgraph, until

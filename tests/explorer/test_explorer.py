@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from taskgraph.app import open_app
-from taskgraph.doctor import examine_graph
+from taskgraph.engine.doctor import examine_graph
 from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.protocol import invariants
 from taskgraph.protocol.invariants import Finding, Severity

@@ -15,12 +15,12 @@ from typing import Any, Final
 import pytest
 
 from taskgraph import Client
-from taskgraph.doctor import examine_graph
+from taskgraph.engine.doctor import examine_graph
+from taskgraph.engine.poison import PoisonMessage
 from taskgraph.executors import Executors
 from taskgraph.executors.contract import Outcome, Work, WriteLog, failed, succeeded
 from taskgraph.model.ids import GraphState, task_id_of
 from taskgraph.model.messages import Rerun, to_text
-from taskgraph.poison import PoisonMessage
 from taskgraph.protocol.decide import Claim
 from taskgraph.protocol.invariants import Severity
 from taskgraph.service import work

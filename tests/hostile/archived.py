@@ -20,17 +20,17 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskgraph.archives import archive, restore
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine.archive import archive, restore
+from taskgraph.engine.delete import keep_house
+from taskgraph.engine.notifier import Notifier
+from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused, TooLarge
 from taskgraph.model.ids import GraphState, TaskState
-from taskgraph.notifier import Notifier
 from taskgraph.protocol import notices
 from taskgraph.protocol.notices import Channel, Notice
-from taskgraph.retention import keep_house
 from taskgraph.storage.tables import Range, query_all
-from taskgraph.sweep import sweep
 from tests.hostile.mutate import HOSTILE_TEXTS
 from tests.scenarios.stage import Stage, extension, graph, memory_stage
 from tests.scenarios.test_retention import Shelf

@@ -19,18 +19,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from taskgraph.consumer import Consumer
 from taskgraph.documents.nodes import TaskNode
+from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.handlers import Handled, Handlers, KeepAlive, Taker, no_keep_alive
+from taskgraph.engine.poison import Poison
 from taskgraph.executors import Executors, built_in
-from taskgraph.handlers import Handled, Handlers, KeepAlive, Taker, no_keep_alive
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidMessage, Trail
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Message, Rerun, RunTasks, UnknownVersion, parse, to_object, to_text
 from taskgraph.model.names import POISON
-from taskgraph.poison import Poison
 from taskgraph.protocol.invariants import Severity, examine
-from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Row

@@ -9,21 +9,21 @@ import json
 from collections import Counter
 from typing import Any, Final
 
-from taskgraph.consumer import Consumer
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.plan import plan
 from taskgraph.documents.read import PROBLEMS_MAX, read_document, warnings
+from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import Poison
+from taskgraph.engine.submission import submit
 from taskgraph.executors import Executors
 from taskgraph.executors.contract import Outcome, Work, WriteLog
-from taskgraph.handlers import Handlers
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import GRAPH
-from taskgraph.poison import Poison
-from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
-from taskgraph.submission import submit
 from taskgraph.worker import Worker
 from tests.hostile.installation import NoLogs, OpenQueues, PatientClock
 from tests.hostile.mutate import Mutator

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from taskgraph.addresses import Hosts
+from taskgraph.engine.addresses import Hosts
+from taskgraph.engine.notifier import NotDelivered
+from taskgraph.engine.outlets import Outlets, OutletSettings
 from taskgraph.model.clock import SystemClock
-from taskgraph.notifier import NotDelivered
-from taskgraph.outlets import Outlets, OutletSettings
 from taskgraph.protocol.notices import Channel, Notice
 from tests.simulation.memory import MemoryQueues
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from taskgraph import archives
-from taskgraph.archives import Bounds, look, restore
+from taskgraph.engine import archive
+from taskgraph.engine.archive import Bounds, look, restore
+from taskgraph.engine.notifier import INDEX, Notifier, retry
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused, TooLarge
 from taskgraph.model.messages import Rerun
-from taskgraph.notifier import INDEX, Notifier, retry
 from taskgraph.protocol.notices import PREFIX, channel_of
 from taskgraph.storage.tables import Range, query_all
 from tests.hostile.archived import DAY, Listener, _content, _live_on, campaign, honest, packed
@@ -76,7 +76,7 @@ async def test_nothing_moves_and_nothing_leaves_in_many_rounds() -> None:
 
 
 async def test_without_the_judgement_the_ruling_sees_what_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "check", lambda plan, source, trust, room: None)
+    monkeypatch.setattr(archive, "check", lambda plan, source, trust, room: None)
     lines = (await honest())["blocked"]
     pending(lines)
     assert any("moved" in each or "sent to" in each for each in await _live_on(*await put_back(lines)))

@@ -293,7 +293,7 @@ def compiled() -> dict[str, re.Pattern[str]]:
 PATTERNS: Final = compiled()
 NEVER_SEARCHED: Final = (
     "taskgraph.storage.checks._QUEUE_NAME",
-    "taskgraph.poison._KEY",
+    "taskgraph.engine.poison._KEY",
     "taskgraph.documents.importers.taskcluster._DATESTAMP_PART",
     "taskgraph.documents.importers.taskcluster._SHORT_PART",
 )

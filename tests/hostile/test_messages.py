@@ -136,7 +136,7 @@ async def test_a_consumer_that_believes_anybody_is_found_out(monkeypatch: pytest
 
 
 async def test_a_consumer_that_drops_what_it_cannot_read_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from taskgraph.poison import Poison
+    from taskgraph.engine.poison import Poison
 
     async def dropped(self: Poison, delivery: Delivery, reason: str) -> None:
         await self._queues.delete(delivery)

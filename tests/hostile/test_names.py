@@ -329,7 +329,7 @@ async def strangers(folder: Path) -> None:
 async def add_a_graph(app: App) -> None:
     """A graph whose tasks wait, run and were given back, by the hand of a worker with a hostile name."""
     from taskgraph.documents.read import document_from_object
-    from taskgraph.submission import submit
+    from taskgraph.engine.submission import submit
 
     label = LABELS["all"]
     tasks = {label: {"task": {}}, "runs": {"task": {}}, "waits": {"requires": [label, "runs"], "task": {}}}

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from taskgraph.consumer import Consumer
+from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import Poison
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
-from taskgraph.handlers import Handlers
 from taskgraph.model.placement import Offer
-from taskgraph.poison import Poison
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.worker import Worker

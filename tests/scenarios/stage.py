@@ -15,11 +15,15 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph.consumer import Consumer
 from taskgraph.documents.edit_document import edit_from_object
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
-from taskgraph.handlers import Handled, Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.handlers import Handled, Handlers
+from taskgraph.engine.poison import Poison
+from taskgraph.engine.submission import Extension, Submission, edit, extend, submit
+from taskgraph.engine.sweep import Swept, sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
@@ -35,16 +39,12 @@ from taskgraph.model.messages import (
     to_text,
 )
 from taskgraph.model.names import QueueNames
-from taskgraph.poison import Poison
 from taskgraph.protocol.decide import Answer, Claim, HandBack, Item, LeaseLost, Outcome
 from taskgraph.protocol.edit import EDITED
 from taskgraph.queries.graphs import Event, Queries
-from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row, Tables
-from taskgraph.submission import Extension, Submission, edit, extend, submit
-from taskgraph.sweep import Swept, sweep
 from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph import alarms as alarms_module
-from taskgraph.alarms import Alarms, earliest
 from taskgraph.app import App
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine import alarms as alarms_module
+from taskgraph.engine.alarms import Alarms, earliest
+from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
 from taskgraph.model.ids import GraphState, ids_text
 from taskgraph.model.messages import HoldBack
-from taskgraph.poison import Poison
 from taskgraph.queries.graphs import Queries
 from taskgraph.service import end_what_is_over, sweep_forever
 from taskgraph.settings import StoreSettings

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from taskgraph import archives
-from taskgraph.archives import Restored, archive, archive_to, examine, restore
-from taskgraph.doctor import examine_graph
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine import archive as archives
+from taskgraph.engine.archive import Restored, archive, archive_to, examine, restore
+from taskgraph.engine.delete import delete, keep_house
+from taskgraph.engine.doctor import examine_graph
+from taskgraph.engine.notifier import INDEX
+from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits, schemas
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Rerun
 from taskgraph.model.names import ALL, LIVE, TOMBSTONES
-from taskgraph.notifier import INDEX
-from taskgraph.retention import delete, keep_house
 from taskgraph.storage.tables import Insert, Merge, Row
-from taskgraph.sweep import sweep
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, memory_stage
 from tests.scenarios.test_notices import Shelf as Receiver
 from tests.scenarios.test_notices import notifier, to_the_end

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph.doctor import repair_graph
-from taskgraph.handlers import Handlers
+from taskgraph.engine.doctor import repair_graph
+from taskgraph.engine.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
 from taskgraph.model.messages import AddTasks, Cancel, Rerun

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.handlers import Handlers
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.submission import Submitted
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable
-from taskgraph.submission import Submitted
 from tests.scenarios.stage import CrashError, Stage, Trap, graph, memory_stage
 
 KINDS = ("before", "after", "unclear", "conflict", "unavailable")

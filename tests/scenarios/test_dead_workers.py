@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from taskgraph.app import App, open_app
+from taskgraph.engine.submission import submit
 from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.protocol.decide import Claim
 from taskgraph.service import bury
 from taskgraph.settings import read_settings
-from taskgraph.submission import submit
 from tests.scenarios.stage import graph
 
 GRAPHS = ("one", "two")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from taskgraph import handlers as handlers_module
+from taskgraph.engine import handlers as handlers_module
 from taskgraph.model.errors import NotFound, StorageUnavailable
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import Rerun, to_text

@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph.doctor import Examined, examine_graph, live_graphs, repair_graph
-from taskgraph.handlers import Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.doctor import Examined, examine_graph, live_graphs, repair_graph
+from taskgraph.engine.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import NotFound
@@ -17,7 +18,6 @@ from taskgraph.model.messages import Rerun, to_text
 from taskgraph.model.names import ALL, LIVE
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.invariants import Severity, examine
-from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row, Tables, query_all
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Stage, Trap, extension, graph
 

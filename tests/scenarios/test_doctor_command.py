@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from taskgraph.app import open_app
 from taskgraph.cli import app as commands
-from taskgraph.lead import LEADS
+from taskgraph.engine.lead import LEADS
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, row_key, task_id_of

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from taskgraph.doctor import examine_graph, repair_graph
-from taskgraph.handlers import Handlers
-from taskgraph.poison import Poison
+from taskgraph.engine.doctor import examine_graph, repair_graph
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import Poison
 from taskgraph.protocol.invariants import Finding, Severity, examine
 from taskgraph.storage.tables import Change
 from tests.simulation.histories import world_of

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from taskgraph.app import App
-from taskgraph.consumer import Consumer
+from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import Poison, PoisonState
 from taskgraph.functions import Door, read_bindings
 from taskgraph.functions.bindings import SWEEP_VARIABLE, Trigger
-from taskgraph.handlers import Handlers
 from taskgraph.model.errors import (
     Conflict,
     IntegrityError,
@@ -24,8 +26,6 @@ from taskgraph.model.errors import (
 )
 from taskgraph.model.messages import AddTasks, Rerun, to_text
 from taskgraph.model.names import POISON
-from taskgraph.poison import Poison, PoisonState
-from taskgraph.records import Records
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Merge, Range, query_all

@@ -13,6 +13,7 @@ import pytest
 from taskgraph.documents.edit_document import edit_from_object
 from taskgraph.documents.graph_algorithms import is_acyclic
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine.plan_edit import preview_edit
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidGraph, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import row_key
@@ -20,7 +21,6 @@ from taskgraph.model.messages import AddTasks, Cancel, Edit, HoldBack, Rerun, Ru
 from taskgraph.model.timing import not_yet_seconds
 from taskgraph.protocol.decide import Claim, Failed, Outcome
 from taskgraph.protocol.invariants import examine
-from taskgraph.replanning import preview_edit
 from taskgraph.storage.tables import Row
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, graph_object, memory_stage
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph.doctor import repair_graph
 from taskgraph.documents.read import document_from_object, warnings
+from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import facts, limits
 from taskgraph.model.ids import TaskState
 from taskgraph.model.messages import Cancel, TaskFailed

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine.doctor import examine_graph, repair_graph
+from taskgraph.engine.telemetry import Telemetry
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.protocol.decide import Outcome
 from taskgraph.storage.tables import Merge
-from taskgraph.telemetry import Telemetry
 from tests.outcomes import expected
 from tests.scenarios.stage import CrashError, Stage, Trap
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine.doctor import examine_graph, repair_graph
+from taskgraph.engine.poison import Poison
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import GRAPH, group_key, group_owner, ids_text, join_reference, row_key
-from taskgraph.poison import Poison
 from taskgraph.protocol.invariants import Severity
 from taskgraph.queries.groups import group_members, group_names
 from taskgraph.storage.tables import Delete, Merge

@@ -13,10 +13,10 @@ from taskgraph import service
 from taskgraph.app import App, open_app
 from taskgraph.documents.read import document_from_object
 from taskgraph.documents.recurrence import Recurrence, Times
+from taskgraph.engine.schedules import Looked, Schedules
 from taskgraph.model import limits
 from taskgraph.model.errors import StorageUnavailable
 from taskgraph.protocol.schedule_rules import Overlap, graph_id_of
-from taskgraph.schedules import Looked, Schedules
 from taskgraph.settings import read_settings
 from taskgraph.storage.signals import wakeup
 from tests.manual_clock import ManualClock

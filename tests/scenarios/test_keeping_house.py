@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from taskgraph import service
+from taskgraph.engine.delete import Kept
 from taskgraph.functions.bindings import read_bindings
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidSettings, StorageUnavailable
-from taskgraph.retention import Kept
 from taskgraph.settings import read_keep_days
 from tests.manual_clock import HurriedClock
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph.handlers import Handlers
+from taskgraph.engine.handlers import Handlers
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.messages import AddTasks, TaskCompleted
 from taskgraph.storage.tables import Row

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from taskgraph.cli.progress import Follower
-from taskgraph.doctor import repair_graph
+from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import GRAPH, TaskState

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from taskgraph.lead import LEAD_SECONDS, LEADS, Lead
+from taskgraph.engine.lead import LEAD_SECONDS, LEADS, Lead
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.storage.tables import Change

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from taskgraph import handlers
-from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine import handlers
+from taskgraph.engine.doctor import examine_graph, repair_graph
+from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidGraph, NotFound, StorageUnavailable
 from taskgraph.model.ids import limit_key, limit_scope
@@ -20,7 +21,6 @@ from taskgraph.protocol import limited_backlog
 from taskgraph.protocol.decide import Claim, Completed, Outcome
 from taskgraph.protocol.propagation import Take
 from taskgraph.storage.tables import Delete, Insert, Merge, Row
-from taskgraph.sweep import sweep
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import (
     PAST_LEASE_SECONDS,

@@ -9,11 +9,11 @@ import itertools
 import pytest
 
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine.submission import Submitted
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, NotFound, Refused
 from taskgraph.model.messages import Rerun
 from taskgraph.protocol.decide import Outcome
-from taskgraph.submission import Submitted
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, graph, graph_object, over_stores
 
 

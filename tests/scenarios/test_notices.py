@@ -16,13 +16,13 @@ import pytest
 
 from taskgraph import service
 from taskgraph.app import open_app
-from taskgraph.doctor import examine_graph, repair_graph
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine.doctor import examine_graph, repair_graph
+from taskgraph.engine.notifier import INDEX, NotDelivered, Notifier, Told, enter, register, retry
+from taskgraph.engine.outlets import OutletSettings
+from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, Refused, StorageUnavailable
-from taskgraph.notifier import INDEX, NotDelivered, Notifier, Told, enter, register, retry
-from taskgraph.outlets import OutletSettings
-from taskgraph.poison import Poison
 from taskgraph.protocol import notices
 from taskgraph.protocol.notices import Channel, Notice
 from taskgraph.settings import read_settings

@@ -10,6 +10,7 @@ from taskgraph import views
 from taskgraph.cli.output import Stream, cell_width
 from taskgraph.cli.top import picture
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine.submission import submit
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.ids import GRAPH
@@ -18,7 +19,6 @@ from taskgraph.queries.overview import Overview, Snapshot
 from taskgraph.queries.targets import close, limit_target
 from taskgraph.queries.workers import Card, Membership, Presence
 from taskgraph.storage.tables import Merge
-from taskgraph.submission import submit
 from tests.scenarios.stage import Stage, Trap, TrappedQueues, TrappedTables, graph, graph_object
 
 

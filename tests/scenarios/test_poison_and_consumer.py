@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from taskgraph.handlers import Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import PoisonState
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound, Refused, StorageUnavailable
 from taskgraph.model.ids import row_key
 from taskgraph.model.messages import Message, Rerun, RunTasks, TaskCompleted, parse, to_text
 from taskgraph.model.names import POISON
-from taskgraph.poison import PoisonState
-from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Merge, Range, query_all
 from tests.scenarios.stage import CrashError, Held, Stage, Trap, TrappedQueues, TrappedTables, graph

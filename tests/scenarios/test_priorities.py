@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from taskgraph.engine.sweep import sweep
 from taskgraph.executors import Outcome, Work, WriteLog
 from taskgraph.model import limits
 from taskgraph.model.messages import SendReady
-from taskgraph.sweep import sweep
 from tests.scenarios.crew import Calls, Crew, Script, chain, fan, once_each, virtually
 from tests.scenarios.stage import Requirements, Stage, graph
 

@@ -5,7 +5,7 @@ import sqlite3
 from collections import Counter
 from pathlib import Path
 
-from taskgraph.doctor import examine_graph
+from taskgraph.engine.doctor import examine_graph
 from taskgraph.model import limits
 from taskgraph.model.messages import RunTasks, parse
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, graph

@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph.ages import note
+from taskgraph.engine.clock_trust import note
+from taskgraph.engine.sweep import ORPHAN_SECONDS, QUEUE_FULL, Swept, is_due, sweep, sweep_graph
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict
 from taskgraph.model.names import LIVE
 from taskgraph.protocol.decide import Fire, Outcome, Renew
 from taskgraph.storage.tables import Insert, Range, query_all
-from taskgraph.sweep import ORPHAN_SECONDS, QUEUE_FULL, Swept, is_due, sweep, sweep_graph
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Stage, Trap, extension, graph
 
 CHAIN = {"a": [], "b": ["a"], "c": ["b"]}

@@ -8,20 +8,20 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph.doctor import examine_graph, repair_graph
+from taskgraph.engine.delete import Deleted, delete, finish_deletion, keep_house
+from taskgraph.engine.doctor import examine_graph, repair_graph
+from taskgraph.engine.notifier import INDEX, enter
+from taskgraph.engine.submission import submit
+from taskgraph.engine.sweep import Swept, sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import AddTasks, HoldBack, Rerun, SetLimit, TaskCompleted, to_text
 from taskgraph.model.names import ALL, KEEPING, LIVE, POISON, TOMBSTONES
-from taskgraph.notifier import INDEX, enter
 from taskgraph.protocol.decide import LeaseLost, Outcome, Renew
-from taskgraph.retention import Deleted, delete, finish_deletion, keep_house
 from taskgraph.storage.logs import LogFile, LogPage
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, query_all
-from taskgraph.submission import submit
-from taskgraph.sweep import Swept, sweep
 from tests.scenarios.stage import CrashError, Requirements, Stage, Trap, extension, graph, memory_stage
 from tests.scenarios.test_notices import Shelf as Receiver
 from tests.scenarios.test_notices import notifier, to_the_end

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph.doctor import repair_graph
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine.doctor import repair_graph
 from taskgraph.executors import Outcome, Work
 from taskgraph.executors.contract import WriteLog
 from taskgraph.model import limits

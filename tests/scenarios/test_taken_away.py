@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from taskgraph.doctor import examine_graph
+from taskgraph.engine.delete import delete
+from taskgraph.engine.doctor import examine_graph
 from taskgraph.model.ids import FailurePolicy
 from taskgraph.model.messages import Cancel, RunTasks, to_text
 from taskgraph.protocol.invariants import Severity
-from taskgraph.retention import delete
 from taskgraph.storage.tables import Merge
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import Stage, graph

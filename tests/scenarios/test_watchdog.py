@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 
 from taskgraph.documents.read import document_from_object
-from taskgraph.handlers import Handlers
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.queries.workers import Card, Membership, Presence
 from taskgraph.storage.tables import Merge, Row
-from taskgraph.sweep import sweep
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, Trap, graph, graph_object
 
 HOUR = limits.STALLED_SECONDS

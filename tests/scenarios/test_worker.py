@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from taskgraph import handlers as handlers_module
+from taskgraph.engine import handlers as handlers_module
 from taskgraph.model import limits
 from taskgraph.model.ids import row_key
 from taskgraph.model.messages import RunTasks, TaskCompleted, TaskFailed, parse, to_text

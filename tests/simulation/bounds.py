@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from taskgraph import extending
+from taskgraph.engine import plan_extension
 from taskgraph.model import limits
 from taskgraph.protocol.layout import GraphLayout, lay_out
 
@@ -46,7 +46,7 @@ def bounded(bounds: Mapping[str, Any]) -> Iterator[None]:
     direct = lay_out.__kwdefaults__["direct_leaves_max"]
     try:
         for name, value in bounds.items():
-            module = extending if name in _OF_EXTENDING else limits
+            module = plan_extension if name in _OF_EXTENDING else limits
             saved.append((module, name, getattr(module, name)))
             setattr(module, name, value)
         for each in (lay_out, GraphLayout.__init__):

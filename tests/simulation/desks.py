@@ -15,12 +15,16 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
-from taskgraph.ages import CLOCKS
-from taskgraph.consumer import Consumer, misplaced
-from taskgraph.doctor import repair_graph
 from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.engine.clock_trust import CLOCKS
+from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Consumer, misplaced
+from taskgraph.engine.doctor import repair_graph
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import Poison
+from taskgraph.engine.submission import extend, submit
+from taskgraph.engine.sweep import ORPHAN_SECONDS, sweep
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
-from taskgraph.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.errors import (
     Conflict,
@@ -34,14 +38,10 @@ from taskgraph.model.errors import (
 from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
 from taskgraph.model.messages import Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model.names import ALL, LIVE, POISON
-from taskgraph.poison import Poison
 from taskgraph.protocol.decide import Claim
-from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Insert, Page, Range, Row
-from taskgraph.submission import extend, submit
-from taskgraph.sweep import ORPHAN_SECONDS, sweep
 from taskgraph.worker import Worker
 from tests.simulation.bounds import bounded
 from tests.simulation.invariants import Violation, hold

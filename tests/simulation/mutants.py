@@ -17,18 +17,20 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph import extending, handlers, replanning, submission
-from taskgraph import sweep as sweep_module
-from taskgraph.consumer import Consumer
 from taskgraph.documents.edit_document import EditDocument, Update
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.extending import ExtensionPlan
-from taskgraph.handlers import Handlers
-from taskgraph.kept import Known
+from taskgraph.engine import handlers, plan_edit, plan_extension, submission
+from taskgraph.engine import sweep as sweep_module
+from taskgraph.engine.commit import Operation, Records
+from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.plan_extension import ExtensionPlan
+from taskgraph.engine.poison import Poison
+from taskgraph.engine.row_cache import Known
+from taskgraph.engine.sweep import Swept
 from taskgraph.model import foreign_times, limits, timing
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.messages import Message
-from taskgraph.poison import Poison
 from taskgraph.protocol import (
     cancel,
     concurrency,
@@ -48,10 +50,8 @@ from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks
 from taskgraph.protocol.propagation import Context
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.set_limit import Recount
-from taskgraph.records import Operation, Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Merge, Range, Row, Tables
-from taskgraph.sweep import Swept
 from tests.simulation import playing
 from tests.simulation import world as world_module
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT_FAILING, bounded
@@ -238,9 +238,9 @@ def link_first(self: ExtensionPlan, head: Row) -> Any:
     if head.columns.get("state") != "accepted" or not isinstance(cursor, int):
         return _step(self, head)
     if cursor < len(self.links):
-        return LinkTasks(self.request, cursor, extending._links_chunk(self.links, cursor))
+        return LinkTasks(self.request, cursor, plan_extension._links_chunk(self.links, cursor))
     if cursor < len(self.links) + len(self.layout.rows):
-        return InsertRows(self.request, cursor, extending._chunk(self.layout.rows, cursor - len(self.links)))
+        return InsertRows(self.request, cursor, plan_extension._chunk(self.layout.rows, cursor - len(self.links)))
     return _step(self, head)
 
 
@@ -714,7 +714,7 @@ MUTANTS: Final = (
     Mutant(
         "P25: a reading goes on to its last continuation",
         "the sweep and the handlers read one page",
-        _all(*(_set(module, "query_all", read_one_page) for module in (sweep_module, handlers, extending))),
+        _all(*(_set(module, "query_all", read_one_page) for module in (sweep_module, handlers, plan_extension))),
     ),
     # claims, runs, leases, budgets
     Mutant("P5: only a pending run can be claimed", "a claim takes any task", _set(decide, "_claim", claim_by_anyone)),
@@ -868,7 +868,7 @@ MUTANTS: Final = (
         "P9: dependents go in before what they require",
         "rows in the opposite order",
         _reworded(
-            extending,
+            plan_extension,
             "plan_extension",
             ("(*_told_apart(layout.rows, graph), *mapping_rows)", "(*reversed(layout.rows), *mapping_rows)"),
             owner=handlers,
@@ -1319,7 +1319,7 @@ MUTANTS: Final = (
     Mutant(
         "D8: an edit that changes nothing is none",
         "it is made, as any other",
-        _set(replanning._Plan, "_news", all_is_news),
+        _set(plan_edit._Plan, "_news", all_is_news),
         edited,
     ),
     Mutant(
@@ -1331,25 +1331,25 @@ MUTANTS: Final = (
     Mutant(
         "P12: an edit of what has failed for good leaves spent what is spent",
         "the budget is whole again",
-        _reworded(replanning._Plan, "_reruns_left", ("return update.node.reruns - spent", "return update.node.reruns")),
+        _reworded(plan_edit._Plan, "_reruns_left", ("return update.node.reruns - spent", "return update.node.reruns")),
         edited_and_failing,
     ),
     Mutant(
         "D8: what an edit took away may be gone when it is asked for again",
         "it is asked for in vain",
-        _reworded(replanning._Plan, "resolve", ("if not again or", "if True or")),
+        _reworded(plan_edit._Plan, "resolve", ("if not again or", "if True or")),
         lives=("asked for again after it was undone",),
     ),
     Mutant(
         "P8: whoever requires what goes is asked first",
         "nobody is",
-        _reworded(replanning._Plan, "_outsiders", ("if outside:", "if not outside and outside:")),
+        _reworded(plan_edit._Plan, "_outsiders", ("if outside:", "if not outside and outside:")),
         lives=("somebody requires what would go",),
     ),
     Mutant(
         "P8: no edit makes a circle",
         "it is not looked for",
-        _set(replanning._Plan, "_check_cycle", lambda self: None),
+        _set(plan_edit._Plan, "_check_cycle", lambda self: None),
         lives=("tasks would require each other",),
     ),
     # messages

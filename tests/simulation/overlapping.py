@@ -12,13 +12,13 @@ from types import coroutine
 from typing import Any, Final
 
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.handlers import Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.submission import submit
 from taskgraph.model.ids import GRAPH, TaskState, limit_key, limit_scope, row_key, task_id_of
 from taskgraph.protocol.decide import Answer, Claim, Completed, Outcome
 from taskgraph.protocol.propagation import Take
-from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Page, Range, Row
-from taskgraph.submission import submit
 from tests.simulation.invariants import Violation, hold
 from tests.simulation.memory import MemoryQueues, MemoryTables, drive
 from tests.simulation.world import EPOCH, VirtualClock

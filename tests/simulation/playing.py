@@ -17,12 +17,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph.consumer import Consumer, Lease, misplaced
 from taskgraph.documents.read import content_hash
-from taskgraph.handlers import Handled, Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Consumer, Lease, misplaced
+from taskgraph.engine.handlers import Handled, Handlers
+from taskgraph.engine.poison import Poison
+from taskgraph.engine.row_cache import Known
+from taskgraph.engine.submission import edit, extend, submit
+from taskgraph.engine.sweep import sweep
 from taskgraph.inhand import Early, edited_in, hold_for_room, hold_until_due
 from taskgraph.inhand import Held as InHand
-from taskgraph.kept import Known
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
 from taskgraph.model.ids import (
@@ -51,17 +55,13 @@ from taskgraph.model.messages import (
     to_text,
 )
 from taskgraph.model.names import LIVE, POISON
-from taskgraph.poison import Poison
 from taskgraph.protocol.decide import Claim, HandBack, Item, LeaseLost, Outcome, Renew
 from taskgraph.protocol.extension import WAITS_FOR
 from taskgraph.protocol.layout import gathered
 from taskgraph.protocol.limited_backlog import Backlog
-from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Merge, Page, Range, Row
-from taskgraph.submission import edit, extend, submit
-from taskgraph.sweep import sweep
 from tests.simulation.edited import edits_made, granted
 from tests.simulation.grouped import limited_in, logical_tasks, members
 from tests.simulation.invariants import Invariants, Violation, hold, settled

@@ -15,23 +15,23 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from taskgraph.app import App
-from taskgraph.consumer import Consumer
 from taskgraph.documents.nodes import GraphDocument
+from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import Poison
+from taskgraph.engine.submission import submit
 from taskgraph.executors import Executors, Outcome, Work, WriteLog
-from taskgraph.handlers import Handlers
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, TaskState, reference_of, slugid_from
 from taskgraph.model.names import LIVE, POISON
-from taskgraph.poison import Poison
 from taskgraph.queries.graphs import Queries
-from taskgraph.records import Records
 from taskgraph.service import end_what_is_over, sweep_forever
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.logs import LogPage
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row
-from taskgraph.submission import submit
 from taskgraph.worker import Worker
 from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.world import Faults

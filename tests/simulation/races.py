@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from taskgraph.documents.read import content_hash
-from taskgraph.handlers import Handled
+from taskgraph.engine.handlers import Handled
 from taskgraph.model.errors import Conflict
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.names import LIVE

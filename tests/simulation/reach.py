@@ -73,7 +73,7 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_worker.py", "tests/scenarios/test_worker_troubles.py"),
     ),
     Place(
-        ("taskgraph.lead", "taskgraph.consumer Consumer.run"),
+        ("taskgraph.engine.lead", "taskgraph.engine.consumer Consumer.run"),
         "the lead over a queue: those who are played here are mostly killed before they could give it up",
         ("tests/scenarios/test_lead.py", "tests/scenarios/test_poison_and_consumer.py"),
     ),
@@ -84,11 +84,11 @@ ELSEWHERE: Final = (
     ),
     Place(
         (
-            "taskgraph.ages",
-            "taskgraph.retention",
-            "taskgraph.archived",
-            "taskgraph.archives",
-            "taskgraph.poison Poison.forget",
+            "taskgraph.engine.clock_trust",
+            "taskgraph.engine.delete",
+            "taskgraph.engine.archive_file",
+            "taskgraph.engine.archive",
+            "taskgraph.engine.poison Poison.forget",
             "taskgraph.service keep_house_forever",
         ),
         "graphs that are deleted, archived and put back: they have ended, and the histories here end with them",
@@ -111,12 +111,12 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_keep_schedules.py",),
     ),
     Place(
-        ("taskgraph.store_times",),
+        ("taskgraph.engine.store_times",),
         "times of the store's own rows, which no clock writes here",
         ("tests/scenarios/test_clocks.py",),
     ),
     Place(
-        ("taskgraph.notifier", "taskgraph.outlets", "taskgraph.service notify_forever"),
+        ("taskgraph.engine.notifier", "taskgraph.engine.outlets", "taskgraph.service notify_forever"),
         "notices: the graphs that are played here name no channels",
         ("tests/scenarios/test_notices.py", "tests/unit/test_notices.py"),
     ),
@@ -131,7 +131,7 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_permits.py",),
     ),
     Place(
-        ("taskgraph.consumer Consumer._pump", "taskgraph.handlers Handlers.send_parcels"),
+        ("taskgraph.engine.consumer Consumer._pump", "taskgraph.engine.handlers Handlers.send_parcels"),
         "what is sent later: the graphs that are played here fit into one window",
         ("tests/scenarios/test_priorities.py", "tests/unit/test_windows.py"),
     ),

@@ -9,9 +9,9 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from taskgraph import extending, submission
 from taskgraph.documents import read
 from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.engine import plan_extension, submission
 from taskgraph.model import messages
 from taskgraph.model.ids import task_id_of
 from taskgraph.protocol import layout
@@ -66,10 +66,10 @@ def remembering() -> Iterator[None]:
     content_hash = _content_hash(read.content_hash)
     cached = functools.lru_cache(maxsize=_KEPT_MAX)
     changed: list[tuple[Any, str, Any]] = [
-        *((module, "node_digest", node_digest) for module in (read, layout, extending)),
+        *((module, "node_digest", node_digest) for module in (read, layout, plan_extension)),
         *((module, "content_hash", content_hash) for module in (submission, world, races)),
-        *((module, "task_id_of", cached(task_id_of)) for module in (layout, extending)),
-        (extending, "read_document", cached(read.read_document)),
+        *((module, "task_id_of", cached(task_id_of)) for module in (layout, plan_extension)),
+        (plan_extension, "read_document", cached(read.read_document)),
         (world, "parse", cached(messages.parse)),
         (world, "begun_before", {}),
     ]

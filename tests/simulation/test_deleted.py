@@ -15,11 +15,14 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph.ages import CLOCKS
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.read import canonical_json, content_hash, document_object
-from taskgraph.extending import request_rows
-from taskgraph.handlers import Handlers
+from taskgraph.engine.clock_trust import CLOCKS
+from taskgraph.engine.delete import delete, keep_house
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.plan_extension import request_rows
+from taskgraph.engine.submission import extend, submit
+from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery
 from taskgraph.model.ids import GRAPH, row_key, slugid_from, task_id_of
@@ -27,11 +30,8 @@ from taskgraph.model.messages import RunTasks, parse
 from taskgraph.model.names import ALL, LIVE, POISON, TOMBSTONES
 from taskgraph.protocol.decide import Claim
 from taskgraph.queries.targets import GATES
-from taskgraph.retention import delete, keep_house
 from taskgraph.storage.logs import LogPage
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row
-from taskgraph.submission import extend, submit
-from taskgraph.sweep import sweep
 from tests.simulation.histories import world_of
 from tests.simulation.invariants import Violation, hold
 from tests.simulation.world import EVENTS, WORK, Faults

@@ -21,22 +21,22 @@ from taskgraph.cli.progress import Board, Follower, display_for
 from taskgraph.cli.running import _Order, _run
 from taskgraph.cli.top import _top
 from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import Poison
+from taskgraph.engine.submission import submit
 from taskgraph.executors import Executors
 from taskgraph.executors.idle import NoopExecutor
-from taskgraph.handlers import Handlers
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.secrecy import Handed
-from taskgraph.poison import Poison
 from taskgraph.queries.graphs import Queries
-from taskgraph.records import Records
 from taskgraph.service import bury_forever, end_what_is_over
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert
-from taskgraph.submission import submit
 from tests.simulation.memory import MemoryQueues, MemoryTables
 
 DOCUMENT = GraphDocument({"a": TaskNode("a", (), 0, {"target": "nobody"})})

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph.handlers import Handlers
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageError
 from taskgraph.model.ids import GRAPH
 from taskgraph.protocol.decide import Claim, Completed, LeaseLost, Outcome, Renew
-from taskgraph.sweep import sweep
 from tests.scenarios.stage import CrashError, Stage, Trap, graph, memory_stage
 
 SEEDS: Final = 60

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph import schedules as module
+from taskgraph.engine import schedules as module
+from taskgraph.engine.schedules import Schedules
 from taskgraph.protocol import schedule_rules
-from taskgraph.schedules import Schedules
 from taskgraph.storage.tables import Row
 from tests.simulation import timers
 from tests.simulation.invariants import Violation

@@ -20,7 +20,9 @@ from typing import Any, Final
 
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.recurrence import Recurrence
-from taskgraph.handlers import Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.schedules import Schedules
 from taskgraph.model import limits
 from taskgraph.model.errors import (
     Conflict,
@@ -45,8 +47,6 @@ from taskgraph.protocol.schedule_rules import (
     schedule_of,
 )
 from taskgraph.queries.graphs import Queries
-from taskgraph.records import Records
-from taskgraph.schedules import Schedules
 from taskgraph.storage.tables import Change, Delete, Insert, Page, Range, Row
 from tests.simulation.invariants import Violation, hold
 from tests.simulation.memory import MemoryQueues, MemoryTables

@@ -29,7 +29,10 @@ from typing import Any, Final
 
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.documents.read import content_hash
-from taskgraph.handlers import Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.submission import edit, extend, submit
+from taskgraph.engine.sweep import Swept, sweep
 from taskgraph.inhand import Early, Held, edited_in, hold_for_room, hold_until_due
 from taskgraph.model import limits
 from taskgraph.model.errors import (
@@ -74,11 +77,8 @@ from taskgraph.model.priorities import LEVELS, rank
 from taskgraph.model.timing import overdue, pause_seconds_in, retry_of, retry_text
 from taskgraph.protocol.decide import Answer, Claim, Completed, HandBack, Outcome, Renew
 from taskgraph.protocol.propagation import Started, Take
-from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
-from taskgraph.submission import edit, extend, submit
-from taskgraph.sweep import Swept, sweep
 from tests.simulation.bounds import bounded
 from tests.simulation.edited import Edits, named_by
 from tests.simulation.far import Far

@@ -4,16 +4,16 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from taskgraph import ages
-from taskgraph.handlers import Handlers
+from taskgraph.engine import clock_trust
+from taskgraph.engine.commit import Records
+from taskgraph.engine.delete import keep_house
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import LIVE
-from taskgraph.records import Records
-from taskgraph.retention import keep_house
 from taskgraph.storage.tables import Insert
-from taskgraph.sweep import sweep
 from tests.manual_clock import ManualClock
 from tests.scenarios.test_retention import Shelf
 from tests.simulation.memory import MemoryQueues, MemoryTables
@@ -29,10 +29,10 @@ class Site:
         self.tables = MemoryTables()
 
     async def note(self, off: float = 0.0) -> bool:
-        return await ages.note(self.tables, self.clock.now() + timedelta(seconds=off))
+        return await clock_trust.note(self.tables, self.clock.now() + timedelta(seconds=off))
 
     async def may_end(self, off: float = 0.0) -> bool:
-        return await ages.may_end(self.tables, self.clock.now() + timedelta(seconds=off))
+        return await clock_trust.may_end(self.tables, self.clock.now() + timedelta(seconds=off))
 
     async def live(self, seconds: float, off: float = 0.0, pause: float = HOUR) -> list[bool]:
         """Keep house for so long; what was said each time."""
@@ -71,9 +71,9 @@ async def test_a_leap_ends_nothing_for_a_day(site: Site, leap: float, caplog: py
 def test_a_row_that_lacks_a_time_says_nothing(site: Site) -> None:
     now = site.clock.now()
     earlier = now - timedelta(seconds=HOUR)
-    assert ages.going_since({"seen": earlier, "since": earlier}, now) == earlier
-    assert ages.going_since({"seen": earlier}, now) == now
-    assert ages.going_since({"since": earlier}, now) == now
+    assert clock_trust.going_since({"seen": earlier, "since": earlier}, now) == earlier
+    assert clock_trust.going_since({"seen": earlier}, now) == now
+    assert clock_trust.going_since({"since": earlier}, now) == now
 
 
 @pytest.mark.parametrize("off", [DAY, YEAR, -DAY, -YEAR])

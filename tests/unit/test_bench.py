@@ -15,6 +15,7 @@ import pytest
 
 from taskgraph.app import open_app
 from taskgraph.documents.read import read_document
+from taskgraph.engine.submission import submit
 from taskgraph.executors import built_in
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict
@@ -23,7 +24,6 @@ from taskgraph.settings import read_settings
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Delete, Insert, Merge, Range
-from taskgraph.submission import submit
 from tests.bench import __main__ as command
 from tests.bench import counting, report
 from tests.bench.cells import Cell, CellFailed, Layout, Place, idle, layout, measure

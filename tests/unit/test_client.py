@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from taskgraph import Client, Graph, InvalidGraph, InvalidInput, NotFound, Refused, SyncClient
+from taskgraph.engine.submission import Submitted
 from taskgraph.executors import built_in
 from taskgraph.service import serve
-from taskgraph.submission import Submitted
 
 
 @pytest.fixture

@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskgraph.documents.read import document_from_object
-from taskgraph.handlers import Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.submission import extend, submit
+from taskgraph.engine.sweep import Swept, sweep
 from taskgraph.inhand import Early, Held, hold_until_due
 from taskgraph.model import limits
 from taskgraph.model.foreign_times import Standing, asked_after, holds, is_ahead, standing
 from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.protocol.decide import Claim, Failed, Item, LeaseLost, Outcome, Renew
 from taskgraph.protocol.leases import SetRight
-from taskgraph.records import Records
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
-from taskgraph.submission import extend, submit
-from taskgraph.sweep import Swept, sweep
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 

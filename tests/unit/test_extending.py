@@ -7,7 +7,8 @@ import pytest
 
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import content_hash, document_from_object, document_object
-from taskgraph.extending import (
+from taskgraph.engine.commit import Records
+from taskgraph.engine.plan_extension import (
     POINT_READS_MAX,
     ExtensionPlan,
     plan_extension,
@@ -28,7 +29,6 @@ from taskgraph.protocol.extension import (
     request_key,
 )
 from taskgraph.protocol.layout import GRAPH_DIRECT_MAX
-from taskgraph.records import Records
 from taskgraph.storage.tables import Insert, Merge, Row
 from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryTables

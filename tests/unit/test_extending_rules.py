@@ -9,7 +9,8 @@ import pytest
 
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import content_hash, document_from_object, document_object, node_digest
-from taskgraph.extending import (
+from taskgraph.engine.commit import Records
+from taskgraph.engine.plan_extension import (
     POINT_READS_MAX,
     ExtensionPlan,
     plan_extension,
@@ -23,7 +24,6 @@ from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.protocol.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
 from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout, Link
-from taskgraph.records import Records
 from taskgraph.storage.tables import Insert, Page, Range, Row
 from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryTables

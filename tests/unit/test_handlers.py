@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.handlers import Counters, Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Counters, Handlers
+from taskgraph.engine.submission import extend, submit
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, IntegrityError, NotFound, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.model.ids import GRAPH, GraphState, row_key, task_id_of
@@ -16,9 +18,7 @@ from taskgraph.model.messages import AddTasks, Rerun, RunTasks, Seen, TaskComple
 from taskgraph.model.names import LIVE, QueueNames
 from taskgraph.protocol.decide import Claim, Completed, Fire, Outcome, Remind, Renew
 from taskgraph.protocol.propagation import Dispatch, Effect, GraphEnded, GraphRevived
-from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
-from taskgraph.submission import extend, submit
 from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taskgraph.app import open_app
-from taskgraph.kept import KeptRows
+from taskgraph.engine.row_cache import KeptRows
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidSettings
 from taskgraph.settings import read_connection, read_settings

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from taskgraph.addresses import Hosts
 from taskgraph.documents.read import content_hash, document_from_object, document_object
+from taskgraph.engine.addresses import Hosts
+from taskgraph.engine.notifier import NotDelivered
+from taskgraph.engine.outlets import Outlets, OutletSettings, Secret, read_outlets, signature
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import InvalidGraph, InvalidInput, InvalidSettings
-from taskgraph.notifier import NotDelivered
-from taskgraph.outlets import Outlets, OutletSettings, Secret, read_outlets, signature
 from taskgraph.protocol.notices import Channel, Notice, channels, registrations
 from taskgraph.queries.graphs import read_cursor
 from tests.scenarios.stage import Trap, TrappedQueues
@@ -272,7 +272,7 @@ async def test_a_receiver_that_is_not_there_or_says_nothing(monkeypatch: pytest.
         await asyncio.sleep(30)
         return web.Response()
 
-    monkeypatch.setattr("taskgraph.outlets.WEBHOOK_SECONDS", 0.2)
+    monkeypatch.setattr("taskgraph.engine.outlets.WEBHOOK_SECONDS", 0.2)
     made = outlets()
     async with receiver(wait) as address:
         with pytest.raises(NotDelivered, match="no answer within"):
@@ -295,7 +295,7 @@ async def test_a_command_reads_the_notice_and_its_exit_code_counts(
         await made.send(Channel("command", ("sh", "-c", "echo no room >&2; exit 3")), NOTICE)
     with pytest.raises(NotDelivered, match="cannot be started"):
         await made.send(Channel("command", (str(tmp_path / "none"),)), NOTICE)
-    monkeypatch.setattr("taskgraph.outlets.COMMAND_SECONDS", 0.2)
+    monkeypatch.setattr("taskgraph.engine.outlets.COMMAND_SECONDS", 0.2)
     with pytest.raises(NotDelivered, match="and ended"):
         await made.send(Channel("command", ("sh", "-c", "sleep 30 & wait")), NOTICE)
 

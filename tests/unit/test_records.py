@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from taskgraph import records as module
+from taskgraph.engine import commit as module
+from taskgraph.engine.commit import Operation, Records, changes_event
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.protocol.decide import event_key
-from taskgraph.records import Operation, Records, changes_event
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryTables

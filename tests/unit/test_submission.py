@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph import submission
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.read import content_hash
-from taskgraph.extending import row_bytes
-from taskgraph.handlers import Handlers
+from taskgraph.engine import submission
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.plan_extension import row_bytes
+from taskgraph.engine.submission import Submitted, submit
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, fence_key, row_key, task_id_of
 from taskgraph.model.messages import RunTasks, SendReady, parse
 from taskgraph.protocol.layout import lay_out, name_mapping_rows
-from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row
-from taskgraph.submission import Submitted, submit
 from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryQueues, MemoryTables, drive
 

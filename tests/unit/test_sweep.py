@@ -5,16 +5,16 @@ from datetime import timedelta
 import pytest
 
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.handlers import Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.submission import extend, submit
+from taskgraph.engine.sweep import is_due, sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.model.names import ALL, LIVE
 from taskgraph.protocol.decide import Claim, Completed
-from taskgraph.records import Records
 from taskgraph.storage.tables import Insert
-from taskgraph.submission import extend, submit
-from taskgraph.sweep import is_due, sweep
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 

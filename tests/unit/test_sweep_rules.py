@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from taskgraph import sweep as module
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.handlers import Handlers
+from taskgraph.engine import sweep as module
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.submission import extend, submit
+from taskgraph.engine.sweep import ORPHAN_SECONDS, QUEUE_FULL, Swept, is_due, sweep, sweep_graph
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.messages import AddTasks, RunTasks, parse
 from taskgraph.model.names import LIVE
 from taskgraph.protocol.decide import Claim
-from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Row
-from taskgraph.submission import extend, submit
-from taskgraph.sweep import ORPHAN_SECONDS, QUEUE_FULL, Swept, is_due, sweep, sweep_graph
 from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 

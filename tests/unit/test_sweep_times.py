@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from taskgraph.documents.read import document_from_object
-from taskgraph.handlers import Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.submission import extend, submit
+from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.timing import NEVER
 from taskgraph.protocol.cancel import CancelTask
 from taskgraph.protocol.decide import Claim, Completed, ManualRerun
-from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Page, Range
-from taskgraph.submission import extend, submit
-from taskgraph.sweep import sweep
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 

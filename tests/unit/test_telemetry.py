@@ -22,26 +22,8 @@ from taskgraph import telemetry_setup
 from taskgraph.cli.common import Session, set_up_logging
 from taskgraph.cli.loglines import JsonLines
 from taskgraph.cli.output import Output
-from taskgraph.model import limits
-from taskgraph.model.clock import SystemClock
-from taskgraph.model.errors import InvalidSettings, StorageUnavailable, trail
-from taskgraph.model.ids import task_id_of
-from taskgraph.model.message_types import MESSAGE_TYPES
-from taskgraph.model.messages import (
-    EVENT_TYPES,
-    AddTasks,
-    Edit,
-    Message,
-    Rerun,
-    RunTasks,
-    TaskCompleted,
-    TaskResult,
-    parse,
-    to_text,
-)
-from taskgraph.poison import origin_of
-from taskgraph.storage.queues import Delivery
-from taskgraph.telemetry import (
+from taskgraph.engine.poison import origin_of
+from taskgraph.engine.telemetry import (
     HANDLED,
     NO_MARKS,
     OFF,
@@ -61,6 +43,24 @@ from taskgraph.telemetry import (
     trace_and_span,
     watched,
 )
+from taskgraph.model import limits
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.errors import InvalidSettings, StorageUnavailable, trail
+from taskgraph.model.ids import task_id_of
+from taskgraph.model.message_types import MESSAGE_TYPES
+from taskgraph.model.messages import (
+    EVENT_TYPES,
+    AddTasks,
+    Edit,
+    Message,
+    Rerun,
+    RunTasks,
+    TaskCompleted,
+    TaskResult,
+    parse,
+    to_text,
+)
+from taskgraph.storage.queues import Delivery
 from taskgraph.telemetry_otel import INSTRUMENTS, SPANS
 from tests.measured import Measured, attributes
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from taskgraph.app import open_app
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_object
-from taskgraph.lead import LEADS
+from taskgraph.engine.lead import LEADS
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import AddTasks, RunTasks, TaskCompleted, TaskResult, to_text

@@ -14,19 +14,19 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph.doctor import examine_graph
 from taskgraph.documents.read import document_from_object
-from taskgraph.handlers import Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.doctor import examine_graph
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.sweep import sweep
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.messages import to_text
 from taskgraph.model.names import POISON
 from taskgraph.protocol.invariants import Severity
-from taskgraph.records import Records
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row, Tables, query_all
-from taskgraph.sweep import sweep
 from tests.manual_clock import HurriedClock
 from tests.scenarios.stage import LOCAL, Stage
 from tests.simulation.bounds import bounded

@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgraph.addresses import Hosts, is_public
+from taskgraph.engine.addresses import Hosts, is_public
+from taskgraph.engine.notifier import NotDelivered
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidSettings, StorageError, TooLarge
 from taskgraph.model.secrecy import Environment, Handed
-from taskgraph.notifier import NotDelivered
 from taskgraph.protocol.notices import Channel, Notice
 from taskgraph.storage.queues import Queues
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from taskgraph.handlers import Handlers
+from taskgraph.engine.commit import Records
+from taskgraph.engine.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, integer, is_held
 from taskgraph.model.foreign_times import Standing
@@ -21,7 +22,6 @@ from taskgraph.protocol.decide import Outcome, event_key
 from taskgraph.protocol.leases import lease
 from taskgraph.protocol.stall import Stall, Stir
 from taskgraph.queries.workers import Crew, workers
-from taskgraph.records import Records
 from taskgraph.storage.tables import Range, Row
 
 COLUMNS = ("state", "run", "leaseUntil", "pendingSince", "target", "notBefore", "held")

@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
-from taskgraph import ages
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import (
     NOTHING_GIVEN,
@@ -29,8 +28,10 @@ from taskgraph.documents.read import (
     read_json,
 )
 from taskgraph.documents.recurrence import Recurrence, Times
-from taskgraph.extending import row_bytes
-from taskgraph.handlers import Handlers
+from taskgraph.engine import clock_trust
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.plan_extension import row_bytes
+from taskgraph.engine.submission import Submission, submit
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value
@@ -64,7 +65,6 @@ from taskgraph.protocol.schedule_rules import (
 )
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, query_all
-from taskgraph.submission import Submission, submit
 
 log = logging.getLogger("taskgraph.schedules")
 
@@ -456,7 +456,7 @@ class Schedules:
         """
         now = self._clock.now()  # later than the row was read, however long this look has stood still
         right = schedule_rules.set_right(schedule, now)
-        if not schedule.active or right is schedule or not await ages.may_end(self._tables, now):
+        if not schedule.active or right is schedule or not await clock_trust.may_end(self._tables, now):
             return row, schedule
         words = "schedule %s was to fire next at %s, by a clock that was ahead: it is set right, to %s"
         log.warning(words, schedule.name, schedule.next, right.next)

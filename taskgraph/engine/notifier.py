@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from taskgraph import ages
+from taskgraph.engine import clock_trust
+from taskgraph.engine.commit import name_in
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Columns, integer, texts
@@ -26,7 +27,6 @@ from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, row_key
 from taskgraph.protocol import notices
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.notices import Channel, Notice, Registration
-from taskgraph.records import name_in
 from taskgraph.storage.tables import Change, Delete, Merge, Range, Row, Tables, query_all
 
 log = logging.getLogger("taskgraph.notifier")
@@ -228,7 +228,7 @@ class Notifier:
         since = listed.columns.get("since") if listed is not None else None
         now = self.clock.now()
         old = isinstance(since, datetime) and now - since > timedelta(seconds=_ORPHAN_SECONDS)
-        if old and await ages.may_end(self.tables, now):
+        if old and await clock_trust.may_end(self.tables, now):
             await self._leave(graph_id, listed)
 
 
@@ -322,7 +322,7 @@ class _Progress:
         since = self._row.columns.get("failingSince")
         since = since if isinstance(since, datetime) and failures > 1 else now
         old = (now - since).total_seconds() > limits.NOTICE_GIVE_UP_SECONDS
-        over = failure.final or (old and await ages.may_end(self._notifier.tables, now))
+        over = failure.final or (old and await clock_trust.may_end(self._notifier.tables, now))
         reason = f"notice {notice.id}: {failure}"[: limits.REASON_CHARS_MAX]
         await self._write(
             {

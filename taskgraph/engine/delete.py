@@ -23,14 +23,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import ages, notifier
-from taskgraph.handlers import Handlers
+from taskgraph.engine import clock_trust, notifier
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
 from taskgraph.model.columns import Value, integer, time_of
 from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
 from taskgraph.model.names import ALL, KEEPING, TOMBSTONES, listing_key, tombstone_key
-from taskgraph.poison import Poison
 from taskgraph.protocol.decide import BeginDeletion, Outcome, undeletable
 from taskgraph.protocol.layout import SCHEMA
 from taskgraph.storage.logs import StoredLogs
@@ -225,7 +225,7 @@ async def keep_house(handlers: Handlers, logs: StoredLogs, *, keep_days: float |
     Nothing goes by a clock that has not gone on without a leap (see `ages`).
     """
     kept = Kept()
-    if not await ages.note(handlers.records.tables, handlers.clock.now()):
+    if not await clock_trust.note(handlers.records.tables, handlers.clock.now()):
         return kept
     await _end_tombstones(handlers, logs, kept)
     if keep_days is not None:

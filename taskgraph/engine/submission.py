@@ -20,8 +20,11 @@ from typing import Final
 from taskgraph.documents.edit_document import EditDocument
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import canonical_json, collector_paused, content_hash, document_object, node_digests
-from taskgraph.extending import EDIT, request_rows, row_bytes
-from taskgraph.handlers import Handlers
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.notifier import enter, register
+from taskgraph.engine.plan_edit import still_holds
+from taskgraph.engine.plan_extension import EDIT, request_rows, row_bytes
+from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits, priorities
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
@@ -41,7 +44,6 @@ from taskgraph.model.messages import AddTasks, Edit, SendReady
 from taskgraph.model.names import ALL, listing_key
 from taskgraph.model.priorities import NORMAL, rank
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.notifier import enter, register
 from taskgraph.protocol import notices
 from taskgraph.protocol.decide import Outcome, Start
 from taskgraph.protocol.edit import EDITABLE
@@ -56,9 +58,7 @@ from taskgraph.protocol.layout import (
     schema_for,
 )
 from taskgraph.protocol.rows import Draft
-from taskgraph.replanning import still_holds
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables
-from taskgraph.telemetry import TRACEPARENT_COLUMN
 
 Progress = Callable[[int, int], None]
 """Told (rows written, rows in all); a long definition counts with its task."""

@@ -22,6 +22,7 @@ from taskgraph.documents.read import (
     results_without_requirement,
     too_limited,
 )
+from taskgraph.engine.commit import Records
 from taskgraph.model import facts, limits, priorities
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
@@ -65,7 +66,6 @@ from taskgraph.protocol.layout import (
     spread,
 )
 from taskgraph.queries.groups import group_names, group_rows, members_of
-from taskgraph.records import Records
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Range, Row, query_all
 

@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph.handlers import Handlers
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import Poison
+from taskgraph.engine.sweep import Swept, sweep_graph
 from taskgraph.model import facts, limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import Conflict, InvalidMessage, NotFound, TaskgraphError, TooLarge, Unclear
@@ -25,7 +27,6 @@ from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState, row_
 from taskgraph.model.messages import AddTasks, parse
 from taskgraph.model.names import ALL, LIVE, listing_key
 from taskgraph.model.priorities import NORMAL, level_of
-from taskgraph.poison import Poison
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.invariants import (
     Cause,
@@ -43,7 +44,6 @@ from taskgraph.protocol.invariants import (
 )
 from taskgraph.protocol.layout import SCHEMA
 from taskgraph.storage.tables import Change, Insert, Range, Row, query_all
-from taskgraph.sweep import Swept, sweep_graph
 
 SCANS_MAX: Final = 3
 """Scans made in the hope that the graph row does not change during one; counts are not judged otherwise."""

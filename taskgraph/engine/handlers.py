@@ -15,9 +15,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol
 
-from taskgraph.alarms import earliest
-from taskgraph.extending import EDIT, ExtensionPlan, plan_extension
-from taskgraph.kept import KeptRows, Known
+from taskgraph.engine.alarms import earliest
+from taskgraph.engine.commit import Operation, Records, changes_event, name_in
+from taskgraph.engine.plan_edit import plan_edit, read_request
+from taskgraph.engine.plan_extension import EDIT, ExtensionPlan, plan_extension
+from taskgraph.engine.row_cache import KeptRows, Known
+from taskgraph.engine.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Columns, integer, is_held, texts
@@ -113,11 +116,8 @@ from taskgraph.protocol.set_limit import NOT_LIMITED, ChangeLimit
 from taskgraph.queries.edges import references
 from taskgraph.queries.groups import group_members, group_rows
 from taskgraph.queries.targets import levels_used, use_level
-from taskgraph.records import Operation, Records, changes_event, name_in
-from taskgraph.replanning import plan_edit, read_request
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, query_all
-from taskgraph.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
 
 log = logging.getLogger("taskgraph.handlers")
 

@@ -17,11 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from taskgraph.engine.signing import Signature, Signer, read_signature
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import InvalidInput, TooLarge
 from taskgraph.model.ids import GRAPH, is_graph_id
-from taskgraph.signing import Signature, Signer, read_signature
 from taskgraph.storage import checks
 from taskgraph.storage.tables import Insert, Row
 

@@ -19,10 +19,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from taskgraph import notifier
-from taskgraph.archived import USUAL, Archived, Bounds, Piece, Writer, examine, open_archive, parts
-from taskgraph.extending import row_bytes
-from taskgraph.handlers import Handlers
+from taskgraph.engine import notifier
+from taskgraph.engine.archive_file import USUAL, Archived, Bounds, Piece, Writer, examine, open_archive, parts
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.plan_extension import row_bytes
+from taskgraph.engine.signing import NO_TRUST, Signer, Trust
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value, integer
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, Unclear
@@ -33,7 +34,6 @@ from taskgraph.protocol.at_rest import STATES, Examination, Standing, moving, se
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.layout import SCHEMA
 from taskgraph.queries.journal_end import find_end
-from taskgraph.signing import NO_TRUST, Signer, Trust
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.private_files import written_whole
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Replace, Row

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph import ages
-from taskgraph.extending import EDIT
-from taskgraph.handlers import Handlers
+from taskgraph.engine import clock_trust
+from taskgraph.engine.delete import delete, finish_deletion, sweep_beside
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.plan_extension import EDIT
+from taskgraph.engine.stall_check import COLUMNS, watch
+from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits, priorities
 from taskgraph.model.columns import is_held, texts
 from taskgraph.model.errors import Conflict, Unclear
@@ -35,11 +38,8 @@ from taskgraph.protocol.propagation import DEFERRED
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.set_limit import Recount
 from taskgraph.queries.workers import clean
-from taskgraph.retention import delete, finish_deletion, sweep_beside
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Delete, Range, Row, query_all
-from taskgraph.telemetry import TRACEPARENT_COLUMN
-from taskgraph.watchdog import COLUMNS, watch
 
 log = logging.getLogger("taskgraph.sweep")
 
@@ -154,7 +154,7 @@ async def sweep_graph(
     if graph is None:
         since = live.columns.get("since") if live else None
         old = isinstance(since, datetime) and now - since > timedelta(seconds=ORPHAN_SECONDS)
-        if live and old and await ages.may_end(tables, now):
+        if live and old and await clock_trust.may_end(tables, now):
             swept.index_mended += await _drop(handlers, live)
         return
     if handlers.telemetry.enabled:  # what is said again goes on in the trace of the graph
@@ -176,7 +176,7 @@ async def sweep_graph(
         # Its submitter, or the next call with the same content, goes on; after a long time nobody will.
         created = graph.columns.get("created")
         before = now - timedelta(seconds=limits.ABANDONED_SECONDS)
-        if isinstance(created, datetime) and created < before and await ages.may_end(tables, now):
+        if isinstance(created, datetime) and created < before and await clock_trust.may_end(tables, now):
             await handlers.transition(graph_id, [Abandon(before)])
             swept.abandoned += 1
         return
@@ -364,7 +364,7 @@ async def _restoring(handlers: Handlers, graph_id: str, graph: Row, swept: Swept
     now, old = handlers.clock.now(), timedelta(seconds=limits.ABANDONED_SECONDS)
     if logs is None or not isinstance(since, datetime) or now - since <= old:
         return
-    if await ages.may_end(handlers.records.tables, now):
+    if await clock_trust.may_end(handlers.records.tables, now):
         await delete(handlers, logs, graph_id, force=True, because="it was restored in part, and nobody went on")
         swept.deleted += 1
 

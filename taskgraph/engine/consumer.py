@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from taskgraph.handlers import Handled, Handlers, Taker
-from taskgraph.lead import Lead
+from taskgraph.engine.handlers import Handled, Handlers, Taker
+from taskgraph.engine.lead import Lead
+from taskgraph.engine.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
+from taskgraph.engine.telemetry import handed_on, note, watched
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import (
@@ -27,12 +29,10 @@ from taskgraph.model.errors import (
     trail,
 )
 from taskgraph.model.messages import Message, RunTasks
-from taskgraph.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
 from taskgraph.protocol.dispatch_windows import Windows
 from taskgraph.protocol.rows import NewerSchema
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup, wait_any
-from taskgraph.telemetry import handed_on, note, watched
 
 log = logging.getLogger("taskgraph.consumer")
 

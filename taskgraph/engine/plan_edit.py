@@ -18,6 +18,7 @@ from typing import Any, Final, TypeGuard
 from taskgraph.documents import graph_algorithms, results
 from taskgraph.documents.edit_document import EditDocument, Update, read_edit
 from taskgraph.documents.read import canonical_json, references, without_requirement
+from taskgraph.engine.commit import Records
 from taskgraph.model import facts, limits, priorities, timing
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError, NotFound
@@ -71,7 +72,6 @@ from taskgraph.protocol.layout import (
 from taskgraph.protocol.propagation import Dispatch, Effect
 from taskgraph.protocol.rows import Draft
 from taskgraph.queries.groups import members_of
-from taskgraph.records import Records
 from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, query_all
 
 _EDGES: Final = ("label", "state", "run", "requires", "dependents", "task")

@@ -16,6 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from taskgraph.engine.telemetry import OFF, Origin, Telemetry, graph_in, marks_of, watched
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value
@@ -25,7 +26,6 @@ from taskgraph.model.names import POISON, QueueNames
 from taskgraph.protocol.layout import SCHEMA, gathered, spread
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, Tables, query_all
-from taskgraph.telemetry import OFF, Origin, Telemetry, graph_in, marks_of, watched
 
 log = logging.getLogger("taskgraph.poison")
 

@@ -1,0 +1,1 @@
+"""Everything that changes a graph: handlers, requests, the sweep, and what they need."""
