@@ -9,7 +9,7 @@ import asyncio
 import tempfile
 
 from taskgraph import Client, Graph, Registry
-from taskgraph.executors import Work
+from taskgraph.worker.executors import Work
 
 tasks = Registry()
 words: dict[str, int] = {}  # the functions share this process, so they may share memory too

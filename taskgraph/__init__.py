@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from taskgraph.client import Client, Graph, Group, SyncClient, Task
-    from taskgraph.executors import Registry, TemporaryFailure
     from taskgraph.model.errors import (
         InvalidGraph,
         InvalidInput,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
         TaskgraphError,
     )
     from taskgraph.model.ids import GraphState, TaskState
+    from taskgraph.worker.executors import Registry, TemporaryFailure
 
 __version__ = "0.4.0"
 

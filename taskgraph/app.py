@@ -20,7 +20,6 @@ from taskgraph.engine.outlets import Outlets, OutletSettings
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.schedules import Schedules
 from taskgraph.engine.telemetry import Telemetry
-from taskgraph.executors import Executors
 from taskgraph.grants import Grants, Sign
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
@@ -36,7 +35,8 @@ from taskgraph.storage.signals.socket_bell import Bell
 from taskgraph.storage.signals.wakeup import Wakeup, announced
 from taskgraph.storage.signals.worker_locks import WorkerLocks, worker_locks
 from taskgraph.storage.tables import Tables
-from taskgraph.worker import Worker
+from taskgraph.worker.executors import Executors
+from taskgraph.worker.loop import Worker
 
 if TYPE_CHECKING:
     from taskgraph.engine.signing import Signer

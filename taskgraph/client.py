@@ -37,7 +37,6 @@ from taskgraph.engine.plan_edit import EditPreview, preview_edit
 from taskgraph.engine.schedules import ScheduleDetail, Schedules, Written
 from taskgraph.engine.signing import read_trust
 from taskgraph.engine.submission import Extension, Submission
-from taskgraph.executors import built_in
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.columns import Value
@@ -63,6 +62,7 @@ from taskgraph.queries.graphs import (
 from taskgraph.service import Watcher
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.waiting import ends
+from taskgraph.worker.executors import built_in
 
 __all__ = ["Client", "Graph", "Group", "SyncClient", "Task"]
 

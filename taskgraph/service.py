@@ -20,7 +20,6 @@ from taskgraph.engine.delete import keep_house
 from taskgraph.engine.notifier import Notifier, Told
 from taskgraph.engine.outlets import OutletSettings
 from taskgraph.engine.sweep import Swept, sweep, sweep_graph
-from taskgraph.executors.leftovers import remove_leftovers
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable
@@ -32,7 +31,8 @@ from taskgraph.storage.signals.wakeup import wait_any
 from taskgraph.storage.signals.worker_locks import WorkerLocks
 from taskgraph.storage.tables import Range, Row, query_all
 from taskgraph.waiting import poll
-from taskgraph.worker import Worker
+from taskgraph.worker.executors.leftovers import remove_leftovers
+from taskgraph.worker.loop import Worker
 
 log = logging.getLogger("taskgraph.service")
 

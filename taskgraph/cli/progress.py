@@ -19,9 +19,9 @@ from taskgraph.model.ids import GRAPH_ENDED, PAUSED, GraphState, TaskState
 
 if TYPE_CHECKING:
     from taskgraph.app import App
-    from taskgraph.executors import Executor, Outcome, Work, WriteLog
     from taskgraph.model.clock import Clock
     from taskgraph.queries.graphs import Event
+    from taskgraph.worker.executors import Executor, Outcome, Work, WriteLog
 
 _POLL_SECONDS_MIN: Final = 0.5
 _POLL_SECONDS_MAX: Final = 5.0

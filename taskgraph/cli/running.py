@@ -72,9 +72,9 @@ if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument
     from taskgraph.engine.outlets import OutletSettings
     from taskgraph.engine.submission import Submission
-    from taskgraph.executors import Executors
     from taskgraph.model.clock import Clock
-    from taskgraph.worker import Worker
+    from taskgraph.worker.executors import Executors
+    from taskgraph.worker.loop import Worker
 
 _DEFAULT_TARGET: Final = "default"
 _FAILURES_SHOWN_MAX: Final = 10
@@ -139,7 +139,7 @@ def make_executors(
     handed: Handed,
 ) -> "Executors":
     """The executors of a worker in this process. Raises InvalidSettings."""
-    from taskgraph.executors import Executors, built_in, load_callables
+    from taskgraph.worker.executors import Executors, built_in, load_callables
 
     callables: dict[str, Any] | None = None
     for place in python or ():

@@ -26,12 +26,12 @@ import taskgraph
 from taskgraph.app import App, open_app
 from taskgraph.documents.read import read_document
 from taskgraph.engine.submission import submit
-from taskgraph.executors import built_in
 from taskgraph.model.errors import TaskgraphError
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, task_id_of
 from taskgraph.service import run_graph, serve, work
 from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Range, query_all
+from taskgraph.worker.executors import built_in
 from tests.bench import counting
 
 VARIABLE: Final = "TASKGRAPH_BENCH"

@@ -20,7 +20,6 @@ from taskgraph.app import App, open_app
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import read_document
 from taskgraph.engine.submission import submit
-from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.model import limits as bounds
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, TaskState, task_id_of
@@ -29,7 +28,8 @@ from taskgraph.service import serve, work
 from taskgraph.settings import StoreSettings
 from taskgraph.storage.azure import account as azure
 from taskgraph.storage.tables import Change, Delete
-from taskgraph.worker import Worker
+from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
+from taskgraph.worker.loop import Worker
 from tests.bench.cells import Layout, layout
 from tests.bench.counting import CountedLogs, CountedQueues, CountedTables, Counts
 from tests.bench.figures import Figures, figures_of

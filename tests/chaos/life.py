@@ -20,7 +20,6 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import Swept, sweep_graph
-from taskgraph.executors import Work, built_in
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import TaskgraphError
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
@@ -28,7 +27,8 @@ from taskgraph.model.names import QueueNames
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Range, Row, query_all
-from taskgraph.worker import Worker
+from taskgraph.worker.executors import Work, built_in
+from taskgraph.worker.loop import Worker
 from tests.chaos.launcher import faulty_store, real_transport
 from tests.chaos.transport import FaultyTransport, Killed, Plan
 from tests.simulation.invariants import settled

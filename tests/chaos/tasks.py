@@ -10,8 +10,8 @@ import os
 import time
 from typing import Any, Final
 
-from taskgraph.executors import Work
-from taskgraph.executors.contract import TemporaryFailure
+from taskgraph.worker.executors import Work
+from taskgraph.worker.executors.contract import TemporaryFailure
 
 RECORD_VARIABLE: Final = "TASKGRAPH_CHAOS_RECORD"
 

@@ -26,9 +26,9 @@ from typing import Any, Final
 
 import taskgraph.cli
 import taskgraph.client
-import taskgraph.executors.callables
 import taskgraph.service
 import taskgraph.storage.azure.account
+import taskgraph.worker.executors.callables
 from tests.chaos import launcher, tasks  # noqa: F401 - imported here, so that no child has to
 
 _PR_SET_PDEATHSIG: Final = 1

@@ -24,7 +24,6 @@ from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handled, Handlers, KeepAlive, Taker, no_keep_alive
 from taskgraph.engine.poison import Poison
-from taskgraph.executors import Executors, built_in
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidMessage, Trail
 from taskgraph.model.ids import GRAPH
@@ -34,7 +33,8 @@ from taskgraph.protocol.invariants import Severity, examine
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Row
-from taskgraph.worker import Worker
+from taskgraph.worker.executors import Executors, built_in
+from taskgraph.worker.loop import Worker
 from tests.hostile.mutate import BODY_BYTES, Mutator
 from tests.manual_clock import HurriedClock, ManualClock
 from tests.scenarios.stage import CrashError, Held, Stage, Trap, extension, graph

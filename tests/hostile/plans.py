@@ -17,14 +17,14 @@ from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import submit
-from taskgraph.executors import Executors
-from taskgraph.executors.contract import Outcome, Work, WriteLog
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import GRAPH
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
-from taskgraph.worker import Worker
+from taskgraph.worker.executors import Executors
+from taskgraph.worker.executors.contract import Outcome, Work, WriteLog
+from taskgraph.worker.loop import Worker
 from tests.hostile.installation import NoLogs, OpenQueues, PatientClock
 from tests.hostile.mutate import Mutator
 from tests.simulation.invariants import hold, settled

@@ -13,11 +13,11 @@ from typing import Any, Final
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
-from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.model.placement import Offer
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
-from taskgraph.worker import Worker
+from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
+from taskgraph.worker.loop import Worker
 from tests.scenarios.stage import Requirements, Stage, Trap, graph
 from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.processes import LoopClock, VirtualLoop, end_all

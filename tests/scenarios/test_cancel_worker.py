@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from taskgraph.executors import Outcome, Work, WriteLog
-from taskgraph.executors.contract import AT_ONCE
 from taskgraph.model.messages import Cancel, to_text
-from taskgraph.worker import Worker
+from taskgraph.worker.executors import Outcome, Work, WriteLog
+from taskgraph.worker.executors.contract import AT_ONCE
+from taskgraph.worker.loop import Worker
 from tests.scenarios.crew import Crew, Script, chain, virtually
 
 LEASE_SECONDS = 30.0

@@ -17,14 +17,14 @@ from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.lead import Lead
 from taskgraph.engine.store_times import repair_store
-from taskgraph.executors import Outcome, Work, WriteLog
 from taskgraph.model import limits
 from taskgraph.model.messages import HoldBack, Message, SetLimit, parse
-from taskgraph.permits import Permits
 from taskgraph.queries import targets as gates_module
 from taskgraph.queries.targets import Gates, use_level
 from taskgraph.queries.workers import WORKERS, clean, workers
 from taskgraph.storage.tables import Insert
+from taskgraph.worker.executors import Outcome, Work, WriteLog
+from taskgraph.worker.permits import Permits
 from tests.manual_clock import ManualClock
 from tests.scenarios.crew import Crew, Script, virtually
 from tests.simulation.memory import MemoryTables

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from taskgraph import Client, InvalidGraph, Refused, SyncClient
 from taskgraph.cli import app as commands
-from taskgraph.executors import built_in
 from taskgraph.service import serve
+from taskgraph.worker.executors import built_in
 
 GRAPH = {"tasks": {"a": {"task": {}}, "b": {"requires": ["a"], "task": {}}, "c": {"requires": ["b"], "task": {}}}}
 

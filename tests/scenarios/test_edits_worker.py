@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph.executors import Outcome, Work
-from taskgraph.executors.contract import WriteLog
 from taskgraph.model.messages import RunTasks, to_text
+from taskgraph.worker.executors import Outcome, Work
+from taskgraph.worker.executors.contract import WriteLog
 from tests.scenarios.crew import Crew, Script, virtually
 
 MANY = {"a": [], **{f"m{n}": ["a"] for n in range(8)}}

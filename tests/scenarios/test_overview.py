@@ -14,11 +14,11 @@ from taskgraph.engine.submission import submit
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.ids import GRAPH
-from taskgraph.permits import Permits
 from taskgraph.queries.overview import Overview, Snapshot
 from taskgraph.queries.targets import close, limit_target
 from taskgraph.queries.workers import Card, Membership, Presence
 from taskgraph.storage.tables import Merge
+from taskgraph.worker.permits import Permits
 from tests.scenarios.stage import Stage, Trap, TrappedQueues, TrappedTables, graph, graph_object
 
 

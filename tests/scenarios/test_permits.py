@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from taskgraph.executors import Outcome, Work, WriteLog
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidInput, StorageUnavailable, Unclear
-from taskgraph.permits import Permits
 from taskgraph.queries import targets
 from taskgraph.queries.targets import GATES
 from taskgraph.storage.tables import Change, Merge, Page, Range, Row, Tables
+from taskgraph.worker.executors import Outcome, Work, WriteLog
+from taskgraph.worker.permits import Permits
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import Stage, Trap, TrappedTables
 

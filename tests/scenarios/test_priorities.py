@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from taskgraph.engine.sweep import sweep
-from taskgraph.executors import Outcome, Work, WriteLog
 from taskgraph.model import limits
 from taskgraph.model.messages import SendReady
+from taskgraph.worker.executors import Outcome, Work, WriteLog
 from tests.scenarios.crew import Calls, Crew, Script, chain, fan, once_each, virtually
 from tests.scenarios.stage import Requirements, Stage, graph
 

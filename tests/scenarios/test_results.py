@@ -9,8 +9,8 @@ import pytest
 
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
-from taskgraph.executors import Outcome, Work, WriteLog
 from taskgraph.model.errors import InvalidGraph
+from taskgraph.worker.executors import Outcome, Work, WriteLog
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import Stage
 

@@ -8,11 +8,11 @@ import pytest
 
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.doctor import repair_graph
-from taskgraph.executors import Outcome, Work
-from taskgraph.executors.contract import WriteLog
 from taskgraph.model import limits
 from taskgraph.protocol.invariants import Finding
 from taskgraph.storage.tables import Delete, Merge
+from taskgraph.worker.executors import Outcome, Work
+from taskgraph.worker.executors.contract import WriteLog
 from tests.scenarios.crew import Crew, Script, virtually
 from tests.scenarios.stage import Stage
 from tests.simulation.memory import MemoryQueues

@@ -15,7 +15,6 @@ from taskgraph.documents.read import document_from_object
 from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import Swept, sweep, sweep_graph
 from taskgraph.engine.telemetry import fields_in
-from taskgraph.executors import built_in
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.ids import GRAPH, GraphState, task_id_of
 from taskgraph.model.messages import Rerun, parse
@@ -23,6 +22,7 @@ from taskgraph.service import run_graph, serve, wait_for_end, work
 from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Merge
+from taskgraph.worker.executors import built_in
 from tests.bench.counting import CountedQueues, CountedTables, Counts
 from tests.measured import Measured, attributes, trace_id
 

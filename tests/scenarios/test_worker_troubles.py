@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from taskgraph.executors import Outcome, Work, WriteLog
-from taskgraph.inhand import Claimed, Held
 from taskgraph.model.errors import Conflict, StorageUnavailable
 from taskgraph.protocol.decide import Completed
 from taskgraph.storage.queues import Delivery
+from taskgraph.worker.executors import Outcome, Work, WriteLog
+from taskgraph.worker.values import Claimed, Held
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 
 LEFT = "left to leases and the sweep"

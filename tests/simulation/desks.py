@@ -24,7 +24,6 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import ORPHAN_SECONDS, sweep
-from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.model import limits
 from taskgraph.model.errors import (
     Conflict,
@@ -42,7 +41,8 @@ from taskgraph.protocol.decide import Claim
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Insert, Page, Range, Row
-from taskgraph.worker import Worker
+from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
+from taskgraph.worker.loop import Worker
 from tests.simulation.bounds import bounded
 from tests.simulation.invariants import Violation, hold
 from tests.simulation.memory import MemoryQueues, MemoryTables

@@ -25,8 +25,6 @@ from taskgraph.engine.poison import Poison
 from taskgraph.engine.row_cache import Known
 from taskgraph.engine.submission import edit, extend, submit
 from taskgraph.engine.sweep import sweep
-from taskgraph.inhand import Early, edited_in, hold_for_room, hold_until_due
-from taskgraph.inhand import Held as InHand
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
 from taskgraph.model.ids import (
@@ -62,6 +60,8 @@ from taskgraph.protocol.limited_backlog import Backlog
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Merge, Page, Range, Row
+from taskgraph.worker.values import Early, edited_in, hold_for_room, hold_until_due
+from taskgraph.worker.values import Held as InHand
 from tests.simulation.edited import edits_made, granted
 from tests.simulation.grouped import limited_in, logical_tasks, members
 from tests.simulation.invariants import Invariants, Violation, hold, settled

@@ -21,7 +21,6 @@ from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import submit
-from taskgraph.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, TaskState, reference_of, slugid_from
 from taskgraph.model.names import LIVE, POISON
@@ -32,7 +31,8 @@ from taskgraph.storage.logs import LogPage
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row
-from taskgraph.worker import Worker
+from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
+from taskgraph.worker.loop import Worker
 from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.world import Faults
 

@@ -25,8 +25,6 @@ from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import submit
-from taskgraph.executors import Executors
-from taskgraph.executors.idle import NoopExecutor
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
@@ -37,6 +35,8 @@ from taskgraph.settings import StoreSettings
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert
+from taskgraph.worker.executors import Executors
+from taskgraph.worker.executors.idle import NoopExecutor
 from tests.simulation.memory import MemoryQueues, MemoryTables
 
 DOCUMENT = GraphDocument({"a": TaskNode("a", (), 0, {"target": "nobody"})})

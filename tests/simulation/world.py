@@ -33,7 +33,6 @@ from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.submission import edit, extend, submit
 from taskgraph.engine.sweep import Swept, sweep
-from taskgraph.inhand import Early, Held, edited_in, hold_for_room, hold_until_due
 from taskgraph.model import limits
 from taskgraph.model.errors import (
     Conflict,
@@ -79,6 +78,7 @@ from taskgraph.protocol.decide import Answer, Claim, Completed, HandBack, Outcom
 from taskgraph.protocol.propagation import Started, Take
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
+from taskgraph.worker.values import Early, Held, edited_in, hold_for_room, hold_until_due
 from tests.simulation.bounds import bounded
 from tests.simulation.edited import Edits, named_by
 from tests.simulation.far import Far

@@ -16,7 +16,6 @@ import pytest
 from taskgraph.app import open_app
 from taskgraph.documents.read import read_document
 from taskgraph.engine.submission import submit
-from taskgraph.executors import built_in
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict
 from taskgraph.service import run_graph
@@ -24,6 +23,7 @@ from taskgraph.settings import read_settings
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Delete, Insert, Merge, Range
+from taskgraph.worker.executors import built_in
 from tests.bench import __main__ as command
 from tests.bench import counting, report
 from tests.bench.cells import Cell, CellFailed, Layout, Place, idle, layout, measure

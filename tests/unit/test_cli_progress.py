@@ -23,8 +23,8 @@ from taskgraph.cli.progress import (
     display_for,
     submitting,
 )
-from taskgraph.executors import NoopExecutor, Outcome, Work
 from taskgraph.queries.graphs import Event
+from taskgraph.worker.executors import NoopExecutor, Outcome, Work
 from tests.unit.test_cli_output import Pipe, Terminal
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from taskgraph import Client, Graph, InvalidGraph, InvalidInput, NotFound, Refused, SyncClient
 from taskgraph.engine.submission import Submitted
-from taskgraph.executors import built_in
 from taskgraph.service import serve
+from taskgraph.worker.executors import built_in
 
 
 @pytest.fixture

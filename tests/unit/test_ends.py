@@ -12,7 +12,6 @@ from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import Swept, sweep
-from taskgraph.inhand import Early, Held, hold_until_due
 from taskgraph.model import limits
 from taskgraph.model.foreign_times import Standing, asked_after, holds, is_ahead, standing
 from taskgraph.model.ids import row_key, task_id_of
@@ -20,6 +19,7 @@ from taskgraph.protocol.decide import Claim, Failed, Item, LeaseLost, Outcome, R
 from taskgraph.protocol.leases import SetRight
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
+from taskgraph.worker.values import Early, Held, hold_until_due
 from tests.manual_clock import ManualClock
 from tests.simulation.memory import MemoryQueues, MemoryTables
 

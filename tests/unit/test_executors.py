@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from taskgraph.executors import (
+from taskgraph.model import limits
+from taskgraph.model.clock import SystemClock
+from taskgraph.model.errors import InvalidSettings
+from taskgraph.worker.executors import (
     Executors,
     NoopExecutor,
     Outcome,
@@ -14,10 +17,7 @@ from taskgraph.executors import (
     built_in,
     executor_name_of,
 )
-from taskgraph.executors.contract import failed, one_line
-from taskgraph.model import limits
-from taskgraph.model.clock import SystemClock
-from taskgraph.model.errors import InvalidSettings
+from taskgraph.worker.executors.contract import failed, one_line
 
 
 class ManualClock:

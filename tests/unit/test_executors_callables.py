@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph.executors import (
+from taskgraph.model.errors import InvalidSettings
+from taskgraph.worker.executors import (
     RESULT_BYTES_MAX,
     Outcome,
     PythonExecutor,
@@ -20,7 +21,6 @@ from taskgraph.executors import (
     Work,
     load_callables,
 )
-from taskgraph.model.errors import InvalidSettings
 
 
 def work(call: object = "f", **arguments: Any) -> Work:
@@ -307,7 +307,7 @@ def test_a_registry() -> None:
 
 SOURCES = {
     "with_registry": """
-from taskgraph.executors import Registry
+from taskgraph.worker.executors import Registry
 tasks = Registry()
 more = tasks
 @tasks.register("double it")
@@ -330,7 +330,7 @@ number = 7
     "empty": "",
     "broken": "raise RuntimeError('no luck')",
     "clashing": """
-from taskgraph.executors import Registry
+from taskgraph.worker.executors import Registry
 one, two = Registry(), Registry()
 one.register("same")(len)
 two.register("same")(repr)

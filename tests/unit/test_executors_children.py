@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.executors import children
+from taskgraph.worker.executors import children
 
 pytestmark = pytest.mark.skipif(not children.can_spawn(), reason="this system starts children by asyncio")
 
 ENV = {b"PATH": os.fsencode(os.environ["PATH"])}
 RUN = """
     import asyncio, os, sys
-    from taskgraph.executors import CommandExecutor, Work
+    from taskgraph.worker.executors import CommandExecutor, Work
 
     said = []
 

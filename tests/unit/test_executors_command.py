@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph.executors import RESULT_BYTES_MAX, CommandExecutor, Outcome, Work, children
-from taskgraph.executors.orphans import guard
+from taskgraph.worker.executors import RESULT_BYTES_MAX, CommandExecutor, Outcome, Work, children
+from taskgraph.worker.executors.orphans import guard
 
 WAIT_SECONDS_MAX = 20.0  # how long a busy machine may take for what should be immediate
 

@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from taskgraph.executors import results
-from taskgraph.executors.leftovers import remove_leftovers
-from taskgraph.executors.results import ResultFiles
+from taskgraph.worker.executors import results
+from taskgraph.worker.executors.leftovers import remove_leftovers
+from taskgraph.worker.executors.results import ResultFiles
 
 NOW = datetime.now(UTC)
-MAKE = "from taskgraph.executors.results import ResultFiles; f = ResultFiles(); print(f.new(), flush=True); input()"
+MAKE = (
+    "from taskgraph.worker.executors.results import ResultFiles; f = ResultFiles(); print(f.new(), flush=True); input()"
+)
 
 
 @pytest.fixture(autouse=True)

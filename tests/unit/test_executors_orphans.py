@@ -14,8 +14,8 @@ from tests.e2e.processes import until
 
 WORKER = """
     import asyncio, os, sys
-    from taskgraph.executors import CommandExecutor, Work
-    from taskgraph.executors.orphans import guard
+    from taskgraph.worker.executors import CommandExecutor, Work
+    from taskgraph.worker.executors.orphans import guard
 
     async def log(data):
         os.write(1, data)
@@ -132,7 +132,7 @@ def test_a_group_that_is_over_is_left_alone(tmp_path: Path) -> None:
     """Its number may be anybody's by the time that the worker dies."""
     code = """
         import os, subprocess
-        from taskgraph.executors.orphans import guard
+        from taskgraph.worker.executors.orphans import guard
 
         child = subprocess.Popen(["sleep", "300"], start_new_session=True, stdout=subprocess.DEVNULL)
         guard().watch(child.pid)

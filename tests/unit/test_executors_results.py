@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.executors.results import ResultFiles
 from taskgraph.model.errors import InvalidInput
+from taskgraph.worker.executors.results import ResultFiles
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +105,7 @@ def test_a_folder_that_somebody_tidied_away_is_made_again() -> None:
 def test_the_folder_goes_with_the_process_that_made_it_and_not_with_its_forks(tmp_path: Path) -> None:
     code = """
         import os, sys
-        from taskgraph.executors.results import ResultFiles
+        from taskgraph.worker.executors.results import ResultFiles
 
         files = ResultFiles()
         folder = os.path.dirname(files.new())

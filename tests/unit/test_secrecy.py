@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from taskgraph.app import store_url
-from taskgraph.executors import CommandExecutor, Work
-from taskgraph.executors.orphans import guard
 from taskgraph.model import secrecy
 from taskgraph.model.errors import InvalidSettings
 from taskgraph.model.secrecy import Environment, Handed, is_secret, read_handed, withdraw
 from taskgraph.settings import WITHHELD, read_settings
+from taskgraph.worker.executors import CommandExecutor, Work
+from taskgraph.worker.executors.orphans import guard
 
 CONNECTION = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=cGxhbnRlZA==;EndpointSuffix=core.windows.net"
 SAS = "TableEndpoint=https://a.table.core.windows.net;SharedAccessSignature=sv=2024&sig=planted"

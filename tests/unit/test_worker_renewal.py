@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from taskgraph import Client
-from taskgraph.executors import built_in
-from taskgraph.inhand import Held
 from taskgraph.model import limits
 from taskgraph.model.errors import StaleDelivery, StorageUnavailable
 from taskgraph.storage.queues import Delivery
-from taskgraph.worker import _RENEWED_AT_ONCE
+from taskgraph.worker.executors import built_in
+from taskgraph.worker.loop import _RENEWED_AT_ONCE
+from taskgraph.worker.values import Held
 
 
 class Renewals:

@@ -36,27 +36,6 @@ from taskgraph.documents.results import NO_OUTPUT, NoResult, handed_on, may_take
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
 from taskgraph.engine.telemetry import Here, being, watched
-from taskgraph.executors import Executors, Outcome, Work
-from taskgraph.executors.contract import AT_ONCE, malformed
-from taskgraph.inhand import (
-    Claimed,
-    Early,
-    Held,
-    Ready,
-    as_claimed,
-    as_resolved,
-    as_seen,
-    deadline_in,
-    edited_in,
-    hold_for_room,
-    hold_until_due,
-    ids_of,
-    label_in,
-    only_dependent,
-    read_definition,
-    routing_in,
-    was_terminated,
-)
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import (
@@ -83,7 +62,6 @@ from taskgraph.model.messages import (
 from taskgraph.model.placement import Offer, target_of
 from taskgraph.model.priorities import LEVELS, NORMAL_RANK, in_turn, level_of, rank
 from taskgraph.model.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
-from taskgraph.permits import Permits
 from taskgraph.protocol.decide import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Overdue, Renew
 from taskgraph.protocol.decide import Outcome as Decided
 from taskgraph.protocol.edit import DELETED_IN
@@ -93,11 +71,33 @@ from taskgraph.protocol.propagation import Started, Stop, Take
 from taskgraph.protocol.rows import NewerSchema
 from taskgraph.queries.targets import Gates
 from taskgraph.queries.workers import RUNNING_SHOWN_MAX, Presence
-from taskgraph.runlog import LogWriter
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup, for_others
 from taskgraph.storage.tables import Row
+from taskgraph.worker.executors import Executors, Outcome, Work
+from taskgraph.worker.executors.contract import AT_ONCE, malformed
+from taskgraph.worker.permits import Permits
+from taskgraph.worker.run_log import LogWriter
+from taskgraph.worker.values import (
+    Claimed,
+    Early,
+    Held,
+    Ready,
+    as_claimed,
+    as_resolved,
+    as_seen,
+    deadline_in,
+    edited_in,
+    hold_for_room,
+    hold_until_due,
+    ids_of,
+    label_in,
+    only_dependent,
+    read_definition,
+    routing_in,
+    was_terminated,
+)
 
 log = logging.getLogger("taskgraph.worker")
 

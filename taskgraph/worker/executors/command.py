@@ -31,9 +31,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph.executors import children
-from taskgraph.executors.children import Child
-from taskgraph.executors.contract import (
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput
+from taskgraph.model.secrecy import Environment, Handed
+from taskgraph.model.timing import temporary_exit_codes
+from taskgraph.worker.executors import children
+from taskgraph.worker.executors.children import Child
+from taskgraph.worker.executors.contract import (
     AT_ONCE,
     Outcome,
     Work,
@@ -43,12 +47,8 @@ from taskgraph.executors.contract import (
     malformed,
     payload_of,
 )
-from taskgraph.executors.orphans import MARK, guard
-from taskgraph.executors.results import ResultFiles
-from taskgraph.model import limits
-from taskgraph.model.errors import InvalidInput
-from taskgraph.model.secrecy import Environment, Handed
-from taskgraph.model.timing import temporary_exit_codes
+from taskgraph.worker.executors.orphans import MARK, guard
+from taskgraph.worker.executors.results import ResultFiles
 
 DRAIN_SECONDS: Final = 1.0  # for processes that outlive the command and hold its output open
 TIMEOUT_SECONDS_MAX: Final = 30 * 24 * 3600

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from taskgraph.executors.callables import PythonExecutor, Registry, load_callables
-from taskgraph.executors.command import CommandExecutor
-from taskgraph.executors.contract import RESULT_BYTES_MAX, Executor, Outcome, TemporaryFailure, Work, WriteLog
-from taskgraph.executors.idle import NoopExecutor, SleepExecutor
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidSettings
 from taskgraph.model.secrecy import Handed
+from taskgraph.worker.executors.callables import PythonExecutor, Registry, load_callables
+from taskgraph.worker.executors.command import CommandExecutor
+from taskgraph.worker.executors.contract import RESULT_BYTES_MAX, Executor, Outcome, TemporaryFailure, Work, WriteLog
+from taskgraph.worker.executors.idle import NoopExecutor, SleepExecutor
 
 __all__ = [
     "RESULT_BYTES_MAX",

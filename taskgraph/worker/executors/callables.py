@@ -24,7 +24,8 @@ from difflib import get_close_matches
 from types import ModuleType
 from typing import Any, TypeVar
 
-from taskgraph.executors.contract import (
+from taskgraph.model.errors import InvalidInput, InvalidSettings
+from taskgraph.worker.executors.contract import (
     Outcome,
     TemporaryFailure,
     Work,
@@ -36,7 +37,6 @@ from taskgraph.executors.contract import (
     payload_of,
     succeeded,
 )
-from taskgraph.model.errors import InvalidInput, InvalidSettings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

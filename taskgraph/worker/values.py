@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.engine.telemetry import Origin, Run
-from taskgraph.executors import Executor, Outcome, Work
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
@@ -27,6 +26,7 @@ from taskgraph.protocol.edit import EDITED
 from taskgraph.protocol.layout import SCHEMA, moment
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
+from taskgraph.worker.executors import Executor, Outcome, Work
 
 _ROOM_SECONDS_MAX: Final = 60.0
 _EARLY_MAX: Final = 10_000  # tasks; one that is forgotten waits for its pause once more at most

@@ -9,8 +9,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import Final
 
-from taskgraph.executors import Work
 from taskgraph.storage.logs import Logs
+from taskgraph.worker.executors import Work
 
 log = logging.getLogger("taskgraph.worker")
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from taskgraph.executors.orphans import guard
+from taskgraph.worker.executors.orphans import guard
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from taskgraph.executors.orphans_guard import RESULTS_PREFIX
-from taskgraph.executors.results import is_at, lock_folder
+from taskgraph.worker.executors.orphans_guard import RESULTS_PREFIX
+from taskgraph.worker.executors.results import is_at, lock_folder
 
 _EARLIER_FOLDER: Final = re.compile(r"taskgraph-[a-z0-9_]{8}")  # of 0.1 to 0.3
 _EARLIER_FILE: Final = re.compile(r"[0-9]{1,9}\.json")

@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from taskgraph.executors.contract import Outcome, Work, WriteLog, malformed, payload_of, succeeded
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidInput, InvalidSettings
+from taskgraph.worker.executors.contract import Outcome, Work, WriteLog, malformed, payload_of, succeeded
 
 
 class NoopExecutor:

@@ -18,10 +18,10 @@ import weakref
 from contextlib import suppress
 from typing import Final
 
-from taskgraph.executors.contract import RESULT_BYTES_MAX, checked_result
-from taskgraph.executors.orphans import guard
-from taskgraph.executors.orphans_guard import RESULTS_PREFIX
 from taskgraph.model.errors import InvalidInput
+from taskgraph.worker.executors.contract import RESULT_BYTES_MAX, checked_result
+from taskgraph.worker.executors.orphans import guard
+from taskgraph.worker.executors.orphans_guard import RESULTS_PREFIX
 
 _AT_ONCE_BYTES_MAX: Final = 16 * 1024  # what is read and checked sooner than a thread could be asked to
 

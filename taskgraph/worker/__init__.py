@@ -1,0 +1,1 @@
+"""Claim a run, execute it, report it."""
