@@ -128,6 +128,6 @@ install_azure_cli() {
 # Microsoft's library of the Functions worker, under which the tests run the function app. What is in it, and when it is
 # as it should be, is known to the package itself: whoever runs `taskgraph functions start` has no scripts.
 install_functions_worker() {
-    "$venv/bin/python" -m taskgraph.functions.environment "$root/.venv-functions" 9<&- ||
+    "$venv/bin/python" -m taskgraph.interfaces.functions.environment "$root/.venv-functions" 9<&- ||
         die "the function app cannot be run here, for the reason above"
 }

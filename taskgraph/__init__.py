@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taskgraph.client import Client, Graph, Group, SyncClient, Task
+    from taskgraph.interfaces.client.client import Client, Graph, Group, SyncClient, Task
     from taskgraph.model.errors import (
         InvalidGraph,
         InvalidInput,
@@ -44,22 +44,22 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Client": "client",
-    "Graph": "client",
-    "GraphState": "model",
-    "Group": "client",
-    "InvalidGraph": "errors",
-    "InvalidInput": "errors",
-    "NotFound": "errors",
-    "Problem": "errors",
-    "Refused": "errors",
-    "Registry": "executors",
-    "StorageUnavailable": "errors",
-    "SyncClient": "client",
-    "Task": "client",
-    "TaskState": "model",
-    "TaskgraphError": "errors",
-    "TemporaryFailure": "executors",
+    "Client": "interfaces.client.client",
+    "Graph": "interfaces.client.client",
+    "GraphState": "model.ids",
+    "Group": "interfaces.client.client",
+    "InvalidGraph": "model.errors",
+    "InvalidInput": "model.errors",
+    "NotFound": "model.errors",
+    "Problem": "model.errors",
+    "Refused": "model.errors",
+    "Registry": "worker.executors",
+    "StorageUnavailable": "model.errors",
+    "SyncClient": "interfaces.client.client",
+    "Task": "interfaces.client.client",
+    "TaskState": "model.ids",
+    "TaskgraphError": "model.errors",
+    "TemporaryFailure": "worker.executors",
 }
 
 

@@ -1,6 +1,6 @@
 """`python -m taskgraph`, and the console script: the door of the command line.
 
-What this room is for: handing over to `taskgraph.cli`, in a process that looks for garbage seldom: nearly all that a
+What this room is for: handing over to `taskgraph.interfaces.cli`, in a process that looks for garbage seldom: nearly all that a
 command makes are the modules that it imports. It never does anything else itself.
 """
 
@@ -14,7 +14,9 @@ def main() -> None:
     """Run the command that was typed, and end the process with its exit code."""
     gc.set_threshold(_ALLOCATIONS, *gc.get_threshold()[1:])
     try:
-        from taskgraph.cli import main as run  # after the above, for that is most of what a short command does
+        from taskgraph.interfaces.cli import (
+            main as run,  # after the above, for that is most of what a short command does
+        )
 
         run()
     finally:

@@ -110,7 +110,7 @@ def loggers_as_before() -> Iterator[None]:
     """
     loggers = [logging.getLogger(name) for name in ("taskgraph", "azure", "opentelemetry", "")]
     before = [
-        ([each for each in logger.handlers if type(each).__module__ != "taskgraph.cli.common"], logger.level)
+        ([each for each in logger.handlers if type(each).__module__ != "taskgraph.interfaces.cli.common"], logger.level)
         for logger in loggers
     ]
     yield

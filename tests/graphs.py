@@ -17,9 +17,9 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from taskgraph.app import open_app
+from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.ids import task_id_of
-from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Range, query_all
 
 

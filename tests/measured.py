@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from taskgraph.telemetry_otel import SCOPE, OpenTelemetry
+from taskgraph.interfaces.telemetry.otel import SCOPE, OpenTelemetry
 
 
 class Measured:

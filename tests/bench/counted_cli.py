@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from taskgraph.cli import main
+from taskgraph.interfaces.cli import main
 from tests.bench import counting
 
 

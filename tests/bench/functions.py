@@ -26,14 +26,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph.app import App, open_app
 from taskgraph.documents.read import read_document
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.submission import submit
+from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.ids import GRAPH_ENDED, task_id_of
 from taskgraph.model.messages import TaskCompleted, TaskResult
 from taskgraph.protocol.decide import Claim
-from taskgraph.settings import read_settings
 from tests.azurite import azurite, version
 from tests.bench.shapes import document_text, independent, shape
 

@@ -18,14 +18,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from taskgraph.app import App, open_app
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.archive import archive_to, open_archive, restore
 from taskgraph.engine.delete import delete
 from taskgraph.engine.submission import submit
+from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.ids import task_id_of
 from taskgraph.protocol.decide import Claim, Completed
-from taskgraph.settings import read_settings
 
 _AT_ONCE = 2_000
 

@@ -12,13 +12,13 @@ import time
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
-from taskgraph.app import open_app
 from taskgraph.engine.commit import Records
 from taskgraph.engine.doctor import examine_graph
 from taskgraph.engine.handlers import Handlers
+from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.clock import SystemClock
 from taskgraph.queries.graphs import Queries
-from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Change, Page, Range, Row, Tables
 
 

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import taskgraph
-from taskgraph.app import App, open_app
 from taskgraph.documents.read import read_document
 from taskgraph.engine.submission import submit
+from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.loops import run_graph, serve, work
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.errors import TaskgraphError
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, task_id_of
-from taskgraph.service import run_graph, serve, work
-from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Range, query_all
 from taskgraph.worker.executors import built_in
 from tests.bench import counting

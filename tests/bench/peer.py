@@ -112,7 +112,7 @@ class Engine:
         return words
 
     def _here(self, path: Path) -> tuple[int, str]:
-        from taskgraph.cli import app
+        from taskgraph.interfaces.cli import app
 
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             code = app(self._words(path), prog_name="taskgraph", standalone_mode=False)

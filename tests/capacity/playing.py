@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from unittest.mock import patch
 
-from taskgraph.app import App, open_app
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import read_document
 from taskgraph.engine.submission import submit
+from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.loops import serve, work
+from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model import limits as bounds
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, TaskState, task_id_of
 from taskgraph.model.names import POISON
-from taskgraph.service import serve, work
-from taskgraph.settings import StoreSettings
 from taskgraph.storage.azure import account as azure
 from taskgraph.storage.tables import Change, Delete
 from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog

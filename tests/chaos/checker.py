@@ -14,10 +14,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph.app import App
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.doctor import examine_graph
+from taskgraph.interfaces.app import App
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL
 from taskgraph.protocol.invariants import Severity

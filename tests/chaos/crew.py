@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph.client import Client
 from taskgraph.documents.read import document_from_object
+from taskgraph.interfaces.client.client import Client
 from taskgraph.storage.tables import Range, Row, query_all
 from tests.chaos.checker import read_lines
 from tests.chaos.launcher import CLOCK_VARIABLE, LIMITS_VARIABLE

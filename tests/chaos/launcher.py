@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from taskgraph import app, service
+from taskgraph.interfaces import app, loops
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.storage.azure import account, pool
@@ -65,7 +65,7 @@ def change_limits(values: Mapping[str, float]) -> None:
         setattr(limits, name, value)
     defaults: tuple[tuple[Any, str, str], ...] = (
         (app.App.consumer, "lease_seconds", "HANDLER_LEASE_SECONDS"),
-        (service.sweep_forever, "period_seconds", "SWEEP_SECONDS"),
+        (loops.sweep_forever, "period_seconds", "SWEEP_SECONDS"),
     )
     for function, parameter, name in defaults:
         if name in values:
@@ -75,7 +75,7 @@ def change_limits(values: Mapping[str, float]) -> None:
 def main() -> None:
     """Run the command that was typed."""
     install(os.environ)
-    from taskgraph.cli import main as run
+    from taskgraph.interfaces.cli import main as run
 
     run()
 

@@ -30,8 +30,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph.client import Client
 from taskgraph.engine.doctor import examine_graph
+from taskgraph.interfaces.client.client import Client
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidGraph, InvalidInput, NotFound, Refused, StorageUnavailable
 from taskgraph.model.ids import GRAPH_ENDED, PAUSED, GraphState

@@ -26,7 +26,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from taskgraph.client import Client
+from taskgraph.interfaces.client.client import Client
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
 from taskgraph.model.names import LIVE

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph.app import App
-from taskgraph.client import Client
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.client.client import Client
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.storage.tables import Change, Delete, Insert, Merge
 from tests.chaos import tasks

@@ -24,9 +24,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import taskgraph.cli
-import taskgraph.client
-import taskgraph.service
+import taskgraph.interfaces.cli
+import taskgraph.interfaces.client.client
+import taskgraph.interfaces.loops
 import taskgraph.storage.azure.account
 import taskgraph.worker.executors.callables
 from tests.chaos import launcher, tasks  # noqa: F401 - imported here, so that no child has to
@@ -147,7 +147,7 @@ def _warm_up() -> None:
                 contextlib.redirect_stderr(io.StringIO()),
                 contextlib.suppress(SystemExit),
             ):
-                taskgraph.cli.main()
+                taskgraph.interfaces.cli.main()
 
 
 def main() -> None:

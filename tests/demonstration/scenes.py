@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from taskgraph.app import App
 from taskgraph.documents.read import document_from_object
 from taskgraph.documents.recurrence import Recurrence
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.schedules import Schedules
+from taskgraph.interfaces.app import App
 from taskgraph.protocol.schedule_rules import Overlap
 from taskgraph.queries.graphs import Queries, TaskStatus
 from taskgraph.queries.workers import WorkerStatus, workers

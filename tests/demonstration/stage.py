@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO, TypeVar
 
-from taskgraph.app import App, open_app
-from taskgraph.settings import StoreSettings, read_settings
+from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.settings import StoreSettings, read_settings
 from tests.e2e.processes import ROOT, started, taskgraph, until, write_graph
 
 T = TypeVar("T")

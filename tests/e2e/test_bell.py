@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from taskgraph.app import bell_of
+from taskgraph.interfaces.app import bell_of
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.clock import SystemClock
-from taskgraph.settings import read_settings
 from tests.e2e.processes import command, started, taskgraph, until, write_graph
 
 # The command line, but whoever has found nothing asks again after an hour: what comes earlier came with a ring.
 PATIENT = """
 import sys
-from taskgraph import app; from taskgraph.storage.signals import wakeup
+from taskgraph.interfaces import app; from taskgraph.storage.signals import wakeup
 from taskgraph.__main__ import main
 wakeup._POLLED_SECONDS_MIN = wakeup._RUNG_SECONDS_MIN = 3600.0
 app.idle_seconds_max = lambda lease_seconds: 3600.0

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph.app import open_app
-from taskgraph.settings import read_settings
+from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.settings import read_settings
 from tests.e2e.processes import command, started, taskgraph, until, write_graph
 
 SLOTS = 8

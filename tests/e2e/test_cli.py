@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph.app import open_app
-from taskgraph.settings import read_settings
+from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.storage.tables import Merge
 from tests.e2e.processes import command, environment, started, taskgraph, until, write_graph
 

@@ -16,11 +16,11 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from taskgraph.app import open_app
-from taskgraph.cli.common import read_graph
 from taskgraph.engine.submission import submit
-from taskgraph.settings import read_settings
-from taskgraph.telemetry_otel import SPANS
+from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.cli.common import read_graph
+from taskgraph.interfaces.settings import read_settings
+from taskgraph.interfaces.telemetry.otel import SPANS
 from tests.e2e.collector import Collector, attributes, collecting
 from tests.e2e.processes import started, taskgraph, until
 

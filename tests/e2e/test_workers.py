@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from taskgraph.app import App, open_app
+from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.queries.graphs import TaskStatus
 from taskgraph.queries.workers import WorkerStatus, workers
-from taskgraph.settings import read_settings
 from tests.e2e.processes import command, started, taskgraph, until, write_graph
 
 T = TypeVar("T")

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph.app import open_app
 from taskgraph.engine.doctor import examine_graph
+from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.protocol import invariants
 from taskgraph.protocol.invariants import Finding, Severity
-from taskgraph.settings import read_settings
 from tests.e2e.processes import started, until
 from tests.explorer import page
 from tests.explorer import scene as scenes

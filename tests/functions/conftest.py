@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.functions import environment
+from taskgraph.interfaces.functions import environment
 from taskgraph.model.clock import SystemClock
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.queues import Queues

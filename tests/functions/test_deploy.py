@@ -19,8 +19,8 @@ import pytest
 import yaml
 from tree_sitter import Node
 
-from taskgraph import settings
-from taskgraph.functions import bindings
+from taskgraph.interfaces import settings
+from taskgraph.interfaces.functions import bindings
 from taskgraph.model import limits, messages
 from taskgraph.model.names import QueueNames
 from taskgraph.storage.azure import logs

@@ -505,10 +505,10 @@ class _StopsWhileItReceives:
 async def test_messages_that_were_fetched_and_not_begun_are_given_back(
     azurite: str, worker_library: Path, tmp_path: Path, prefix: str, queues: Queues
 ) -> None:
-    from taskgraph.functions import local
-    from taskgraph.functions.environment import python_of
-    from taskgraph.functions.host import FunctionsHost, Source
-    from taskgraph.functions.worker_process import WorkerProcess
+    from taskgraph.interfaces.functions import local
+    from taskgraph.interfaces.functions.environment import python_of
+    from taskgraph.interfaces.functions.host import FunctionsHost, Source
+    from taskgraph.interfaces.functions.worker_process import WorkerProcess
     from taskgraph.model.clock import SystemClock
 
     app = write_app(tmp_path / "app", ENCODED, messageEncoding="none")

@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 from typer.testing import CliRunner
 
-from taskgraph.cli import app as command_line
-from taskgraph.cli import functions
-from taskgraph.cli.common import Session
-from taskgraph.cli.output import Output
-from taskgraph.functions import host as hosting
+from taskgraph.interfaces.cli import app as command_line
+from taskgraph.interfaces.cli import functions
+from taskgraph.interfaces.cli.common import Session
+from taskgraph.interfaces.cli.output import Output
+from taskgraph.interfaces.functions import host as hosting
 from taskgraph.model import schemas
 from tests.functions.hosting import write_app
 

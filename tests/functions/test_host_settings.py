@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph.functions import environment, local
-from taskgraph.functions.schedule import Schedule
+from taskgraph.interfaces.functions import environment, local
+from taskgraph.interfaces.functions.schedule import Schedule
 from taskgraph.model.errors import InvalidSettings
 
 ACCOUNT = "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5;EndpointSuffix=core.windows.net"

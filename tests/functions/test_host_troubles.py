@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph.functions.host import FunctionsHost, Source, _QueueListener
-from taskgraph.functions.local import Function, HostJson
-from taskgraph.functions.worker_process import Answer, WorkerDied, WorkerProcess
+from taskgraph.interfaces.functions.host import FunctionsHost, Source, _QueueListener
+from taskgraph.interfaces.functions.local import Function, HostJson
+from taskgraph.interfaces.functions.worker_process import Answer, WorkerDied, WorkerProcess
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import StaleDelivery, StorageUnavailable, TooLarge
 from taskgraph.storage.queues import Delivery

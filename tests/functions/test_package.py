@@ -192,7 +192,7 @@ def test_a_build_in_azure_would_find_the_same(package: Package) -> None:
     assert wheel == f"./{package.told['wheel']}"
     with zipfile.ZipFile(package.folder / wheel) as archive:
         inside = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
-    assert "taskgraph/functions/door.py" in inside
+    assert "taskgraph/interfaces/functions/door.py" in inside
     for name, content in inside.items():
         assert (package.site / name).read_bytes() == content, name
 
@@ -202,7 +202,7 @@ def test_taskgraph_runs_from_the_folder_alone(package: Package) -> None:
     program = (
         "import json, sys\n"
         f"sys.path.append({str(package.site)!r})\n"
-        "import taskgraph.app, taskgraph.functions, azure.functions, azure.identity.aio, azure.storage.blob.aio\n"
+        "import taskgraph.interfaces.app, taskgraph.interfaces.functions, azure.functions, azure.identity.aio, azure.storage.blob.aio\n"
         "from taskgraph.model import schemas\n"
         "assert schemas.names()\n"
         "outside = [m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)]\n"

@@ -17,12 +17,12 @@ import pytest
 from taskgraph import Client
 from taskgraph.engine.doctor import examine_graph
 from taskgraph.engine.poison import PoisonMessage
+from taskgraph.interfaces.loops import work
+from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.ids import GraphState, task_id_of
 from taskgraph.model.messages import Rerun, to_text
 from taskgraph.protocol.decide import Claim
 from taskgraph.protocol.invariants import Severity
-from taskgraph.service import work
-from taskgraph.settings import StoreSettings
 from taskgraph.worker.executors import Executors
 from taskgraph.worker.executors.contract import Outcome, Work, WriteLog, failed, succeeded
 from tests.e2e.processes import command, environment, started, taskgraph, until, write_graph

@@ -64,7 +64,7 @@ def document(data: bytes) -> None:
 
 def label(data: bytes) -> None:
     """Nothing that a terminal obeys comes out of what makes foreign text harmless."""
-    from taskgraph.cli.output import Column, LogText, Output, fitted, json_text, safe
+    from taskgraph.interfaces.cli.output import Column, LogText, Output, fitted, json_text, safe
     from tests.hostile.terminal import _Terminal, dangerous
 
     text = data.decode("utf-8", "replace")
@@ -113,7 +113,6 @@ def run(target: str, seconds: int) -> None:
     atheris = importlib.import_module("atheris")  # of a group of its own, without types
 
     with atheris.instrument_imports(include=["taskgraph", "json"]):
-        import taskgraph.cli.output
         import taskgraph.documents.plan  # noqa: F401
     corpus = FOLDER / target
     corpus.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from typer.main import get_command
 
-from taskgraph.cli import app
+from taskgraph.interfaces.cli import app
 
 COMMANDS: Final[Any] = get_command(app)
 

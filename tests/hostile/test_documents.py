@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskgraph import Client
-from taskgraph.cli import failures
 from taskgraph.documents.read import document_from_object
+from taskgraph.interfaces.cli import failures
 from taskgraph.model.errors import InvalidGraph
 from tests.hostile.plans import WORDS, judged, play, spoiler
 from tests.hostile.terminal import dangerous, taskgraph

@@ -16,9 +16,9 @@ from typing import Any, Final
 import pytest
 
 import taskgraph
-from taskgraph.cli.output import LogText, safe
 from taskgraph.documents.plan import plan, to_dot, to_mermaid
 from taskgraph.documents.read import document_from_object, read_document
+from taskgraph.interfaces.cli.output import LogText, safe
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph, InvalidMessage
 from taskgraph.model.messages import parse

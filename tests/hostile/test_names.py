@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 
 from taskgraph import Client
-from taskgraph.app import App, open_app
-from taskgraph.cli import failures
+from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, NotFound, TaskgraphError
 from taskgraph.model.ids import GRAPH, is_graph_id, task_id_of, typed
 from taskgraph.protocol.decide import CannotRun, Claim
-from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Insert, Merge
 from tests.hostile.terminal import ALLOWED_IN_LABELS, ATTACK, dangerous, taskgraph
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 import pytest
 from typer.main import get_command
 
-from taskgraph import settings
-from taskgraph.cli import app, failures
 from taskgraph.documents.edit_document import read_edit
 from taskgraph.documents.read import read_document, warnings
+from taskgraph.interfaces import settings
+from taskgraph.interfaces.cli import app, failures
 from taskgraph.model import limits
 from taskgraph.model.ids import GraphState, TaskState
 

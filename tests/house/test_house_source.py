@@ -24,16 +24,16 @@ LIBRARIES: Final = MappingProxyType(
     {
         "azure": (
             "taskgraph.storage.azure.account",
-            "taskgraph.telemetry_setup",
+            "taskgraph.interfaces.telemetry.setup",
         ),  # there, the distribution of Azure Monitor
-        "opentelemetry": ("taskgraph.telemetry_otel", "taskgraph.telemetry_setup"),
+        "opentelemetry": ("taskgraph.interfaces.telemetry.otel", "taskgraph.interfaces.telemetry.setup"),
         "aiohttp": ("taskgraph.storage.azure.account", "taskgraph.engine.outlets"),  # and webhooks
-        "azure_functions_runtime": ("taskgraph.functions.worker_main",),  # in a process of its own
-        "cronsim": ("taskgraph.functions.schedule", "taskgraph.documents.recurrence"),
+        "azure_functions_runtime": ("taskgraph.interfaces.functions.worker_main",),  # in a process of its own
+        "cronsim": ("taskgraph.interfaces.functions.schedule", "taskgraph.documents.recurrence"),
         "sqlite3": ("taskgraph.storage.sqlite.store",),
-        "typer": ("taskgraph.cli",),
-        "click": ("taskgraph.cli",),
-        "rich": ("taskgraph.cli",),
+        "typer": ("taskgraph.interfaces.cli",),
+        "click": ("taskgraph.interfaces.cli",),
+        "rich": ("taskgraph.interfaces.cli",),
         "random": ("taskgraph.model.clock",),
         "secrets": ("taskgraph.model.clock",),
         "uuid": (),
@@ -45,7 +45,7 @@ LIBRARIES: Final = MappingProxyType(
     }
 )
 ADAPTERS: Final = ("taskgraph.storage.azure.account", "taskgraph.storage.sqlite.store")
-NAMERS_OF_ADAPTERS: Final = ("taskgraph.app", *ADAPTERS)
+NAMERS_OF_ADAPTERS: Final = ("taskgraph.interfaces.app", *ADAPTERS)
 
 # Ways to read a clock or draw chance through modules that are otherwise welcome.
 READS_OF_CHANCE: Final = frozenset(
@@ -152,7 +152,7 @@ def test_a_foreign_import_is_seen(source: str) -> None:
 def test_an_import_at_home_is_none() -> None:
     assert foreign_imports("taskgraph.model.clock", "import time") == []
     assert foreign_imports("taskgraph.storage.azure.tables", "import azure.data.tables") == []
-    assert foreign_imports("taskgraph.app", "from taskgraph.storage.sqlite.store import open_store") == []
+    assert foreign_imports("taskgraph.interfaces.app", "from taskgraph.storage.sqlite.store import open_store") == []
 
 
 @pytest.mark.parametrize(

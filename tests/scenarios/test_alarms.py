@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import pytest
 
-from taskgraph.app import App
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine import alarms as alarms_module
 from taskgraph.engine.alarms import Alarms, earliest
 from taskgraph.engine.poison import Poison
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.loops import end_what_is_over, sweep_forever
+from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model import limits
 from taskgraph.model.ids import GraphState, ids_text
 from taskgraph.model.messages import HoldBack
 from taskgraph.queries.graphs import Queries
-from taskgraph.service import end_what_is_over, sweep_forever
-from taskgraph.settings import StoreSettings
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Row
 from tests.scenarios.crew import Calls, Crew, NoLogs, virtually

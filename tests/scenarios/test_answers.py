@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from taskgraph import Client
-from taskgraph.cli import app as commands
+from taskgraph.interfaces.cli import app as commands
 from taskgraph.model import schemas
 from taskgraph.queries.workers import Card, Membership, Presence
 

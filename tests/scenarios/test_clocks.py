@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from taskgraph import Client, Graph, pausing, throttling
-from taskgraph.app import App
+from taskgraph import Client, Graph
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.lead import Lead
 from taskgraph.engine.store_times import repair_store
+from taskgraph.interfaces import pausing, throttling
+from taskgraph.interfaces.app import App
 from taskgraph.model import limits
 from taskgraph.model.messages import HoldBack, Message, SetLimit, parse
 from taskgraph.queries import targets as gates_module

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.app import App, open_app
 from taskgraph.engine.submission import submit
+from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.loops import bury
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.protocol.decide import Claim
-from taskgraph.service import bury
-from taskgraph.settings import read_settings
 from tests.scenarios.stage import graph
 
 GRAPHS = ("one", "two")

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from taskgraph.app import open_app
-from taskgraph.cli import app as commands
 from taskgraph.engine.lead import LEADS
+from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.cli import app as commands
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.protocol.schedule_rules import SCHEDULES
 from taskgraph.queries.targets import GATES
 from taskgraph.queries.workers import WORKERS
-from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Insert, Merge, Row
 
 TASKS = {"a": {"task": {}}, "b": {"requires": ["a"], "task": {}}}

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from taskgraph.app import App
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison, PoisonState
-from taskgraph.functions import Door, read_bindings
-from taskgraph.functions.bindings import SWEEP_VARIABLE, Trigger
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.functions import Door, read_bindings
+from taskgraph.interfaces.functions.bindings import SWEEP_VARIABLE, Trigger
+from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.errors import (
     Conflict,
     IntegrityError,
@@ -26,7 +27,6 @@ from taskgraph.model.errors import (
 )
 from taskgraph.model.messages import AddTasks, Rerun, to_text
 from taskgraph.model.names import POISON
-from taskgraph.settings import StoreSettings
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Merge, Range, query_all
 from tests.scenarios.stage import Stage, graph

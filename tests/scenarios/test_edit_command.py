@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from taskgraph import Client, InvalidGraph, Refused, SyncClient
-from taskgraph.cli import app as commands
-from taskgraph.service import serve
+from taskgraph.interfaces.cli import app as commands
+from taskgraph.interfaces.loops import serve
 from taskgraph.worker.executors import built_in
 
 GRAPH = {"tasks": {"a": {"task": {}}, "b": {"requires": ["a"], "task": {}}, "c": {"requires": ["b"], "task": {}}}}

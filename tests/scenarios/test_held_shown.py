@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from taskgraph import Client
-from taskgraph.cli import app as commands
-from taskgraph.service import serve
+from taskgraph.interfaces.cli import app as commands
+from taskgraph.interfaces.loops import serve
 
 GRAPH: Final = {
     "maxInFlight": 2,

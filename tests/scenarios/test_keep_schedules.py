@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph import service
-from taskgraph.app import App, open_app
 from taskgraph.documents.read import document_from_object
 from taskgraph.documents.recurrence import Recurrence, Times
 from taskgraph.engine.schedules import Looked, Schedules
+from taskgraph.interfaces import loops
+from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model import limits
 from taskgraph.model.errors import StorageUnavailable
 from taskgraph.protocol.schedule_rules import Overlap, graph_id_of
-from taskgraph.settings import read_settings
 from taskgraph.storage.signals import wakeup
 from tests.manual_clock import ManualClock
 from tests.scenarios.stage import Stage
@@ -40,7 +40,7 @@ class Watched:
             await asyncio.sleep(0)
 
         monkeypatch.setattr(wakeup, "wait_any", wait_any)
-        self._loop = service.keep_schedules(app, self.stop)
+        self._loop = loops.keep_schedules(app, self.stop)
 
     async def until(self, pauses: int) -> list[float]:
         task = asyncio.create_task(self._loop)
@@ -113,7 +113,7 @@ async def test_a_schedule_that_is_made_or_changed_is_looked_at_at_once(
     async with await opened(tmp_path, clock) as app, await opened(tmp_path, clock) as other:
         schedules = (app if where == "the same process" else other).schedules()
         stop = asyncio.Event()
-        keeping = asyncio.create_task(service.keep_schedules(app, stop))
+        keeping = asyncio.create_task(loops.keep_schedules(app, stop))
         await noticed(0)
         await schedules.create("far", DOCUMENT, Recurrence(every=864_000, anchor=START))
         await noticed(1)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from taskgraph import service
 from taskgraph.engine.delete import Kept
-from taskgraph.functions.bindings import read_bindings
+from taskgraph.interfaces import loops
+from taskgraph.interfaces.functions.bindings import read_bindings
+from taskgraph.interfaces.settings import read_keep_days
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidSettings, StorageUnavailable
-from taskgraph.settings import read_keep_days
 from tests.manual_clock import HurriedClock
 
 
@@ -43,11 +43,11 @@ async def test_serve_looks_again_at_once_while_there_is_more(
             stop.set()
         return True
 
-    monkeypatch.setattr(service, "keep_house", keep_house)
-    monkeypatch.setattr(service, "wait_any", wait_any)
+    monkeypatch.setattr(loops, "keep_house", keep_house)
+    monkeypatch.setattr(loops, "wait_any", wait_any)
     caplog.set_level(logging.INFO, "taskgraph.service")
     part: Any = Part()
-    await service.keep_house_forever(part, stop, keep_days=7)
+    await loops.keep_house_forever(part, stop, keep_days=7)
     assert pauses[0] < 2 < limits.KEEP_SECONDS / 2 < pauses[1]
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
         "kept house",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from taskgraph.cli.progress import Follower
 from taskgraph.engine.doctor import repair_graph
+from taskgraph.interfaces.cli.progress import Follower
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import GRAPH, TaskState

@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from taskgraph import service
-from taskgraph.app import open_app
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.doctor import examine_graph, repair_graph
 from taskgraph.engine.notifier import INDEX, NotDelivered, Notifier, Told, enter, register, retry
 from taskgraph.engine.outlets import OutletSettings
 from taskgraph.engine.poison import Poison
+from taskgraph.interfaces import loops
+from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, Refused, StorageUnavailable
 from taskgraph.protocol import notices
 from taskgraph.protocol.notices import Channel, Notice
-from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Range, Row, query_all
 from tests.scenarios.stage import CrashError, Stage, Trap, TrappedTables, graph_object, memory_stage
 
@@ -439,11 +439,11 @@ async def test_the_loop_of_a_server_outlives_a_store_that_does_not_answer(
             stop.set()
         await asyncio.sleep(0)
 
-    monkeypatch.setattr(service, "wait_any", wait_any)
+    monkeypatch.setattr(loops, "wait_any", wait_any)
     async with open_app(read_settings(f"sqlite:///{tmp_path}/s.db", {}, cwd=tmp_path)) as app:
         app = dataclasses.replace(app, tables=TrappedTables(app.tables, Trap(1, "unavailable")))
         with caplog.at_level(logging.WARNING, "taskgraph"):
-            await service.notify_forever(app, stop, OutletSettings())
+            await loops.notify_forever(app, stop, OutletSettings())
     assert [each.getMessage() for each in caplog.records] == ["notices could not be delivered: 503 at query"]
     assert len(pauses) > 2
 

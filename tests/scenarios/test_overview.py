@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph import views
-from taskgraph.cli.output import Stream, cell_width
-from taskgraph.cli.top import picture
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.submission import submit
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli.output import Stream, cell_width
+from taskgraph.interfaces.cli.top import picture
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.ids import GRAPH

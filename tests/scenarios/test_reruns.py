@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from taskgraph import Client, InvalidInput, Refused, rerunning
-from taskgraph.cli import app as commands
+from taskgraph import Client, InvalidInput, Refused
+from taskgraph.interfaces import rerunning
+from taskgraph.interfaces.cli import app as commands
 from taskgraph.model import limits
 from taskgraph.model.ids import GraphState, row_key, task_id_of
 from taskgraph.model.messages import Rerun, parse

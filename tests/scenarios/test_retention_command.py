@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from taskgraph.app import open_app
-from taskgraph.cli import app as commands
-from taskgraph.client import Client, Graph
+from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.cli import app as commands
+from taskgraph.interfaces.client.client import Client, Graph
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.errors import InvalidInput, NotFound, Refused
 from taskgraph.model.ids import GRAPH
-from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Merge
 
 TASKS = {"a": {"task": {"payload": {"command": ["echo", "hello"]}}}, "b": {"requires": ["a"], "task": {}}}

@@ -6,7 +6,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from taskgraph.cli import app as commands
+from taskgraph.interfaces.cli import app as commands
 
 
 def test_words_and_exit_codes(tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.app import App, open_app
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import Swept, sweep, sweep_graph
 from taskgraph.engine.telemetry import fields_in
+from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.loops import run_graph, serve, wait_for_end, work
+from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.ids import GRAPH, GraphState, task_id_of
 from taskgraph.model.messages import Rerun, parse
-from taskgraph.service import run_graph, serve, wait_for_end, work
-from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Merge
 from taskgraph.worker.executors import built_in

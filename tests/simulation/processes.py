@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from taskgraph.app import App
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import submit
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.loops import end_what_is_over, sweep_forever
+from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, TaskState, reference_of, slugid_from
 from taskgraph.model.names import LIVE, POISON
 from taskgraph.queries.graphs import Queries
-from taskgraph.service import end_what_is_over, sweep_forever
-from taskgraph.settings import StoreSettings
 from taskgraph.storage.logs import LogPage
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup

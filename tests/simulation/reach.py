@@ -89,7 +89,7 @@ ELSEWHERE: Final = (
             "taskgraph.engine.archive_file",
             "taskgraph.engine.archive",
             "taskgraph.engine.poison Poison.forget",
-            "taskgraph.service keep_house_forever",
+            "taskgraph.interfaces.loops keep_house_forever",
         ),
         "graphs that are deleted, archived and put back: they have ended, and the histories here end with them",
         (
@@ -101,12 +101,12 @@ ELSEWHERE: Final = (
         ),
     ),
     Place(
-        ("taskgraph.service bury_forever", "taskgraph.service end_what_is_over"),
+        ("taskgraph.interfaces.loops bury_forever", "taskgraph.interfaces.loops end_what_is_over"),
         "loops for what is over by time, and for workers that died: those who are played here are soon over",
         ("tests/simulation/test_reach_elsewhere.py",),
     ),
     Place(
-        ("taskgraph.service keep_schedules",),
+        ("taskgraph.interfaces.loops keep_schedules",),
         "the loop that looks at schedules: what it looks at is played here, without a loop",
         ("tests/scenarios/test_keep_schedules.py",),
     ),
@@ -116,7 +116,7 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_clocks.py",),
     ),
     Place(
-        ("taskgraph.engine.notifier", "taskgraph.engine.outlets", "taskgraph.service notify_forever"),
+        ("taskgraph.engine.notifier", "taskgraph.engine.outlets", "taskgraph.interfaces.loops notify_forever"),
         "notices: the graphs that are played here name no channels",
         ("tests/scenarios/test_notices.py", "tests/unit/test_notices.py"),
     ),
@@ -136,17 +136,17 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_priorities.py", "tests/unit/test_windows.py"),
     ),
     Place(
-        ("taskgraph.functions.door",),
+        ("taskgraph.interfaces.functions.door",),
         "the function app's door: its host acknowledges and gives back, and no host of functions is played here",
         ("tests/scenarios/test_door.py",),
     ),
     Place(
-        ("taskgraph.functions.host", "taskgraph.functions.worker_process"),
+        ("taskgraph.interfaces.functions.host", "taskgraph.interfaces.functions.worker_process"),
         "the small Functions host: queues that are polled for an app in a process of its own",
         ("tests/functions/test_host_troubles.py",),
     ),
     Place(
-        ("taskgraph.telemetry_otel",),
+        ("taskgraph.interfaces.telemetry.otel",),
         "telemetry: it passes on whatever it measures, and nothing is measured here",
         ("tests/unit/test_telemetry.py", "tests/scenarios/test_telemetry.py"),
     ),
@@ -156,7 +156,7 @@ ELSEWHERE: Final = (
         ("tests/unit/test_executors_callables.py", "tests/unit/test_executors_command.py"),
     ),
     Place(
-        ("taskgraph.cli.",),
+        ("taskgraph.interfaces.cli.",),
         "the terminal: a store that goes away while somebody looks at it, and two signals",
         ("tests/simulation/test_reach_elsewhere.py",),
     ),

@@ -13,25 +13,25 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.app import App
-from taskgraph.cli import failures
-from taskgraph.cli.common import Session, minding_signals, serves
-from taskgraph.cli.output import Output
-from taskgraph.cli.progress import Board, Follower, display_for
-from taskgraph.cli.running import _Order, _run
-from taskgraph.cli.top import _top
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import submit
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.common import Session, minding_signals, serves
+from taskgraph.interfaces.cli.output import Output
+from taskgraph.interfaces.cli.progress import Board, Follower, display_for
+from taskgraph.interfaces.cli.running import _Order, _run
+from taskgraph.interfaces.cli.top import _top
+from taskgraph.interfaces.loops import bury_forever, end_what_is_over
+from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.secrecy import Handed
 from taskgraph.queries.graphs import Queries
-from taskgraph.service import bury_forever, end_what_is_over
-from taskgraph.settings import StoreSettings
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert

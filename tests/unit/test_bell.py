@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.app import bell_of
+from taskgraph.interfaces.app import bell_of
+from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.clock import SystemClock
-from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.storage.signals.socket_bell import Bell
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from taskgraph.app import open_app
 from taskgraph.documents.read import read_document
 from taskgraph.engine.submission import submit
+from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.loops import run_graph
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict
-from taskgraph.service import run_graph
-from taskgraph.settings import read_settings
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Delete, Insert, Merge, Range

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from taskgraph.cli import failures
+from taskgraph.interfaces.cli import failures
 from taskgraph.model import errors
 from taskgraph.model.errors import (
     Conflict,

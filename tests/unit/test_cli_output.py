@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgraph.cli.inspecting import looks_like
-from taskgraph.cli.output import (
+from taskgraph.interfaces.cli.inspecting import looks_like
+from taskgraph.interfaces.cli.output import (
     LOOKS,
     Column,
     LogText,
@@ -25,10 +25,10 @@ from taskgraph.cli.output import (
     safe,
     seconds,
 )
+from taskgraph.interfaces.views import fields_of, iso, plain
 from taskgraph.model.facts import USUAL
 from taskgraph.model.ids import GraphState, TaskState
 from taskgraph.queries.graphs import GroupState
-from taskgraph.views import fields_of, iso, plain
 
 
 class Terminal(io.StringIO):

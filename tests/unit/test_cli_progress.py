@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from taskgraph.cli import common
-from taskgraph.cli.common import with_hint
-from taskgraph.cli.output import Output
-from taskgraph.cli.progress import (
+from taskgraph.interfaces.cli import common
+from taskgraph.interfaces.cli.common import with_hint
+from taskgraph.interfaces.cli.output import Output
+from taskgraph.interfaces.cli.progress import (
     Board,
     Here,
     JsonDisplay,

@@ -10,7 +10,7 @@ import pytest
 
 from taskgraph import Client, Graph, InvalidGraph, InvalidInput, NotFound, Refused, SyncClient
 from taskgraph.engine.submission import Submitted
-from taskgraph.service import serve
+from taskgraph.interfaces.loops import serve
 from taskgraph.worker.executors import built_in
 
 

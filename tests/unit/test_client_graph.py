@@ -223,7 +223,7 @@ def test_the_plan_and_the_picture() -> None:
 def test_importing_the_package_is_light() -> None:
     code = (
         "import sys, taskgraph; print(sorted(set(sys.modules) & {'asyncio', 'jsonschema', 'azure', 'sqlite3',"
-        " 'taskgraph.client', 'taskgraph.model.ids'}))"
+        " 'taskgraph.interfaces.client.client', 'taskgraph.model.ids'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

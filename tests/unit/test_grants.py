@@ -10,16 +10,16 @@ from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 import pytest
 from typer.testing import CliRunner
 
-from taskgraph.app import open_app
-from taskgraph.cli import app as command_line
-from taskgraph.cli import grant as command
-from taskgraph.cli.common import Session
-from taskgraph.grants import HOURS_DEFAULT, HOURS_MAX, HOURS_MIN, Grants
+from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.cli import app as command_line
+from taskgraph.interfaces.cli import grant as command
+from taskgraph.interfaces.cli.common import Session
+from taskgraph.interfaces.grants import HOURS_DEFAULT, HOURS_MAX, HOURS_MIN, Grants
+from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.errors import InvalidInput, NotFound, Refused
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL
 from taskgraph.queries.graphs import Queries
-from taskgraph.settings import StoreSettings, read_settings
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.tables import Insert
 from tests.manual_clock import ManualClock

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.app import open_app
 from taskgraph.engine.row_cache import KeptRows
+from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.settings import read_connection, read_settings
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidSettings
-from taskgraph.settings import read_connection, read_settings
 from taskgraph.storage.tables import Insert, Merge, Page, Range, Row
 from tests.simulation.memory import MemoryTables
 

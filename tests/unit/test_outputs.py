@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph.client import Graph
 from taskgraph.documents.read import (
     document_object,
     external_labels,
@@ -20,6 +19,7 @@ from taskgraph.documents.read import (
     without_requirement,
 )
 from taskgraph.documents.results import NO_OUTPUT, OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
+from taskgraph.interfaces.client.client import Graph
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.model.ids import TaskState, task_id_of

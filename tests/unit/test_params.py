@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph.client import Graph
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.parameters import Replacing, Values, Words, typed
 from taskgraph.documents.problems import Report
@@ -20,6 +19,7 @@ from taskgraph.documents.read import (
     node_digest,
     read_document,
 )
+from taskgraph.interfaces.client.client import Graph
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.cli.common import read_graph
+from taskgraph.interfaces.cli.common import read_graph
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.names import QueueNames

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from taskgraph.app import store_url
+from taskgraph.interfaces.app import store_url
+from taskgraph.interfaces.settings import WITHHELD, read_settings
 from taskgraph.model import secrecy
 from taskgraph.model.errors import InvalidSettings
 from taskgraph.model.secrecy import Environment, Handed, is_secret, read_handed, withdraw
-from taskgraph.settings import WITHHELD, read_settings
 from taskgraph.worker.executors import CommandExecutor, Work
 from taskgraph.worker.executors.orphans import guard
 

@@ -18,10 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgraph import telemetry_setup
-from taskgraph.cli.common import Session, set_up_logging
-from taskgraph.cli.loglines import JsonLines
-from taskgraph.cli.output import Output
 from taskgraph.engine.poison import origin_of
 from taskgraph.engine.telemetry import (
     HANDLED,
@@ -43,6 +39,11 @@ from taskgraph.engine.telemetry import (
     trace_and_span,
     watched,
 )
+from taskgraph.interfaces.cli.common import Session, set_up_logging
+from taskgraph.interfaces.cli.loglines import JsonLines
+from taskgraph.interfaces.cli.output import Output
+from taskgraph.interfaces.telemetry import setup
+from taskgraph.interfaces.telemetry.otel import INSTRUMENTS, SPANS
 from taskgraph.model import limits
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import InvalidSettings, StorageUnavailable, trail
@@ -61,7 +62,6 @@ from taskgraph.model.messages import (
     to_text,
 )
 from taskgraph.storage.queues import Delivery
-from taskgraph.telemetry_otel import INSTRUMENTS, SPANS
 from tests.measured import Measured, attributes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,7 +185,7 @@ def test_messages_of_several_traces_are_one_span_with_links():
 
 
 def test_the_memory_of_graphs_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("taskgraph.telemetry_otel._GRAPHS_MAX", 10)
+    monkeypatch.setattr("taskgraph.interfaces.telemetry.otel._GRAPHS_MAX", 10)
     telemetry = Measured().telemetry()
     for number in range(100):
         telemetry.met(f"g{number}", TRACE)
@@ -331,9 +331,9 @@ def test_a_record_without_fields_is_a_line_as_well():
 
 
 def test_nothing_is_asked_for():
-    assert telemetry_setup.configure({}) is OFF
-    assert telemetry_setup.configure({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}) is OFF
-    assert telemetry_setup.configure({"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://h"}) is OFF
+    assert setup.configure({}) is OFF
+    assert setup.configure({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}) is OFF
+    assert setup.configure({"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://h"}) is OFF
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_nothing_is_asked_for():
 )
 def test_what_makes_no_sense_is_said_with_its_variable(environ: dict[str, str], words: str):
     with pytest.raises(InvalidSettings) as caught:
-        telemetry_setup.configure(environ)
+        setup.configure(environ)
     assert str(caught.value).startswith(words)
     assert "canary" not in str(caught.value)
 
@@ -380,7 +380,7 @@ def test_a_package_that_is_missing_is_said_with_its_extra(module: str, variable:
     (line,) = ended.stderr.splitlines()
     assert variable in line
     assert f"pip install '{extra}'" in line
-    lenient = "import logging, os; from taskgraph import telemetry_setup as t; logging.basicConfig(); "
+    lenient = "import logging, os; from taskgraph.interfaces.telemetry import setup as t; logging.basicConfig(); "
     ended = python(hide + lenient + "print(t.configure(os.environ, strict=False).enabled)", **{variable: "http://h"})
     assert ended.stdout == "False\n"
     assert extra in ended.stderr
@@ -414,7 +414,7 @@ spans = InMemorySpanExporter()
 provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(spans))
 trace.set_tracer_provider(provider)
-from taskgraph import Client, Graph, telemetry_setup
+from taskgraph import Client, Graph; from taskgraph.interfaces.telemetry import setup as telemetry_setup
 telemetry = telemetry_setup.configure({"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "console"})
 assert telemetry is telemetry_setup.found() and telemetry.enabled
 assert trace.get_tracer_provider() is provider
@@ -442,7 +442,7 @@ assert submit.parent.span_id == mine.context.span_id
 def test_who_does_not_answer_holds_nobody_up():
     code = """
 import logging, os, time
-from taskgraph import telemetry_setup
+from taskgraph.interfaces.telemetry import setup as telemetry_setup
 logging.disable(logging.CRITICAL)
 telemetry = telemetry_setup.configure(os.environ)
 with telemetry.asking("submit", "g"):

@@ -10,18 +10,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from taskgraph import Client, Graph, Refused, asking, pausing, throttling
-from taskgraph.app import App
-from taskgraph.cli import app as commands
-from taskgraph.cli import failures
-from taskgraph.cli.workers import _drained
+from taskgraph import Client, Graph, Refused
+from taskgraph.interfaces import asking, pausing, throttling
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.cli import app as commands
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.workers import _drained
+from taskgraph.interfaces.loops import wait_for_end
+from taskgraph.interfaces.waiting import ends, poll
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns
 from taskgraph.model.messages import parse
 from taskgraph.queries import targets, workers
-from taskgraph.service import wait_for_end
 from taskgraph.storage.tables import Insert, Tables
-from taskgraph.waiting import ends, poll
 from tests.manual_clock import HurriedClock
 
 SECONDS = 3  # of the hurried clock: no test waits

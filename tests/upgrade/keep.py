@@ -16,15 +16,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from taskgraph.app import open_app
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_object
 from taskgraph.engine.lead import LEADS
+from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.settings import read_settings
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import AddTasks, RunTasks, TaskCompleted, TaskResult, to_text
 from taskgraph.model.names import ALL, LIVE, POISON
-from taskgraph.settings import read_settings
 from taskgraph.storage.tables import Range, query_all
 from tests.scenarios.stage import CrashError, Held, Stage, Trap, extension, graph, memory_stage
 from tests.simulation.bounds import CHUNKED, bounded

@@ -1,0 +1,278 @@
+"""The composition root: settings in, a working installation out.
+
+What this room is for: the only file that names concrete adapters. It builds each part once and hands it what it
+needs. It never holds logic of its own.
+"""
+
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.notifier import Notifier
+from taskgraph.engine.outlets import Outlets, OutletSettings
+from taskgraph.engine.poison import Poison
+from taskgraph.engine.schedules import Schedules
+from taskgraph.engine.telemetry import Telemetry
+from taskgraph.interfaces.grants import Grants, Sign
+from taskgraph.interfaces.settings import WITHHELD, StoreSettings
+from taskgraph.interfaces.telemetry import setup
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock, SystemClock
+from taskgraph.model.names import QueueNames
+from taskgraph.model.placement import Offer
+from taskgraph.model.secrecy import is_secret
+from taskgraph.queries.graphs import Queries
+from taskgraph.queries.workers import Card, Membership
+from taskgraph.storage.logs import StoredLogs
+from taskgraph.storage.queues import HiddenMessages, Queues
+from taskgraph.storage.signals.socket_bell import Bell
+from taskgraph.storage.signals.wakeup import Wakeup, announced
+from taskgraph.storage.signals.worker_locks import WorkerLocks, worker_locks
+from taskgraph.storage.tables import Tables
+from taskgraph.worker.executors import Executors
+from taskgraph.worker.loop import Worker
+
+if TYPE_CHECKING:
+    from taskgraph.engine.signing import Signer
+
+_IDLE_SECONDS_MAX: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """The parts of one installation, over one store."""
+
+    settings: StoreSettings
+    clock: Clock
+    tables: Tables
+    queues: Queues
+    logs: StoredLogs
+    wakeup: Wakeup
+    handlers: Handlers
+    poison: Poison
+    queries: Queries
+    locks: WorkerLocks | None
+    """Lock files of workers; only where the store is a file of this machine."""
+    hidden: HiddenMessages | None = None
+    """Messages that a clock which is ahead may have hidden; only where the store has no clock of its own."""
+    taken_away: Callable[[], str] | None = None
+    """What became of the store's file, "" while it lies where it was opened; only where the store is a file."""
+    table_endpoint: str = ""
+    sign: Sign | None = field(default=None, repr=False)
+    """What signs for the reading of a graph, at that endpoint; only where the store has the account's key."""
+
+    def grants(self) -> Grants:
+        """Signatures for whoever shall look at a graph."""
+        return Grants(self.queries, self.clock, self.settings, self.table_endpoint, self.sign)
+
+    def schedules(self) -> Schedules:
+        """Graphs that are submitted by the clock."""
+        return Schedules(self.handlers, self.queries, lambda: self.wakeup.ring(self.handlers.names.schedules))
+
+    def signer(self, environ: Mapping[str, str]) -> "Signer | None":
+        """What signs archives here; None if nothing does."""
+        from taskgraph.engine.signing import read_signer  # here, as in `user_name`, for only archives need it
+
+        return read_signer(environ, by=user_name(), at=self.clock.now().isoformat(timespec="seconds"))
+
+    def consumer(self, *, lease_seconds: float = limits.HANDLER_LEASE_SECONDS) -> Consumer:
+        """A receiver of the events queue."""
+        return Consumer(
+            self.handlers,
+            self.poison,
+            self.wakeup,
+            lease_seconds=lease_seconds,
+            idle_seconds_max=idle_seconds_max(lease_seconds),
+        )
+
+    @contextlib.asynccontextmanager
+    async def notifier(self, settings: OutletSettings) -> AsyncIterator[Notifier]:
+        """What tells the channels of graphs; its connections are closed on leaving."""
+        outlets = Outlets(self.queues, self.clock, settings, prefix=self.settings.prefix)
+        try:
+            yield Notifier(self.tables, self.clock, outlets, worker_name(self.clock))
+        finally:
+            await outlets.close()
+
+    def worker(
+        self,
+        executors: Executors,
+        *,
+        name: str = "",
+        targets: Sequence[str] = ("default",),
+        offer: Offer | None = None,
+        slots: int = 1,
+        lease_seconds: float = limits.LEASE_SECONDS,
+        with_store: bool = False,
+    ) -> Worker:
+        """A worker over some targets. offer: what it brings beside its executors. with_store: see `store_url`."""
+        return Worker(
+            self.handlers,
+            self.poison,
+            executors,
+            self.logs,
+            self.wakeup,
+            name=name or worker_name(self.clock),
+            targets=targets,
+            offer=offer,
+            slots=slots,
+            lease_seconds=lease_seconds,
+            idle_seconds_max=idle_seconds_max(lease_seconds),
+            store_url=store_url(self.settings, with_store=with_store),
+        )
+
+    def membership(self, worker: Worker) -> Membership:
+        """The worker's row in the registry."""
+        offer = worker.offer_made
+        card = Card(
+            targets=worker.targets,
+            labels=sorted(offer.labels),
+            executors=sorted(worker.executors),
+            host=offer.host or host_name(),
+            slots=worker.slots,
+            version=setup.version(),
+            pid=os.getpid(),
+            every_seconds=min(limits.WORKER_SEEN_SECONDS, worker.lease_seconds / 2),
+        )
+        return Membership(self.tables, self.clock, worker, card)
+
+
+def idle_seconds_max(lease_seconds: float) -> float:
+    """The longest pause between two empty receives.
+
+    Work that nobody rings for is noticed after so long: what is sent on another machine after a quiet time, and what
+    comes back from a receiver that died. A sixth of the lease makes the latter hardly later; one queue, polled every
+    ten seconds, costs 360 operations an hour.
+    """
+    return min(lease_seconds / 6, _IDLE_SECONDS_MAX)
+
+
+def worker_name(clock: Clock) -> str:
+    """A name that no other worker has: host, process, and a few random characters."""
+    return f"{host_name()}-{os.getpid()}-{clock.new_id()[:6]}"
+
+
+def user_name() -> str:
+    """Who runs this process, and where, for people."""
+    import getpass
+
+    try:
+        return f"{getpass.getuser()}@{host_name()}"
+    except (KeyError, OSError):  # a container without names for its users
+        return host_name()
+
+
+def host_name() -> str:
+    """The name of this machine."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in socket.gethostname())[:60]
+
+
+def store_url(settings: StoreSettings, *, with_store: bool) -> str:
+    """What TASKGRAPH_STORE is for a command that a task runs, so that it may extend its own graph.
+
+    A path or an endpoint opens nothing by itself. A connection string holds a key, which opens the whole account (that
+    of the emulator may hold none): commands get it only if the worker's owner says so (with_store).
+    """
+    if settings.connection_string:
+        kept = is_secret("", settings.connection_string) and not with_store
+        return WITHHELD if kept else settings.connection_string
+    return settings.display if settings.embedded else settings.table_endpoint
+
+
+def bell_of(settings: StoreSettings, clock: Clock) -> Bell | None:
+    """The bell of a store's processes on this machine, where the system has any."""
+    if not hasattr(socket, "AF_UNIX"):
+        return None
+    return Bell.of_user(settings.display, clock) if settings.path is None else Bell.beside(settings.path, clock)
+
+
+def _clock_of(settings: StoreSettings) -> Clock:
+    """The machine's clock; beside a storage service, one that goes by the service's time if that is another."""
+    if settings.embedded:
+        return SystemClock()
+    from taskgraph.storage.azure.time import ServiceClock
+
+    return ServiceClock(SystemClock())
+
+
+@contextlib.asynccontextmanager
+async def open_app(
+    settings: StoreSettings, *, clock: Clock | None = None, telemetry: Telemetry | None = None
+) -> AsyncIterator[App]:
+    """Open a store; closes it on leaving. Nothing is written or asked until it is used.
+
+    telemetry: who measures; without it, what the process has set up, if it has.
+    """
+    clock = clock or _clock_of(settings)
+    telemetry = telemetry if telemetry is not None else setup.found()
+    wakeup = Wakeup(bell_of(settings, clock))
+    locks: WorkerLocks | None = None
+    hidden: HiddenMessages | None = None
+    taken_away: Callable[[], str] | None = None
+    endpoint = ""
+    sign: Sign | None = None
+    if settings.path is not None:
+        from taskgraph.storage.sqlite.store import EmbeddedStore
+
+        embedded = EmbeddedStore(settings.path, clock, synchronous=settings.synchronous)
+        tables, logs = embedded.tables(settings.prefix), embedded.logs()
+        queues: Queues = (hidden := embedded.queues(on_send=wakeup.ring))
+        close, taken_away = embedded.close, embedded.taken_away
+        locks = worker_locks(settings.path)
+    else:
+        from taskgraph.storage.azure.account import AzureStore  # importing the SDK takes a second: only here
+
+        if settings.connection_string:
+            azure = AzureStore.from_connection_string(settings.connection_string, clock)
+        else:
+            azure = AzureStore.from_endpoints(
+                clock=clock,
+                table_endpoint=settings.table_endpoint,
+                queue_endpoint=settings.queue_endpoint,
+                blob_endpoint=settings.blob_endpoint,
+                client_id=settings.client_id,
+                managed_identity=settings.managed_identity,
+            )
+        tables, logs = azure.tables(settings.prefix), azure.logs()
+        queues = azure.queues(on_send=wakeup.ring)
+        close = azure.close
+        endpoint, sign = azure.table_endpoint, azure.partition_signer()
+    queues = announced(queues, wakeup)
+    if telemetry.enabled:
+        tables, logs = telemetry.tables(tables, clock), telemetry.logs(logs, clock)
+        queues = telemetry.queues(queues, clock)
+    names = QueueNames(settings.prefix, settings.queues_per_operation)
+    try:
+        yield App(
+            settings=settings,
+            clock=clock,
+            tables=tables,
+            queues=queues,
+            logs=logs,
+            wakeup=wakeup,
+            handlers=Handlers(
+                Records(tables, clock),
+                queues,
+                clock,
+                names,
+                telemetry=telemetry,
+                stalled_seconds=settings.stalled_seconds,
+                kept_rows_max=settings.kept_rows_max,
+            ),
+            poison=Poison(tables, queues, clock, names, telemetry),
+            queries=Queries(tables, queues, clock, names),
+            locks=locks,
+            hidden=hidden,
+            taken_away=taken_away,
+            table_endpoint=endpoint,
+            sign=sign,
+        )
+    finally:
+        wakeup.close()
+        await close()

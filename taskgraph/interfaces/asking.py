@@ -1,0 +1,170 @@
+"""Ask for the end of a graph, a group or some tasks, and wait for it; wait for the answer to a request.
+
+What this room is for: what the doors that cancel have in common, on the command line and in Python: look at what there
+is to cancel, say so where it is nothing, and put the messages down; and how those that extend and edit wait. It never
+writes a row of a graph and never decides about tasks; handlers do.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.waiting import poll
+from taskgraph.model import limits
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.ids import GRAPH_ENDED, TASK_UNRESOLVED, GraphState, TaskState, reference_of, row_key
+from taskgraph.model.messages import Cancel, bundles
+from taskgraph.protocol.extension import WAITS_FOR
+from taskgraph.queries.groups import group_members
+from taskgraph.storage.tables import Row
+
+REQUEST_ANSWERED: Final = ("done", "refused")
+"""States of a request that handlers have answered."""
+
+_ROWS_READ: Final = 500
+_CANCELLABLE: Final = frozenset(
+    {
+        GraphState.SUBMITTING,
+        GraphState.RUNNING,
+        GraphState.BLOCKED,
+        GraphState.CANCELLING,
+        GraphState.CANCELLED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What somebody wants cancelled.
+
+    state: of the graph when this was asked for. tasks: taskId -> label of those asked for; none: the whole graph.
+    reruns: taskId -> how often each had been rerun by hand. nothing: why there was nothing left to ask for, or "".
+    """
+
+    graph_id: str
+    state: GraphState
+    tasks: Mapping[str, str] = field(default_factory=dict)
+    reruns: Mapping[str, int] = field(default_factory=dict)
+    nothing: str = ""
+
+
+async def cancel(
+    app: App, graph_id: str, labels: Sequence[str] = (), *, group: str = "", reason: str = "", terminate: bool = False
+) -> Asked:
+    """Ask for a graph to be cancelled, or only for these tasks, or for a group. Handlers do it.
+
+    What is cancelled already says so. Raises NotFound for a graph, task or group that there is not, InvalidInput for a
+    reason that is too long, and Refused where it came to another end before: nothing has been asked for then.
+    """
+    if len(reason) > limits.REASON_CHARS_MAX:
+        raise InvalidInput(f"the reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+    state = await app.queries.state(graph_id)
+    if not labels and not group:
+        if state not in _CANCELLABLE:
+            raise Refused(f"graph {graph_id} is {state}: there is nothing left to cancel", str(state))
+        if state == GraphState.CANCELLED:
+            return Asked(graph_id, state, nothing=f"graph {graph_id} is cancelled already")
+        with app.handlers.telemetry.asking("cancel", graph_id):
+            await app.handlers.tell([Cancel(graph_id, (), reason, terminate)])
+        return Asked(graph_id, state)
+    if state == GraphState.SUBMITTING:
+        raise Refused(f"graph {graph_id} is still being submitted; only all of it can be cancelled", "submitting")
+    rows = [await app.queries.find_task(graph_id, label) for label in labels]
+    members = await group_members(app.tables, graph_id, group) if group else ()
+    rows += await _rows(app, graph_id, members)
+    open_rows = [row for row in rows if row.columns.get("state") in TASK_UNRESOLVED]
+    cancelled = [row for row in rows if _is_cancelled(row)]
+    # Of a group what is over is left alone; a task that somebody names is a mistake then.
+    over = [row for row in rows[: len(labels)] if row not in open_rows and row not in cancelled]
+    if over:
+        label, was = over[0].columns.get("label"), over[0].columns.get("state")
+        raise Refused(f"“{label}” is {was}: there is nothing left to cancel", "over")
+    if not open_rows:
+        if cancelled:
+            what = (
+                f"group “{group}”" if group else "all of it" if len(rows) > 1 else f"“{rows[0].columns.get('label')}”"
+            )
+            return Asked(graph_id, state, nothing=f"{what} is cancelled already, or over")
+        raise Refused(f"no task of group “{group}” is left to cancel", "over")
+    if state not in _CANCELLABLE:
+        raise Refused(f"graph {graph_id} is {state}: nothing of it runs any more", str(state))
+    tasks = {reference_of(row.key): str(row.columns.get("label", "")) for row in open_rows}
+    reruns = {reference_of(row.key): _reruns(row) for row in open_rows}
+    with app.handlers.telemetry.asking("cancel", graph_id):
+        await app.handlers.tell(bundles(lambda part: Cancel(graph_id, part, reason, terminate), list(reruns.items())))
+    return Asked(graph_id, state, tasks, reruns)
+
+
+async def over(app: App, asked: Asked, *, until: float | None = None) -> bool:
+    """Wait until what was asked for has come to its end, whichever that is; False when `until` comes first."""
+
+    async def look() -> bool:
+        if await app.queries.state(asked.graph_id) in GRAPH_ENDED:
+            return True
+        return bool(asked.tasks) and not await _left(app, asked)
+
+    return await poll(look, app.clock, until=until)
+
+
+async def heard(app: App, asked: Asked, *, until: float | None = None) -> bool:
+    """Wait until handlers have taken it up: up to then the graph looks as it did. False when `until` comes first."""
+
+    async def look() -> bool:
+        if await app.queries.state(asked.graph_id) in (GraphState.CANCELLING, *GRAPH_ENDED):
+            return True
+        return bool(asked.tasks) and all(row.columns.get("cancel") for row in await _left(app, asked))
+
+    return await poll(look, app.clock, until=until)
+
+
+async def answered(
+    app: App, graph_id: str, request: str, *, until: float | None = None, deferred: bool = False
+) -> Mapping[str, Value]:
+    """Wait until a request is done or refused; gives what became of it, or what it is when `until` comes first.
+
+    deferred: that it is made when its graph is resumed is an answer, too.
+    """
+    return await poll(
+        lambda: app.queries.request(graph_id, request),
+        app.clock,
+        done=lambda head: head.get("state") in REQUEST_ANSWERED or (deferred and head.get(WAITS_FOR)),
+        until=until,
+        pause=0.02,
+        pause_max=1.0,
+    )
+
+
+async def _left(app: App, asked: Asked) -> list[Row]:
+    """Those of the tasks that are unresolved still, and have not been rerun since."""
+    rows = await _rows(app, asked.graph_id, list(asked.tasks))
+    return [
+        row
+        for row in rows
+        if row.columns.get("state") in TASK_UNRESOLVED and _reruns(row) == asked.reruns[reference_of(row.key)]
+    ]
+
+
+async def _rows(app: App, graph_id: str, task_ids: Sequence[str]) -> list[Row]:
+    found: list[Row] = []
+    for start in range(0, len(task_ids), _ROWS_READ):
+        part = [row_key(each) for each in task_ids[start : start + _ROWS_READ]]
+        found += [row for row in await app.tables.get(graph_id, part) if row is not None]
+    return found
+
+
+def _reruns(row: Row) -> int:
+    count = row.columns.get("manualReruns", 0)
+    return count if isinstance(count, int) else 0
+
+
+def _is_cancelled(row: Row) -> bool:
+    if row.columns.get("state") != TaskState.EXCEPTION:
+        return False
+    try:
+        resolution = json.loads(str(row.columns.get("resolution", "") or "{}"))
+    except ValueError:
+        return False
+    return isinstance(resolution, dict) and resolution.get("cancelled") is True

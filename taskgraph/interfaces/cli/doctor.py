@@ -1,0 +1,190 @@
+"""The command `doctor`: what is wrong with the rows of graphs, why a graph does not move, and `--repair`.
+
+What this room is for: asking the rooms `doctor` and `diagnosis`, and putting what they find into lines or JSON. It
+never reads a row itself and never decides what is certain.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.common import (
+    JsonOption,
+    Session,
+    StoreOption,
+    VerboseOption,
+    begin,
+    check_graph_id,
+    examples,
+)
+from taskgraph.interfaces.cli.output import Column, Output, Style, count, safe
+from taskgraph.interfaces.cli.progress import reading
+from taskgraph.model.errors import NotFound
+
+if TYPE_CHECKING:
+    from taskgraph.engine.doctor import Examined
+    from taskgraph.engine.store_times import ExaminedStore
+    from taskgraph.interfaces.app import App
+    from taskgraph.protocol.invariants import Finding
+
+_FINDINGS_SHOWN_MAX: Final = 50
+_STYLES: Final[dict[str, Style]] = {"wrong": "red", "due": "yellow", "note": "cyan"}
+
+
+def doctor(
+    ctx: typer.Context,
+    graph_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="The id of a graph; otherwise all live ones.", show_default=False),
+    ] = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended for certain, and sweep.")] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Say what is wrong with the rows of a graph, and why it does not move.
+
+    Without an ID also which times of the store's own rows (leads, permits, workers), and of hidden messages, are later
+    than a clock that is right can have written.
+
+    Nothing is changed without --repair; with it, only what leaves no doubt. It is safe at any time, beside everything
+    else that works on the graph. Ends with 0 if nothing is wrong (any more), and with 1 otherwise.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if graph_id is None:
+        raise typer.Exit(session.open(lambda app: _all(app, session, repair=repair)))
+    one = check_graph_id(graph_id)
+    raise typer.Exit(session.open(lambda app: _one(app, session, one, repair=repair)))
+
+
+DOCTOR_EXAMPLES = examples("taskgraph doctor nightly-2026-08-01", "taskgraph doctor --repair --json")
+
+
+async def _one(app: "App", session: Session, graph_id: str, *, repair: bool) -> int:
+    from taskgraph.engine.doctor import examine_graph, repair_graph
+
+    examine = repair_graph if repair else examine_graph
+    with reading(session.output, app.clock, "row") as tell:
+        try:
+            found = await examine(app.handlers, app.poison, graph_id, progress=lambda rows: tell(rows, None))
+        except NotFound:
+            await app.queries.graph_row(graph_id)  # names the nearest ids
+            raise
+    if session.output.json:
+        session.output.document(views.examined(found))
+    else:
+        _print(session, found, repair=repair)
+    return failures.DONE if found.sound else failures.UNSUCCESSFUL
+
+
+async def _all(app: "App", session: Session, *, repair: bool) -> int:
+    from taskgraph.engine.doctor import examine_graph, live_graphs, repair_graph
+    from taskgraph.engine.store_times import examine_store, repair_store
+
+    output = session.output
+    if repair:
+        store = await repair_store(app.tables, app.hidden, app.clock)
+    else:
+        store = await examine_store(app.tables, app.hidden, app.clock.now())
+    examine = repair_graph if repair else examine_graph
+    graphs = await live_graphs(app.handlers)
+    found: list[Examined] = []
+    gone: list[str] = []
+    with reading(output, app.clock, "graph") as tell:
+        for number, graph_id in enumerate(graphs):
+            tell(number, len(graphs))
+            try:
+                found.append(await examine(app.handlers, app.poison, graph_id))
+            except NotFound:
+                gone.append(graph_id)  # being submitted, or never was: the sweep drops the name after an hour
+    sound = all(one.sound for one in found)
+    if output.json:
+        output.document(views.all_examined(found, gone, store))
+    else:
+        _print_store(session, store, repair=repair)
+    if found and not output.json:
+        columns = [Column("GRAPH"), Column("STATE", state=True), Column("FOUND"), Column("", flexible=True)]
+        output.table(columns, [[one.graph_id, one.state, _summary(one), _first_cause(one)] for one in found])
+    if not output.json:
+        for graph_id in gone:
+            output.say(f"{graph_id} is in the index of live graphs, and has no rows (yet)")
+        wrong = sum(not one.sound for one in found)
+        output.say(
+            f"{count(len(found), 'live graph')}: " + (f"{wrong:,} with something wrong" if wrong else "all sound")
+        )
+        if wrong:
+            first = next(one.graph_id for one in found if not one.sound)
+            output.hint(f"taskgraph doctor {first}{session.store_words}")
+    return failures.DONE if sound else failures.UNSUCCESSFUL
+
+
+# --- words -----------------------------------------------------------------------------------------------------
+
+
+def _summary(found: "Examined") -> str:
+    wrong = sum(each.severity == "wrong" for each in found.findings)
+    parts = [f"{wrong:,} wrong"] if wrong else []
+    if found.repaired:
+        parts.append(f"{len(found.repaired):,} repaired")
+    if found.unsettled:
+        parts.append(f"{found.unsettled:,} open")
+    return ", ".join(parts) or "nothing wrong"
+
+
+def _first_cause(found: "Examined") -> str:
+    return "; ".join(cause.text for cause in found.causes)
+
+
+def _print_store(session: Session, found: "ExaminedStore", *, repair: bool) -> None:
+    for each in found.repaired:
+        _print_finding(session.output, each, "repaired")
+    for each in found.findings[:_FINDINGS_SHOWN_MAX]:
+        _print_finding(session.output, each)
+    if (left := len(found.findings) - _FINDINGS_SHOWN_MAX) > 0:
+        session.output.hint(f"… and {left:,} more: --json shows all")
+    if found.findings and not repair:
+        session.output.hint(f"taskgraph doctor --repair{session.store_words}")
+
+
+def _print(session: Session, found: "Examined", *, repair: bool) -> None:
+    output = session.output
+    out = output.out
+    for each in found.repaired:
+        _print_finding(output, each, "repaired")
+    for each in found.findings[:_FINDINGS_SHOWN_MAX]:
+        _print_finding(output, each)
+    if (left := len(found.findings) - _FINDINGS_SHOWN_MAX) > 0:
+        output.hint(f"… and {left:,} more: --json shows all")
+    out.line(f"{out.paint(safe(found.graph_id), 'bold')} is {out.state(found.state)}")
+    for cause in found.causes:
+        out.line(f"  {safe(cause.text)}")
+        if cause.remedy:
+            out.line(f"    {_arrow(output)} {safe(cause.remedy)}")
+    if found.unsettled:
+        left_open = count(found.unsettled, "finding")
+        output.say(f"{left_open} could not be settled, as the graph keeps moving: look again")
+    output.say(f"{count(found.rows, 'row')}: {_summary(found)}")
+    if not repair and any(each.repairable for each in found.findings):
+        output.hint(f"taskgraph doctor {found.graph_id} --repair{session.store_words}")
+
+
+def _arrow(output: Output) -> str:
+    return output.out.paint("→" if output.out.unicode else "->", "dim")
+
+
+def _print_finding(output: Output, one: "Finding", word: str = "") -> None:
+    out = output.out
+    style: Style = "green" if word else _STYLES[one.severity]
+    name = f"“{one.label}” " if one.label and one.label != "the graph" else ""
+    head = f"{out.paint(f'{word or one.severity:8}', style)} {out.paint(one.code, 'bold')}  {safe(name)}{safe(one.key)}"
+    out.line(f"{head}\n    {safe(one.text)}; {safe(one.effect)}")
+    if word:
+        return
+    if one.repairable:
+        out.line(f"    {_arrow(output)} {safe(one.remedy)}")
+        return
+    if one.refusal:
+        out.line(f"    not repaired: {safe(one.refusal)}")
+    out.line(f"    {_arrow(output)} {safe(one.remedy)}")

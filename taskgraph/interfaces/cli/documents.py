@@ -1,0 +1,342 @@
+"""Commands over files alone: validate, plan, import. They need no store.
+
+What this room is for: telling what a document is, before anything is written anywhere. It never opens a store.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.common import (
+    STDIN,
+    JsonOption,
+    ParamOption,
+    Session,
+    VerboseOption,
+    begin,
+    check_graph_id,
+    examples,
+    print_problems,
+    read_graph,
+    read_source,
+)
+from taskgraph.interfaces.cli.output import Column, count, json_text, safe, seconds
+from taskgraph.model.errors import InvalidGraph, InvalidInput
+from taskgraph.storage.private_files import unwritable
+
+if TYPE_CHECKING:
+    from taskgraph.documents.plan import Plan, PlanRow
+
+_PATH_ENDS_SHOWN: Final = 10
+_WAITERS_CHARS_MAX: Final = 72
+_GROUPS_SHOWN: Final = 10
+
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="A graph as JSON; - for standard input.", show_default=False)
+]
+
+
+# --- validate --------------------------------------------------------------------------------------------------
+
+
+def validate(
+    ctx: typer.Context,
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE…", help="Graphs as JSON; - for standard input.", show_default=False)
+    ],
+    extension: Annotated[
+        bool, typer.Option("--extension", help="The files are extensions: they may name tasks of the graph.")
+    ] = False,
+    param: ParamOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Check graphs, and say everything that is wrong with them.
+
+    Every problem comes with file, line, JSON pointer, and what to do about it. What is legal and yet looks like a
+    mistake is a warning, and no reason to fail.
+    """
+    session = begin(ctx, json=json, verbose=verbose)
+    results = [_validated(session, file, extension, param) for file in files]
+    if json:
+        session.output.document({"valid": all(each["valid"] for each in results), "files": results})
+    if not all(each["valid"] for each in results):
+        raise typer.Exit(failures.INVALID)
+
+
+VALIDATE_EXAMPLES = examples(
+    "taskgraph validate graph.json",
+    "taskgraph validate release.json --param version=1.4",
+    "cat graph.json | taskgraph validate --json -",
+)
+
+
+def _validated(session: Session, file: str, extension: bool, params: list[str] | None) -> dict[str, Any]:
+    from taskgraph.documents.read import warnings
+
+    output = session.output
+    try:
+        document, name = read_graph(file, "extension" if extension else "graph", params)
+    except InvalidGraph as error:
+        if not output.json:
+            print_problems(output, error)
+            output.fail(str(error))
+        return {
+            "source": error.source,
+            "valid": False,
+            "tasks": None,
+            "edges": None,
+            "problems": failures.problems_object(error),
+            "warnings": [],
+        }
+    found = InvalidGraph(warnings(document), name)
+    if not output.json:
+        print_warnings(session, found)
+        output.data(
+            f"{name}: valid, {count(len(document.tasks), 'task')}, {count(document.edges, 'edge')}"
+            + (f", {count(len(found.problems), 'warning')}" if found.problems else "")
+        )
+    return {
+        "source": name,
+        "valid": True,
+        "tasks": len(document.tasks),
+        "edges": document.edges,
+        "problems": [],
+        "warnings": failures.problems_object(found),
+    }
+
+
+def print_warnings(session: Session, found: InvalidGraph) -> None:
+    """What is legal and looks like a mistake."""
+    err = session.output.err
+    for where, message, remedy in failures.problem_lines(found):
+        err.line(f"{err.paint('warning:', 'yellow')} {safe(where)}: {safe(message)}")
+        err.line(f"    {err.paint(safe(remedy), 'dim')}")
+
+
+# --- plan ------------------------------------------------------------------------------------------------------
+
+
+class PlanFormat(StrEnum):
+    """What a plan can be printed as."""
+
+    TEXT = "text"
+    TABLE = "table"
+    JSON = "json"
+    MERMAID = "mermaid"
+    DOT = "dot"
+
+
+def plan(
+    ctx: typer.Context,
+    file: FileArgument,
+    format: Annotated[  # noqa: A002 - the word that everybody uses
+        PlanFormat, typer.Option("--format", "-f", help="text, its table alone, json, or a picture: mermaid, dot.")
+    ] = PlanFormat.TEXT,
+    full: Annotated[bool, typer.Option("--full", help="List every waiter and the whole critical path.")] = False,
+    param: ParamOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Show what a graph will be like: size, shape, critical path, dependency counts and waiters.
+
+    Groups are looked through: a task that requires a group waits for each task in it. Nothing is written anywhere.
+    Seconds are those of payload.seconds, where tasks have them.
+    """
+    session = begin(ctx, json=json, verbose=verbose)
+    if json and format not in (PlanFormat.TEXT, PlanFormat.JSON):
+        raise InvalidInput(f"--json and --format {format} contradict each other")
+    document, _ = read_graph(file, params=param)
+    from taskgraph.documents import plan as planning
+
+    out = session.output.out
+    match format:
+        case PlanFormat.TABLE:
+            for line in planning.to_table(planning.plan(document)).splitlines():
+                out.line(safe(line))
+        case PlanFormat.MERMAID:
+            out.write(planning.to_mermaid(document))
+        case PlanFormat.DOT:
+            out.write(planning.to_dot(document))
+        case PlanFormat.JSON:
+            session.output.document(planning.to_json(planning.plan(document)))
+        case PlanFormat.TEXT:
+            made = planning.plan(document)
+            if json:
+                session.output.document(planning.to_json(made))
+            else:
+                _print_plan(session, made, full)
+
+
+PLAN_EXAMPLES = examples(
+    "taskgraph plan graph.json",
+    "taskgraph plan graph.json --format table",
+    "taskgraph plan graph.json --format dot | dot -Tsvg -o graph.svg",
+)
+
+
+def _print_plan(session: Session, made: "Plan", full: bool) -> None:
+    output = session.output
+    out = output.out
+
+    def most(number: int, label: str) -> str:
+        return f"{number:,}" + (f"  {out.paint(f'({safe(label)})', 'dim')}" if label else "")
+
+    known = made.total_seconds is not None
+    grouped = made.kept < made.edges
+    shown = list(made.groups.items())[: None if full else _GROUPS_SHOWN]
+    more = f", … {len(made.groups) - len(shown):,} more" if len(shown) < len(made.groups) else ""
+    conditional = any(row.condition for row in made.rows)
+    output.pairs(
+        [
+            ("tasks", f"{made.tasks:,}"),
+            ("edges", f"{made.edges:,}" + (f", kept as {made.kept:,} by way of groups" if grouped else "")),
+            ("groups", ", ".join(f"{safe(name)} ({len(labels):,})" for name, labels in shown) + more),
+            (
+                "limits",
+                ", ".join(
+                    f"{f'{safe(name)} ' if name else ''}{most:,} at a time" for name, most in made.limits.items()
+                ),
+            ),
+            ("depth", f"{made.depth:,}"),
+            ("width", f"{made.width:,}"),
+            ("fan-in", most(made.fan_in_max, made.fan_in_label)),
+            ("fan-out", most(made.fan_out_max, made.fan_out_label)),
+            ("roots", f"{len(made.roots):,}"),
+            ("leaves", f"{len(made.leaves):,}"),
+            ("work", seconds(made.total_seconds) if made.total_seconds is not None else ""),
+            (
+                "critical path",
+                f"{count(len(made.critical_path), 'task')}"
+                + (f", {seconds(made.critical_seconds)}" if made.critical_seconds is not None else ""),
+            ),
+        ]
+    )
+    for line in _path_lines(made.critical_path, full):
+        out.line(f"  {safe(line)}")
+    out.line()
+    columns = [
+        Column("TASK", flexible=True),
+        Column("LEVEL", number=True),
+        Column("REQUIRES", number=True),
+        *([Column("SECONDS", number=True)] if known else []),
+        *([Column("WHEN")] if conditional else []),
+        Column("WAITERS", number=True),
+        Column("", flexible=True),
+    ]
+    output.table(columns, [_plan_cells(row, known, conditional, full) for row in made.rows])
+
+
+def _path_lines(labels: tuple[str, ...], full: bool) -> list[str]:
+    lines = [f"{'→ ' if index else ''}{label}" for index, label in enumerate(labels)]
+    if full or len(lines) <= 2 * _PATH_ENDS_SHOWN + 1:
+        return lines
+    left = len(lines) - 2 * _PATH_ENDS_SHOWN
+    return [*lines[:_PATH_ENDS_SHOWN], f"… {left:,} more (--full shows them) …", *lines[-_PATH_ENDS_SHOWN:]]
+
+
+def _plan_cells(row: "PlanRow", known: bool, conditional: bool, full: bool) -> list[str]:
+    cells = [row.label, str(row.level), f"{row.ndeps:,}"]
+    if known:
+        cells.append("" if row.seconds is None else f"{row.seconds:g}")
+    if conditional:
+        cells.append(row.condition)
+    return [*cells, f"{len(row.waiters):,}", waiters_text(row.waiters, full)]
+
+
+def waiters_text(labels: tuple[str, ...], full: bool) -> str:
+    """Labels in a line; only the first ones, with the number of the others, unless all are wanted."""
+    shown: list[str] = []
+    length = 0
+    for label in labels:
+        length += len(label) + 2
+        if not full and shown and length > _WAITERS_CHARS_MAX:
+            return f"{', '.join(shown)}, … {len(labels) - len(shown):,} more"
+        shown.append(label)
+    return ", ".join(shown)
+
+
+# --- import ----------------------------------------------------------------------------------------------------
+
+
+class ImportFormat(StrEnum):
+    """Formats of other programs."""
+
+    NEUTRAL = "neutral"
+    WFFORMAT = "wfformat"
+    TASKGRAPH = "taskgraph"
+
+
+class External(StrEnum):
+    """What to do with a dependency on a task that the file does not hold."""
+
+    SATISFIED = "satisfied"
+    REJECT = "reject"
+
+
+def import_(
+    ctx: typer.Context,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The file, gzipped or not; - for standard input.", show_default=False)
+    ],
+    from_: Annotated[
+        ImportFormat,
+        typer.Option(
+            "--from",
+            help="neutral: tasks by label with requires, runtimeSeconds, command. wfformat: WfCommons 1.4 and 1.5. "
+            "taskgraph: full-task-graph.json of Mozilla's taskgraph.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        str, typer.Option("--output", "-o", metavar="OUT", help="Where to write the graph; - for standard output.")
+    ] = STDIN,
+    external: Annotated[
+        External, typer.Option("--external", help="taskgraph: dependencies on tasks that the file does not hold.")
+    ] = External.SATISFIED,
+    executor: Annotated[
+        str, typer.Option("--executor", metavar="NAME", help="taskgraph: who runs the imported payloads.")
+    ] = "noop",
+    graph_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="taskgraph: the graph's future id, for references inside texts."),
+    ] = None,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Turn a graph of another program into one that can be submitted.
+
+    The shape and what is known of the tasks are kept; commands that somebody else wrote are kept as information, and
+    are not executed: a task with a known runtime sleeps, any other does nothing. Notes on stderr say what was left out.
+    """
+    session = begin(ctx, verbose=verbose)
+    if graph_id is not None:
+        check_graph_id(graph_id, new=True)
+    data, name = read_source(file)
+    from taskgraph.documents.importers import import_graph
+    from taskgraph.documents.read import document_object
+
+    imported = import_graph(
+        data, from_.value, source=name, external=external.value, executor=executor, graph_id=graph_id
+    )
+    text = json_text(document_object(imported.document), ascii_only=not session.output.out.unicode)
+    if out == STDIN:
+        session.output.out.write(text + "\n")
+    else:
+        try:
+            Path(out).write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise unwritable(out, error) from error
+    for note in imported.notes:
+        session.output.say(f"note: {note}")
+    document = imported.document
+    where = "" if out == STDIN else f" written to {out}"
+    session.output.say(f"{count(len(document.tasks), 'task')}, {count(document.edges, 'edge')}{where}")
+
+
+IMPORT_EXAMPLES = examples(
+    "taskgraph import --from wfformat montage.json -o graph.json",
+    "taskgraph import --from neutral graph.json.gz | taskgraph plan -",
+)

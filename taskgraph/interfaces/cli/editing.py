@@ -1,0 +1,256 @@
+"""The command `edit`.
+
+What this room is for: saying in a file, or in options, what is to be changed about a graph that runs, showing what
+would come of it, and waiting for the answer. It never writes a row by itself (D16) and never decides about tasks.
+"""
+
+import json as jsonlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.common import (
+    GraphArgument,
+    JsonOption,
+    ParamOption,
+    Session,
+    StoreOption,
+    VerboseOption,
+    begin,
+    check_graph_id,
+    examples,
+    read_source,
+)
+from taskgraph.interfaces.cli.output import count, safe
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.priorities import LEVELS
+
+if TYPE_CHECKING:
+    from taskgraph.documents.edit_document import EditDocument
+    from taskgraph.engine.plan_edit import EditPreview
+    from taskgraph.interfaces.app import App
+
+_TIMEOUT_SECONDS = 60.0
+_SHOWN_CHARS_MAX = 100  # of a column, on a terminal
+
+Labels = list[str] | None
+
+
+def edit(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE", help="The edit as JSON; - for standard input.", show_default=False),
+    ] = None,
+    task: Annotated[
+        Labels, typer.Option("--task", metavar="LABEL", help="A task that the next options are about; may be repeated.")
+    ] = None,
+    requires: Annotated[
+        Labels,
+        typer.Option("--requires", metavar="LABEL", help="What it requires from now on: all of it, one by one."),
+    ] = None,
+    no_requires: Annotated[bool, typer.Option("--no-requires", help="It requires nothing any more.")] = False,
+    reruns: Annotated[
+        int | None, typer.Option("--reruns", min=0, max=limits.RERUNS_MAX, help="How often it may run again.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="TIME", help="Its deadline, as RFC 3339; none for none.")
+    ] = None,
+    active: Annotated[
+        bool | None, typer.Option("--activate/--deactivate", help="Whether it may run.", show_default=False)
+    ] = None,
+    priority: Annotated[
+        str | None, typer.Option("--priority", metavar="LEVEL", help=f"Its priority: {', '.join(LEVELS)}.")
+    ] = None,
+    delete: Annotated[
+        Labels, typer.Option("--delete", metavar="LABEL", help="A task to take away; may be repeated.")
+    ] = None,
+    delete_group: Annotated[
+        Labels, typer.Option("--delete-group", metavar="NAME", help="A group to take away, with its tasks.")
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the journal.")] = "",
+    if_revision: Annotated[
+        int | None,
+        typer.Option("--if-revision", min=0, metavar="N", help="Refuse it if the graph has another revision by then."),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Only show what would change; nothing is written.")] = False,
+    param: ParamOption = None,
+    request: Annotated[
+        str | None,
+        typer.Option("--request", metavar="NAME", help="An id for the edit; made from its content otherwise."),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is made or refused.")] = True,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long.")
+    ] = _TIMEOUT_SECONDS,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Change or take away tasks of a graph that have not started, all of it in one step.
+
+    Say what in a file (schemas/edit.json), or in options: --task with what is to be other about it, --delete,
+    --delete-group. It is refused, with the reason and exit code 4, where a task has started, somebody would wait for
+    what goes, or tasks would wait for each other. Handlers must run for that: taskgraph serve.
+
+    The same edit again gives its answer, as long as what it says is so; what was undone meanwhile is made again. With
+    --request NAME it is made once, whatever becomes of it.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    check_graph_id(graph_id)
+    if request is not None:
+        check_graph_id(request)
+    from taskgraph.documents.edit_document import edit_from_object, read_edit
+    from taskgraph.documents.parameters import mentions, typed
+    from taskgraph.documents.read import Given
+
+    update: dict[str, Any] = {}
+    if requires and no_requires:
+        raise InvalidInput("--requires and --no-requires exclude each other")
+    if requires or no_requires:
+        update["requires"] = requires or []
+    if reruns is not None:
+        update["reruns"] = reruns
+    if deadline is not None:
+        update["deadline"] = None if deadline == "none" else deadline
+    if active is not None:
+        update["active"] = active
+    if priority is not None:
+        update["priority"] = priority
+    if update and not task:
+        raise InvalidInput("name the task that this is about: --task LABEL")
+    if task and not update:
+        raise InvalidInput(
+            "say what is to be other about it: --requires, --reruns, --deadline, --deactivate, --priority"
+        )
+    said: dict[str, Any] = {}
+    if task:
+        said["update"] = {label: dict(update) for label in task}
+    if delete:
+        said["delete"] = delete
+    if delete_group:
+        said["deleteGroups"] = delete_group
+    if (file is None) == (not said):
+        raise InvalidInput("hand in a file, or say it in options: --task, --delete, --delete-group; one of the two")
+    if reason:
+        said["reason"] = reason
+    if if_revision is not None:
+        said["ifRevision"] = if_revision
+    values = typed(param or ())
+    data, name = read_source(file) if file is not None else (jsonlib.dumps(said).encode(), "options")
+
+    async def ask(app: "App") -> int:
+        inherited = await app.queries.params(graph_id) if values or mentions(data.decode("utf-8", "replace")) else {}
+        given = Given(values, inherited)
+        document = read_edit(data, source=name, given=given)
+        if file is not None and said:  # what options say is said beside the file
+            document = edit_from_object({**document.said, **said}, source=name)
+        if plan:
+            return await _plan(app, session, graph_id, document)
+        return await _ask(app, session, graph_id, document, request, wait, timeout)
+
+    if not values and not mentions(data.decode("utf-8", "replace")):
+        read_edit(data, source=name)  # what is wrong with it is said without a store
+    raise typer.Exit(session.open(ask, measured=True))
+
+
+EDIT_EXAMPLES = examples(
+    'taskgraph edit nightly-2026-08-01 --task publish --reruns 3 --requires test --reason "it is flaky"',
+    "taskgraph edit nightly-2026-08-01 --delete benchmark --plan",
+    "taskgraph edit nightly-2026-08-01 change.json --if-revision 3",
+)
+
+
+async def _ask(
+    app: "App",
+    session: Session,
+    graph_id: str,
+    document: "EditDocument",
+    request: str | None,
+    wait: bool,
+    timeout_seconds: float,
+) -> int:
+    from taskgraph.engine import submission
+    from taskgraph.interfaces import asking
+    from taskgraph.interfaces.waiting import ends
+
+    output = session.output
+    staged = await submission.edit(app.handlers, graph_id, document, request=request)
+    before = staged.state == "done"
+    until = ends(app.clock, timeout_seconds if wait else 0)
+    head = await asking.answered(app, graph_id, staged.request, until=until)
+    if wait and head.get("state") not in asking.REQUEST_ANSWERED:
+        raise failures.TimedOut(
+            f"edit {staged.request} is {head.get('state')} after {timeout_seconds:g} s, and is answered once "
+            "handlers run (taskgraph serve); the same command looks again"
+        )
+    state, revision = str(head.get("state", "")), head.get("revision")
+    if state == "refused":
+        raise Refused(f"graph {graph_id} refused the edit: {head.get('reason', '')}", "refused")
+    if output.json:
+        unchanged = state == "done" and head.get("unchanged") is True
+        output.document(views.edited(graph_id, staged.request, state, revision, unchanged=unchanged))
+    else:
+        output.data(staged.request)
+    if state != "done":
+        output.say(f"graph {graph_id}: the edit is asked for")
+    elif head.get("unchanged") is True:
+        output.say(f"graph {graph_id}: revision {revision}; the edit changes nothing")
+    elif before:
+        named = f"request {staged.request}" if request is not None else "this edit"
+        output.say(f"graph {graph_id}: {named} was made before, in revision {revision}")
+    else:
+        output.say(f"graph {graph_id}: revision {revision}; {_in_words(document, head)}")
+    return failures.DONE
+
+
+def _in_words(document: "EditDocument", head: Mapping[str, Any]) -> str:
+    updated = head.get("tasks")
+    parts = [
+        f"{count(updated, 'task')} updated" if isinstance(updated, int) and updated else "",
+        f"{count(len(document.delete), 'task')} deleted" if document.delete else "",
+        f"{count(len(document.delete_groups), 'group')} deleted" if document.delete_groups else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+async def _plan(app: "App", session: Session, graph_id: str, document: "EditDocument") -> int:
+    from taskgraph.engine.plan_edit import preview_edit
+
+    output = session.output
+    found = await preview_edit(app.handlers.records, graph_id, document, now=app.clock.now())
+    if output.json:
+        output.document(views.edit_preview(graph_id, found))
+    elif not found.refusal:
+        _print_plan(session, found)
+    if found.refusal:
+        raise Refused(f"graph {graph_id} would refuse the edit: {found.refusal}", "refused")
+    would = f"{count(len(found.rows), 'row')} would be written" if found.rows else "the edit changes nothing"
+    output.say(f"graph {graph_id}: revision {found.revision}, {would}")
+    return failures.DONE
+
+
+def _print_plan(session: Session, found: "EditPreview") -> None:
+    out = session.output.out
+    for row in found.rows:
+        out.line(f"{row.change} {safe(row.key)}" + (f" “{safe(row.label)}”" if row.label else ""))
+        for name, (before, after) in row.columns.items():
+            was = f"{_shown(before)} → " if row.change == "update" else ""
+            out.line(f"  {name}: {was}{_shown(after)}")
+    for fact in found.facts:
+        out.line(f"event {safe(_cut(jsonlib.dumps(fact, ensure_ascii=False)))}")
+    for label in found.ready:
+        out.line(f"sent “{safe(label)}”")
+
+
+def _shown(value: Any) -> str:
+    return "–" if value is None else safe(_cut(str(views.row_value(value))))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}…"

@@ -1,0 +1,1059 @@
+"""Commands that look: status, list, show, task, why, watch, logs, events, rows, and the desk of poisoned messages.
+
+What this room is for: asking `Queries` and putting the answers into lines or JSON. It never changes a graph; only
+`poison replay` sends something, and that through `Poison`.
+"""
+
+import asyncio
+import codecs
+import json as jsonlib
+import shlex
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.common import (
+    GraphArgument,
+    GroupOption,
+    JsonOption,
+    LabelArgument,
+    Session,
+    StoreOption,
+    TimeoutOption,
+    VerboseOption,
+    begin,
+    examples,
+    minding_signals,
+    unless_stopped,
+)
+from taskgraph.interfaces.cli.output import LOOKS, Column, LogText, count, json_text, moment, safe, seconds
+from taskgraph.interfaces.cli.running import command_words, wait_and_finish
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, NotFound
+from taskgraph.model.ids import (
+    PAUSED,
+    FailurePolicy,
+    GraphState,
+    TaskState,
+    When,
+    condition_words,
+    held_group,
+    holders_in_words,
+)
+from taskgraph.model.priorities import NORMAL
+
+if TYPE_CHECKING:
+    from taskgraph.engine.poison import PoisonMessage
+    from taskgraph.interfaces.app import App
+    from taskgraph.queries.graphs import Event, Explanation, GraphStatus, GroupStatus, Listing, TaskDetail, TaskStatus
+    from taskgraph.storage.tables import Row
+
+_LOG_PIECE_BYTES: Final = 1 << 20
+_LOOK_SECONDS: Final = 0.25
+_LOOK_SECONDS_MAX: Final = 1.0
+_STATE_ORDER: Final = (
+    TaskState.FAILED,
+    TaskState.EXCEPTION,
+    TaskState.RUNNING,
+    TaskState.PENDING,
+    TaskState.UNSCHEDULED,
+    TaskState.SKIPPED,
+    TaskState.COMPLETED,
+)
+_GROUP_TASKS_SHOWN_MAX: Final = 1_000
+_WAITING_SHOWN_MAX: Final = 20
+_CAUSES_SHOWN_MAX: Final = 50
+_ALIKE_SHOWN_MAX: Final = 3  # that wait at one depth: causes are what people come for, and come below
+_WAITING_LINES_MAX: Final = 60  # over all depths: a long chain waits in thousands of steps
+_LINES_AT_ONCE: Final = 1_000
+_POISON_SHOWN: Final = 100
+_BODY_CHARS_SHOWN: Final = 120
+
+
+# --- graphs ----------------------------------------------------------------------------------------------------
+
+
+def list_(
+    ctx: typer.Context,
+    state: Annotated[
+        GraphState | None, typer.Option("--state", help="Only graphs in this state.", show_default=False)
+    ] = None,
+    schedule: Annotated[
+        str, typer.Option("--schedule", metavar="NAME", help="Only graphs of this schedule.", show_default=False)
+    ] = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="The newest so many.")] = 50,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """List graphs, the newest first."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    found = session.open(lambda app: app.queries.graphs(limit=limit, state=str(state or ""), schedule=schedule))
+    output = session.output
+    if json:
+        output.document(views.graphs(found))
+    elif found:
+        columns = [
+            Column("GRAPH"),
+            Column("STATE", state=True),
+            Column("TASKS", number=True),
+            Column("CREATED"),
+            *([Column("PAUSED", flexible=True)] if any(each.held for each in found) else []),
+            Column("NAME", flexible=True),
+        ]
+        rows = [
+            [
+                each.graph_id,
+                each.state,
+                f"{each.tasks:,}",
+                moment(each.created),
+                *([_paused_words(each.held)] if len(columns) == 6 else []),
+                each.name,
+            ]
+            for each in found
+        ]
+        output.table(columns, rows)
+        if len(found) == limit:
+            output.hint(f"there may be more: --limit {limit * 10}")
+    else:
+        which = (f" of schedule {schedule}" if schedule else "") + (f" that are {state}" if state else "")
+        output.say(f"there are no graphs{which} in {session.settings.display}")
+
+
+LIST_EXAMPLES = examples("taskgraph list --state blocked", "taskgraph list --schedule nightly", "taskgraph list --json")
+
+
+def status(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    group: GroupOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Show a graph at a glance: its state, and its tasks counted by state; or one group of it, with its tasks.
+
+    Of a graph of more than 2,000 tasks only part of those that are ready or running is looked at: "at least" says so.
+    With --json such a count is null, and atLeast has what was seen. A group is always counted task by task. It is
+    waiting, running, blocked (a task failed for good) or finished, as its tasks are.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if group is not None:
+        grouped = session.open(lambda app: app.queries.group(graph_id, group))
+        if json:
+            session.output.document(views.group_status(grouped))
+        else:
+            _print_group(session, grouped)
+        return
+    found = session.open(lambda app: app.queries.status(graph_id))
+    if json:
+        session.output.document(views.graph_status(found))
+    else:
+        _print_status(session, found)
+
+
+STATUS_EXAMPLES = examples("taskgraph status nightly-2026-08-01", "taskgraph status nightly-2026-08-01 --group tests")
+
+
+def _print_group(session: Session, found: "GroupStatus") -> None:
+    output = session.output
+    out = output.out
+    done = found.tasks - found.unresolved - found.failed_tasks
+    output.pairs(
+        [
+            ("group", out.paint(safe(found.name), "bold")),
+            ("graph", f"{safe(found.graph_id)} ({out.state(found.graph_state)})"),
+            ("state", out.state(found.state)),
+            ("in", safe(", ".join(found.within))),
+            ("groups in it", safe(", ".join(found.groups))),
+            ("tasks", f"{found.tasks:,}"),
+            ("progress", f"{done:,} of {found.tasks:,} ({100 * done // max(1, found.tasks)} %)"),
+        ]
+    )
+    for state in (each for each in TaskState if found.counts.get(each)):
+        out.line(f"  {out.state(state, 14)} {found.counts[state]:>8,}")
+    if held := sum(each.held_back for each in found.listed):
+        inactive = sum(each.held_back and not each.active for each in found.listed)
+        out.line(f"  {count(held, 'task')} held back" + (f", {inactive:,} of them not active" if inactive else ""))
+    out.line()
+    _print_tasks(session, _ordered(found.listed)[:_GROUP_TASKS_SHOWN_MAX])
+    if len(found.listed) > _GROUP_TASKS_SHOWN_MAX:
+        output.hint(f"… and {len(found.listed) - _GROUP_TASKS_SHOWN_MAX:,} more: --json has all of them")
+    if found.failed_tasks:
+        again = command_words(f"rerun --group={quote(found.name)}", found.graph_id)
+        output.hint(f"when the cause is mended: {again}{session.store_words}")
+
+
+def _ordered(tasks: Sequence["TaskStatus"]) -> list["TaskStatus"]:
+    order = {str(each): index for index, each in enumerate(_STATE_ORDER)}
+    return sorted(tasks, key=lambda each: (order.get(each.state, len(order)), each.label))
+
+
+def _print_tasks(session: Session, shown: Sequence["TaskStatus"]) -> None:
+    """A line for each task; with its groups and its priority, where there are any."""
+    grouped = any(each.groups for each in shown)
+    ranked = any(each.priority != NORMAL for each in shown)
+    columns = [
+        Column("STATE", state=True),
+        Column("TASK", flexible=True),
+        Column("RUN", number=True),
+        Column("TARGET"),
+        *([Column("PRIORITY")] if ranked else []),
+        *([Column("GROUPS", flexible=True)] if grouped else []),
+        Column("", flexible=True),
+    ]
+    now = datetime_now()
+    session.output.table(
+        columns,
+        [
+            [
+                each.state,
+                each.label,
+                str(each.run),
+                each.target,
+                *([each.priority] if ranked else []),
+                *([", ".join(each.groups)] if grouped else []),
+                task_words(each, now),
+            ]
+            for each in shown
+        ],
+    )
+
+
+def _print_status(session: Session, found: "GraphStatus") -> None:
+    output = session.output
+    out = output.out
+    metadata = [(safe(name), safe(str(value))) for name, value in found.metadata.items()]
+    tags = ", ".join(safe(f"{name}={value}") for name, value in found.tags.items())
+    output.pairs(
+        [
+            ("graph", out.paint(safe(found.graph_id), "bold")),
+            ("state", out.state(found.state) + (" with failures" if _with_failures(found) else "")),
+            ("after failures", found.failure_policy if found.failure_policy != FailurePolicy.BLOCK else ""),
+            *metadata,
+            ("tags", tags),
+            *_param_pairs(found.params),
+            ("routing", safe(found.routing)),
+            ("schedule", safe(found.schedule)),
+            ("fired for", moment(found.fired_for)),
+            ("created", moment(found.created)),
+            ("finished", moment(found.finished)),
+            ("deadline", moment(found.deadline)),
+            ("stalled", _stalled(session, found)),
+            ("revision", f"{found.revision:,}" if found.revision else ""),
+            ("edges", f"{found.edges:,}"),
+            ("tasks", f"{found.tasks:,}"),
+        ]
+    )
+    for state in (each for each in TaskState if found.counts.get(each)):
+        out.line(f"  {out.state(state, 14)} {found.counts[state]:>8,}")
+    if not found.exact:
+        if found.failed_tasks:
+            some = _at_least(found, TaskState.FAILED, TaskState.EXCEPTION)
+            out.line(f"  {'failed for good':15} {found.failed_tasks:>7,}{some}")
+        out.line(f"  {'unresolved':14} {found.unresolved:>8,}{_at_least(found, TaskState.RUNNING, TaskState.PENDING)}")
+    for each in found.limits:
+        whose = f"group “{safe(each.group)}”" if each.group else "limit"
+        out.line(f"  {whose}: {each.in_flight:,} of {each.most:,} in flight")
+    if found.held_tasks:
+        inactive = f", {found.inactive_tasks:,} of them not active" if found.inactive_tasks else ""
+        out.line(f"  {count(found.held_tasks, 'task')} held back{inactive}")
+    if found.priorities and set(found.priorities) != {NORMAL}:
+        words = ", ".join(f"{number:,} {level}" for level, number in found.priorities.items())
+        out.line(f"  priority of what has not begun: {words}")
+    if found.held:
+        output.say(f"paused: {safe(_paused_words(found.held))}")
+        output.hint(f"taskgraph resume {found.graph_id}{session.store_words}")
+    if found.reason:
+        output.say(f"{found.state}: {safe(found.reason)}")
+    if found.state == GraphState.BLOCKED:
+        output.say(f"blocked by “{found.blocked_by}”" + _others(found.failed_tasks - 1))
+        output.hint(f"{command_words('why', found.graph_id, found.blocked_by)}{session.store_words}")
+
+
+def _paused_words(held: Sequence[str]) -> str:
+    """What of a graph is paused."""
+    return (
+        "all of it" if PAUSED in held else ", ".join(f"group “{name}”" for each in held if (name := held_group(each)))
+    )
+
+
+def _param_pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A line for each parameter."""
+    return [(f"param {safe(name)}", safe(jsonlib.dumps(value, ensure_ascii=False))) for name, value in params.items()]
+
+
+def _with_failures(found: "GraphStatus") -> bool:
+    return found.state == GraphState.FINISHED and found.failed_tasks > 0
+
+
+def _stalled(session: Session, found: "GraphStatus") -> str:
+    if found.stalled is None:
+        return ""
+    since = session.output.out.paint(f"since {moment(found.stalled)}", "yellow")
+    return f"{since}: {safe(found.stalled_because)}"
+
+
+def _at_least(found: "GraphStatus", *states: TaskState) -> str:
+    seen = ", ".join(f"{found.at_least[each]:,} {each}" for each in states if found.at_least.get(each))
+    return f", of these at least {seen}" if seen else ""
+
+
+def _others(number: int) -> str:
+    return f" and {count(number, 'other task')} that failed for good" if number > 0 else ", which failed for good"
+
+
+def watch(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Watch a graph until it has ended, and end with what became of it.
+
+    Exit code 0: finished; 1: finished with failures, blocked or cancelled. Ctrl-C stops watching, and nothing else.
+    With --json, every line is a JSON value with a `type`: progress, task-failed, task-exception, and end.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+
+    session.output.lines = True
+
+    async def watched(app: "App") -> int:
+        await app.queries.state(graph_id)
+        async with minding_signals(lambda _: None) as stop:
+            return await wait_and_finish(app, session, graph_id, stop, timeout_seconds=timeout, json_lines=True)
+
+    raise typer.Exit(session.open(watched))
+
+
+WATCH_EXAMPLES = examples("taskgraph watch nightly-2026-08-01 --timeout 3600")
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------
+
+
+def show(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    state: Annotated[
+        TaskState | None, typer.Option("--state", help="Only tasks in this state.", show_default=False)
+    ] = None,
+    match: Annotated[str, typer.Option("--match", metavar="TEXT", help="Only labels with this in them.")] = "",
+    group: GroupOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most so many tasks.")] = 1000,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """List the tasks of a graph by state: what failed, runs and waits comes first.
+
+    Of a graph of more than 2,000 tasks no more than --limit are read, so that these are not the first by label.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    found = session.open(
+        lambda app: app.queries.listing(graph_id, state=str(state or ""), match=match, limit=limit, group=group or "")
+    )
+    shown = _ordered(found.tasks)[:limit]
+    output = session.output
+    if json:
+        output.document(views.tasks(graph_id, found, shown))
+        return
+    if found.params:
+        output.pairs(_param_pairs(found.params))
+        output.out.line()
+    if shown:
+        _print_tasks(session, shown)
+    if found.total is None:
+        output.hint(f"… and more: --limit {10 * limit}")
+    elif len(shown) < found.total:
+        output.hint(f"… and {found.total - len(shown):,} more: --limit {found.total}")
+    output.say(_summary(found))
+
+
+def _summary(found: "Listing") -> str:
+    if found.total is None:
+        return f"at least {count(len(found.tasks) + 1, 'task')}"
+    status = found.status
+    numbers = Counter(each.state for each in found.tasks) if status is None else status.counts
+    parts = [f"{numbers[each]:,} {each}" for each in _STATE_ORDER if numbers.get(each)]
+    if status is not None and not status.exact:
+        parts += [f"{status.failed_tasks:,} failed for good"] if status.failed_tasks else []
+        parts.append(f"{status.unresolved:,} unresolved")
+    return f"{count(found.total, 'task')}{': ' if parts else ''}{', '.join(parts)}"
+
+
+SHOW_EXAMPLES = examples(
+    "taskgraph show nightly-2026-08-01 --state failed",
+    "taskgraph show nightly --match test/",
+    "taskgraph show nightly --group tests",
+)
+
+
+def datetime_now() -> datetime:
+    """The time of day."""
+    from taskgraph.model.clock import SystemClock
+
+    return SystemClock().now()
+
+
+def task_words(task: "TaskStatus", now: datetime) -> str:
+    """What is worth saying of a task in a line of a table."""
+    match task.state:
+        case TaskState.FAILED | TaskState.EXCEPTION | TaskState.SKIPPED:
+            return str((task.resolution or {}).get("reason", ""))
+        case TaskState.UNSCHEDULED if task.held_back or task.when != When.ALL_COMPLETED:
+            return "; ".join(filter(None, (_held_words(task), condition_words(task.when))))
+        case TaskState.RUNNING:
+            since = seconds(max(0.0, (now - task.started).total_seconds())) if task.started else "?"
+            return f"for {since} on {task.worker}"
+        case TaskState.PENDING if task.not_before is not None and task.not_before > now:
+            return "; ".join(
+                filter(None, (f"not before {moment(task.not_before)}{_last_failure(task)}", _held_words(task)))
+            )
+        case TaskState.PENDING if task.held_back:
+            return _held_words(task)
+        case TaskState.PENDING:
+            since = seconds(max(0.0, (now - task.pending_since).total_seconds())) if task.pending_since else "?"
+            return f"ready for {since}" + (f"; {task.refusal}" if task.refusal else "")
+        case TaskState.COMPLETED:
+            length = run_seconds(task)
+            return f"in {seconds(length)}" if length is not None else ""
+        case _:
+            return ""
+
+
+def _held_words(task: "TaskStatus") -> str:
+    """What holds a task back that would run, or wait for others alone."""
+    return f"held back: {holders_in_words(task.held)}" if task.held_back else ""
+
+
+def _last_failure(task: "TaskStatus") -> str:
+    """Why a task that is to be tried again later failed."""
+    last = task.runs[-1] if task.runs else {}
+    return f"; run {last.get('run')} failed for the moment" if last.get("outcome") == "temporary" else ""
+
+
+def run_seconds(task: "TaskStatus") -> float | None:
+    """How long the present run of a task took, by the worker's clock."""
+    if task.started is None or task.ended is None:
+        return None
+    return max(0.0, (task.ended - task.started).total_seconds())
+
+
+def task(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    label: LabelArgument,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Name every requirement and dependent, and not only the first ones.")
+    ] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Show everything about one task: state, runs, what it requires and who waits for it, and its definition.
+
+    --json has every requirement and dependent.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    edges = None if json or everything else _WAITING_SHOWN_MAX
+    found = session.open(lambda app: app.queries.task(graph_id, label, edges=edges))
+    if json:
+        session.output.document(views.task(graph_id, found))
+    else:
+        _print_task(session, graph_id, found)
+
+
+TASK_EXAMPLES = examples('taskgraph task nightly-2026-08-01 "test/unit"')
+
+
+def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
+    output = session.output
+    out = output.out
+    one = found.status
+    resolution = one.resolution or {}
+    length = run_seconds(one)
+
+    def labels(names: Sequence[str], number: int) -> str:
+        more = f", … {number - len(names):,} more (--all)" if number > len(names) else ""
+        return safe(", ".join(names)) + more
+
+    output.pairs(
+        [
+            ("task", out.paint(safe(one.label), "bold")),
+            ("taskId", safe(one.task_id)),
+            ("graph", safe(graph_id)),
+            ("state", out.state(one.state)),
+            ("reason", safe(str(resolution.get("reason", "")))),
+            ("exit code", safe(str(resolution.get("exitCode", "")))),
+            ("run", f"{one.run}"),
+            ("took", seconds(length) if length is not None else ""),
+            ("worker", safe(one.worker)),
+            ("target", safe(one.target)),
+            ("priority", one.priority if one.priority != NORMAL else ""),
+            ("active", "" if one.active else "no"),
+            ("held back", safe(_held_words(one).partition(": ")[2])),
+            ("groups", safe(", ".join(one.groups))),
+            ("reruns left", f"{one.reruns_left} of {one.reruns_allowed}"),
+            ("retries left", f"{one.retries_left}"),
+            ("tried again", f"{one.temporary_failures}, {one.temporary_left} left" if one.temporary_failures else ""),
+            ("given back", safe(one.refusal)),
+            ("not before", moment(one.not_before)),
+            ("ready", moment(one.pending_since)),
+            ("started", moment(one.started)),
+            ("ended", moment(one.ended)),
+            ("resolved", moment(one.resolved)),
+            ("lease until", moment(one.lease_until) if one.state == TaskState.RUNNING else ""),
+            ("deadline", moment(one.deadline)),
+            ("claimed within", seconds(one.pending_timeout) if one.pending_timeout is not None else ""),
+            ("log", safe(str(resolution.get("logsUrl", "")))),
+            ("result", safe(str(resolution.get("resultUrl", "")))),
+            ("hands on", safe(_handed_on(resolution))),
+            ("condition", condition_words(one.when)),
+            ("requires", labels(found.requires, found.requires_count)),
+            ("optional", safe(", ".join(found.optional))),
+            (
+                "waits for",
+                labels(found.requires_left, found.requires_left_count) if one.state == TaskState.UNSCHEDULED else "",
+            ),
+            ("dependents", labels(found.dependents, found.dependents_count)),
+        ]
+    )
+    for record in one.runs:
+        words = ", ".join(
+            safe(str(record[name])) for name in ("outcome", "reason", "worker", "started", "ended") if record.get(name)
+        )
+        out.line(f"  run {safe(str(record.get('run', '?')))}: {words}")
+    out.line(out.paint("definition", "dim"))
+    text = jsonlib.dumps(dict(found.definition), indent=2, ensure_ascii=False)
+    out.line("\n".join(f"  {safe(line)}" for line in text.splitlines()))
+
+
+def _handed_on(resolution: Mapping[str, Any]) -> str:
+    from taskgraph.documents.results import NO_OUTPUT, OUTPUT
+
+    if OUTPUT in resolution:
+        return jsonlib.dumps(resolution[OUTPUT], ensure_ascii=False)
+    return f"nothing: {resolution[NO_OUTPUT]}" if NO_OUTPUT in resolution else ""
+
+
+def why(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    label: LabelArgument,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Say why a task does not run, down to the first causes, and what to do about each."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    found = session.open(lambda app: app.queries.explain(graph_id, label))
+    if json:
+        session.output.document(views.explanation(graph_id, label, found))
+    else:
+        _print_reasons(session, found)
+
+
+WHY_EXAMPLES = examples('taskgraph why nightly-2026-08-01 "publish"')
+
+
+def _print_reasons(session: Session, found: "Explanation") -> None:
+    """Level by level; of many that only wait, the first ones. Causes are what people came for."""
+    output = session.output
+    out = output.out
+    totals = Counter((one.depth, one.cause) for one in found.reasons)
+    seen: Counter[tuple[int, bool]] = Counter()
+    waiting = causes = 0  # lines
+    for one in found.reasons:
+        key = (one.depth, one.cause)
+        seen[key] += 1
+        indent = "  " * min(one.depth, 30)
+        lines = causes if one.cause else waiting
+        if lines >= (_CAUSES_SHOWN_MAX if one.cause else _WAITING_LINES_MAX):
+            continue
+        bound = _CAUSES_SHOWN_MAX if one.cause else _ALIKE_SHOWN_MAX
+        if seen[key] > bound:
+            if seen[key] == bound + 1:
+                out.line(out.paint(f"{indent}… and {totals[key] - bound:,} more like this", "dim"))
+            continue
+        if one.cause:
+            causes += 1
+        else:
+            waiting += 1
+            if waiting == _WAITING_LINES_MAX:
+                out.line(out.paint(f"{indent}… {found.waiting:,} tasks wait in all", "dim"))
+                continue
+        mark = out.paint("◆ " if out.unicode else "* ", "yellow") if one.cause else ""
+        label = out.paint(safe(one.label), "bold")
+        out.line(f"{indent}{mark}{out.symbol(one.state)} {label} {safe(one.text)}")
+        if one.remedy:
+            out.line(f"{indent}    {out.paint('→' if out.unicode else '->', 'dim')} {safe(one.remedy)}")
+    if len(found.reasons) > 1:
+        output.say(f"{count(found.causes, 'first cause')}, marked {'◆' if output.err.unicode else '*'}")
+    if found.causes > _CAUSES_SHOWN_MAX:
+        output.hint(f"… of these, {causes:,} are shown; --json lists more")
+
+
+# --- results ---------------------------------------------------------------------------------------------------
+
+
+def results(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    label: Annotated[
+        str | None, typer.Argument(metavar="LABEL", help="Only the result of this task.", show_default=False)
+    ] = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Print what the tasks of a graph have handed on, by label, as JSON; or what one of them has.
+
+    These are results of up to 4,000 characters; what is longer is found by `taskgraph logs ID LABEL --result`.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if label is None:
+        session.output.document(session.open(lambda app: app.queries.results(graph_id)))
+    else:
+        session.output.document(session.open(lambda app: app.queries.output(graph_id, label)))
+
+
+RESULTS_EXAMPLES = examples(
+    "taskgraph results nightly-2026-08-01", 'taskgraph results nightly-2026-08-01 "count" | jq .total'
+)
+
+
+# --- logs ------------------------------------------------------------------------------------------------------
+
+
+def logs(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    label: LabelArgument,
+    run: Annotated[
+        int | None,
+        typer.Option("--run", min=0, metavar="N", help="The run, from 0; the latest that has a log otherwise."),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
+    result: Annotated[bool, typer.Option("--result", help="Print the result of the run, which is JSON.")] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Print the output of a task's run.
+
+    A pipe gets the bytes as they were written. A terminal gets the text, with its colours, and without anything else
+    that a terminal would obey.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if follow and (json or result):
+        raise InvalidInput("--follow prints a log as it grows; it goes with neither --json nor --result")
+    raise typer.Exit(session.open(lambda app: _logs(app, session, graph_id, label, run, follow, result)))
+
+
+LOGS_EXAMPLES = examples(
+    'taskgraph logs nightly-2026-08-01 "test/unit" --follow', 'taskgraph logs nightly-2026-08-01 "sum" --result'
+)
+
+
+class _LogPrinter:
+    """Bytes of a log on their way to stdout."""
+
+    def __init__(self, session: Session) -> None:
+        self._out = session.output.out
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text = LogText(colour=self._out.colour)
+
+    @property
+    def closed(self) -> bool:
+        return self._out.closed
+
+    def take(self, data: bytes) -> None:
+        if self._out.tty:
+            self._out.write(self._text.take(self._decoder.decode(data)))
+        else:
+            self._out.write_bytes(data)
+
+    def end(self) -> None:
+        if self._out.tty:
+            self._out.write(self._text.take(self._decoder.decode(b"", True)) + self._text.end())
+
+
+async def _logs(
+    app: "App", session: Session, graph_id: str, label: str, run: int | None, follow: bool, result: bool
+) -> int:
+    row = await app.queries.find_task(graph_id, label)
+    label, state, latest = _label_of(row), str(row.columns.get("state", "")), _run_of(row)
+    if run is not None and run > latest:
+        runs = "only run 0" if latest == 0 else f"runs 0 to {latest}"
+        raise NotFound(f"“{label}” has {runs} so far")
+    task_id = row.key.removeprefix("task:")
+    if follow:
+        return await _follow(app, session, graph_id, task_id, latest if run is None else run)
+    name = "result.json" if result else "run.log"
+    wanted = [run] if run is not None else [latest, latest - 1] if latest else [0]
+    for number in wanted:
+        first = await app.logs.read(graph_id, task_id, number, limit=_LOG_PIECE_BYTES, name=name)
+        if first is not None:
+            break
+    else:
+        what = "result" if result else "log"
+        raise NotFound(f"run {wanted[0]} of “{label}” has no {what}; the task is {state} in run {latest}")
+    if run is None and number != latest:
+        session.output.say(f"run {latest} has none yet; this is run {number}")
+    if session.output.json:
+        whole = first + await _rest(app, graph_id, task_id, number, len(first), name)
+        if result:
+            session.output.document(views.result(graph_id, label, task_id, number, jsonlib.loads(whole)))
+        else:
+            session.output.document(views.log(graph_id, label, task_id, number, whole.decode("utf-8", "replace")))
+        return failures.DONE
+    printer = _LogPrinter(session)
+    printer.take(first)
+    await _copy(app, printer, graph_id, task_id, number, len(first), name)
+    printer.end()
+    if result and session.output.out.tty:
+        session.output.out.write("\n")
+    return failures.DONE
+
+
+def _label_of(row: "Row") -> str:
+    return str(row.columns.get("label", ""))
+
+
+def _run_of(row: "Row") -> int:
+    run = row.columns.get("run", 0)
+    return run if isinstance(run, int) else 0
+
+
+async def _rest(app: "App", graph_id: str, task_id: str, run: int, offset: int, name: str) -> bytes:
+    pieces: list[bytes] = []
+    while piece := await app.logs.read(graph_id, task_id, run, offset=offset, limit=_LOG_PIECE_BYTES, name=name):
+        pieces.append(piece)
+        offset += len(piece)
+    return b"".join(pieces)
+
+
+async def _copy(
+    app: "App", printer: _LogPrinter, graph_id: str, task_id: str, run: int, offset: int, name: str = "run.log"
+) -> int:
+    """Print from offset to what is the end now; gives the new offset."""
+    while not printer.closed:
+        piece = await app.logs.read(graph_id, task_id, run, offset=offset, limit=_LOG_PIECE_BYTES, name=name)
+        if not piece:
+            break
+        printer.take(piece)
+        offset += len(piece)
+    return offset
+
+
+async def _follow(app: "App", session: Session, graph_id: str, task_id: str, run: int) -> int:
+    printer = _LogPrinter(session)
+    offset, pause = 0, _LOOK_SECONDS
+    try:
+        while not printer.closed:
+            # The state first: a run ends only after its log is complete, so what is read then is all of it.
+            row = await app.queries.find_task(graph_id, task_id)
+            over = _run_of(row) != run or row.columns.get("state") not in (
+                TaskState.UNSCHEDULED,
+                TaskState.PENDING,
+                TaskState.RUNNING,
+            )
+            before = offset
+            offset = await _copy(app, printer, graph_id, task_id, run, offset)
+            if over:
+                break
+            pause = _LOOK_SECONDS if offset > before else min(pause * 1.5, _LOOK_SECONDS_MAX)
+            await asyncio.sleep(pause)
+    finally:
+        printer.end()
+    return failures.DONE
+
+
+# --- journal and rows ------------------------------------------------------------------------------------------
+
+
+def events(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    since: Annotated[
+        str, typer.Option("--since", metavar="N", help="Only what comes after number N, or after the cursor N.PART.")
+    ] = "0",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the graph can change no more.")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="At most so many.", show_default=False)
+    ] = None,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            metavar="FIELD=VALUE",
+            help="Only events with this value, such as event=task-failed, label=build, changed=run; * and ? stand "
+            "for any text. Of one field given twice either value will do.",
+            show_default=False,
+        ),
+    ] = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Print the journal of a graph: what happened, in order.
+
+    With --follow and --json, every line is one event. Its `cursor` is what --since goes on from.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    where = _where(filters or ())
+    if follow and limit is not None:
+        raise InvalidInput("--follow goes on; it does not go with --limit")
+
+    session.output.lines = follow
+
+    async def journal(app: "App") -> int:
+        await app.queries.state(graph_id)
+        if follow:
+            async with minding_signals(lambda _: None) as stop:
+                await unless_stopped(stop, _follow_events(app, session, graph_id, since, where))
+        elif json:
+            events = (views.event(each) async for each in _journal(app, graph_id, since, where, limit))
+            await session.output.document_of({"graphId": graph_id}, "events", events)
+        else:
+            await _print_journal(session, _journal(app, graph_id, since, where, limit))
+        return failures.DONE
+
+    raise typer.Exit(session.open(journal))
+
+
+EVENTS_EXAMPLES = examples(
+    "taskgraph events nightly-2026-08-01 --since 120",
+    "taskgraph events nightly --follow --json",
+    "taskgraph events nightly --filter event=task-failed --filter label='test/*'",
+)
+
+
+def _where(filters: Sequence[str]) -> dict[str, list[str]]:
+    """What --filter says, by field."""
+    where: dict[str, list[str]] = {}
+    for each in filters:
+        name, equals, text = each.partition("=")
+        if not equals or not name:
+            raise InvalidInput(f"--filter {each!r}: write FIELD=VALUE, such as event=task-failed")
+        where.setdefault(name, []).append(text)
+    return where
+
+
+async def _journal(
+    app: "App", graph_id: str, since: str, where: Mapping[str, Sequence[str]], limit: int | None = None
+) -> AsyncIterator["Event"]:
+    """Event by event, a page of rows at a time: a journal may be as long as the graph is large."""
+    from taskgraph.queries.graphs import agrees
+
+    page_rows = limits.PAGE_ROWS_MAX if limit is None or where else min(limit, limits.PAGE_ROWS_MAX)
+    number = 0
+    async with aclosing(app.queries.journal(graph_id, since=since, page_rows=page_rows)) as rows:
+        async for facts in rows:
+            for each in facts:
+                if not agrees(each, where):
+                    continue
+                if number == limit:
+                    return
+                number += 1
+                yield each
+
+
+async def _print_journal(session: Session, events: AsyncIterator["Event"]) -> None:
+    some: list[Event] = []
+    async for each in events:
+        some.append(each)
+        if len(some) == _LINES_AT_ONCE:
+            _print_events(session, some)
+            some.clear()
+        if session.output.out.closed:
+            return
+    _print_events(session, some)
+
+
+async def _follow_events(
+    app: "App", session: Session, graph_id: str, since: str, where: Mapping[str, Sequence[str]]
+) -> None:
+    async with aclosing(app.queries.follow(graph_id, since=since, where=where)) as events:
+        async for each in events:
+            if session.output.json:
+                session.output.json_line(views.event(each))
+            else:
+                _print_events(session, [each])
+            if session.output.out.closed:
+                return
+
+
+_EVENT_LOOKS: Final[Mapping[str, str]] = {
+    "stalled": GraphState.BLOCKED,
+    "unstalled": TaskState.RUNNING,
+    "unblocked": TaskState.RUNNING,
+    "resumed": TaskState.RUNNING,
+    "released": TaskState.RUNNING,
+    "rerun": TaskState.PENDING,
+    "retry": TaskState.PENDING,
+    "paused": "held",
+}
+"""Facts that are no states, and the state that each looks like."""
+
+
+def looks_like(kind: str) -> str:
+    """The state that a fact is drawn as."""
+    happened = kind.partition("-")[2]
+    return _EVENT_LOOKS.get(happened, happened if happened in LOOKS else TaskState.UNSCHEDULED)
+
+
+def _print_events(session: Session, found: "Sequence[Event]") -> None:
+    out = session.output.out
+    lines = []
+    for each in found:
+        fields = dict(each.fields)
+        label = str(fields.pop("label", ""))
+        fields.pop("task", None)
+        words_of = {
+            name: text if isinstance(text, str) else json_text(text, indent=None) for name, text in fields.items()
+        }
+        more = " ".join(f"{name}={text}" for name, text in words_of.items())
+        symbol = out.symbol(looks_like(each.kind))
+        kind = out.paint(f"{safe(each.kind):16}", "bold" if each.kind.startswith("graph-") else "")
+        words = f"{out.paint(f'{each.sequence:>6}  {moment(each.time)}', 'dim')}  {symbol} {kind}"
+        lines.append("  ".join(part for part in (words, safe(label), out.paint(safe(more), "dim")) if part).rstrip())
+    if lines:
+        out.line("\n".join(lines))
+
+
+def rows(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    prefix: Annotated[
+        str, typer.Option("--prefix", metavar="TEXT", help="Only keys that begin like this, such as task: or event:.")
+    ] = "",
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Print the rows of a graph as they stand in the table, every column of them."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+
+    async def partition(app: "App") -> int:
+        await app.queries.state(graph_id)
+        async with aclosing(app.queries.rows(graph_id, prefix)) as found:
+            if json:
+                objects = (views.row(graph_id, row) async for row in found)
+                await session.output.document_of({"graphId": graph_id}, "rows", objects)
+            else:
+                number = 0
+                async for row in found:
+                    _print_row(session, row)
+                    number += 1
+                    if session.output.out.closed:
+                        break
+                session.output.say(f"{count(number, 'row')} in partition {graph_id}")
+        return failures.DONE
+
+    raise typer.Exit(session.open(partition))
+
+
+def _print_row(session: Session, row: "Row") -> None:
+    out = session.output.out
+    width = max((len(name) for name in row.columns), default=0)
+    lines = [out.paint(safe(row.key), "bold")]
+    lines += [
+        f"  {out.paint(safe(name).ljust(width), 'dim')}  {safe(_value_text(value))}"
+        for name, value in row.columns.items()
+    ]
+    out.line("\n".join(lines))
+
+
+ROWS_EXAMPLES = examples("taskgraph rows nightly-2026-08-01 --prefix task:", "taskgraph rows nightly-2026-08-01 --json")
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, datetime):
+        return views.iso(value) or ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --- poison ----------------------------------------------------------------------------------------------------
+
+
+def poison_list(
+    ctx: typer.Context,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Show so many at most, in the order of their keys.")
+    ] = _POISON_SHOWN,
+    after: Annotated[
+        str, typer.Option("--after", metavar="KEY", help="Go on behind this key.", show_default=False)
+    ] = "",
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """List messages that could not be handled and were set aside."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    everything = [each for each in session.open(lambda app: app.poison.list()) if each.key > after]
+    found = everything[:limit]
+    output = session.output
+    if len(everything) > limit:
+        more = len(everything) - limit
+        output.warn(f"{more:,} more are set aside: taskgraph poison list --after {shlex.quote(found[-1].key)}")
+    if json:
+        output.document(views.poison_messages(found))
+        return
+    if not found:
+        output.say("no message is set aside")
+    for each in found:
+        _print_poison(session, each)
+
+
+def _print_poison(session: Session, one: "PoisonMessage") -> None:
+    out = session.output.out
+    out.line(out.paint(safe(one.key), "bold"))
+    times = count(one.failures, "failure")
+    out.line(f"  {out.paint('since', 'dim')}   {moment(one.set_aside)}, after {times}")
+    out.line(f"  {out.paint('reason', 'dim')}  {safe(one.reason)}")
+    body = one.body if len(one.body) <= _BODY_CHARS_SHOWN else one.body[:_BODY_CHARS_SHOWN] + "…"
+    out.line(f"  {out.paint('body', 'dim')}    {safe(body)}")
+
+
+def poison_replay(
+    ctx: typer.Context,
+    key: Annotated[
+        str | None, typer.Argument(metavar="KEY", help="The key of a message, from the list.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Replay every message that is set aside.")] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Put messages back on their queue, once what kept them from being handled is mended."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if (key is None) != everything:
+        raise InvalidInput("name the KEY of one message, or say --all")
+
+    async def replay(app: "App") -> "list[PoisonMessage]":
+        keys = [key] if key is not None else [each.key for each in await app.poison.list()]
+        return [await app.poison.replay(each) for each in keys]
+
+    found = session.open(replay)
+    output = session.output
+    if json:
+        output.document(views.replayed(found))
+        return
+    for each in found:
+        output.data(each.key)
+    output.say(f"{count(len(found), 'message')} put back")
+
+
+POISON_LIST_EXAMPLES = examples("taskgraph poison list", "taskgraph poison list --limit 1000 --json")
+POISON_REPLAY_EXAMPLES = examples("taskgraph poison replay --all", "taskgraph poison replay taskgraph-events:4711")

@@ -1,0 +1,223 @@
+"""The commands `pause`, `resume`, `deactivate` and `activate`.
+
+What this room is for: asking for tasks to be held back or to go on, and saying when that is so. It never writes a row
+by itself (D16) and never decides about tasks.
+"""
+
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.common import (
+    GraphArgument,
+    JsonOption,
+    Session,
+    StoreOption,
+    TimeoutOption,
+    VerboseOption,
+    begin,
+    check_graph_id,
+    check_targets,
+    examples,
+    hint_at_handlers,
+    minding_signals,
+    unless_stopped,
+    with_hint,
+)
+from taskgraph.interfaces.cli.output import count
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput, Refused
+
+if TYPE_CHECKING:
+    from taskgraph.interfaces.app import App
+    from taskgraph.interfaces.pausing import Wish
+
+OptionalGraphArgument = Annotated[
+    str | None, typer.Argument(metavar="ID", help="The id of the graph.", show_default=False)
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option("--target", metavar="NAME", help="All work of this target, of all graphs.", show_default=False),
+]
+GroupOption = Annotated[str, typer.Option("--group", metavar="NAME", help="Only the tasks of this group.")]
+ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the journal.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is so.")]
+LabelsArgument = Annotated[list[str], typer.Argument(metavar="LABEL...", help="Tasks, by label or taskId.")]
+
+
+def pause(
+    ctx: typer.Context,
+    graph_id: OptionalGraphArgument = None,
+    group: GroupOption = "",
+    target: TargetOption = None,
+    reason: ReasonOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Hold a graph back, or a group of it, or with --target all work of a target: no further run begins.
+
+    What runs already runs to its end. A paused graph takes no extension. Handlers must run for that: taskgraph serve.
+    Workers notice within some 5 s that their target is paused.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if target is not None:
+        _gate(session, target, graph_id, group, on=True, reason=reason, wait=wait)
+    if graph_id is None:
+        raise InvalidInput("name the graph, or a target: --target NAME")
+    _ask(session, graph_id, [], on=True, group=group, reason=reason, wait=wait, timeout=timeout)
+
+
+PAUSE_EXAMPLES = examples(
+    'taskgraph pause nightly-2026-08-01 --reason "the disk is full"',
+    "taskgraph pause nightly-2026-08-01 --group tests --wait",
+    'taskgraph pause --target gpu --reason "new drivers"',
+)
+
+
+def resume(
+    ctx: typer.Context,
+    graph_id: OptionalGraphArgument = None,
+    group: GroupOption = "",
+    target: TargetOption = None,
+    reason: ReasonOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Let a graph that was paused go on, or a group of it, or a target; also a group that was not active before."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if target is not None:
+        _gate(session, target, graph_id, group, on=False, reason=reason, wait=wait)
+    if graph_id is None:
+        raise InvalidInput("name the graph, or a target: --target NAME")
+    _ask(session, graph_id, [], on=False, group=group, reason=reason, wait=wait, timeout=timeout)
+
+
+RESUME_EXAMPLES = examples(
+    "taskgraph resume nightly-2026-08-01",
+    "taskgraph resume nightly-2026-08-01 --group tests --wait",
+    "taskgraph resume --target gpu",
+)
+
+
+def deactivate(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    labels: LabelsArgument,
+    reason: ReasonOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Hold single tasks back, however ready they are, until they are activated; what depends on them waits."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    _ask(session, graph_id, labels, on=True, group="", reason=reason, wait=wait, timeout=timeout)
+
+
+DEACTIVATE_EXAMPLES = examples('taskgraph deactivate nightly-2026-08-01 publish --reason "not before noon"')
+
+
+def activate(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    labels: LabelsArgument,
+    reason: ReasonOption = "",
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Let tasks run that were deactivated, or were not active from the start."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    _ask(session, graph_id, labels, on=False, group="", reason=reason, wait=wait, timeout=timeout)
+
+
+ACTIVATE_EXAMPLES = examples("taskgraph activate nightly-2026-08-01 publish --wait")
+
+
+def _ask(
+    session: Session,
+    graph_id: str,
+    labels: list[str],
+    *,
+    on: bool,
+    group: str,
+    reason: str,
+    wait: bool,
+    timeout: float | None,
+) -> None:
+    check_graph_id(graph_id)
+    if len(reason) > limits.REASON_CHARS_MAX:
+        raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+
+    async def ask(app: "App") -> int:
+        from taskgraph.interfaces import pausing
+        from taskgraph.interfaces.waiting import ends
+
+        wish = await pausing.ask(app, graph_id, labels, on=on, group=group, reason=reason)
+        if not wait:
+            return _say(session, wish, settled=False)
+        until = ends(app.clock, timeout)
+        async with minding_signals(lambda _: None) as stop:
+            settled = with_hint(pausing.settled(app, wish, until=until), lambda: hint_at_handlers(session, graph_id))
+            done = await unless_stopped(stop, settled)
+        if not done:
+            raise failures.TimedOut(f"graph {graph_id}: what was asked for is not so after {timeout:g} s")
+        return _say(session, wish, settled=True)
+
+    raise typer.Exit(session.open(ask, measured=True))
+
+
+def _gate(
+    session: Session, target: str, graph_id: str | None, group: str, *, on: bool, reason: str, wait: bool
+) -> NoReturn:
+    """Pause a target, or let it go on."""
+    if graph_id is not None or group:
+        raise InvalidInput("name a graph or a target, not both")
+    check_targets([target])
+    if len(reason) > limits.REASON_CHARS_MAX:
+        raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+
+    async def gate(app: "App") -> int:
+        from taskgraph.queries import targets
+
+        if on:
+            changed = await targets.close(app.tables, target, app.clock.now(), reason)
+        else:
+            changed = await targets.reopen(app.tables, target)
+        if wait and changed and on:
+            await app.clock.sleep(limits.GATE_SECONDS)
+            if target not in await targets.closed(app.tables):
+                raise Refused(f"target {target}: a later request asked for the opposite: it goes on", "superseded")
+        if session.output.json:
+            session.output.document(views.target_paused(target, on=on, changed=changed))
+        else:
+            words = ("is paused" if on else "goes on") if changed else ("is paused already" if on else "is not paused")
+            session.output.data(f"target {target} {words}")
+        return failures.DONE
+
+    raise typer.Exit(session.open(gate))
+
+
+def _say(session: Session, wish: "Wish", *, settled: bool) -> int:
+    output = session.output
+    if output.json:
+        labels = wish.tasks.values()
+        output.document(views.held(wish.graph_id, wish.group, labels, on=wish.on, settled=settled))
+        return failures.DONE
+    what = count(len(wish.tasks), "task") if wish.tasks else f"group “{wish.group}”" if wish.group else "all of it"
+    became = ("is held back" if wish.on else "goes on") if settled else ("to be held back" if wish.on else "to go on")
+    output.data(f"graph {wish.graph_id}: {what} {became if settled else f'is asked {became}'}")
+    if not settled:
+        hint_at_handlers(session, wish.graph_id)
+    return failures.DONE

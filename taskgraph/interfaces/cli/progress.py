@@ -1,0 +1,567 @@
+"""How far a graph is, from its journal, and how that is shown while it goes on.
+
+What this room is for: adding up events as they come (never the rows of all tasks), knowing what runs in this process,
+and drawing both: a live picture on a terminal, a line now and then elsewhere, JSON lines for programs. It never changes
+anything, and a store that does not answer for a moment is no matter of the picture.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli.output import Output, Stream, count, fitted, safe, seconds
+from taskgraph.model.columns import texts
+from taskgraph.model.errors import StorageUnavailable
+from taskgraph.model.ids import GRAPH_ENDED, PAUSED, GraphState, TaskState
+
+if TYPE_CHECKING:
+    from taskgraph.interfaces.app import App
+    from taskgraph.model.clock import Clock
+    from taskgraph.queries.graphs import Event
+    from taskgraph.worker.executors import Executor, Outcome, Work, WriteLog
+
+_POLL_SECONDS_MIN: Final = 0.5
+_POLL_SECONDS_MAX: Final = 5.0
+_POLL_SHARE: Final = 20  # reading the journal takes at most one part in so many of the time
+_DRAW_SECONDS: Final = 0.2
+_LINE_SECONDS: Final = 1.0
+_RUNNING_SHOWN_MAX: Final = 8
+_NOTICES_MAX: Final = 100  # failures told one by one; the rest is counted
+
+
+# --- adding up -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task that has failed for good, and has not been rerun since. state: failed or exception."""
+
+    label: str
+    task_id: str
+    run: int
+    state: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the journal of one graph adds up to. sequence: of the last event row that was taken.
+
+    held: what of the graph is paused, as the column of its row says.
+    """
+
+    graph_id: str
+    sequence: int = 0
+    state: str = ""
+    tasks: int = 0
+    completed: int = 0
+    skipped: int = 0
+    reruns: int = 0
+    retries: int = 0
+    hand_backs: int = 0
+    failures: dict[str, Failure] = field(default_factory=dict)
+    cancelled: set[str] = field(default_factory=set)
+    held: tuple[str, ...] = ()
+
+    def take(self, events: "Iterable[Event]") -> None:
+        """Add events, which come in order and never twice."""
+        for event in events:
+            self.sequence = event.sequence
+            task_id = str(event.fields.get("task", ""))
+            match event.kind:
+                case "task-completed":
+                    self.completed += 1
+                case "task-skipped":
+                    self.skipped += 1
+                case "task-failed" | "task-exception":
+                    self.failures[task_id] = failure_of(event)
+                case "task-cancelled":
+                    self.cancelled.add(task_id)
+                case "task-retry":
+                    self.retries += 1
+                case "task-rerun":
+                    self.failures.pop(task_id, None)
+                    self.cancelled.discard(task_id)
+                    match event.fields.get("because"):
+                        case "lost":
+                            self.retries += 1
+                        case "handed-back":  # which spends nothing
+                            self.hand_backs += 1
+                        case _:
+                            self.reruns += 1
+                case _:
+                    pass  # what happens to the graph stands on its row
+
+    def failed(self, state: TaskState) -> int:
+        """How many tasks stand in this state, failed or exception."""
+        return sum(failure.state == state for failure in self.failures.values())
+
+    def counts(self, running: int | None = None) -> dict[str, int]:
+        """Tasks by what the journal knows of them; `running` too, where somebody knows that."""
+        made = {
+            "completed": self.completed,
+            "failed": self.failed(TaskState.FAILED),
+            "exception": self.failed(TaskState.EXCEPTION),
+        }
+        if self.skipped:
+            made["skipped"] = self.skipped
+        if self.cancelled:
+            made["cancelled"] = len(self.cancelled)
+        if running is not None:
+            made["running"] = running
+        made["waiting"] = max(0, self.tasks - sum(made.values()))
+        return made
+
+
+def failure_of(event: "Event") -> Failure:
+    """The failure that an event tells."""
+    fields = event.fields
+    run = fields.get("run", 0)
+    return Failure(
+        label=str(fields.get("label", "")),
+        task_id=str(fields.get("task", "")),
+        run=run if isinstance(run, int) else 0,
+        state=event.kind.removeprefix("task-"),
+        reason=str(fields.get("reason", "")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A task that runs now. began: of Clock.monotonic."""
+
+    label: str
+    began: float
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What runs in this process, seen from one graph. others: number of tasks of other graphs."""
+
+    running: Sequence[Running] = ()
+    others: int = 0
+
+
+@dataclass(slots=True)
+class Board:
+    """What runs in this process now, by (graph, task, run): a worker takes what is ready, whatever graph it is of."""
+
+    clock: "Clock"
+    running: dict[tuple[str, str, int], Running] = field(default_factory=dict)
+
+    def of(self, graph_id: str) -> "Here":
+        """What runs, seen from one graph."""
+        own = [one for (graph, _, _), one in self.running.items() if graph == graph_id]
+        return Here(own, len(self.running) - len(own))
+
+    def watched(self, executor: "Executor") -> "Executor":
+        """An executor that writes on this board what it runs."""
+        return _Watched(executor, self)
+
+
+class _Watched:
+    """An executor whose runs are seen."""
+
+    def __init__(self, inner: "Executor", board: Board) -> None:
+        self._inner = inner
+        self._board = board
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def instant(self) -> bool:
+        return self._inner.instant
+
+    def can_run(self, definition: Mapping[str, Any]) -> str | None:
+        return self._inner.can_run(definition)
+
+    async def run(self, work: "Work", write_log: "WriteLog") -> "Outcome":
+        key = (work.graph_id, work.task_id, work.run)
+        self._board.running[key] = Running(work.label, self._board.clock.monotonic())
+        try:
+            return await self._inner.run(work, write_log)
+        finally:
+            del self._board.running[key]
+
+
+# --- showing ---------------------------------------------------------------------------------------------------
+
+
+class Display(Protocol):
+    """Something that shows how far a graph is."""
+
+    def events(self, events: "Sequence[Event]") -> None:
+        """New facts, in order."""
+        ...
+
+    def draw(self, tally: Tally, here: Here | None) -> None:
+        """Show it as it is now. here: None where nobody knows what runs."""
+        ...
+
+    def close(self) -> None:
+        """Leave the place to others. Idempotent."""
+        ...
+
+
+class _Notices:
+    """Failures, told as they come."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._told = 0
+
+    def tell(self, events: "Sequence[Event]") -> None:
+        err = self._output.err
+        for event in events:
+            if event.kind not in ("task-failed", "task-exception"):
+                continue
+            self._told += 1
+            if self._told > _NOTICES_MAX:
+                continue
+            failure = failure_of(event)
+            reason = f": {safe(failure.reason)}" if failure.reason else ""
+            err.line(f"{err.state(failure.state)}  {safe(failure.label)} (run {failure.run}){reason}")
+            if self._told == _NOTICES_MAX:
+                err.line("further failures are counted, and not listed here")
+
+
+def counts_line(stream: Stream, tally: Tally, here: Here | None = None) -> str:
+    """`12/58 completed, 3 running, 1 failed, 42 waiting`."""
+    counts = tally.counts(None if here is None else len(here.running))
+    parts = [f"{tally.completed:,}/{tally.tasks:,} completed"]
+    parts += [
+        f"{stream.symbol(state)} {counts[state]:,} {state}"
+        for state in (TaskState.RUNNING, TaskState.FAILED, TaskState.EXCEPTION, TaskState.SKIPPED)
+        if counts.get(state)
+    ]
+    if counts.get("cancelled"):
+        parts.append(f"{counts['cancelled']:,} cancelled")
+    if counts["waiting"]:
+        parts.append(f"{counts['waiting']:,} waiting")
+    if tally.held:
+        parts.append("paused" if PAUSED in tally.held else f"{count(len(tally.held), 'group')} paused")
+    if here is not None and here.others:
+        parts.append(f"and {count(here.others, 'task')} of other graphs running here")
+    return ", ".join(parts)
+
+
+class PlainDisplay:
+    """A line when something has changed, at most one each second; every failure at once."""
+
+    def __init__(self, output: Output, clock: "Clock") -> None:
+        self._err = output.err
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._notices = _Notices(output)
+        self._last: tuple[object, ...] = ()
+        self._last_line = -_LINE_SECONDS
+        self._latest: tuple[Tally, Here | None] | None = None
+
+    def events(self, events: "Sequence[Event]") -> None:
+        """See Display."""
+        self._notices.tell(events)
+
+    def draw(self, tally: Tally, here: Here | None) -> None:
+        """See Display."""
+        self._latest = (tally, here)
+        now = self._clock.monotonic()
+        if now - self._last_line >= _LINE_SECONDS:
+            self._line(now)
+
+    def _line(self, now: float) -> None:
+        if self._latest is None:
+            return
+        tally, here = self._latest
+        others = bool(here and here.others)
+        seen = (
+            tally.state,
+            tally.tasks,
+            tally.held,
+            others,
+            *tally.counts().values(),
+        )  # what runs changes too often to be told alone
+        if seen == self._last:
+            return
+        self._last, self._last_line = seen, now
+        self._err.line(f"{now - self._began:6.1f} s  {tally.state}: {counts_line(self._err, tally, here)}")
+
+    def close(self) -> None:
+        """See Display."""
+        self._line(self._clock.monotonic())
+        self._latest = None
+
+
+class JsonDisplay:
+    """JSON lines on stdout: `progress` when counts have changed, `task-failed` and `task-exception` at once."""
+
+    def __init__(self, output: Output, clock: "Clock") -> None:
+        self._output = output
+        self._clock = clock
+        self._last: dict[str, Any] = {}
+        self._last_line = -_LINE_SECONDS
+        self._latest: Tally | None = None
+
+    def events(self, events: "Sequence[Event]") -> None:
+        """See Display."""
+        for event in events:
+            if event.kind in ("task-failed", "task-exception"):
+                self._output.json_line(views.failure_line(event))
+
+    def draw(self, tally: Tally, here: Here | None) -> None:
+        """See Display."""
+        self._latest = tally
+        if self._clock.monotonic() - self._last_line >= _LINE_SECONDS:
+            self._line()
+
+    def _line(self) -> None:
+        if self._latest is None:
+            return
+        tally = self._latest
+        snapshot = views.progress(tally.graph_id, tally.state, tally.tasks, tally.counts(), tally.held)
+        if snapshot == self._last:
+            return
+        self._last, self._last_line = snapshot, self._clock.monotonic()
+        self._output.json_line({**snapshot, "time": views.iso(self._clock.now())})
+
+    def close(self) -> None:
+        """See Display."""
+        self._line()
+        self._latest = None
+
+
+class LiveDisplay:
+    """A picture at the end of a terminal: bar, counts, what runs; failures stay above it."""
+
+    def __init__(self, output: Output, clock: "Clock") -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        self._output = output
+        self._err = output.err
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._notices = _Notices(output)
+        self._console = Console(file=self._err.file, force_terminal=True, highlight=False, markup=False, emoji=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._text = Text
+        self._stack = contextlib.ExitStack()
+        self._stack.enter_context(self._live)
+        self._stack.enter_context(self._err.lines_through(self._print))
+
+    def _print(self, line: str) -> None:
+        self._console.print(self._text.from_ansi(line), soft_wrap=True)
+
+    def events(self, events: "Sequence[Event]") -> None:
+        """See Display."""
+        self._notices.tell(events)
+
+    def draw(self, tally: Tally, here: Here | None) -> None:
+        """See Display."""
+        from rich.console import Group
+
+        now = self._clock.monotonic()
+        width = max(20, self._console.width - 1)
+        elapsed = seconds(now - self._began)
+        head = f"{self._err.state(tally.state)}  {safe(tally.graph_id)}  {self._err.paint(elapsed, 'dim')}"
+        lines = [head, self._bar(tally, width), f"  {counts_line(self._err, tally, here)}"]
+        shown = sorted(here.running if here else (), key=lambda one: one.began)
+        for one in shown[:_RUNNING_SHOWN_MAX]:
+            length = seconds(max(0.0, now - one.began))
+            label = fitted(safe(one.label), max(8, width - len(length) - 6))
+            lines.append(f"  {self._err.symbol(TaskState.RUNNING)} {label}{self._err.paint(length, 'dim')}")
+        if len(shown) > _RUNNING_SHOWN_MAX:
+            lines.append(self._err.paint(f"    … and {len(shown) - _RUNNING_SHOWN_MAX:,} more", "dim"))
+        texts = [self._text.from_ansi(line, no_wrap=True, overflow="ellipsis") for line in lines]
+        self._live.update(Group(*texts), refresh=True)
+
+    def _bar(self, tally: Tally, width: int) -> str:
+        room = min(60, width - 10)
+        total = max(1, tally.tasks)
+        share = min(1.0, (tally.completed + tally.skipped) / total)
+        failed = len(tally.failures)
+        done = int(room * share)
+        bad = min(room - done, max(1, room * failed // total)) if failed else 0
+        full, empty = ("━", "━") if self._err.unicode else ("#", "-")
+        bar = self._err.paint(full * done, "green") + self._err.paint(full * bad, "red")
+        return f"  {bar}{self._err.paint(empty * (room - done - bad), 'dim')} {int(share * 100):3d} %"
+
+    def close(self) -> None:
+        """See Display."""
+        self._stack.close()
+
+
+def display_for(output: Output, clock: "Clock", *, json_lines: bool = False) -> Display:
+    """The display that suits the streams. json_lines: whether progress is data here."""
+    if json_lines and output.json:
+        return JsonDisplay(output, clock)
+    return LiveDisplay(output, clock) if output.err.live else PlainDisplay(output, clock)
+
+
+# --- following -------------------------------------------------------------------------------------------------
+
+WhatRuns = Callable[[], Here | None]
+
+
+class Follower:
+    """Keeps a tally up to date, and a display with it."""
+
+    def __init__(
+        self, app: "App", graph_id: str, display: Display, what_runs: WhatRuns = lambda: None, *, fresh: bool = False
+    ) -> None:
+        self.tally = Tally(graph_id)
+        self._history = not fresh  # what had happened before is counted, and is no news
+        self.extended = False  # since somebody last looked
+        self._app = app
+        self._display = display
+        self._what_runs = what_runs
+
+    async def poll(self) -> None:
+        """Read what has come since the last time. Raises NotFound, StorageUnavailable."""
+        tally = self.tally
+        row = await self._app.queries.graph_row(tally.graph_id)
+        # The graph row is read first, so the journal is never behind what the row says. Of the journal only those rows
+        # are read that were not there the last time.
+        async with contextlib.aclosing(self._app.queries.journal(tally.graph_id, since=tally.sequence)) as rows:
+            async for events in rows:
+                tally.take(events)
+                self.extended |= any(event.kind == "graph-extended" for event in events)
+                if not self._history:
+                    self._display.events(events)
+        self._history = False
+        tasks = row.columns.get("tasks", 0)
+        tally.tasks = tasks if isinstance(tasks, int) else 0
+        tally.state = str(row.columns.get("state", ""))
+        tally.held = tuple(texts(row.columns, "held"))
+
+    def draw(self) -> None:
+        """Show it."""
+        self._display.draw(self.tally, self._what_runs())
+
+    async def follow(self) -> None:
+        """Poll and draw until cancelled."""
+        clock = self._app.clock
+        next_poll = 0.0
+        while True:
+            began = clock.monotonic()
+            if began >= next_poll:
+                with contextlib.suppress(StorageUnavailable):  # whoever works with the store says so, and decides
+                    await self.poll()
+                took = clock.monotonic() - began
+                next_poll = clock.monotonic() + min(max(took * _POLL_SHARE, _POLL_SECONDS_MIN), _POLL_SECONDS_MAX)
+            self.draw()
+            await asyncio.sleep(_DRAW_SECONDS)
+
+    async def last(self) -> None:
+        """The last look: everything is in the tally, and the display has shown it."""
+        await self.poll()
+        self.draw()
+
+
+@contextlib.asynccontextmanager
+async def following(
+    app: "App", graph_id: str, display: Display, what_runs: WhatRuns = lambda: None, *, fresh: bool = False
+) -> AsyncIterator[Follower]:
+    """Follow a graph beside the body; the display is closed at the end, when the last look has been taken.
+
+    fresh: the graph has no history yet, so every failure is news.
+    """
+    follower = Follower(app, graph_id, display, what_runs, fresh=fresh)
+    task = asyncio.create_task(follower.follow())
+    try:
+        yield follower
+        task.cancel()
+        await asyncio.wait((task,))
+        await follower.last()
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+        display.close()
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
+
+
+def submitting(output: Output, clock: "Clock") -> contextlib.AbstractContextManager[Callable[[int, int | None], None]]:
+    """Shows how many rows of a submission are written, if that takes long enough to be seen."""
+
+    def told(written: int, total: int | None) -> str:
+        return f"submitting: {written:,} of {count(total or 0, 'row')} written"
+
+    return counting(output, clock, "submitting", told)
+
+
+def reading(
+    output: Output, clock: "Clock", unit: str
+) -> contextlib.AbstractContextManager[Callable[[int, int | None], None]]:
+    """Shows how many rows or graphs have been looked at, if that takes long enough to be seen."""
+
+    def told(done: int, total: int | None) -> str:
+        return f"looked at {done:,}{f' of {total:,}' if total is not None else ''} {unit}s"
+
+    return counting(output, clock, f"looking at {unit}s", told)
+
+
+@contextlib.contextmanager
+def counting(
+    output: Output, clock: "Clock", title: str, told: Callable[[int, int | None], str]
+) -> Iterator[Callable[[int, int | None], None]]:
+    """Shows how far something has come (done, and of how many if that is known), if it takes long enough to be seen.
+
+    A bar with this title on a terminal that can show one; elsewhere a line now and then, in the words of `told`.
+    """
+    began = clock.monotonic()
+    if output.err.live:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        bar = Progress(
+            TextColumn(f"  {title}"),
+            BarColumn(bar_width=40),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(file=output.err.file, force_terminal=True),
+            transient=True,
+            auto_refresh=False,
+        )
+        row = bar.add_task(title, total=None)
+        started = False
+
+        def draw(done: int, total: int | None) -> None:
+            nonlocal started
+            if not started and clock.monotonic() - began > _POLL_SECONDS_MIN:
+                started = True
+                bar.start()
+            if started:
+                bar.update(row, completed=done, total=total, refresh=True)
+
+        try:
+            yield draw
+        finally:
+            if started:
+                bar.stop()
+        return
+    last = began
+
+    def tell(done: int, total: int | None) -> None:
+        nonlocal last
+        now = clock.monotonic()
+        if now - last >= _LINE_SECONDS:
+            last = now
+            output.say(f"{now - began:6.1f} s  {told(done, total)}")
+
+    yield tell
+
+
+def is_success(tally: Tally) -> bool:
+    """Whether a graph that ended like this did what it should. One that goes on after failures may finish with some."""
+    return tally.state == GraphState.FINISHED and not tally.failures
+
+
+def has_ended(state: GraphState | str) -> bool:
+    """Whether nothing can ever happen to a graph in this state."""
+    return state in GRAPH_ENDED

@@ -1,0 +1,320 @@
+"""The commands `delete` and `archive`: graphs are taken away, and written into files.
+
+What this room is for: saying which graphs and files, showing how far it has come, and what became of each. What is
+taken away, and in which order, is the room `retention`'s; what a file holds, `archives`'.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.common import (
+    STDIN,
+    GraphArgument,
+    JsonOption,
+    Session,
+    StoreOption,
+    VerboseOption,
+    begin,
+    check_graph_id,
+    examples,
+)
+from taskgraph.interfaces.cli.output import Column, count, moment
+from taskgraph.interfaces.cli.progress import counting
+from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, TaskgraphError
+from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
+
+if TYPE_CHECKING:
+    from taskgraph.engine.archive import Archived
+    from taskgraph.engine.delete import Deleted
+    from taskgraph.interfaces.app import App
+
+_STATES: Final = (*sorted(map(str, GRAPH_ENDED)), str(GraphState.BLOCKED))
+
+
+def delete(
+    ctx: typer.Context,
+    graph_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="The ids of graphs.", show_default=False)
+    ] = None,
+    archive_file: Annotated[
+        str | None,
+        typer.Option(
+            "--archive",
+            metavar="FILE",
+            help="First write the graph with its logs into this file, as taskgraph archive does.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Blocked graphs too, which could go on, and those of which somebody has still to be told.",
+        ),
+    ] = False,
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than",
+            min=0,
+            metavar="DAYS",
+            help="Instead of ids: all graphs that ended more than so many days ago.",
+            show_default=False,
+        ),
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="With --older-than: only those that are finished, cancelled or blocked; otherwise the first two.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --older-than: list them, and delete nothing.")
+    ] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Delete graphs that have ended, with their logs: every row, in small commits.
+
+    It cannot be undone. Interrupted at any point, the same command goes on, and so does the sweep of taskgraph serve.
+    Messages about a deleted graph that are still on their way are let go, and for 30 days its id is not given again.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    ids = list(dict.fromkeys(check_graph_id(each) for each in graph_ids or ()))
+    if (older_than is None) == (not ids):
+        raise InvalidInput("say either which graphs (taskgraph delete ID), or how old (--older-than DAYS)")
+    if older_than is None and (state or dry_run):
+        raise InvalidInput("--state and --dry-run go with --older-than")
+    if state and state not in _STATES:
+        raise InvalidInput(f"--state {state}: {', '.join(_STATES)}")
+    if archive_file is not None and len(ids) != 1:
+        raise InvalidInput("--archive takes one graph")
+    if older_than is None:
+        path = Path(archive_file) if archive_file is not None else None
+        raise typer.Exit(session.open(lambda app: _delete(app, session, ids, force=force, file=path)))
+    states = (state,) if state else tuple(map(str, GRAPH_ENDED))
+    days = older_than
+    raise typer.Exit(session.open(lambda app: _by_age(app, session, days, states, dry_run=dry_run)))
+
+
+DELETE_EXAMPLES = examples(
+    "taskgraph delete nightly-2026-08-01",
+    "taskgraph delete nightly-2026-08-01 --archive nightly-2026-08-01.json.gz",
+    "taskgraph delete --older-than 30 --dry-run",
+    "taskgraph delete --older-than 90 --state blocked",
+)
+
+
+async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bool, file: Path | None = None) -> int:
+    from taskgraph.engine.delete import delete as delete_graph
+
+    done: list[Deleted] = []
+    failed: list[tuple[str, TaskgraphError]] = []
+
+    def told(gone: int, total: int | None) -> str:
+        return f"deleting: {gone:,} of {count(total or 0, 'row')} gone"
+
+    for graph_id in ids:
+        try:
+            if file is not None:
+                await _archive_first(app, session, graph_id, file, force=force)
+            with counting(session.output, app.clock, f"deleting {graph_id}", told) as tell:
+                done.append(
+                    await delete_graph(
+                        app.handlers, app.logs, graph_id, force=force, because="taskgraph delete", progress=tell
+                    )
+                )
+        except NotFound:
+            try:
+                await app.queries.graph_row(graph_id)  # names the nearest ids
+            except NotFound as missing:
+                failed.append((graph_id, missing))
+        except (Refused, Conflict) as error:
+            failed.append((graph_id, error))
+        if len(ids) == 1 and failed:
+            raise failed[0][1]
+    _tell(session, done, failed)
+    return failures.exit_code(failed[0][1]) if failed else failures.DONE
+
+
+async def _archive_first(app: "App", session: Session, graph_id: str, file: Path, *, force: bool) -> None:
+    """Write the graph into a file, unless it has gone so far already that it was written before."""
+    from taskgraph.engine.archive import Bounds, look, open_archive
+    from taskgraph.protocol.decide import undeletable
+
+    (row,) = await app.tables.get(graph_id, [GRAPH])
+    state = str(row.columns.get("state", "")) if row is not None else ""
+    if not state or state in GRAPH_GONE:
+        return  # by this very command, which was cut off: then the file is there
+    if refusal := undeletable(state, forced=force):
+        raise Refused(f"graph {graph_id}: {refusal}", "not-ended")
+    done = await _write(app, session, graph_id, file, with_logs=True, overwrite=False)
+    if not done.complete:
+        raise Refused(
+            f"graph {graph_id} moved while it was written to {file}, or something of it still can; nothing is deleted",
+            "not-ended",
+        )
+    with open_archive(file) as opened:
+        plan = look(opened, str(file), app.clock.now(), bounds=Bounds(done.rows, done.size, ratio=0))
+    if plan.standing.refusals:
+        raise Refused(
+            f"{file} could not be put back: {'; '.join(plan.standing.refusals)}. Nothing is deleted; "
+            f"taskgraph doctor {graph_id} --repair, or delete it without --archive",
+            "not-standing",
+        )
+
+
+def _tell(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[str, TaskgraphError]]) -> None:
+    output = session.output
+    if output.json:
+        output.document(
+            {
+                "deleted": [views.deleted(each) for each in done],
+                "failed": [{"graphId": graph_id, **failures.error_object(error)} for graph_id, error in failed],
+            }
+        )
+        return
+    for each in done:
+        if each.again:
+            output.data(f"{each.graph_id} had been deleted already")
+        else:
+            output.data(f"{each.graph_id} deleted: {count(each.rows, 'row')}, {count(each.logs, 'log file')}")
+    for _, error in failed:
+        for sentence in failures.sentences(error):
+            output.warn(sentence)
+
+
+async def _by_age(app: "App", session: Session, days: float, states: Sequence[str], *, dry_run: bool) -> int:
+    from taskgraph.engine.delete import ended_before
+
+    output = session.output
+    before = app.clock.now() - timedelta(days=days)
+    found: list[tuple[str, str, datetime]] = [each async for each in ended_before(app.handlers, before, states)]
+    if not dry_run:
+        return await _delete(
+            app, session, [graph_id for graph_id, _, _ in reversed(found)], force=GraphState.BLOCKED in states
+        )
+    if output.json:
+        output.document(views.deletable(found))
+    elif found:
+        columns = [Column("GRAPH"), Column("STATE", state=True), Column("SINCE")]
+        output.table(columns, [[one, state, moment(ended)] for one, state, ended in found])
+    if not output.json:
+        output.say(f"{count(len(found), 'graph')} would be deleted")
+    return failures.DONE
+
+
+# --- archive, restore --------------------------------------------------------------------------------------------
+
+
+def archive(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    output_file: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to; - for stdout. Otherwise ID.json.gz here.",
+            show_default=False,
+        ),
+    ] = None,
+    with_logs: Annotated[bool, typer.Option("--logs", help="With the output of every run, and its results.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Write a graph into a file, with all its rows and its journal, from which it can be put back.
+
+    The file is lines of JSON, compressed by gzip; the same graph gives the same bytes. Of a graph that moves meanwhile
+    the file says so: it can be looked at, and not put back. It is signed if TASKGRAPH_ARCHIVE_KEY names a key.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    one = check_graph_id(graph_id)
+    if output_file == STDIN:
+        if json:
+            raise InvalidInput("--json describes a file; the archive itself goes to stdout here")
+        if sys.stdout.isatty():
+            raise InvalidInput("an archive is nothing for a terminal: write it into a file (-o FILE), or a pipe")
+        session.open(lambda app: _to_stdout(app, session, one, with_logs=with_logs))
+        return
+    path = Path(output_file or f"{one}.json.gz")
+    done = session.open(lambda app: _write(app, session, one, path, with_logs=with_logs, overwrite=force))
+    size = path.stat().st_size
+    if json:
+        session.output.document(views.archived(done, str(path), size))
+    else:
+        files = f", {count(done.logs, 'log file')}" if with_logs else ""
+        signed = ", signed" if done.signature is not None else ""
+        rows = count(done.rows, "row")
+        session.output.data(f"{path}: graph {one}, {done.state}, {rows}{files}, {size:,} bytes{signed}")
+    _warn(session, done)
+
+
+ARCHIVE_EXAMPLES = examples(
+    "taskgraph archive nightly-2026-08-01",
+    "taskgraph archive nightly-2026-08-01 --logs -o nightly.json.gz",
+    "taskgraph archive nightly-2026-08-01 -o - | gunzip | head",
+)
+
+
+def _warn(session: Session, done: "Archived") -> None:
+    if not done.complete:
+        session.output.warn(f"graph {done.graph_id} could move meanwhile: this is to be looked at, not to be put back")
+
+
+async def _write(
+    app: "App", session: Session, graph_id: str, path: Path, *, with_logs: bool, overwrite: bool
+) -> "Archived":
+    from taskgraph.engine.archive import archive_to
+
+    await app.queries.graph_row(graph_id)  # names the nearest ids
+    with counting(session.output, app.clock, f"archiving {graph_id}", rows_told) as tell:
+        return await archive_to(
+            app.handlers,
+            app.logs,
+            graph_id,
+            path,
+            with_logs=with_logs,
+            overwrite=overwrite,
+            signer=app.signer(os.environ),
+            progress=tell,
+        )
+
+
+async def _to_stdout(app: "App", session: Session, graph_id: str, *, with_logs: bool) -> None:
+    from taskgraph.engine.archive import archive as archive_graph
+
+    await app.queries.graph_row(graph_id)
+    with session.output.out.writing():
+        with counting(session.output, app.clock, f"archiving {graph_id}", rows_told) as tell:
+            done = await archive_graph(
+                app.handlers,
+                app.logs,
+                graph_id,
+                sys.stdout.buffer,
+                with_logs=with_logs,
+                signer=app.signer(os.environ),
+                progress=tell,
+            )
+        sys.stdout.buffer.flush()
+        _warn(session, done)
+
+
+def rows_told(done: int, total: int | None) -> str:
+    """How far it has come, in words."""
+    return f"{done:,}{f' of {total:,}' if total else ''} rows"

@@ -1,0 +1,512 @@
+"""The commands `schedule …`: graphs that are submitted by the clock.
+
+What this room is for: reading times and lengths of time as people write them, asking `Schedules`, and putting the
+answers into lines or JSON. It never decides when anything fires.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli.common import (
+    JsonOption,
+    ParamOption,
+    Session,
+    StoreOption,
+    VerboseOption,
+    begin,
+    examples,
+    read_graph,
+)
+from taskgraph.interfaces.cli.documents import print_warnings
+from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidGraph, InvalidInput
+
+if TYPE_CHECKING:
+    from taskgraph.documents.nodes import GraphDocument
+    from taskgraph.documents.recurrence import Times
+    from taskgraph.engine.schedules import ScheduleDetail
+    from taskgraph.interfaces.app import App
+    from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
+
+_LENGTH: Final = re.compile(r"(\d{1,9})([smhd]?)")
+_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schedule.", show_default=False)]
+OneArgument = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="The name of the schedule.", show_default=False)
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Instead of a name: every schedule of the store.")]
+CronOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cron",
+        metavar="CRON",
+        help="Fire by cron: minute, hour, day, month, weekday, such as '30 2 * * 1-5'.",
+        show_default=False,
+    ),
+]
+TimezoneOption = Annotated[
+    str | None,
+    typer.Option(
+        "--timezone",
+        metavar="ZONE",
+        help="The time zone of --cron, such as Europe/Berlin; UTC otherwise.",
+        show_default=False,
+    ),
+]
+EveryOption = Annotated[
+    str | None,
+    typer.Option("--every", metavar="TIME", help="Fire again and again: 30s, 5m, 12h, 7d.", show_default=False),
+]
+AnchorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--anchor",
+        metavar="TIME",
+        help="Count --every from this time on, such as 2026-01-01T06:00+01:00; from now otherwise.",
+        show_default=False,
+    ),
+]
+AtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at", metavar="TIME", help="Fire once, at a time such as 2026-12-24T18:00+01:00.", show_default=False
+    ),
+]
+CatchUpOption = Annotated[
+    str | None,
+    typer.Option(
+        "--catch-up",
+        metavar="none|last|all",
+        help=f"What becomes of fires that come up more than {limits.SCHEDULE_LATE_SECONDS / 60:g} minutes late, as "
+        "nobody looked: none of them fires, the last one, or each in order. Otherwise last.",
+        show_default=False,
+    ),
+]
+OverlapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--overlap",
+        metavar="skip|queue|cancel|allow",
+        help="What becomes of a fire while the graph of an earlier one is not over: it is left out, it waits, it waits "
+        "and that graph is cancelled, or it fires. Otherwise skip.",
+        show_default=False,
+    ),
+]
+KeepOption = Annotated[
+    int | None,
+    typer.Option(
+        "--keep",
+        min=1,
+        max=limits.SCHEDULE_WAITING_MAX,
+        metavar="N",
+        help=f"With --overlap queue: at most so many fires wait. Otherwise {limits.SCHEDULE_FIRES_MAX}.",
+        show_default=False,
+    ),
+]
+
+
+def create(
+    ctx: typer.Context,
+    name: NameArgument,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The graph as JSON; - for standard input.", show_default=False)
+    ],
+    cron: CronOption = None,
+    timezone: TimezoneOption = None,
+    every: EveryOption = None,
+    anchor: AnchorOption = None,
+    at: AtOption = None,
+    catch_up: CatchUpOption = None,
+    overlap: OverlapOption = None,
+    keep: KeepOption = None,
+    param: ParamOption = None,
+    inactive: Annotated[bool, typer.Option("--inactive", help="It fires only once it is activated.")] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Let a graph be submitted by the clock.
+
+    taskgraph serve, or the function app, must run for that. Each fire is a graph of its own, NAME and the time of the
+    fire in UTC: nightly-20260801T003000Z. The same schedule again changes nothing; another one of the same name is
+    refused.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    times = _times(cron, timezone, every, anchor, at)
+    if cron is None and every is None and at is None:
+        times.over()  # says what a zone or an anchor goes with
+        raise InvalidInput("say when: --cron '30 2 * * *' --timezone Europe/Berlin, --every 1h, or --at TIME")
+    recurrence = times.over()
+    document = _graph(session, file, param)
+
+    async def created(app: "App") -> "tuple[Schedule, str]":
+        made, outcome = await app.schedules().create(
+            name,
+            document,
+            recurrence,
+            catch_up=_catch_up(catch_up or "last"),
+            overlap=_overlap(overlap or "skip"),
+            keep=limits.SCHEDULE_FIRES_MAX if keep is None else keep,
+            active=not inactive,
+        )
+        return made, str(outcome)
+
+    schedule, outcome = session.open(created, measured=True)
+    _tell(session, schedule, outcome)
+
+
+CREATE_EXAMPLES = examples(
+    "taskgraph schedule create nightly graph.json --cron '30 2 * * *' --timezone Europe/Berlin",
+    "taskgraph schedule create poll poll.json --every 5m --overlap skip --catch-up none",
+    "taskgraph schedule create launch launch.json --at 2026-12-24T18:00+01:00 --param version=1.4",
+    "taskgraph schedule create billing bill.json --cron '0 6 1 * *' --catch-up all --overlap queue",
+)
+
+
+def update(
+    ctx: typer.Context,
+    name: NameArgument,
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", help="Another graph; - for standard input.", show_default=False)
+    ] = None,
+    cron: CronOption = None,
+    timezone: TimezoneOption = None,
+    every: EveryOption = None,
+    anchor: AnchorOption = None,
+    at: AtOption = None,
+    catch_up: CatchUpOption = None,
+    overlap: OverlapOption = None,
+    keep: KeepOption = None,
+    param: ParamOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Change a schedule: what is given, and nothing else.
+
+    A fire that has begun goes on with the graph that it began with; the next one, and what waits, takes the new one.
+    New fields of cron keep their time zone, and a new interval the time that it is counted from. What new times bring
+    next is later than now.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    times = _times(cron, timezone, every, anchor, at)
+    if file is None and param:
+        raise InvalidInput("--param goes with a FILE: the graph that a schedule has was given its values with it")
+    document = None if file is None else _graph(session, file, param)
+
+    async def updated(app: "App") -> "Schedule":
+        return await app.schedules().update(
+            name,
+            document=document,
+            times=times,
+            catch_up=None if catch_up is None else _catch_up(catch_up),
+            overlap=None if overlap is None else _overlap(overlap),
+            keep=keep,
+        )
+
+    _tell(session, session.open(updated, measured=True), "updated")
+
+
+UPDATE_EXAMPLES = examples(
+    "taskgraph schedule update nightly graph.json",
+    "taskgraph schedule update nightly --cron '0 4 * * *'",
+    "taskgraph schedule update nightly --timezone Europe/Berlin",
+)
+
+
+def activate(
+    ctx: typer.Context,
+    name: OneArgument = None,
+    every_one: AllOption = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Let a schedule fire again, or all of them.
+
+    What would have fired meanwhile fires only as the schedule's catch-up says: with none, nothing of it does. --all
+    names those that were inactive.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if _one_of(name, every_one) is None:
+        _tell_all(session, session.open(lambda app: app.schedules().activate_all(), measured=True), "active")
+    else:
+        _tell(session, session.open(lambda app: app.schedules().activate(str(name)), measured=True), "active")
+
+
+ACTIVATE_EXAMPLES = examples("taskgraph schedule activate nightly", "taskgraph schedule activate --all")
+
+
+def deactivate(
+    ctx: typer.Context,
+    name: OneArgument = None,
+    every_one: AllOption = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Let a schedule fire no more, or none of them, until it is activated. Graphs that it has fired go on.
+
+    --all names those that were active.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if _one_of(name, every_one) is None:
+        _tell_all(session, session.open(lambda app: app.schedules().deactivate_all(), measured=True), "inactive")
+    else:
+        _tell(session, session.open(lambda app: app.schedules().deactivate(str(name)), measured=True), "inactive")
+
+
+DEACTIVATE_EXAMPLES = examples("taskgraph schedule deactivate nightly", "taskgraph schedule deactivate --all")
+
+
+def delete(
+    ctx: typer.Context,
+    name: NameArgument,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Delete a schedule. Graphs that it has fired stay, and go on."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    _tell(session, session.open(lambda app: app.schedules().delete(name), measured=True), "deleted")
+
+
+DELETE_EXAMPLES = examples("taskgraph schedule delete nightly")
+
+
+def run_now(
+    ctx: typer.Context,
+    name: NameArgument,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Submit the graph of a schedule now; the id of the graph goes to stdout.
+
+    It does not matter whether the schedule is active, and whether an earlier graph is over. Its times stay as they are.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    submission = session.open(lambda app: app.schedules().run_now(name), measured=True)
+    output = session.output
+    if json:
+        output.document(views.fired(name, submission))
+        return
+    output.data(submission.graph_id)
+    output.say(f"graph {submission.graph_id}: {submission.outcome}, {count(submission.tasks, 'task')}")
+    output.hint(f"watch it: taskgraph watch {submission.graph_id}{session.store_words}")
+
+
+RUN_NOW_EXAMPLES = examples("taskgraph schedule run-now nightly")
+
+
+def list_(
+    ctx: typer.Context,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """List the schedules, with the next and the last fire of each."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    found = session.open(lambda app: app.schedules().listed())
+    output = session.output
+    if json:
+        output.document(views.schedules(found))
+    elif found:
+        columns = [
+            Column("SCHEDULE"),
+            Column("WHEN"),
+            Column("NEXT"),
+            Column("LAST"),
+            Column("FIRED", number=True),
+            Column("", flexible=True),
+        ]
+        rows = [
+            [
+                each.name,
+                each.recurrence.words(),
+                moment(each.next) if each.active else "inactive",
+                moment(each.last_fired),
+                f"{each.fired:,}",
+                each.error,
+            ]
+            for each in found
+        ]
+        output.table(columns, rows)
+    else:
+        output.say(f"there are no schedules in {session.settings.display}")
+
+
+LIST_EXAMPLES = examples("taskgraph schedule list", "taskgraph schedule list --json")
+
+
+def show(
+    ctx: typer.Context,
+    name: NameArgument,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Show a schedule: its next fires and its last ones, and what keeps it from firing, with the remedy."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    found = session.open(lambda app: app.schedules().show(name))
+    if json:
+        session.output.document(views.schedule_detail(found))
+    else:
+        _print_detail(session, found)
+
+
+SHOW_EXAMPLES = examples("taskgraph schedule show nightly", "taskgraph schedule show nightly --json")
+
+
+# --- what was typed --------------------------------------------------------------------------------------------
+
+
+def _one_of(name: str | None, every_one: bool) -> str | None:
+    """The name that was given, None for all. Raises InvalidInput where it was both or neither."""
+    if (name is None) is not every_one:
+        raise InvalidInput("name the schedule, or say --all; one of the two")
+    return name
+
+
+def _times(cron: str | None, timezone: str | None, every: str | None, anchor: str | None, at: str | None) -> "Times":
+    """What the options say. Raises InvalidInput for what cannot be read."""
+    from taskgraph.documents.recurrence import Times
+
+    return Times(
+        cron=cron,
+        timezone=timezone,
+        every=None if every is None else _length(every),
+        anchor=None if anchor is None else _moment("--anchor", anchor),
+        at=None if at is None else _moment("--at", at),
+    )
+
+
+def _length(text: str) -> int:
+    found = _LENGTH.fullmatch(text.strip().lower())
+    if found is None:
+        raise InvalidInput(f"--every {text!r}: a number of seconds, or with a unit 30s, 5m, 12h, 7d")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _moment(option: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(f"{option} {text!r}: write a time such as 2026-12-24T18:00+01:00") from error
+    if found.tzinfo is None:
+        raise InvalidInput(f"{option} {text!r} has no time zone; write Z or an offset such as +01:00 behind it")
+    return found
+
+
+def _catch_up(text: str) -> "CatchUp":
+    from taskgraph.protocol.schedule_rules import CatchUp
+
+    if text not in list(CatchUp):
+        raise InvalidInput(f"--catch-up {text!r}: {_either(list(CatchUp))}")
+    return CatchUp(text)
+
+
+def _overlap(text: str) -> "Overlap":
+    from taskgraph.protocol.schedule_rules import Overlap
+
+    if text not in list(Overlap):
+        raise InvalidInput(f"--overlap {text!r}: {_either(list(Overlap))}")
+    return Overlap(text)
+
+
+def _either(words: Sequence[str]) -> str:
+    *others, last = words
+    return f"{', '.join(others)} or {last}"
+
+
+def _graph(session: Session, file: str, params: Sequence[str] | None) -> "GraphDocument":
+    from taskgraph.documents.read import warnings
+
+    document, source = read_graph(file, params=params)
+    print_warnings(session, InvalidGraph(warnings(document), source))
+    return document
+
+
+# --- answers ---------------------------------------------------------------------------------------------------
+
+
+def _tell(session: Session, schedule: "Schedule", outcome: str) -> None:
+    output = session.output
+    if output.json:
+        output.document({**views.schedule(schedule), "outcome": outcome})
+        return
+    output.data(schedule.name)
+    output.say(f"schedule {schedule.name}: {outcome}, {schedule.recurrence.words()}")
+    if outcome == "deleted":
+        return
+    if not schedule.active:
+        output.hint(f"it is inactive: taskgraph schedule activate {schedule.name}{session.store_words}")
+    elif schedule.next is not None:
+        output.say(f"it fires next at {moment(schedule.next)}")
+        output.hint(f"somebody must look at the clock: taskgraph serve{session.store_words}, or the function app")
+
+
+def _tell_all(session: Session, changed: "Sequence[Schedule]", outcome: str) -> None:
+    output = session.output
+    if output.json:
+        output.document({"schedules": [{**views.schedule(each), "outcome": outcome} for each in changed]})
+        return
+    for each in changed:
+        output.data(each.name)
+    if changed:
+        output.say(f"{count(len(changed), 'schedule')}: {outcome}")
+    else:
+        output.say(f"no schedule in {session.settings.display} is to be changed: each is {outcome}")
+
+
+def _upcoming(schedule: "Schedule", each: datetime) -> str:
+    """A time of a fire, and what the clocks there show then."""
+    local = schedule.recurrence.local(each)
+    return moment(each) + (f"  {local}" if local else "")
+
+
+def _print_detail(session: Session, detail: "ScheduleDetail") -> None:
+    output = session.output
+    out = output.out
+    schedule = detail.schedule
+    queue = f", at most {schedule.keep} wait" if schedule.overlap == "queue" else ""
+    output.pairs(
+        [
+            ("schedule", out.paint(safe(schedule.name), "bold")),
+            ("when", safe(schedule.recurrence.words())),
+            ("active", "yes" if schedule.active else "no"),
+            ("catch-up", str(schedule.catch_up)),
+            ("overlap", f"{schedule.overlap}{queue}"),
+            ("tasks", f"{schedule.tasks:,}"),
+            ("created", moment(schedule.created)),
+            ("fired", f"{schedule.fired:,}" + (f", {schedule.skipped:,} left out" if schedule.skipped else "")),
+            ("waiting", ", ".join(map(moment, schedule.waiting))),
+            ("next", _upcoming(schedule, detail.upcoming[0]) if detail.upcoming else ""),
+        ]
+    )
+    for each in detail.upcoming[1:]:
+        out.line(f"{'':10}{_upcoming(schedule, each)}")
+    if detail.runs:
+        columns = [Column("FOR"), Column("STATE", state=True), Column("GRAPH"), Column("LATE", number=True)]
+        rows = [
+            [
+                "by hand" if each.run.manual else moment(each.run.due),
+                each.state,
+                each.run.graph_id,
+                "" if each.run.manual else seconds((each.run.fired - each.run.due).total_seconds()),
+            ]
+            for each in detail.runs
+        ]
+        out.line()
+        output.table(columns, rows)
+    for trouble in detail.troubles:
+        output.warn(trouble.text)
+        if trouble.remedy:
+            output.hint(f"         {trouble.remedy}")

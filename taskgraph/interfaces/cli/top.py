@@ -1,0 +1,263 @@
+"""The command `top`: live graphs, workers and queues of a store, looked at time and again.
+
+What this room is for: drawing what `overview` sees: a picture that fills the terminal and leaves it as it was, lines
+once, or JSON. It never changes anything, and a store that does not answer for a moment is said in the picture.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.common import (
+    JsonOption,
+    Session,
+    StoreOption,
+    VerboseOption,
+    begin,
+    examples,
+    minding_signals,
+    unless_stopped,
+)
+from taskgraph.interfaces.cli.output import Column, Stream, count, fitted, moment, safe, seconds, table_lines
+from taskgraph.model.errors import StorageUnavailable
+
+if TYPE_CHECKING:
+    from taskgraph.interfaces.app import App
+    from taskgraph.queries.overview import GraphLine, QueueLine, Snapshot
+    from taskgraph.queries.workers import WorkerStatus
+
+_GRAPHS_DEFAULT: Final = 20  # as in the room `overview`, which is not imported for a page of help
+_INTERVAL_SECONDS: Final = 2.0
+_SHARE: Final = 4  # looking takes at most one part in so many of the time
+_WORKERS_SHOWN_MAX: Final = 12
+_WIDTH_DEFAULT: Final = 100
+_GRAPHS: Final = (
+    Column("STATE", state=True),
+    Column("GRAPH", flexible=True),
+    Column("DONE", number=True),
+    Column("RUN", number=True),
+    Column("READY", number=True),
+    Column("FAIL", number=True),
+    Column("/S", number=True),
+    Column("OLDEST READY", flexible=True),
+)
+_QUEUES: Final = (
+    Column("QUEUE", flexible=True),
+    Column("MESSAGES", number=True),
+    Column("OLDEST", number=True),
+    Column("WORKERS", number=True),
+    Column("BUSY", number=True),
+    Column("LIMIT"),
+)
+_WORKERS: Final = (
+    Column("STATE", state=True),
+    Column("WORKER", flexible=True),
+    Column("TARGETS", flexible=True),
+    Column("BUSY", number=True),
+    Column("SEEN", number=True),
+    Column("RUNS", flexible=True),
+)
+
+
+def top(
+    ctx: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.2, metavar="SECONDS", help="Between two looks, at the least.")
+    ] = _INTERVAL_SECONDS,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1000, metavar="N", help="Show the newest so many live graphs.")
+    ] = _GRAPHS_DEFAULT,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Watch live graphs, what waits longest in each, workers and queues, until Ctrl-C.
+
+    A look costs three requests for each graph that is shown, and one for each queue; the last line says how many it
+    were. It takes a quarter of the time at most, however slow the store is. With --json every look is a line of JSON,
+    and with --once a document.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    session.output.lines = not once
+    raise typer.Exit(session.open(lambda app: _top(app, session, once=once, interval=interval, limit=limit)))
+
+
+TOP_EXAMPLES = examples("taskgraph top", "taskgraph top --interval 10 --limit 50", "taskgraph top --once --json")
+
+
+async def _top(app: "App", session: Session, *, once: bool, interval: float, limit: int) -> int:
+    from taskgraph.queries.overview import Overview
+
+    overview = Overview(app.tables, app.queues, app.clock, app.handlers.names)
+    output = session.output
+    if once:
+        snapshot = await overview.look(graphs_max=limit)
+        if output.json:
+            output.document(views.snapshot(snapshot))
+        else:
+            output.out.line("\n".join(picture(snapshot, output.out, output.out.width or _WIDTH_DEFAULT)))
+        return failures.DONE
+
+    async def go_on(draw: "Callable[[Snapshot | None, str], None]") -> None:
+        snapshot: Snapshot | None = None
+        while not output.out.closed:
+            began, trouble = app.clock.monotonic(), ""
+            try:
+                snapshot = await overview.look(graphs_max=limit)
+            except StorageUnavailable as error:
+                if snapshot is None:
+                    raise
+                trouble = f"the store does not answer: {error}"
+            draw(snapshot, trouble)
+            await asyncio.sleep(max(interval, (app.clock.monotonic() - began) * (_SHARE - 1)))
+
+    async with minding_signals(lambda _: None) as stop:
+        with _canvas(session) as draw, contextlib.suppress(failures.Interrupted):  # that is how one leaves
+            await unless_stopped(stop, go_on(draw))
+    return failures.DONE
+
+
+@contextlib.contextmanager
+def _canvas(session: Session) -> "Iterator[Callable[[Snapshot | None, str], None]]":
+    """Where looks are drawn: on a screen of its own, which goes with it; elsewhere one below the other."""
+    output = session.output
+    if output.json:
+
+        def tell(snapshot: "Snapshot | None", trouble: str) -> None:
+            if snapshot is not None and not trouble:
+                output.json_line({"type": "look", **views.snapshot(snapshot)})
+
+        yield tell
+        return
+    if not output.out.live:
+
+        def print_it(snapshot: "Snapshot | None", trouble: str) -> None:
+            if snapshot is not None:
+                output.out.line("\n".join([*picture(snapshot, output.out, _WIDTH_DEFAULT), trouble or ""]))
+
+        yield print_it
+        return
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(file=output.out.file, force_terminal=True, highlight=False, markup=False, emoji=False)
+    with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
+
+        def draw(snapshot: "Snapshot | None", trouble: str) -> None:
+            if snapshot is None:
+                return
+            lines = picture(snapshot, output.out, console.width, trouble=trouble, height=console.height)
+            live.update(Group(*(Text.from_ansi(line, no_wrap=True, overflow="crop") for line in lines)), refresh=True)
+
+        yield draw
+
+
+def picture(
+    snapshot: "Snapshot", out: Stream, width: int, *, trouble: str = "", height: int | None = None
+) -> list[str]:
+    """A look as lines, no wider than that, and no more than `height`: workers give way first, then graphs."""
+    states: dict[str, int] = {}
+    for each in snapshot.graphs:
+        states[each.state] = states.get(each.state, 0) + 1
+    stalled = sum(each.stalled is not None for each in snapshot.graphs)
+    parts = [count(snapshot.live, "live graph")]
+    parts += [f"{number} {state}" for state, number in sorted(states.items()) if state != "running"]
+    parts += [f"{stalled} stalled"] if stalled else []
+    live = [one for one in snapshot.workers if one.live]
+    parts.append(f"{count(len(live), 'worker')}, {sum(one.busy for one in live)}/{sum(one.slots for one in live)} busy")
+    clock = f"{snapshot.time:%H:%M:%SZ}"
+    head = f"{out.paint(clock, 'bold')}  {fitted(', '.join(parts), width - len(clock) - 2).rstrip()}"
+    foot = trouble or f"{count(snapshot.requests, 'request')} in {seconds(snapshot.seconds)}"
+    if snapshot.live > len(snapshot.graphs):
+        foot += f"; {snapshot.live - len(snapshot.graphs):,} more live graphs: --limit {snapshot.live}"
+    queues = ["", *table_lines(_QUEUES, [_queue_cells(each) for each in snapshot.queues], out, width)]
+    graphs = _graph_lines(snapshot.graphs, out, width)
+    shown = snapshot.workers[:_WORKERS_SHOWN_MAX]
+    workers = ["", *table_lines(_WORKERS, [_worker_cells(each) for each in shown], out, width)] if shown else []
+    if len(snapshot.workers) > len(shown):
+        workers.append(out.paint(f"… and {len(snapshot.workers) - len(shown):,} more: taskgraph workers", "dim"))
+    last = ["", out.paint(fitted(safe(foot), min(width, len(foot) + 1)).rstrip(), "yellow" if trouble else "dim")]
+    if height is not None:
+        room = height - 2 - len(last) - len(queues)
+        graphs = _cut(graphs, max(3, room - min(len(workers), 5)), out)
+        workers = _cut(workers, max(0, room - len(graphs)), out)
+    return [head, "", *graphs, *queues, *workers, *last]
+
+
+def _cut(lines: list[str], most: int, out: Stream) -> list[str]:
+    """The first so many lines, with a word about the rest."""
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], out.paint(f"… {len(lines) - most + 1} more lines", "dim")] if most > 1 else []
+
+
+def _graph_lines(graphs: "list[GraphLine] | Any", out: Stream, width: int) -> list[str]:
+    if not graphs:
+        return [out.paint("no graph is live", "dim")]
+    lines = table_lines(_GRAPHS, [_graph_cells(each) for each in graphs], out, width)
+    made = lines[:1]
+    for each, line in zip(graphs, lines[1:], strict=True):
+        made.append(line)
+        if each.paused:
+            made.append(
+                out.paint(fitted(f"  {'└' if out.unicode else '`'} paused: all of it", width).rstrip(), "yellow")
+            )
+        if each.stalled is not None:
+            words = f"  {'└' if out.unicode else '`'} stalled since {moment(each.stalled)}: {each.stalled_because}"
+            made.append(out.paint(fitted(safe(words), width).rstrip(), "yellow"))
+    return made
+
+
+def _graph_cells(one: "GraphLine") -> list[str]:
+    more = "+" if one.more else ""
+    oldest = f"{_short(one.oldest_seconds)} {one.oldest}" if one.oldest_seconds is not None else ""
+    return [
+        one.state,
+        one.graph_id,
+        f"{one.completed:,}/{one.tasks:,}" if one.completed >= 0 else f"?/{one.tasks:,}",
+        f"{one.running:,}{more}",
+        f"{one.ready:,}{more}" + (f" ({one.held:,} held)" if one.held else ""),
+        f"{one.failed:,}" if one.failed else "",
+        "" if one.rate is None else f"{one.rate:,.0f}" if one.rate >= 10 else f"{one.rate:.1f}",
+        oldest,
+    ]
+
+
+def _queue_cells(one: "QueueLine") -> list[str]:
+    if not one.target:
+        return [one.queue, f"{one.messages:,}", "", "", "", ""]
+    busy = f"{one.busy}/{one.slots}" if one.workers else ""
+    return [
+        one.queue,
+        f"{one.messages:,}",
+        _short(one.oldest_seconds),
+        f"{one.workers:,}" if one.workers else "none",
+        busy,
+        "paused" if one.paused else f"{one.permits:,}/{one.limit:,}" if one.limit else "",
+    ]
+
+
+def _worker_cells(one: "WorkerStatus") -> list[str]:
+    runs = ", ".join(f"{each['graph']} {each['label']}" for each in one.running)
+    return [one.state, one.name, ", ".join(one.targets), f"{one.busy}/{one.slots}", _short(one.seen_seconds), runs]
+
+
+def _short(value: float | None) -> str:
+    """A length of time in few characters: `45s`, `3m08s`, `2h05m`, `3d04h`."""
+    if value is None:
+        return ""
+    whole = int(value)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"

@@ -1,0 +1,1 @@
+"""The Python API: build graphs, submit them, look at them, run them."""

@@ -1,0 +1,1546 @@
+"""The Python API: build a graph, submit it, look at it, run it in this process.
+
+What this room is for: what other Python programs import. `Graph`, `Task` and `Group` make the same documents that files
+hold and are judged by the same checks; `Client` is an asynchronous face over one store, `SyncClient` the same face for
+programs without an event loop. It never moves a task by rules of its own: it submits, puts messages on queues and asks
+questions (D16), and `Client.run` starts the loops that `taskgraph run` starts.
+"""
+
+import asyncio
+import contextlib
+import copy
+import functools
+import hashlib
+import json
+import os
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
+
+from taskgraph.documents.edit_document import EditDocument, edit_from_object
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.parameters import names_in
+from taskgraph.documents.plan import Plan, plan, to_mermaid
+from taskgraph.documents.read import NOTHING_GIVEN, Given, Kind, document_from_object, read_document
+from taskgraph.documents.recurrence import Recurrence, Times
+from taskgraph.engine import archive as archives
+from taskgraph.engine import delete as retention
+from taskgraph.engine import notifier, submission
+from taskgraph.engine.archive import Archived, Restored
+from taskgraph.engine.delete import Deleted
+from taskgraph.engine.outlets import read_outlets
+from taskgraph.engine.plan_edit import EditPreview, preview_edit
+from taskgraph.engine.schedules import ScheduleDetail, Schedules, Written
+from taskgraph.engine.signing import read_trust
+from taskgraph.engine.submission import Extension, Submission
+from taskgraph.interfaces import asking, loops, pausing, rerunning, throttling
+from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.loops import Watcher
+from taskgraph.interfaces.settings import StoreSettings, read_settings
+from taskgraph.interfaces.waiting import ends
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock, SystemClock
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import InvalidGraph, InvalidInput, NotFound
+from taskgraph.model.ids import GRAPH_ENDED, FailurePolicy, GraphState, TaskState, When
+from taskgraph.model.placement import target_of
+from taskgraph.model.secrecy import read_handed
+from taskgraph.protocol.notices import has_notices
+from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
+from taskgraph.queries import targets as gates
+from taskgraph.queries.graphs import (
+    ChannelStatus,
+    Event,
+    GraphListed,
+    GraphStatus,
+    GroupStatus,
+    LimitStatus,
+    Reason,
+    TaskDetail,
+    TaskStatus,
+    check_graph_id,
+)
+from taskgraph.worker.executors import built_in
+
+__all__ = ["Client", "Graph", "Group", "SyncClient", "Task"]
+
+SLOTS_DEFAULT: Final = 4
+"""Tasks that `Client.run` runs side by side."""
+
+_FAILED_FOR_GOOD: Final = (TaskState.FAILED, TaskState.EXCEPTION)
+_DERIVED_NAME_CHARS_MAX: Final = 60
+_LOG_PIECE_BYTES: Final = 1 << 20
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+# --- building --------------------------------------------------------------------------------------------------
+
+
+class Requires(tuple[str, ...]):
+    """The names that a task or group requires.
+
+    Called, it gives pairs for `Graph.add`, by which more is required: graph.add(unlock.requires(bulk)).
+    """
+
+    _dependent: "Task | Group"
+
+    def __new__(cls, dependent: "Task | Group", names: Iterable[str]) -> "Requires":
+        made = super().__new__(cls, names)
+        made._dependent = dependent
+        return made
+
+    def __call__(self, *required: "Task | Group | str") -> "list[Pair]":
+        """A pair (dependent, required) for each; nothing is required before these are added to a graph."""
+        return [(self._dependent, each) for each in required]
+
+
+class Task:
+    """One task of a graph in the making.
+
+    requires: tasks, groups, or names of such, that must complete before this one. optional: further ones, that are
+    waited for too and may fail. when: how those it requires must have ended for it to run: "all-completed"
+    (the default), "all-resolved", "any-failed", "always"; like optional, for graphs with failure_policy="continue".
+    reruns: how often it may run again because it failed itself. command, env, cwd, timeout (seconds): of the executor
+    `command`. call, arguments: of the executor `python`. payload: anything else that the executor reads; executor: its
+    name, where the payload does not tell it ("sleep", "noop", one of your own). target: the queue of workers that it
+    goes to. host: the one host that may run it, instead. worker_labels: what a worker must have (`--label`). deadline:
+    aware, or RFC 3339 text; past it the task ends as an exception, whether it runs or waits. not_before: aware, or RFC
+    3339 text; no worker claims it earlier. max_run_time: seconds that a run may take. pending_timeout: seconds that it
+    may wait for a worker. retry: how it is tried again after temporary failures, by the keys of a document (limit,
+    delay and max in seconds, exitCodes). priority: "highest", "high", "normal", "low" or "lowest", "" for that of its
+    graph. active: False holds it back until somebody activates it. notify: who is told how it fares, as in a document.
+    definition: a task definition as it stands in a document; the other arguments are added to it.
+
+    Raises InvalidInput when two arguments set the same thing. What a document must not hold is found by
+    `Graph.validate`, with all other problems.
+    """
+
+    __slots__ = (
+        "_definition",
+        "_groups",
+        "_requires",
+        "_timing",
+        "active",
+        "label",
+        "notify",
+        "priority",
+        "reruns",
+        "when",
+    )
+
+    def __init__(
+        self,
+        label: str,
+        *,
+        requires: "Task | Group | str | Iterable[Task | Group | str]" = (),
+        optional: "Task | Group | str | Iterable[Task | Group | str]" = (),
+        when: str = When.ALL_COMPLETED.value,
+        reruns: int = 0,
+        command: Sequence[str | Mapping[str, str]] | None = None,
+        env: Mapping[str, str | Mapping[str, str]] | None = None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
+        executor: str | None = None,
+        target: str | None = None,
+        host: str | None = None,
+        worker_labels: Iterable[str] | None = None,
+        deadline: datetime | str | None = None,
+        routing: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        notify: Mapping[str, Any] | None = None,
+        definition: Mapping[str, Any] | None = None,
+        not_before: datetime | str | None = None,
+        retry: Mapping[str, Any] | None = None,
+        max_run_time: float | None = None,
+        pending_timeout: float | None = None,
+        priority: str = "",
+        active: bool = True,
+    ) -> None:
+        self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
+        self.label = label
+        self.reruns = reruns
+        self.priority = priority
+        self.active = active
+        self.when = when
+        self._requires: dict[str, bool] = {}  # name -> whether it is optional
+        self._groups: dict[str, Group] = {}
+        self.after(requires)
+        self.after(optional, optional=True)
+        if isinstance(command, str):
+            raise InvalidInput(f'task “{label}”: command is a list of texts, such as ["sh", "-c", "make"]')
+        deadline = _moment_text(f"task “{label}”", "deadline", deadline)
+        timing = {
+            "notBefore": _moment_text(f"task “{label}”", "not_before", not_before),
+            "retry": None if retry is None else copy.deepcopy(dict(retry)),
+            "maxRunTime": max_run_time,
+            "pendingTimeout": pending_timeout,
+        }
+        self._timing = {key: value for key, value in timing.items() if value is not None}
+        own: dict[str, Any] = {
+            "command": None if command is None else list(command),
+            "env": None if env is None else dict(env),
+            "cwd": cwd,
+            "timeout": timeout,
+            "call": call,
+            "arguments": None if arguments is None else dict(arguments),
+        }
+        beside: dict[str, Any] = {
+            "executor": executor,
+            "target": target,
+            "host": host,
+            "workerLabels": None if worker_labels is None else list(worker_labels),
+            "deadline": deadline,
+            "routing": routing,
+            "metadata": None if metadata is None else dict(metadata),
+        }
+        merged = _merged(label, "payload", payload or {}, own)
+        if merged or payload is not None:
+            beside["payload"] = merged
+        self._definition = copy.deepcopy(_merged(label, "definition", definition or {}, beside))
+
+    @property
+    def requires(self) -> Requires:
+        """Labels and names of groups that it requires, in the order in which they were named.
+
+        Called with tasks and groups: pairs for `Graph.add`, by which it requires these.
+        """
+        return Requires(self, self._requires)
+
+    @property
+    def groups(self) -> "Mapping[str, Group]":
+        """The groups among what it requires, by name, as far as they were not named by a text."""
+        return MappingProxyType(self._groups)
+
+    @property
+    def optional(self) -> frozenset[str]:
+        """Those of them whose failing, or being skipped, does not matter."""
+        return frozenset(label for label, optional in self._requires.items() if optional)
+
+    @property
+    def definition(self) -> Mapping[str, Any]:
+        """The definition, as a document holds it under `task`."""
+        return MappingProxyType(self._definition)
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """What stands for this task's id inside the payload of any task of the graph."""
+        return {"$subs": f"taskId:{self.label}"}
+
+    def result(self, path: str = "", **default: Any) -> dict[str, Any]:
+        """What stands for this task's result inside the payload of a task that requires it, directly or not.
+
+        path: JSON pointer of a part of it. default=…: the value where there is none. Raises InvalidInput for any other
+        argument.
+        """
+        if not default.keys() <= {"default"}:
+            raise InvalidInput(
+                f"task “{self.label}”: result takes path and default, and no {', '.join(sorted(default))}"
+            )
+        made: dict[str, Any] = {"$result": self.label}
+        if path:
+            made["path"] = path
+        return made | copy.deepcopy(default)
+
+    def after(self, *required: "Task | Group | str | Iterable[Task | Group | str]", optional: bool = False) -> None:
+        """Require further tasks and groups. One that is required already changes nothing.
+
+        optional: they are waited for, and how they end does not matter.
+        """
+        _add_requires(self._requires, self._groups, required, optional=optional)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The task as a document holds it; what has its default value is left out."""
+        made: dict[str, Any] = {}
+        if self._requires:
+            made["requires"] = [
+                {"label": label, "optional": True} if optional else label for label, optional in self._requires.items()
+            ]
+        if self.when != When.ALL_COMPLETED:
+            made["when"] = str(self.when)
+        if self.reruns:
+            made["reruns"] = self.reruns
+        made.update(copy.deepcopy(self._timing))
+        if self.notify:
+            made["notify"] = copy.deepcopy(self.notify)
+        if self.priority:
+            made["priority"] = str(self.priority)
+        if not self.active:
+            made["active"] = False
+        made["task"] = copy.deepcopy(self._definition)
+        return made
+
+    def __rshift__(self, other: "_Right") -> "_Right":
+        """`a >> b` and `a >> [b, c]`: b (and c) require a. Gives the right side, so that chains can be written."""
+        return _before(self, other)
+
+    def __rrshift__(self, other: "str | Iterable[Task | Group | str]") -> "Task":
+        """`[a, b] >> c`: c requires a and b."""
+        self.after(other)
+        return self
+
+    def __repr__(self) -> str:
+        return f"Task({self.label!r}, requires={list(self._requires)!r})"
+
+
+class Group:
+    """A name for tasks of a graph in the making. It may stand wherever a task may be required.
+
+    Requiring it means requiring all of its tasks, and what it requires each of its tasks requires.
+
+    bulk = Group("bulk", rename1, rename2, mail)
+    graph.add(bulk.requires(lock), unlock.requires(bulk))
+
+    members: tasks, groups, and names of such; a text that comes first is the name of the group, unless name says it.
+    Without a name it is called by its members: "(a, b)". requires: what has to complete before any of its tasks.
+    max_in_flight: so many of its tasks run at a time. active: False holds its tasks back until somebody resumes it.
+
+    Raises InvalidInput for a group without members.
+    """
+
+    __slots__ = ("_groups", "_members", "_requires", "active", "max_in_flight", "name")
+
+    def __init__(
+        self,
+        *members: "Task | Group | str",
+        name: str | None = None,
+        requires: "Task | Group | str | Iterable[Task | Group | str]" = (),
+        max_in_flight: int | None = None,
+        active: bool = True,
+    ) -> None:
+        if name is None and members and isinstance(members[0], str):
+            name, members = members[0], members[1:]
+        if not members:
+            raise InvalidInput(f"group “{name}” has no members" if name else "a group has no members")
+        self._members = members
+        self._requires: dict[str, bool] = {}  # name -> whether it is optional, which it never is for all of a group
+        self._groups: dict[str, Group] = {each.name: each for each in members if isinstance(each, Group)}
+        self.name: str = _called_by(self.tasks) if name is None else name
+        self.max_in_flight = max_in_flight
+        self.active = active
+        self.after(requires)
+
+    @property
+    def members(self) -> "tuple[Task | Group | str, ...]":
+        """What it was made of."""
+        return self._members
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Labels of the tasks in it, and names of the groups in it."""
+        return tuple(dict.fromkeys(map(_label, self._members)))
+
+    @property
+    def requires(self) -> Requires:
+        """Labels and names of groups that it requires; called, pairs for `Graph.add`, by which it requires more."""
+        return Requires(self, self._requires)
+
+    @property
+    def groups(self) -> "Mapping[str, Group]":
+        """The groups in it and among what it requires, by name, as far as they were not named by a text."""
+        return MappingProxyType(self._groups)
+
+    def after(self, *required: "Task | Group | str | Iterable[Task | Group | str]") -> None:
+        """Require further tasks and groups, for all tasks in it."""
+        _add_requires(self._requires, self._groups, required)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The group as a document holds it; what has its default value is left out."""
+        made: dict[str, Any] = {"tasks": list(self.tasks)}
+        if self._requires:
+            made["requires"] = list(self._requires)
+        if self.max_in_flight is not None:
+            made["maxInFlight"] = self.max_in_flight
+        if not self.active:
+            made["active"] = False
+        return made
+
+    def __rshift__(self, other: "_Right") -> "_Right":
+        """`group >> b`: b requires all tasks of the group."""
+        return _before(self, other)
+
+    def __rrshift__(self, other: "str | Iterable[Task | Group | str]") -> "Group":
+        """`[a, b] >> group`: all tasks of the group require a and b."""
+        self.after(other)
+        return self
+
+    def __repr__(self) -> str:
+        return f"Group({self.name!r}, tasks={list(self.tasks)!r}, requires={list(self._requires)!r})"
+
+
+Pair = tuple[Task | Group, Task | Group | str]
+"""(dependent, required): what `requires` gives when it is called."""
+
+_Right = Task | Group | Iterable[Task | Group]
+
+
+def _label(task: Task | Group | str) -> str:
+    if isinstance(task, Group):
+        return task.name
+    return task.label if isinstance(task, Task) else task
+
+
+def _called_by(names: Sequence[str]) -> str:
+    """A name for a group that nobody gave one: the same for the same members."""
+    name = f"({', '.join(names)})"
+    if len(name) <= _DERIVED_NAME_CHARS_MAX:
+        return name
+    digest = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    first = names[0] if len(names[0]) <= _DERIVED_NAME_CHARS_MAX else f"{names[0][:_DERIVED_NAME_CHARS_MAX]}…"
+    return f"({first} and {len(names) - 1:,} more, {digest})"
+
+
+def _add_requires(
+    requires: dict[str, bool],
+    groups: dict[str, Group],
+    required: Iterable[Task | Group | str | Iterable[Task | Group | str]],
+    *,
+    optional: bool = False,
+) -> None:
+    for each in required:
+        for one in (each,) if isinstance(each, Task | Group | str) else each:
+            requires.setdefault(_label(one), optional)
+            if isinstance(one, Group):
+                groups[one.name] = one
+
+
+def _before(first: Task | Group, other: _Right) -> _Right:
+    if isinstance(other, Task | Group):
+        other.after(first)
+        return other
+    others = list(other)
+    for each in others:
+        each.after(first)
+    return others
+
+
+def _moment_text(owner: str, name: str, moment: datetime | str | None) -> str | None:
+    """A time as a document has it. Raises InvalidInput for one without a zone."""
+    if not isinstance(moment, datetime):
+        return moment
+    if moment.tzinfo is None:
+        raise InvalidInput(f"{owner}: {name} has no time zone")
+    return moment.isoformat()
+
+
+def _merged(label: str, name: str, given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """given, and what of more is not None. Raises InvalidInput for a key in both."""
+    added = {key: value for key, value in more.items() if value is not None}
+    twice = next((key for key in added if key in given), None)
+    if twice is not None:
+        raise InvalidInput(f"task “{label}”: {twice} is given twice, by itself and in {name}")
+    return {**given, **added}
+
+
+class Graph:
+    """A graph in the making: the same content as a file, in Python.
+
+    graph = Graph(name="nightly")
+    build = graph.task("build", command=["make"], reruns=1)
+    test = graph.task("test", requires=[build], command=["make", "test"])
+
+    name, description, owner, source: about the graph, for people. routing: at most 10 characters. tags: free words.
+    failure_policy: what a task that failed for good does to the graph: "block" (the default), "fail-fast", "continue".
+    deadline: aware, or RFC 3339 text; past it what is left of the graph is cancelled. max_in_flight: so many of its
+    tasks run at a time. priority: of all tasks that name none ("highest", "high", "normal", "low", "lowest").
+    stalled_after: it counts as stalled after so many seconds in which nothing moves; on_stalled: "report" or "cancel".
+    params: declarations by name, such as {"goal": {"type": "string", "default": "all"}}; {"$param": "goal"} anywhere in
+    a task becomes the value that is given when the graph is submitted. notify: who is told how it fares, such as
+    {"onFinished": {"queue": "builds"}}. As an extension of a graph that runs it has only tasks, groups of these, and
+    parameters; the tasks may require labels and groups of that graph.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        description: str = "",
+        owner: str = "",
+        source: str = "",
+        routing: str = "",
+        tags: Mapping[str, str] | None = None,
+        params: Mapping[str, Mapping[str, Any]] | None = None,
+        notify: Mapping[str, Any] | None = None,
+        failure_policy: str = FailurePolicy.BLOCK.value,
+        deadline: datetime | str | None = None,
+        max_in_flight: int | None = None,
+        priority: str = "",
+        stalled_after: float | None = None,
+        on_stalled: str = "",
+    ) -> None:
+        self.priority = priority
+        self.stalled_after = stalled_after
+        self.on_stalled = on_stalled
+        self.deadline = _moment_text("the graph", "deadline", deadline) or ""
+        self.max_in_flight = max_in_flight
+        metadata = {"name": name, "description": description, "owner": owner, "source": source}
+        self.metadata: dict[str, str] = {key: text for key, text in metadata.items() if text}
+        self.routing = routing
+        self.tags: dict[str, str] = dict(tags or {})
+        self.params: dict[str, dict[str, Any]] = {name: dict(each) for name, each in (params or {}).items()}
+        self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
+        self.failure_policy = failure_policy
+        self._tasks: dict[str, Task] = {}
+        self._groups: dict[str, Group] = {}
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """The groups by name: those that were added, and all that are required by a task, or by a group, or in one.
+
+        Raises InvalidInput where two have one name.
+        """
+        found: dict[str, Group] = {}
+        todo = [*self._groups.values(), *(each for task in self._tasks.values() for each in task.groups.values())]
+        for group in todo:  # it grows meanwhile
+            known = found.get(group.name)
+            if known is None:
+                found[group.name] = group
+                todo += group.groups.values()
+            elif known is not group:
+                raise InvalidInput(f"two groups are called “{group.name}”")
+        return MappingProxyType(found)
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """The tasks by label, in the order in which they were added."""
+        return MappingProxyType(self._tasks)
+
+    def task(
+        self,
+        label: str,
+        *,
+        requires: Task | Group | str | Iterable[Task | Group | str] = (),
+        optional: Task | Group | str | Iterable[Task | Group | str] = (),
+        when: str = When.ALL_COMPLETED.value,
+        reruns: int = 0,
+        command: Sequence[str | Mapping[str, str]] | None = None,
+        env: Mapping[str, str | Mapping[str, str]] | None = None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
+        executor: str | None = None,
+        target: str | None = None,
+        host: str | None = None,
+        worker_labels: Iterable[str] | None = None,
+        deadline: datetime | str | None = None,
+        routing: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        notify: Mapping[str, Any] | None = None,
+        definition: Mapping[str, Any] | None = None,
+        not_before: datetime | str | None = None,
+        retry: Mapping[str, Any] | None = None,
+        max_run_time: float | None = None,
+        pending_timeout: float | None = None,
+        priority: str = "",
+        active: bool = True,
+    ) -> Task:
+        """Make a task and add it. The arguments are those of `Task`. Raises InvalidInput for a label that is taken."""
+        made = Task(
+            label,
+            requires=requires,
+            optional=optional,
+            when=when,
+            reruns=reruns,
+            command=command,
+            env=env,
+            cwd=cwd,
+            timeout=timeout,
+            call=call,
+            arguments=arguments,
+            payload=payload,
+            executor=executor,
+            target=target,
+            host=host,
+            worker_labels=worker_labels,
+            deadline=deadline,
+            routing=routing,
+            metadata=metadata,
+            notify=notify,
+            definition=definition,
+            not_before=not_before,
+            retry=retry,
+            max_run_time=max_run_time,
+            pending_timeout=pending_timeout,
+            priority=priority,
+            active=active,
+        )
+        self._add(made)
+        return made
+
+    def group(
+        self,
+        name: str,
+        *members: Task | Group | str,
+        requires: Task | Group | str | Iterable[Task | Group | str] = (),
+        max_in_flight: int | None = None,
+        active: bool = True,
+    ) -> Group:
+        """Make a group and add it, with the tasks in it. The arguments are those of `Group`."""
+        made = Group(*members, name=name, requires=requires, max_in_flight=max_in_flight, active=active)
+        self._add_group(made)
+        return made
+
+    def add(self, *things: "Task | Group | Pair | Iterable[Pair]") -> None:
+        """Add tasks that were made before; groups, with the tasks in them; and pairs, such as `a.requires(b)` gives.
+
+        Both ends of a pair must be in the graph, or be added by the same call; a group is, if all of its tasks are.
+        Raises InvalidInput for one that is not, and for a label or name that another task or group has.
+        """
+        pairs: list[Pair] = []
+        for thing in things:
+            if isinstance(thing, Task):
+                self._add(thing)
+            elif isinstance(thing, Group):
+                self._add_group(thing)
+            elif isinstance(thing, tuple):
+                pairs.append(thing)
+            else:
+                pairs += thing
+        for pair in pairs:
+            for end in pair:
+                self._check_member(end)
+        for dependent, required in pairs:
+            dependent.after(required)
+
+    def _add(self, task: Task) -> None:
+        if self._tasks.setdefault(task.label, task) is not task:
+            raise InvalidInput(f"the graph already has a task “{task.label}”")
+
+    def _add_group(self, group: Group) -> None:
+        if self._groups.setdefault(group.name, group) is not group:
+            raise InvalidInput(f"the graph already has a group “{group.name}”")
+        for member in group.members:
+            if isinstance(member, Task):
+                self._add(member)
+            elif isinstance(member, Group):
+                self._add_group(member)
+
+    def _check_member(self, end: Task | Group | str) -> None:
+        if isinstance(end, Group):
+            for member in end.members:
+                self._check_member(member)
+            if self._groups.setdefault(end.name, end) is not end:
+                raise InvalidInput(f"the graph already has another group “{end.name}”")
+        elif isinstance(end, Task):
+            if self._tasks.get(end.label) is not end:
+                raise InvalidInput(f"task “{end.label}” is not in the graph; add it first, or in the same call")
+        elif end not in self._tasks and end not in self._groups:
+            raise InvalidInput(f"the graph has no task or group “{end}”")
+
+    @classmethod
+    def from_document(cls, document: GraphDocument | Mapping[str, Any]) -> "Graph":
+        """A graph from a validated document, or from the value of its JSON. Raises InvalidGraph with all problems."""
+        document = _document(document, given=_OPEN)
+        graph = cls(
+            routing=document.routing,
+            tags=document.tags,
+            params=document.params,
+            notify=document.notify,
+            failure_policy=document.failure_policy,
+            deadline=document.deadline or None,
+            max_in_flight=document.max_in_flight or None,
+            priority=document.priority,
+            stalled_after=document.stalled_after or None,
+            on_stalled=document.on_stalled,
+        )
+        graph.metadata = dict(document.metadata)
+        for label, node in document.tasks.items():
+            said = node.timing
+            task = graph.task(
+                label,
+                when=node.when,
+                reruns=node.reruns,
+                notify=node.notify,
+                definition=node.task,
+                not_before=said.get("notBefore"),
+                retry=said.get("retry"),
+                max_run_time=said.get("maxRunTime"),
+                pending_timeout=said.get("pendingTimeout"),
+                priority=node.priority,
+                active=node.active,
+            )
+            for required in node.requires:
+                task.after(required, optional=required in node.optional)
+        for name, group in document.groups.items():
+            most = group.max_in_flight or None
+            graph.group(name, *group.tasks, requires=group.requires, max_in_flight=most, active=group.active)
+        return graph
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> "Graph":
+        """A graph from a JSON file. Raises InvalidGraph with all problems, each with its line; OSError."""
+        with _explained():
+            return cls.from_document(read_document(Path(path).read_bytes(), source=os.fspath(path), given=_OPEN))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document as JSON values; what has its default value is left out. Nothing is checked."""
+        made: dict[str, Any] = {}
+        if self.routing:
+            made["routing"] = self.routing
+        if self.metadata:
+            made["metadata"] = dict(self.metadata)
+        if self.tags:
+            made["tags"] = dict(self.tags)
+        if self.deadline:
+            made["deadline"] = self.deadline
+        if self.max_in_flight is not None:
+            made["maxInFlight"] = self.max_in_flight
+        if self.params:
+            made["params"] = copy.deepcopy(self.params)
+        if self.notify:
+            made["notify"] = copy.deepcopy(self.notify)
+        if self.failure_policy != FailurePolicy.BLOCK:
+            made["failurePolicy"] = str(self.failure_policy)
+        if self.priority:
+            made["priority"] = str(self.priority)
+        if self.stalled_after is not None:
+            made["stalledAfter"] = self.stalled_after
+        if self.on_stalled:
+            made["onStalled"] = str(self.on_stalled)
+        made["tasks"] = {label: task.to_dict() for label, task in self._tasks.items()}
+        if groups := self.groups:
+            made["groups"] = {name: group.to_dict() for name, group in groups.items()}
+        return made
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """The document as JSON text. Raises InvalidGraph: what is written can be submitted, if values are given."""
+        _document(self, given=_OPEN)
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
+
+    def validate(self, kind: Kind = "graph", *, params: Mapping[str, Any] | None = None) -> GraphDocument:
+        """The validated document. kind: "extension" where labels of another graph may be required.
+
+        params: values of the parameters. Raises InvalidGraph with every problem at once.
+        """
+        return _document(self, kind, Given(params or {}))
+
+    def plan(self, *, params: Mapping[str, Any] | None = None) -> Plan:
+        """Size, shape and critical path, before anything is written. Raises InvalidGraph."""
+        return plan(self.validate(params=params))
+
+    def to_mermaid(self) -> str:
+        """A Mermaid flowchart of the graph. Raises InvalidGraph."""
+        return to_mermaid(_document(self, given=_OPEN))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._tasks.values())
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._tasks
+
+    def __getitem__(self, label: str) -> Task:
+        return self._tasks[label]
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.metadata.get('name', '')!r}: {len(self._tasks)} tasks>"
+
+
+GraphLike = Graph | GraphDocument | Mapping[str, Any]
+"""What can be submitted: a graph in the making, a validated document, or the value of a document's JSON."""
+
+
+_OPEN: Final = Given(open=True)
+
+
+def _patterns(where: Mapping[str, str | Sequence[str]] | None) -> dict[str, Sequence[str]] | None:
+    if where is None:
+        return None
+    return {name: (each,) if isinstance(each, str) else tuple(each) for name, each in where.items()}
+
+
+def _document(graph: GraphLike, kind: Kind = "graph", given: Given = NOTHING_GIVEN) -> GraphDocument:
+    match graph:
+        case Graph():
+            with _explained():
+                source = graph.metadata.get("name", "graph")
+                return document_from_object(graph.to_dict(), source=source, kind=kind, given=given)
+        case GraphDocument():
+            if given.values:
+                raise InvalidInput("a validated document has its parameters already: hand in a Graph, or JSON values")
+            return graph
+        case _:
+            with _explained():
+                return document_from_object(graph, kind=kind, given=given)
+
+
+def _has_params(graph: Graph | Mapping[str, Any]) -> bool:
+    """Whether a graph says anything of parameters, so that those of the graph it extends matter."""
+    content: Mapping[str, Any] = graph.to_dict() if isinstance(graph, Graph) else graph
+    return "params" in content or bool(names_in([content.get("tasks")]))
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Let a traceback show what is wrong with a document; the text of InvalidGraph only counts the problems."""
+    try:
+        yield
+    except InvalidGraph as error:
+        for problem in error.problems:
+            error.add_note(f"  {problem.pointer or '(document)'}: {problem.message} {problem.remedy}")
+        raise
+
+
+# --- the asynchronous face -------------------------------------------------------------------------------------
+
+
+class Client:
+    """One store, as an asynchronous context manager.
+
+    async with Client("sqlite:///graphs.db") as client:
+        submitted = await client.submit(graph)
+        state = await client.wait(submitted.graph_id)
+
+    store: `sqlite:///path`, a connection string, `https://ACCOUNT.table.core.windows.net`, settings, or None for what
+    the environment says (TASKGRAPH_STORE …). Raises InvalidSettings. Every call may raise StorageUnavailable; those
+    that name a graph or task raise NotFound, with the nearest names. A task is named by its label or taskId.
+    """
+
+    def __init__(self, store: str | StoreSettings | None = None, *, clock: Clock | None = None) -> None:
+        if isinstance(store, StoreSettings):
+            self.settings = store
+        else:
+            self.settings = read_settings(store, os.environ, cwd=Path.cwd())
+        self._clock = clock or SystemClock()
+        self._app: App | None = None
+        self._stack = contextlib.AsyncExitStack()
+        self._rerun: dict[str, dict[str, int]] = {}  # graph id -> taskId -> the run that is to be replaced
+        self._cancel: dict[str, asking.Asked] = {}  # graph id -> what was asked for last
+
+    @classmethod
+    def sync(cls, store: str | StoreSettings | None = None) -> "SyncClient":
+        """The same face for programs without an event loop."""
+        return SyncClient(store)
+
+    async def __aenter__(self) -> "Client":
+        if self._app is not None:
+            raise RuntimeError("this client is open already")
+        self._app = await self._stack.enter_async_context(open_app(self.settings, clock=self._clock))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._app = None
+        await self._stack.aclose()
+
+    @property
+    def app(self) -> App:
+        """The parts behind this face, for what it does not offer. Raises RuntimeError while the client is closed."""
+        if self._app is None:
+            raise RuntimeError("this client is not open: use `async with Client(…) as client`")
+        return self._app
+
+    async def submit(
+        self, graph: GraphLike, graph_id: str | None = None, *, params: Mapping[str, Any] | None = None
+    ) -> Submission:
+        """Validate a graph, write it, start it. Somebody else (or `run`) handles and works on it.
+
+        graph_id: 1 to 64 letters, digits, `-` and `_`, no `-` first; a fresh one if None. params: values of its
+        parameters, JSON values by name; they are kept on the graph's row, and are no place for secrets. The same
+        content under the same id again gives the same answer, with another `outcome`. Raises InvalidGraph, InvalidInput
+        for the id, Refused when another graph was submitted under it.
+        """
+        document = _document(graph, given=Given(params or {}))
+        if graph_id is None:
+            graph_id = self._clock.new_id()
+        check_graph_id(graph_id, new=True)
+        return await submission.submit(self.app.handlers, graph_id, document)
+
+    async def extend(
+        self,
+        graph_id: str,
+        graph: GraphLike,
+        *,
+        request: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> Extension:
+        """Ask for tasks to be added to a graph that runs, or is blocked; they may require tasks that it has.
+
+        Of a paused graph they are added when it is resumed: the answer says `waits_for="resume"`.
+
+        request: id of this request; derived from the content if None, so that asking twice adds once. The answer says
+        that the request is put down; `request` tells what became of it. params: values of parameters; what is not given
+        is as the graph has it. Raises InvalidGraph, Refused.
+        """
+        check_graph_id(graph_id)
+        if request is not None:
+            check_graph_id(request, "a request")
+        if not isinstance(graph, GraphDocument):
+            inherited = await self.app.queries.params(graph_id) if params or _has_params(graph) else {}
+            graph = _document(graph, "extension", Given(params or {}, inherited))
+        elif params:
+            graph = _document(graph, "extension", Given(params))
+        return await submission.extend(self.app.handlers, graph_id, graph, request=request)
+
+    async def edit(
+        self,
+        graph_id: str,
+        edit: Mapping[str, Any] | EditDocument,
+        *,
+        request: str | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> Extension:
+        """Ask for tasks that have not started to be changed or taken away: all of it in one step, or none.
+
+        edit: `{"update": {label: {key: value}}, "delete": [label], "deleteGroups": [name], "ifRevision": n}`. request:
+        as for `extend`. The answer says that the request is put down; `request` tells what became of it, and why it was
+        refused. params: values of parameters; what is not given is as the graph has it. Raises InvalidGraph, Refused.
+        """
+        check_graph_id(graph_id)
+        if request is not None:
+            check_graph_id(request, "a request")
+        document = await self._edit(graph_id, edit, params)
+        return await submission.edit(self.app.handlers, graph_id, document, request=request)
+
+    async def plan_edit(
+        self, graph_id: str, edit: Mapping[str, Any] | EditDocument, *, params: Mapping[str, Any] | None = None
+    ) -> EditPreview:
+        """What an edit would do now, row by row, or why it would be refused; nothing is written."""
+        check_graph_id(graph_id)
+        document = await self._edit(graph_id, edit, params)
+        return await preview_edit(self.app.handlers.records, graph_id, document, now=self._clock.now())
+
+    async def _edit(
+        self, graph_id: str, edit: Mapping[str, Any] | EditDocument, params: Mapping[str, Any] | None
+    ) -> EditDocument:
+        if isinstance(edit, EditDocument):
+            return edit
+        named = params or names_in([edit.get("update")])
+        inherited = await self.app.queries.params(graph_id) if named else {}
+        with _explained():
+            return edit_from_object(edit, given=Given(params or {}, inherited))
+
+    async def request(self, graph_id: str, request: str) -> Mapping[str, Value]:
+        """What became of an extension or edit: `state` (staged, accepted, done, refused), and `reason` if refused."""
+        return await self.app.queries.request(graph_id, request)
+
+    @property
+    def schedules(self) -> "ScheduleCalls":
+        """Graphs that are submitted by the clock: `await client.schedules.create("nightly", graph, cron=…)`."""
+        return ScheduleCalls(self)
+
+    async def graphs(self, *, limit: int = 50, state: str = "", schedule: str = "") -> list[GraphListed]:
+        """The newest graphs first; of one schedule, where its name is given."""
+        return await self.app.queries.graphs(limit=limit, state=state, schedule=schedule)
+
+    @overload
+    async def status(self, graph_id: str) -> GraphStatus: ...
+
+    @overload
+    async def status(self, graph_id: str, *, group: str) -> GroupStatus: ...
+
+    async def status(self, graph_id: str, *, group: str | None = None) -> GraphStatus | GroupStatus:
+        """A graph, with its tasks counted by state; or one group of it, with its tasks.
+
+        Of a graph of more than limits.COUNTED_TASKS_MAX (2,000) tasks what has completed, failed and is left is exact,
+        and the rest is told only as far as a bounded number of reads tells it: then `exact` is false.
+        """
+        if group is not None:
+            return await self.app.queries.group(graph_id, group)
+        return await self.app.queries.status(graph_id)
+
+    async def tasks(self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000) -> list[TaskStatus]:
+        """Tasks of a graph by label; only those in a state, or with a text in their label, where that is given.
+
+        Of a graph of more than limits.COUNTED_TASKS_MAX (2,000) tasks any `limit` ones that agree, and not the first.
+        """
+        return await self.app.queries.tasks(graph_id, state=state, match=match, limit=limit)
+
+    async def task(self, graph_id: str, label: str, *, edges: int | None = None) -> TaskDetail:
+        """A task with its requirements, dependents and definition.
+
+        edges: name at most so many requirements and so many dependents; their numbers are those of all.
+        """
+        return await self.app.queries.task(graph_id, label, edges=edges)
+
+    async def why(self, graph_id: str, label: str) -> list[Reason]:
+        """Why a task does not run: what it waits for, down to the first causes, each with a remedy."""
+        return await self.app.queries.why(graph_id, label)
+
+    async def events(
+        self,
+        graph_id: str,
+        *,
+        since: int | str = 0,
+        limit: int = 1000,
+        where: Mapping[str, str | Sequence[str]] | None = None,
+    ) -> list[Event]:
+        """The journal of a graph after `since`, in order: the number of an event, or its `cursor`.
+
+        where: only events whose fields have these values, such as {"event": "task-*", "label": ["build", "test"]}; `*`
+        and `?` stand for any text. Raises InvalidInput for what is no cursor.
+        """
+        return await self.app.queries.events(graph_id, since=since, limit=limit, where=_patterns(where))
+
+    async def follow(
+        self, graph_id: str, *, since: int | str = 0, where: Mapping[str, str | Sequence[str]] | None = None
+    ) -> AsyncGenerator[Event]:
+        """The events of a graph as they come, until it can change no more.
+
+        async for event in client.follow("nightly", where={"event": "task-failed"}):
+            print(event.fields["label"], event.cursor)
+
+        Whoever was interrupted goes on with `since=` the `cursor` of the last event that it has dealt with: none is
+        left out, and none comes twice. where: as for `events`.
+        """
+        async with contextlib.aclosing(
+            self.app.queries.follow(graph_id, since=since, where=_patterns(where))
+        ) as events:
+            async for each in events:
+                yield each
+
+    async def notices(self, graph_id: str, *, retry: bool = False) -> list[ChannelStatus]:
+        """Who is told of a graph, and how far. retry: try those at once that wait, or were given up."""
+        check_graph_id(graph_id)
+        await self.app.queries.state(graph_id)
+        if retry:
+            await notifier.retry(self.app.tables, graph_id, self._clock.now())
+        return await self.app.queries.channels(graph_id)
+
+    async def rerun(self, graph_id: str, *labels: str, group: str | None = None, reason: str = "") -> list[str]:
+        """Ask for another run of tasks that failed for good: of these, all in a group, or all. Gives their labels.
+
+        reason: kept with the run. Raises InvalidInput for one that is too long, and Refused when one of the tasks may
+        not be rerun: it has not failed for good, its deadline has passed, or its graph is over. Then nothing has been
+        asked for.
+        """
+        wanted = await rerunning.ask(self.app, graph_id, labels, group=group, reason=reason)
+        self._rerun.setdefault(graph_id, {}).update({each.task_id: each.run for each in wanted})
+        return [each.label for each in wanted]
+
+    async def delete(self, graph_id: str, *, force: bool = False, reason: str = "") -> Deleted:
+        """Delete a graph that has ended, with its logs; for good. The same call goes on with what was cut off.
+
+        force: a blocked graph too. reason: kept with its tombstone, for 30 days, during which its id is not given
+        again. Raises NotFound for a graph that never was, Refused for one that has not ended.
+        """
+        check_graph_id(graph_id)
+        return await retention.delete(self.app.handlers, self.app.logs, graph_id, force=force, because=reason)
+
+    async def archive(
+        self, graph_id: str, path: str | Path, *, logs: bool = False, overwrite: bool = False
+    ) -> Archived:
+        """Write a graph into a file (lines of JSON under gzip), from which it can be put back; logs: with its logs.
+
+        It is signed if TASKGRAPH_ARCHIVE_KEY names a key. The answer is `complete` unless the graph moved meanwhile, or
+        could. Raises NotFound, Refused if the file exists and may not be overwritten, StorageUnavailable where the
+        disk is full, InvalidInput for another place that cannot be written to.
+        """
+        check_graph_id(graph_id)
+        await self.app.queries.graph_row(graph_id)  # names the nearest ids
+        return await archives.archive_to(
+            self.app.handlers,
+            self.app.logs,
+            graph_id,
+            Path(path),
+            with_logs=logs,
+            overwrite=overwrite,
+            signer=self.app.signer(os.environ),
+        )
+
+    async def restore(
+        self,
+        path: str | Path,
+        *,
+        require_signature: bool = False,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+    ) -> Restored:
+        """Put a graph back that was archived, under its own id, as it was. The same call goes on with what was cut off.
+
+        require_signature: refuse what is not signed by a trusted key. max_rows, max_bytes: of what it unpacks to.
+        Raises InvalidInput for what is no archive, TooLarge for one beyond a bound, Refused for one of a graph that
+        could move or contradicts itself, or if the id is taken; nothing is written then.
+        """
+        with archives.open_archive(Path(path)) as file:
+            return await archives.restore(
+                self.app.handlers,
+                self.app.logs,
+                file,
+                str(path),
+                bounds=archives.Bounds.of(max_rows, max_bytes),
+                trust=read_trust(os.environ, required=require_signature),
+                room=archives.free_bytes(self.app.settings.path),
+            )
+
+    async def cancel(
+        self, graph_id: str, *labels: str, group: str = "", reason: str = "", terminate: bool = False
+    ) -> list[str]:
+        """Ask for a graph to be cancelled; or for these of its tasks alone, or those of a group. Gives their labels.
+
+        What has not begun never will; what runs is stopped by its worker, and `wait` waits for that. terminate: running
+        tasks count as ended at once. A task that is cancelled alone has failed for good, and can be rerun. Empty for
+        the whole graph, and where everything is cancelled already. Raises InvalidInput for a reason that is too long,
+        and Refused where the graph, or a task that is named, came to another end before.
+        """
+        asked = await asking.cancel(self.app, graph_id, labels, group=group, reason=reason, terminate=terminate)
+        if not asked.nothing:
+            self._cancel[graph_id] = asked
+        return sorted(asked.tasks.values())
+
+    async def pause(self, graph_id: str, *, group: str = "", reason: str = "", wait: bool = False) -> None:
+        """Ask for a graph, or a group of it, to be held back: no further run begins until it is resumed.
+
+        What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over; and, where
+        it waits, if a later request asks for the opposite (code `superseded`). The same holds for the next three.
+        """
+        await self._hold(graph_id, (), on=True, group=group, reason=reason, wait=wait)
+
+    async def resume(self, graph_id: str, *, group: str = "", reason: str = "", wait: bool = False) -> None:
+        """Ask for a graph that was paused to go on, or a group; also a group that was not active from the start."""
+        await self._hold(graph_id, (), on=False, group=group, reason=reason, wait=wait)
+
+    async def deactivate(self, graph_id: str, *labels: str, reason: str = "", wait: bool = False) -> None:
+        """Ask for single tasks to be held back, however ready they are. Raises Refused for one that is over."""
+        await self._hold(graph_id, labels, on=True, reason=reason, wait=wait)
+
+    async def activate(self, graph_id: str, *labels: str, reason: str = "", wait: bool = False) -> None:
+        """Ask for tasks to run that were deactivated, or were not active from the start."""
+        await self._hold(graph_id, labels, on=False, reason=reason, wait=wait)
+
+    async def pause_target(self, target: str, *, reason: str = "") -> bool:
+        """Pause a target for all graphs; whether it was not paused before.
+
+        Workers notice within limits.GATE_SECONDS (5 s), and what runs then runs to its end.
+        """
+        return await gates.close(self.app.tables, target, self._clock.now(), reason)
+
+    async def resume_target(self, target: str) -> bool:
+        """Let a target go on; whether it was paused."""
+        return await gates.reopen(self.app.tables, target)
+
+    async def set_limit(
+        self, graph_id: str, most: int, *, group: str = "", reason: str = "", wait: bool = False
+    ) -> None:
+        """Ask for so many tasks of a graph, or of a group of it, to be in flight at a time; 0: as many as can be.
+
+        What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over, or that was
+        submitted without this limit; and, where it waits, if a later request sets another one (code `superseded`).
+        """
+        change = await throttling.ask(self.app, graph_id, most, group=group, reason=reason)
+        if wait:
+            await throttling.settled(self.app, change)
+
+    async def limits_of(self, graph_id: str) -> list[LimitStatus]:
+        """The limits on tasks in flight of a graph, and what is in flight."""
+        return await self.app.queries.limits_of(graph_id)
+
+    async def limit_target(self, target: str, most: int, *, reason: str = "") -> bool:
+        """Let so many tasks of a target be in flight, over all graphs; 0: any number. Whether that is new.
+
+        Workers notice within some 10 s, and what runs then runs to its end.
+        """
+        if most:
+            return await gates.limit_target(self.app.tables, target, most, self._clock.now(), reason)
+        return await gates.clear_target(self.app.tables, target)
+
+    async def target_limits(self) -> list[gates.TargetLimit]:
+        """The limited targets, and who holds their permits."""
+        found = await gates.limited(self.app.tables, self._clock.now())
+        return [found[target] for target in sorted(found)]
+
+    async def _hold(
+        self, graph_id: str, labels: Sequence[str], *, on: bool, group: str = "", reason: str = "", wait: bool = False
+    ) -> None:
+        wish = await pausing.ask(self.app, graph_id, labels, on=on, group=group, reason=reason)
+        if wait:
+            await pausing.settled(self.app, wish)
+
+    async def wait(
+        self, graph_id: str, *, timeout_seconds: float | None = None, watcher: Watcher | None = None
+    ) -> GraphState:
+        """Wait until a graph is finished or cancelled, or is blocked with nothing moving; gives its state.
+
+        watcher: told the state now and then. Raises TimeoutError when it takes longer than timeout_seconds.
+        """
+        app = self.app
+        until = ends(app.clock, timeout_seconds)
+        heard = await rerunning.begun(app, graph_id, self._rerun.get(graph_id, {}), until=until)
+        if heard:
+            self._rerun.pop(graph_id, None)
+        if heard and (asked := self._cancel.get(graph_id)) is not None:
+            heard = await asking.heard(app, asked, until=until)
+            if heard:
+                del self._cancel[graph_id]
+        state = await loops.wait_for_end(app, graph_id, until=until, watcher=watcher) if heard else None
+        if state is None:
+            raise TimeoutError(f"graph {graph_id} has not ended within {timeout_seconds:g} s")
+        return state
+
+    async def logs(self, graph_id: str, label: str, *, run: int | None = None) -> str:
+        """What a run of a task has written so far; run: its number, the present one if None. "" for no output.
+
+        Raises NotFound for a run that has not begun.
+        """
+        return (await self._file(graph_id, label, run, "run.log") or b"").decode("utf-8", "replace")
+
+    async def result(self, graph_id: str, label: str, *, run: int | None = None) -> Any:
+        """The JSON value that a run left as its result; None if it left none. Raises NotFound as `logs` does."""
+        data = await self._file(graph_id, label, run, "result.json")
+        return None if data is None else json.loads(data)
+
+    async def results(self, graph_id: str) -> dict[str, Any]:
+        """What the tasks of a graph have handed on, by label: results of at most limits.OUTPUT_CHARS_MAX as JSON.
+
+        One read for every page of completed tasks.
+        """
+        return await self.app.queries.results(graph_id)
+
+    async def _file(self, graph_id: str, label: str, run: int | None, name: str) -> bytes | None:
+        app = self.app
+        status = await app.queries.task_status(graph_id, label)
+        if run is None:
+            run = status.run
+        if not 0 <= run <= status.run:
+            raise NotFound(f"task “{status.label}” has no run {run}; its present one is {status.run}")
+        data = b""
+        while True:
+            piece = await app.logs.read(
+                graph_id, status.task_id, run, offset=len(data), limit=_LOG_PIECE_BYTES, name=name
+            )
+            if not piece:
+                return None if piece is None and not data else data
+            data += piece
+
+    async def run(
+        self,
+        graph: GraphLike,
+        graph_id: str | None = None,
+        *,
+        callables: Mapping[str, Callable[..., Any]] | None = None,
+        slots: int = SLOTS_DEFAULT,
+        targets: Sequence[str] | None = None,
+        timeout_seconds: float | None = None,
+        watcher: Watcher | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> GraphStatus:
+        """Submit a graph, then handle and work on this store until it ends; gives its status then.
+
+        callables: what tasks with a `call` may call, by name. slots: tasks run side by side. targets: whose work is
+        done here; those of the graph's tasks if None. params: see `submit`. The same graph under the same id goes on
+        where it stopped. Commands get none of this process's secrets but those that TASKGRAPH_PASS_ENV and
+        TASKGRAPH_WITH_STORE name; callables run in this process. Raises what `submit` raises, and TimeoutError;
+        unfinished runs are handed back first.
+        """
+        app = self.app
+        document = _document(graph, given=Given(params or {}))
+        submitted = await self.submit(document, graph_id)
+        if targets is None:
+            targets = sorted({target_of(node.task) for node in document.tasks.values()})
+        handed = read_handed(os.environ)
+        executors = built_in(app.clock, callables=callables, handed=handed)
+        worker = app.worker(executors, targets=targets, slots=slots, with_store=handed.store)
+        outlets = read_outlets(os.environ, commands=True) if has_notices(document) else None
+        stop = asyncio.Event()
+        late = False
+
+        def end() -> None:
+            nonlocal late
+            late = True
+            stop.set()
+
+        timer = None if timeout_seconds is None else asyncio.get_running_loop().call_later(timeout_seconds, end)
+        try:
+            fresh = submitted.outcome is submission.Submitted.CREATED
+            state = await loops.run_graph(
+                app, submitted.graph_id, stop, workers=[worker], watcher=watcher, fresh=fresh, outlets=outlets
+            )
+            if outlets is not None:
+                await loops.deliver_rest(app, submitted.graph_id, stop, outlets)
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if late and state not in GRAPH_ENDED and await app.queries.busy(submitted.graph_id):
+            raise TimeoutError(f"graph {submitted.graph_id} has not ended within {timeout_seconds:g} s")
+        return await self.status(submitted.graph_id)
+
+
+class ScheduleCalls:
+    """The schedules of one store: `client.schedules`.
+
+    cron: five fields, with a time zone such as Europe/Berlin (UTC if None). every: an interval of whole seconds (or a
+    timedelta), counted from anchor, or from now. at: one time, aware. catch_up: none, last or all; overlap: skip,
+    queue, cancel or allow; keep: how many fires may wait; params: values of the graph's parameters. Calls that name a
+    schedule raise NotFound, with the nearest names, and InvalidInput for a name that cannot be one.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @property
+    def _schedules(self) -> Schedules:
+        return self._client.app.schedules()
+
+    async def create(
+        self,
+        name: str,
+        graph: GraphLike,
+        *,
+        cron: str | None = None,
+        timezone: str | None = None,
+        every: float | timedelta | None = None,
+        anchor: datetime | None = None,
+        at: datetime | None = None,
+        catch_up: str = CatchUp.LAST,
+        overlap: str = Overlap.SKIP,
+        keep: int = limits.SCHEDULE_FIRES_MAX,
+        active: bool = True,
+        params: Mapping[str, Any] | None = None,
+    ) -> tuple[Schedule, Written]:
+        """Create a schedule; the same one again changes nothing. Somebody must serve the store for it to fire.
+
+        Raises InvalidInput, InvalidGraph, TooLarge, and Refused if there is another schedule of this name.
+        """
+        recurrence = _times(cron, timezone, every, anchor, at).over()
+        if recurrence == Recurrence():
+            raise InvalidInput("say when: one of cron, every and at")
+        return await self._schedules.create(
+            name,
+            _document(graph, given=Given(params or {})),
+            recurrence,
+            catch_up=_one_of(CatchUp, catch_up),
+            overlap=_one_of(Overlap, overlap),
+            keep=keep,
+            active=active,
+        )
+
+    async def update(
+        self,
+        name: str,
+        graph: GraphLike | None = None,
+        *,
+        cron: str | None = None,
+        timezone: str | None = None,
+        every: float | timedelta | None = None,
+        anchor: datetime | None = None,
+        at: datetime | None = None,
+        catch_up: str | None = None,
+        overlap: str | None = None,
+        keep: int | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> Schedule:
+        """Change what is given, and nothing else: new fields of cron keep their time zone, an interval its anchor.
+
+        What new times bring next is later than now. Raises as `create` does.
+        """
+        if graph is None and params:
+            raise InvalidInput("params go with a graph: the one that a schedule has was given its values with it")
+        return await self._schedules.update(
+            name,
+            document=None if graph is None else _document(graph, given=Given(params or {})),
+            times=_times(cron, timezone, every, anchor, at),
+            catch_up=None if catch_up is None else _one_of(CatchUp, catch_up),
+            overlap=None if overlap is None else _one_of(Overlap, overlap),
+            keep=keep,
+        )
+
+    async def list(self) -> Sequence[Schedule]:
+        """All schedules by name."""
+        return await self._schedules.listed()
+
+    async def show(self, name: str) -> ScheduleDetail:
+        """A schedule with its next and last fires, and what keeps it from firing."""
+        return await self._schedules.show(name)
+
+    async def activate(self, name: str) -> Schedule:
+        """Let it fire again; what came meanwhile fires only as its catch-up says."""
+        return await self._schedules.activate(name)
+
+    async def deactivate(self, name: str) -> Schedule:
+        """Let it fire no more, until it is activated."""
+        return await self._schedules.deactivate(name)
+
+    async def activate_all(self) -> Sequence[Schedule]:
+        """Let every schedule fire again; gives those that were inactive."""
+        return await self._schedules.activate_all()
+
+    async def deactivate_all(self) -> Sequence[Schedule]:
+        """Let no schedule fire any more, until it is activated; gives those that were active."""
+        return await self._schedules.deactivate_all()
+
+    async def delete(self, name: str) -> Schedule:
+        """Delete it; graphs that it has fired stay."""
+        return await self._schedules.delete(name)
+
+    async def run_now(self, name: str) -> Submission:
+        """Submit its graph now, whatever its times."""
+        return await self._schedules.run_now(name)
+
+
+def _times(
+    cron: str | None,
+    timezone: str | None,
+    every: float | timedelta | None,
+    anchor: datetime | None,
+    at: datetime | None,
+) -> Times:
+    length = every.total_seconds() if isinstance(every, timedelta) else every
+    if length is not None and length != int(length):
+        raise InvalidInput(f"every {length:g} s: an interval is of whole seconds")
+    return Times(cron=cron, timezone=timezone, every=None if length is None else int(length), anchor=anchor, at=at)
+
+
+E = TypeVar("E", CatchUp, Overlap)
+
+
+def _one_of(kind: type[E], word: str) -> E:
+    if word not in list(kind):
+        raise InvalidInput(f"{word!r}: one of {', '.join(kind)}")
+    return kind(word)
+
+
+# --- the synchronous face --------------------------------------------------------------------------------------
+
+
+def _sync(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate["SyncClient", P], R]:
+    """The method of Client, run to its end on the loop of a SyncClient."""
+
+    @functools.wraps(method)
+    def call(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._run(method(self._client, *args, **kwargs))
+
+    return call
+
+
+async def _next(events: AsyncGenerator[Event]) -> Event:
+    return await anext(events)
+
+
+class SyncClient:
+    """`Client` for programs without an event loop: a context manager whose methods wait for their answers.
+
+    with Client.sync("sqlite:///graphs.db") as client:
+        status = client.run(graph)
+
+    It has an event loop of its own, which runs while a method does. Inside a running event loop (a notebook) use
+    `Client`. Not to be shared between threads.
+    """
+
+    def __init__(self, store: str | StoreSettings | None = None) -> None:
+        self._client = Client(store)
+        self._runner: asyncio.Runner | None = None
+
+    def __enter__(self) -> "SyncClient":
+        if self._runner is not None:
+            raise RuntimeError("this client is open already")
+        runner = asyncio.Runner()
+        try:
+            runner.run(self._client.__aenter__())
+        except BaseException:
+            runner.close()
+            raise
+        self._runner = runner
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            with runner:
+                runner.run(self._client.__aexit__(kind, error, trace))
+
+    def _run(self, call: Coroutine[Any, Any, R]) -> R:
+        if self._runner is None:
+            call.close()
+            raise RuntimeError("this client is not open: use `with Client.sync(…) as client`")
+        return self._runner.run(call)
+
+    @property
+    def schedules(self) -> "SyncScheduleCalls":
+        """Graphs that are submitted by the clock."""
+        return SyncScheduleCalls(self._run, ScheduleCalls(self._client))
+
+    def follow(  # noqa: D102 as there
+        self, graph_id: str, *, since: int | str = 0, where: Mapping[str, str | Sequence[str]] | None = None
+    ) -> Iterator[Event]:
+        events = self._client.follow(graph_id, since=since, where=where)
+        try:
+            while True:
+                try:
+                    event = self._run(_next(events))
+                except StopAsyncIteration:
+                    return
+                yield event
+        finally:
+            if self._runner is not None:
+                self._run(events.aclose())
+
+    follow.__doc__ = Client.follow.__doc__
+    submit = _sync(Client.submit)
+    extend = _sync(Client.extend)
+    edit = _sync(Client.edit)
+    plan_edit = _sync(Client.plan_edit)
+    request = _sync(Client.request)
+    graphs = _sync(Client.graphs)
+    status = _sync(Client.status)
+    tasks = _sync(Client.tasks)
+    task = _sync(Client.task)
+    why = _sync(Client.why)
+    events = _sync(Client.events)
+    notices = _sync(Client.notices)
+    pause = _sync(Client.pause)
+    resume = _sync(Client.resume)
+    pause_target = _sync(Client.pause_target)
+    set_limit = _sync(Client.set_limit)
+    limits_of = _sync(Client.limits_of)
+    limit_target = _sync(Client.limit_target)
+    target_limits = _sync(Client.target_limits)
+    resume_target = _sync(Client.resume_target)
+    deactivate = _sync(Client.deactivate)
+    activate = _sync(Client.activate)
+    rerun = _sync(Client.rerun)
+    delete = _sync(Client.delete)
+    cancel = _sync(Client.cancel)
+    archive = _sync(Client.archive)
+    restore = _sync(Client.restore)
+    wait = _sync(Client.wait)
+    logs = _sync(Client.logs)
+    result = _sync(Client.result)
+    results = _sync(Client.results)
+    run = _sync(Client.run)
+
+
+def _sync_schedule(
+    method: Callable[Concatenate[ScheduleCalls, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate["SyncScheduleCalls", P], R]:
+    """The method of ScheduleCalls, run to its end on the loop of a SyncClient."""
+
+    @functools.wraps(method)
+    def call(self: "SyncScheduleCalls", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        found: R = self._run(method(self._calls, *args, **kwargs))
+        return found
+
+    return call
+
+
+class SyncScheduleCalls:
+    """`ScheduleCalls` for programs without an event loop: `client.schedules` of a SyncClient."""
+
+    def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], calls: ScheduleCalls) -> None:
+        self._run = run
+        self._calls = calls
+
+    create = _sync_schedule(ScheduleCalls.create)
+    update = _sync_schedule(ScheduleCalls.update)
+    list = _sync_schedule(ScheduleCalls.list)
+    show = _sync_schedule(ScheduleCalls.show)
+    activate = _sync_schedule(ScheduleCalls.activate)
+    deactivate = _sync_schedule(ScheduleCalls.deactivate)
+    activate_all = _sync_schedule(ScheduleCalls.activate_all)
+    deactivate_all = _sync_schedule(ScheduleCalls.deactivate_all)
+    delete = _sync_schedule(ScheduleCalls.delete)
+    run_now = _sync_schedule(ScheduleCalls.run_now)

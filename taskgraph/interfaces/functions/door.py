@@ -1,0 +1,220 @@
+"""What the functions of the app do with what triggers them.
+
+What this room is for: the host's rules towards ours. The host acknowledges a message when the function returns, and
+gives it back at once when the function raises; the fifth time it puts a copy on the `-poison` queue. So a message is
+raised only for what is wrong with itself. Storage that does not answer, others who write the same rows, and what a
+newer version has sent are nobody's fault: such a message is sent again for later, and its first copy is done with.
+
+Calls of one process that come together go into one commit for each graph (D12). Several processes stand side by side,
+and etags keep them apart. It never contains a rule about tasks.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Final
+
+from taskgraph.engine.consumer import Consumer, misplaced
+from taskgraph.engine.delete import keep_house
+from taskgraph.engine.outlets import read_outlets
+from taskgraph.engine.sweep import sweep
+from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.functions.bindings import Bindings, read_bindings
+from taskgraph.interfaces.settings import StoreSettings, read_connection
+from taskgraph.interfaces.telemetry import setup
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import (
+    Conflict,
+    IntegrityError,
+    InvalidMessage,
+    InvalidSettings,
+    StorageError,
+    StorageUnavailable,
+    TaskgraphError,
+    Unclear,
+    trail,
+)
+from taskgraph.model.messages import Message, UnknownVersion, parse
+from taskgraph.protocol.rows import NewerSchema
+from taskgraph.storage.queues import Delivery
+
+log = logging.getLogger("taskgraph.functions")
+
+GROUP_COMMIT_VARIABLE: Final = "TASKGRAPH_GROUP_COMMIT"
+"""`off`: each call makes commits of its own. For measuring what joining them is worth."""
+
+_BUSY_SECONDS: Final = 1.0  # others kept writing the same rows
+_TROUBLE_SECONDS: Final = 10.0  # storage did not answer
+_NEWER_SECONDS: Final = 30.0  # a newer version is about to take over
+_PAUSE_SECONDS_MAX: Final = 8.0
+_NOTICE_SECONDS_MAX: Final = 40.0  # of a round, after which no further graph is begun
+_GIVEN_UP: Final = "the host gave it up: calls for it ended without an answer, or its text could not be read"
+
+
+class Door:
+    """One function app in one process. It opens its store with the first call, and keeps it."""
+
+    def __init__(self, environ: Mapping[str, str], *, cwd: Path | None = None, clock: Clock | None = None) -> None:
+        """Raises InvalidSettings for names that make no sense; a store that is missing is said by the first call."""
+        self.bindings: Bindings = read_bindings(environ)
+        self._given_up_of = {
+            poison.queue: events.queue
+            for events, poison in zip(self.bindings.events, self.bindings.poison, strict=True)
+        }
+        self._environ = dict(environ)
+        self._cwd = cwd or Path.cwd()
+        self._clock = clock
+        self._opening = asyncio.Lock()
+        self._open: tuple[App, Consumer] | None = None
+        self._exits = contextlib.AsyncExitStack()
+        mode = environ.get(GROUP_COMMIT_VARIABLE, "") or "on"
+        if mode not in ("on", "off"):
+            raise InvalidSettings(f"{GROUP_COMMIT_VARIABLE}={mode!r}: write on or off")
+        self._together = mode == "on"
+
+    def settings(self) -> StoreSettings:
+        """Where graphs live. Raises InvalidSettings."""
+        return read_connection(self._environ, cwd=self._cwd)
+
+    async def app(self) -> App:
+        """The installation; opened by the first call. Raises InvalidSettings."""
+        return (await self._opened())[0]
+
+    async def handle(self, queue: str, message_id: str, body: bytes | str, dequeue_count: int) -> None:
+        """Handle one message of an events queue. Raises what is wrong with it: then the host tries it again."""
+        app, consumer = await self._opened()
+        delivery = Delivery(queue, message_id, "", _text(body), dequeue_count)
+        try:
+            message = _read(delivery)
+        except InvalidMessage as error:
+            # Not with the reason, which quotes the message: that is in its row.
+            log.warning("message %s of %s is set aside: see taskgraph poison list", message_id, queue)
+            await self._for_sure(app, delivery, app.poison.record(delivery, str(error)))
+            return
+        except UnknownVersion as error:
+            log.warning("message %s of %s is left to a newer version: %s", message_id, queue, error)
+            app.poison.say(delivery, "newer-version")
+            await self._put_off(app, delivery, _NEWER_SECONDS)
+            return
+        try:
+            handled = await consumer.hand_in(message, delivery, alone=not self._together)
+        except Conflict as error:
+            log.warning("message %s of %s: %s; it is put off", message_id, queue, error)
+            await self._put_off(app, delivery, _BUSY_SECONDS)
+            return
+        except (StorageUnavailable, Unclear) as error:
+            log.warning("message %s of %s: %s; it is put off", message_id, queue, error)
+            await self._put_off(app, delivery, _TROUBLE_SECONDS)
+            return
+        except Exception as error:
+            await self._failed(app, delivery, error)
+            if isinstance(error, TaskgraphError):
+                raise
+            # The host logs what is raised: not with what a foreign error may quote.
+            raise IntegrityError(f"message {message_id} of {queue}: handling failed: {trail(error)}") from None
+        if isinstance(handled.error, NewerSchema):
+            log.warning("message %s of %s is left to a newer version: %s", message_id, queue, handled.error)
+            await self._put_off(app, delivery, _NEWER_SECONDS)
+        elif handled.error is not None:
+            await self._failed(app, delivery, handled.error)
+            raise handled.error
+        elif dequeue_count > 1:
+            await app.poison.recovered(delivery)
+
+    async def set_aside(self, queue: str, message_id: str, body: bytes | str, dequeue_count: int) -> None:
+        """Write down a message that the host has put on a `-poison` queue: `taskgraph poison list` shows it."""
+        app, _ = await self._opened()
+        delivery = Delivery(self._given_up_of[queue], message_id, "", _text(body), dequeue_count)
+        await self._for_sure(app, delivery, app.poison.given_up(delivery, _GIVEN_UP))
+        log.warning("message %s of %s is set aside", message_id, delivery.queue)
+
+    async def sweep(self) -> None:
+        """One look at the schedules, one round of the sweep, and of the notices.
+
+        Raises StorageError if it could not be finished: the next one will.
+        """
+        app, _ = await self._opened()
+        looked = await app.schedules().look()
+        if looked.did_something:
+            log.info("schedules: %s", looked)
+        for failure in looked.failed:
+            log.warning("%s", failure)
+        swept = await sweep(app.handlers, period_seconds=self.bindings.sweep_seconds, logs=app.logs)
+        if swept.did_something:
+            log.info("sweep: %s", swept)
+        # Nothing is remembered between two rounds: of those in ten minutes it is the first that keeps house.
+        if app.clock.now().timestamp() % limits.KEEP_SECONDS < self.bindings.sweep_seconds:
+            kept = await keep_house(app.handlers, app.logs, keep_days=self.bindings.keep_days)
+            if kept.did_something:
+                log.info("kept house: %s", kept)
+        # Without commands: an app runs what its owner has deployed, and not what a document names.
+        async with app.notifier(read_outlets(self._environ, commands=False)) as notifier:
+            until = app.clock.monotonic() + _NOTICE_SECONDS_MAX
+            for row in await notifier.waiting():
+                for trouble in (await notifier.deliver(row.key, listed=row)).troubles:
+                    log.warning("notices of graph %s", trouble)
+                if app.clock.monotonic() >= until:
+                    return  # the next round goes on: a function must come to its end
+
+    async def close(self) -> None:
+        """Give the store back. The next call opens it again."""
+        async with self._opening:
+            self._open = None
+            await self._exits.aclose()
+
+    async def _opened(self) -> tuple[App, Consumer]:
+        if self._open is None:
+            async with self._opening:
+                if self._open is None:
+                    # The host collects log lines by itself, and a missing package must not stop the handlers.
+                    telemetry = setup.configure(
+                        self._environ, strict=False, export_logs=False, service_name="taskgraph-functions"
+                    )
+                    opened = open_app(self.settings(), clock=self._clock, telemetry=telemetry)
+                    app = await self._exits.enter_async_context(opened)
+                    self._open = app, app.consumer()
+        return self._open
+
+    async def _put_off(self, app: App, delivery: Delivery, seconds: float) -> None:
+        """Send it again for later, so that this copy may be acknowledged. Both being handled is harmless."""
+        await self._for_sure(app, delivery, app.queues.send(delivery.queue, [delivery.body], delay_seconds=seconds))
+
+    async def _failed(self, app: App, delivery: Delivery, error: Exception) -> None:
+        """Write down why, before the host tries it again; and wait, for the host does not."""
+        if not isinstance(error, TaskgraphError):
+            log.error("message %s of %s: handling failed: %s", delivery.id, delivery.queue, trail(error))
+        else:
+            log.warning("message %s of %s: %s", delivery.id, delivery.queue, error)
+        try:
+            await app.poison.note(delivery, f"{type(error).__name__}: {error}")
+        except StorageError as trouble:
+            log.warning("message %s of %s: why it failed is not written down: %s", delivery.id, delivery.queue, trouble)
+        await self._pause(app, delivery)
+
+    async def _for_sure(self, app: App, delivery: Delivery, step: Awaitable[None]) -> None:
+        """Do what must be done before the message may go. If it fails, the host keeps the message, after a pause."""
+        try:
+            await step
+        except StorageError:
+            await self._pause(app, delivery)
+            raise
+
+    async def _pause(self, app: App, delivery: Delivery) -> None:
+        """The host calls again at once: five calls would be over before anything could have changed."""
+        await app.clock.sleep(min(2.0 ** (delivery.dequeue_count - 1), _PAUSE_SECONDS_MAX))
+
+
+def _text(body: bytes | str) -> str:
+    """The text of a message, for a row that people read; bytes that are no text are spelt out."""
+    return body.decode("utf-8", "backslashreplace") if isinstance(body, bytes) else body
+
+
+def _read(delivery: Delivery) -> Message:
+    """The message in a delivery. Raises InvalidMessage, UnknownVersion."""
+    message = parse(delivery.body)
+    if reason := misplaced(message):
+        raise InvalidMessage(reason)
+    return message

@@ -1,0 +1,125 @@
+"""Let somebody look at one graph: a signed address of its rows, for reading, until a time.
+
+What this room is for: what is granted, for how long, and what to say where it cannot be. A grant is a shared access
+signature of the table service: it opens the partition of one graph for reading, and no other partition, no other table,
+no queue and no blob. It is made from the account's key and written nowhere, so nobody can list grants or take one back.
+It never signs anything itself (the store's adapter does), never writes, and no representation of a grant shows the
+signature.
+"""
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+from urllib.parse import parse_qs
+
+from taskgraph.interfaces.settings import StoreSettings
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.queries.graphs import Queries
+
+HOURS_DEFAULT: Final = 1.0
+HOURS_MIN: Final = 0.1
+"""Less than that, and the clocks of this machine and of the service may be further apart than it lasts."""
+HOURS_MAX: Final = 7 * 24.0
+"""A grant cannot be taken back by itself; a week is also how long a signature by identity may last."""
+
+Sign = Callable[[str, str, datetime, str], str]
+"""(table, partition, when it ends, addresses or "") -> a signature that opens the partition for reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What somebody may do until when. A secret: whoever has the url, or the token, may do it.
+
+    url: of the table, with the token. token: the query of that address. starts: None, at once, whatever the clocks say.
+    protocols: "https", or "https,http" where the store itself is spoken to without TLS. addresses: an IPv4 address or a
+    range of them from which it works, "" for any.
+    """
+
+    graph_id: str
+    endpoint: str
+    table: str
+    partition: str
+    permissions: str
+    starts: datetime | None
+    expires: datetime
+    protocols: str
+    addresses: str
+    url: str = field(repr=False)
+    token: str = field(repr=False)
+
+
+class Grants:
+    """Signs for one installation. sign: None where there is no key to sign with."""
+
+    def __init__(self, queries: Queries, clock: Clock, settings: StoreSettings, endpoint: str, sign: Sign | None):
+        self._queries = queries
+        self._clock = clock
+        self._settings = settings
+        self._endpoint = endpoint
+        self._sign = sign
+
+    async def read(self, graph_id: str, *, hours: float = HOURS_DEFAULT, addresses: str = "") -> Grant:
+        """Grant the reading of one graph.
+
+        Raises InvalidInput for hours or addresses that cannot be, Refused where there is no key to sign with, NotFound
+        if there is no such graph.
+        """
+        if not HOURS_MIN <= hours <= HOURS_MAX:
+            raise InvalidInput(f"{hours:g} hours: {HOURS_MIN:g} to {HOURS_MAX:g}")
+        addresses = _checked(addresses)
+        if self._sign is None:
+            raise self._refusal()
+        await self._queries.graph_row(graph_id)
+        table = self._settings.prefix
+        expires = (self._clock.now() + timedelta(hours=hours)).replace(microsecond=0)  # signed to the second
+        token = self._sign(table, graph_id, expires, addresses)
+        signed = parse_qs(token)
+        return Grant(
+            graph_id=graph_id,
+            endpoint=self._endpoint,
+            table=table,
+            partition=graph_id,
+            permissions=signed["sp"][0],
+            starts=None,
+            expires=expires,
+            protocols=signed["spr"][0],
+            addresses=addresses,
+            url=f"{self._endpoint}/{table}?{token}",
+            token=token,
+        )
+
+    def _refusal(self) -> Refused:
+        if self._settings.embedded:
+            return Refused(
+                f"{self._settings.display} is a file of this machine, and nothing in it can be opened from elsewhere: "
+                "hand on what `taskgraph rows ID --json` prints, or keep graphs in a storage account",
+                "no-account",
+            )
+        if self._settings.connection_string:
+            return Refused(
+                "the connection string holds a signature and not the account's key, and a signature cannot be signed "
+                "by another one: name the store by a connection string with AccountKey",
+                "no-key",
+            )
+        return Refused(
+            "the store is opened by an identity, and a signature for one graph needs the account's key: name the store "
+            "by a connection string with AccountKey for this command, or assign the role Storage Table Data Reader on "
+            f"the table {self._settings.prefix} to whoever shall look, which opens every graph in it",
+            "no-key",
+        )
+
+
+def _checked(addresses: str) -> str:
+    """An IPv4 address, or two with a dash between them; the service knows no others."""
+    if not addresses:
+        return ""
+    try:
+        first, *more = [ipaddress.IPv4Address(each) for each in addresses.split("-")]
+    except ValueError:
+        more, first = [], None
+    if first is None or len(more) > 1 or (more and more[0] < first):
+        raise InvalidInput(f"{addresses!r} is no IPv4 address, and no range such as 203.0.113.1-203.0.113.9")
+    return addresses

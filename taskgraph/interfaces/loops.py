@@ -1,0 +1,536 @@
+"""Long-running loops: serve, work, and run one graph to its end.
+
+What this room is for: putting consumer, sweep and workers side by side in one process, and knowing when a graph has
+ended. It never decides anything about tasks and never formats for a terminal.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import timedelta
+from typing import Any, Final
+
+from taskgraph.engine.alarms import Alarms
+from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.delete import keep_house
+from taskgraph.engine.notifier import Notifier, Told
+from taskgraph.engine.outlets import OutletSettings
+from taskgraph.engine.sweep import Swept, sweep, sweep_graph
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.waiting import poll
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable
+from taskgraph.model.ids import GRAPH_ENDED, GraphState, TaskState, reference_of
+from taskgraph.model.names import LIVE
+from taskgraph.protocol.decide import Item, LeaseLost, Outcome
+from taskgraph.storage.private_files import open_to_others
+from taskgraph.storage.signals.wakeup import wait_any
+from taskgraph.storage.signals.worker_locks import WorkerLocks
+from taskgraph.storage.tables import Range, Row, query_all
+from taskgraph.worker.executors.leftovers import remove_leftovers
+from taskgraph.worker.loop import Worker
+
+log = logging.getLogger("taskgraph.service")
+
+RUN_HANDLER_LEASE_SECONDS: Final = 15.0
+"""In `run` a message is handled in milliseconds; a short lease lets the next `run` go on soon after a crash."""
+
+_ALLOCATIONS: Final = 100_000  # between two looks for garbage
+_FILE_SECONDS: Final = 2.0  # between two looks whether the store's file is still there
+_LOOK_SECONDS_MIN: Final = 0.05
+_LOOK_SECONDS_MAX: Final = 1.0
+_REST_SECONDS: Final = 10.0
+_MORE_SECONDS: Final = 1.0
+_SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers
+_DEAD_SECONDS: Final = 1.0  # between two looks at the lock files of this machine's workers
+_NOTICE_SECONDS_MIN: Final = 1.0
+_NOTICE_SECONDS_MAX: Final = 30.0
+_DELIVERIES_MAX: Final = 16  # graphs at a time
+_INDEX_SECONDS: Final = 3.0  # between two questions whether a graph that is being worked on has channels
+_HEARD_MAX: Final = 10_000  # graphs
+_WAITING_SECONDS: Final = 10.0  # between two looks at the schedules while a fire waits for a graph
+_AGAIN_SECONDS: Final = 1.0  # until what could not be ended is tried again
+_SPREAD_SECONDS: Final = 0.1  # so that copies do not look at the very same moment, nor one without a pause
+
+Watcher = Callable[[GraphState], Awaitable[None]]
+"""Told the state of the graph now and then, while it runs."""
+
+
+async def sweep_forever(app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS) -> None:
+    """Sweep now, and then every so often (with jitter, so that copies do not keep step).
+
+    Half as often while there is no live graph. Nothing of a graph that comes meanwhile is to be said again before
+    limits.REDISPATCH_SECONDS, so that it is found no later than a graph that was there all along; and when something of
+    it is over by time, a handler has heard from its submitter (`end_what_is_over`).
+    """
+    while not stop.is_set():
+        pause = period_seconds
+        try:
+            swept = await sweep(app.handlers, period_seconds=period_seconds, logs=app.logs)
+            if swept.graphs == 0:
+                pause *= 2
+            if swept.did_something:
+                log.info("sweep: %s", swept)
+        except StorageError as error:
+            log.warning("the sweep could not finish: %s", error)
+        await wait_any((stop,), pause * (0.75 + app.clock.jitter() / 2))
+
+
+async def bury_forever(app: App, stop: asyncio.Event) -> None:
+    """Give up the runs of workers of this machine that died without a word: now, and every few seconds.
+
+    A round looks at lock files alone; rows are read when one shows that its worker is gone.
+    """
+    if app.locks is None:
+        return
+    while not stop.is_set():
+        try:
+            await bury(app, app.locks)
+        except StorageError as error:
+            log.warning("runs of workers that are gone could not be given up: %s", error)
+        await wait_any((stop,), _DEAD_SECONDS)
+
+
+async def bury(app: App, locks: WorkerLocks) -> int:
+    """Give up all runs of workers whose process is certainly gone; gives how many."""
+    dead = frozenset(filter(locks.is_dead, locks.found()))
+    if not dead or await app.handlers.events_waiting():
+        return 0  # the last word of a dead worker may be among them
+    live = await query_all(app.tables, LIVE, Range())
+    given_up = sum([await _give_up(app, row.key, await _runs_of(app, row.key, dead)) for row in live])
+    for name in dead:
+        locks.forget(name)
+    if given_up:
+        log.info("%d runs of workers of this machine that are gone were given up", given_up)
+    return given_up
+
+
+async def _runs_of(app: App, graph_id: str, workers: AbstractSet[str]) -> list[Item]:
+    """What gives up the runs of a graph that these workers hold."""
+    if not workers:
+        return []
+    held = Range("task:", "task;", where={"state": (str(TaskState.RUNNING),)}, select=("run", "claim", "worker"))
+    return [
+        LeaseLost(reference_of(row.key), run, str(row.columns.get("claim", "")), certain=True)
+        for row in await query_all(app.tables, graph_id, held)
+        if str(row.columns.get("worker", "")) in workers and isinstance(run := row.columns.get("run", 0), int)
+    ]
+
+
+async def _give_up(app: App, graph_id: str, items: Sequence[Item]) -> int:
+    answers = await app.handlers.transition(graph_id, items) if items else []
+    return sum(answer.outcome is Outcome.APPLIED for answer in answers)
+
+
+async def tidy_forever(app: App, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
+    """Remove what processes of this machine left that were killed: sockets, folders for results; every so often."""
+    await wait_any((stop,), after_seconds)
+    while not stop.is_set():
+        sockets = await asyncio.to_thread(app.wakeup.clear)
+        folders = await asyncio.to_thread(remove_leftovers, app.clock.now())
+        if sockets or folders:
+            log.info("removed what processes that are gone have left: %d sockets, %d folders", sockets, folders)
+        await wait_any((stop,), limits.KEEP_SECONDS * (0.75 + app.clock.jitter() / 2))
+
+
+async def end_what_is_over(app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS) -> None:
+    """Look at a graph when something of it is over by time: a deadline, a wait. The sweep learns of the rest.
+
+    period_seconds: between two looks at the clock at most, which may be set.
+    """
+    alarms = Alarms()
+    app.handlers.on_due.append(alarms.note)
+    try:
+        while not stop.is_set():
+            for graph_id in alarms.take(app.clock.now()):
+                try:
+                    await sweep_graph(app.handlers, graph_id, Swept())
+                except (StorageError, Conflict) as error:
+                    log.warning("what is over in graph %s could not be ended: %s", graph_id, error)
+                    alarms.note(graph_id, app.clock.now() + timedelta(seconds=_AGAIN_SECONDS))
+            await wait_any((stop, alarms.earlier), alarms.seconds_left(app.clock.now(), period_seconds))
+    finally:
+        app.handlers.on_due.remove(alarms.note)
+
+
+async def keep_house_forever(
+    app: App, stop: asyncio.Event, *, keep_days: float | None = None, period_seconds: float = limits.KEEP_SECONDS
+) -> None:
+    """Take away what is over by time, now and every so often; at once again while there is more of it."""
+    while not stop.is_set():
+        pause = period_seconds
+        try:
+            kept = await keep_house(app.handlers, app.logs, keep_days=keep_days)
+            if kept.more:
+                pause = _MORE_SECONDS
+            if kept.did_something:
+                log.info("kept house: %s", kept)
+        except StorageError as error:
+            log.warning("the house could not be kept: %s", error)
+        await wait_any((stop,), pause * (0.75 + app.clock.jitter() / 2))
+
+
+async def notify_forever(
+    app: App, stop: asyncio.Event, outlets: OutletSettings, *, period_seconds: float = limits.SWEEP_SECONDS
+) -> None:
+    """Tell the channels of graphs, of all at once, until told to stop.
+
+    A graph of which somebody has still to be told is looked at soon after a commit of this process about it, and else
+    after pauses that double while there is nothing new. Without any such graph the index is asked every few seconds
+    while this process commits anything, and otherwise as seldom as the sweep asks for live ones.
+    """
+    news = asyncio.Event()
+    heard: set[str] = set()
+
+    def hear(graph_id: str) -> None:
+        if not news.is_set() or len(heard) < _HEARD_MAX:
+            heard.add(graph_id)
+            news.set()
+
+    async with app.notifier(outlets) as notifier:
+        app.handlers.on_news.append(hear)
+        looks = Looks(app.clock)
+        try:
+            while not stop.is_set():
+                pause = period_seconds * 2
+                asked = app.clock.monotonic()
+                try:
+                    if await _notify_once(notifier, looks, heard):
+                        pause = min(pause, looks.seconds_left())
+                except StorageError as error:
+                    log.warning("notices could not be delivered: %s", error)
+                if not heard:
+                    news.clear()
+                await wait_any((stop, news), pause)
+                if not looks.knows(heard):
+                    left = min(pause, asked + _INDEX_SECONDS - app.clock.monotonic())
+                    await wait_any((stop,), max(0.0, left))
+        finally:
+            app.handlers.on_news.remove(hear)
+
+
+async def _notify_once(notifier: Notifier, looks: "Looks", heard: set[str]) -> bool:
+    """Deliver for every graph that is due; whether there is any graph to come back to."""
+    listed = await notifier.waiting()
+    fresh = set(heard)
+    heard.clear()
+    due = [row for row in listed if row.key in fresh or looks.due(row.key)]
+    looks.forget_all_but({row.key for row in listed})
+    at_once = asyncio.Semaphore(_DELIVERIES_MAX)
+
+    async def deliver(row: Row) -> None:
+        async with at_once:
+            told = await notifier.deliver(row.key, listed=row)
+        looks.after(row.key, moved=bool(told.delivered or told.failed))
+        for trouble in told.troubles:
+            log.warning("notices of graph %s", trouble)
+
+    await asyncio.gather(*[deliver(row) for row in due])
+    return bool(listed)
+
+
+class Looks:
+    """When to look at which graph again for notices: soon after some were delivered, and ever less without any."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next: dict[str, tuple[float, float]] = {}  # graph id -> the moment, and the pause before it
+
+    def due(self, graph_id: str) -> bool:
+        """Whether to look now. A graph that is new here is."""
+        return self._clock.monotonic() >= self._next.get(graph_id, (0.0, 0.0))[0]
+
+    def knows(self, graph_ids: AbstractSet[str]) -> bool:
+        """Whether any of these has been looked at."""
+        return not self._next.keys().isdisjoint(graph_ids)
+
+    def after(self, graph_id: str, *, moved: bool) -> None:
+        """It has been looked at."""
+        before = self._next.get(graph_id, (0.0, 0.0))[1]
+        pause = _NOTICE_SECONDS_MIN if moved or not before else min(before * 2, _NOTICE_SECONDS_MAX)
+        self._next[graph_id] = (self._clock.monotonic() + pause, pause)
+
+    def forget_all_but(self, graph_ids: AbstractSet[str]) -> None:
+        """Graphs that are over are not looked at any more."""
+        for graph_id in self._next.keys() - graph_ids:
+            del self._next[graph_id]
+
+    def seconds_left(self) -> float:
+        """Until the next look at any of them."""
+        soonest = min((moment for moment, _ in self._next.values()), default=self._clock.monotonic())
+        return max(0.0, soonest - self._clock.monotonic())
+
+
+async def deliver_rest(
+    app: App, graph_id: str, stop: asyncio.Event, outlets: OutletSettings, *, seconds: float = 30.0
+) -> Told:
+    """Tell the channels of one graph what is left, for so long at most. The answer says what still waits."""
+    until = app.clock.monotonic() + seconds
+    async with app.notifier(outlets) as notifier:
+        while True:
+            told = await notifier.deliver(graph_id)
+            if not told.waiting or stop.is_set() or app.clock.monotonic() >= until:
+                return told
+            await wait_any((stop,), _NOTICE_SECONDS_MIN / 2)
+
+
+async def keep_schedules(
+    app: App, stop: asyncio.Event, *, period_seconds: float = limits.SCHEDULE_LOOK_SECONDS
+) -> None:
+    """Look at the schedules now, and then as soon as one is due, or every so often (with jitter, as the sweep does).
+
+    Between two looks nothing is asked. Whoever makes or changes a schedule rings, and it looks at once; where the ring
+    does not reach, on another machine, the next look finds it. While a fire waits for something else than time, for a
+    graph that is not over, it looks more often.
+    """
+    schedules = app.schedules()
+    while not stop.is_set():
+        ticket = app.wakeup.ticket(app.handlers.names.schedules)
+        pause = period_seconds * (0.75 + app.clock.jitter() / 2)
+        try:
+            looked = await schedules.look()
+            if looked.waiting:
+                pause = min(pause, _WAITING_SECONDS)
+            if looked.soonest is not None:
+                until = (looked.soonest - app.clock.now()).total_seconds()
+                pause = min(pause, max(until, 0.0) + _SPREAD_SECONDS * app.clock.jitter())
+            if looked.did_something:
+                log.info("schedules: %s", looked)
+            for failure in looked.failed:
+                log.warning("%s", failure)
+        except StorageError as error:
+            log.warning("the schedules could not be looked at: %s", error)
+        await ticket.wait(stop, max(min(pause, ticket.seconds_max), _SPREAD_SECONDS))
+
+
+async def keep_to_the_file(app: App, stop: asyncio.Event) -> None:
+    """Where the store is a file: see that the one that was opened is still the one that lies there.
+
+    A file that was removed or replaced takes all that is written, and is gone when the last process closes it. Raises
+    StorageUnavailable.
+    """
+    if app.taken_away is None:
+        return
+    while not stop.is_set():
+        if became := app.taken_away():
+            path = str(app.settings.path)
+            raise StorageUnavailable(
+                f"{path} was {became} while it was in use; what is written from now on would be lost", path
+            )
+        await wait_any((stop,), _FILE_SECONDS)
+
+
+def _warn_of_readers(app: App) -> None:
+    path = app.settings.path
+    if path is not None and (open_ones := open_to_others(path)):
+        names = ", ".join(str(each) for each in open_ones)
+        log.warning("every user of this machine can read %s: chmod -R o= (new stores are their owner's alone)", names)
+
+
+@contextlib.asynccontextmanager
+async def running(*loops: Coroutine[Any, Any, None], stop: asyncio.Event) -> AsyncIterator[None]:
+    """Run loops beside the body; on leaving, tell them to stop and wait for them. The first error of one is raised."""
+    tasks = [asyncio.create_task(loop) for loop in loops]
+
+    def stop_all(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            stop.set()
+
+    for task in tasks:
+        task.add_done_callback(stop_all)
+    try:
+        yield
+    finally:
+        stop.set()
+        if tasks:
+            await asyncio.wait(tasks)
+    for task in tasks:
+        task.result()
+
+
+@contextlib.contextmanager
+def collecting_seldom() -> Iterator[None]:
+    """Look for garbage in cycles seldom: rows are kept by the thousand, and looked through each time for nothing.
+
+    What exists when this begins is not looked through at all until it ends. It took a quarter of a wide graph's time.
+    """
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(max(before[0], _ALLOCATIONS), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+@contextlib.contextmanager
+def _held(app: App, workers: Sequence[Worker]) -> Iterator[None]:
+    """The workers' lock files, where the store has any. Raises OSError if they cannot be written."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(collecting_seldom())
+        if app.locks is not None:
+            for worker in workers:
+                stack.enter_context(app.locks.hold(worker.name))
+        yield
+
+
+async def serve(
+    app: App,
+    stop: asyncio.Event,
+    *,
+    workers: Sequence[Worker] = (),
+    keep_days: float | None = None,
+    outlets: OutletSettings | None = None,
+) -> None:
+    """Handle events, sweep, fire schedules, keep house, tell what happened (and work), until told to stop.
+
+    keep_days: for how long graphs are kept after their end, None for ever. outlets: how notices leave; None for queues
+    and unsigned webhooks.
+    """
+    consumer = app.consumer()
+    _attach(consumer, workers)
+    with _held(app, workers):
+        _warn_of_readers(app)
+        house = keep_house_forever(app, stop, keep_days=keep_days)
+        told = notify_forever(app, stop, outlets or OutletSettings())
+        listed = [_listed(app, worker, stop) for worker in workers]
+        loops = [consumer.run(stop), end_what_is_over(app, stop), sweep_forever(app, stop), house, told, *listed]
+        loops += [keep_schedules(app, stop), bury_forever(app, stop), tidy_forever(app, stop)]
+        loops.append(keep_to_the_file(app, stop))
+        async with running(*loops, stop=stop):
+            await stop.wait()
+
+
+def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
+    """Workers report to the consumer of their process; the first also takes what becomes ready in its commits."""
+    if workers:
+        consumer.taker = workers[0]
+        workers[0].attach(consumer)
+
+
+async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
+    """Work until told to stop, or to drain and end."""
+    with _held(app, [worker]):
+        _warn_of_readers(app)
+        async with running(keep_to_the_file(app, stop), tidy_forever(app, stop), stop=stop):
+            await _listed(app, worker, stop)
+
+
+async def _listed(app: App, worker: Worker, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
+    """Work until told to stop, with a row in the registry meanwhile; whoever writes there may end this worker alone."""
+    own = asyncio.Event()
+    membership = app.membership(worker)
+    keeping = asyncio.create_task(membership.keep(own, after_seconds=after_seconds))
+    stopped = asyncio.create_task(stop.wait())
+    stopped.add_done_callback(lambda _: own.set())
+    try:
+        await worker.run(own)
+    finally:
+        own.set()
+        stopped.cancel()
+        await asyncio.wait((keeping, stopped))
+        await membership.leave()
+    keeping.result()
+
+
+async def run_graph(
+    app: App,
+    graph_id: str,
+    stop: asyncio.Event,
+    *,
+    workers: Sequence[Worker],
+    watcher: Watcher | None = None,
+    fresh: bool = False,
+    outlets: OutletSettings | None = None,
+) -> GraphState:
+    """Handle and work on this store until the graph has ended or nothing of it can move; gives its state.
+
+    Ended means finished or cancelled, or blocked with nothing pending, running or still to be handled. Everything else
+    that is in the queues is handled too: there is one set of queues for all graphs of a store. fresh: this process has
+    just submitted the graph, and so has just sent all that stands ready. outlets: how notices leave, meanwhile; None
+    where nobody is to be told.
+    """
+    consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
+    consumer.own.add(graph_id)
+    _attach(consumer, workers)
+    with _held(app, workers):
+        if not fresh:
+            await sweep_graph(app.handlers, graph_id, Swept(), at_once=True)
+        # Made last: a loop that is made and never run, because something failed before, is an error of its own.
+        listed = [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
+        loops = [consumer.run(stop), end_what_is_over(app, stop), sweep_forever(app, stop)]
+        loops += [bury_forever(app, stop), keep_to_the_file(app, stop), *listed]
+        loops.append(tidy_forever(app, stop, after_seconds=_SETTLED_SECONDS))
+        if outlets is not None:
+            loops.append(notify_forever(app, stop, outlets))
+        async with running(*loops, stop=stop):
+            return await _until_ended(app, graph_id, consumer, stop, watcher)
+
+
+async def _until_ended(
+    app: App, graph_id: str, consumer: Consumer, stop: asyncio.Event, watcher: Watcher | None
+) -> GraphState:
+    ended = asyncio.Event()
+
+    def hear(ended_id: str) -> None:
+        if ended_id == graph_id:
+            ended.set()
+
+    app.handlers.on_ended.append(hear)
+    pause = _LOOK_SECONDS_MIN
+    try:
+        while True:
+            state = await app.queries.state(graph_id)
+            if watcher is not None:
+                await watcher(state)
+            if state in GRAPH_ENDED or stop.is_set():
+                return state
+            if state == GraphState.BLOCKED and consumer.idle and await _at_rest(app, graph_id):
+                return state
+            await wait_any((ended, stop), pause)
+            pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
+    finally:
+        app.handlers.on_ended.remove(hear)
+
+
+async def _at_rest(app: App, graph_id: str) -> bool:
+    """Whether nothing of a blocked graph moves by itself: no message that could change that, and no open work.
+
+    In this order: what was handled after the look at the queues shows in the graph.
+    """
+    if await app.handlers.events_waiting():
+        return False
+    return await app.queries.state(graph_id) == GraphState.BLOCKED and not await app.queries.busy(graph_id)
+
+
+async def wait_for_end(
+    app: App, graph_id: str, *, until: float | None = None, watcher: Watcher | None = None
+) -> GraphState | None:
+    """Look at a graph until it has ended, or is blocked with nothing moving; None when `until` comes first.
+
+    A message that waits to be handled may unblock it, and the queue does not say whose messages it holds: with messages
+    there, only a blocked graph that has been at rest for a while counts as ended.
+    """
+    resting_since: float | None = None
+
+    async def look() -> GraphState | None:
+        nonlocal resting_since
+        state = await app.queries.state(graph_id)
+        if watcher is not None:
+            await watcher(state)
+        if state in GRAPH_ENDED:
+            return state
+        if state != GraphState.BLOCKED or await app.queries.busy(graph_id):
+            resting_since = None
+            return None
+        now = app.clock.monotonic()
+        resting_since = now if resting_since is None else resting_since
+        rested = now - resting_since >= _REST_SECONDS
+        return state if rested or await _at_rest(app, graph_id) else None
+
+    return await poll(look, app.clock, until=until)

@@ -1,0 +1,1 @@
+"""OpenTelemetry behind taskgraph's own port of telemetry."""
