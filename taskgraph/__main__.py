@@ -1,6 +1,6 @@
 """`python -m taskgraph`, and the console script: the door of the command line.
 
-What this room is for: handing over to `taskgraph.interfaces.cli`, in a process that looks for garbage seldom: nearly all that a
+What this room is for: handing over to the command line, in a process that looks for garbage seldom: nearly all that a
 command makes are the modules that it imports. It never does anything else itself.
 """
 

@@ -10,7 +10,7 @@ from taskgraph.model.ids import slugid_from
 
 
 class ManualClock:
-    """Implements taskgraph.model.clock.Clock: time moves with `advance` alone, ids are counted, and there is no chance."""
+    """Implements `model.clock.Clock`: time moves with `advance` alone, ids are counted, and there is no chance."""
 
     def __init__(self, start: datetime = datetime(2024, 1, 1, tzinfo=UTC), seed: str = "") -> None:
         self._start = start

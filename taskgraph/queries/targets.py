@@ -232,6 +232,7 @@ def limits_in(rows: Sequence[Row], now: datetime) -> dict[str, TargetLimit]:
 
 
 def permit_of(row: Row) -> Permit:
+    """The permit that a row of the index is."""
     _, target, number = row.key.split(":", 2)
     columns = row.columns
     return Permit(

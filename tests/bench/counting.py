@@ -23,8 +23,18 @@ EMPTY: Final = "empty"
 """The kind of a receive that gave nothing."""
 
 # Rooms that make a call only because others ask them to, and rooms that act on their own account.
-_CARRIERS: Final = frozenset({"records", "storage.tables", "wakeup"})
-_OWNERS: Final = frozenset({"worker", "consumer", "sweep", "service", "submission", "doctor", "client"})
+_CARRIERS: Final = frozenset({"engine.commit", "storage.tables", "storage.signals.wakeup"})
+_OWNERS: Final = frozenset(
+    {
+        "worker.loop",
+        "engine.consumer",
+        "engine.sweep",
+        "engine.submission",
+        "engine.doctor",
+        "interfaces.loops",
+        "interfaces.client.client",
+    }
+)
 _FIXED_BYTES: Final = 8  # of a number, a truth value or a time
 
 
@@ -68,7 +78,9 @@ def columns_bytes(columns: Mapping[str, Any]) -> int:
 
 
 def place() -> str:
-    """Who asks: the room that acts on its own account, and the function that makes the call (`worker: handlers.emit`).
+    """Who asks: the room that acts on its own account, and the function that makes the call.
+
+    As `worker.loop: engine.handlers.emit`.
 
     The frames of coroutines that await one another lie on the stack, while the innermost of them runs.
     """

@@ -75,7 +75,7 @@ def _messages(kinds: Mapping[str, float], places: Mapping[str, float]) -> dict[s
     for place, spent in places.items():
         owner, _, what = place.partition(":")
         if what.endswith(" delete"):
-            deleted[_WORKERS if owner == "worker" else _HANDLERS] += spent
+            deleted[_WORKERS if owner.partition(".")[0] == "worker" else _HANDLERS] += spent
     whole = sum(deleted.values())
     return {name: total * (each / whole if whole else 0.5) for name, each in deleted.items()}
 

@@ -202,7 +202,8 @@ def test_taskgraph_runs_from_the_folder_alone(package: Package) -> None:
     program = (
         "import json, sys\n"
         f"sys.path.append({str(package.site)!r})\n"
-        "import taskgraph.interfaces.app, taskgraph.interfaces.functions, azure.functions, azure.identity.aio, azure.storage.blob.aio\n"
+        "import taskgraph.functions, taskgraph.interfaces.app\n"
+        "import azure.functions, azure.identity.aio, azure.storage.blob.aio\n"
         "from taskgraph.model import schemas\n"
         "assert schemas.names()\n"
         "outside = [m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)]\n"

@@ -155,7 +155,8 @@ def test_limits_are_quoted_as_they_are() -> None:
 def test_every_room_is_in_the_table_in_the_order_of_the_contract() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
-    (layers,) = [contract["layers"] for contract in contracts if contract["id"] == "layers"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["id"] == "rooms"]
+    layers = layers[1:]  # the first holds names that people start and deploy, and nothing else
     layer_of = {room.strip(" ()"): number for number, layer in enumerate(layers) for room in re.split(r"[|:]", layer)}
     listed = [cells[0].strip("` ") for cells in table("Rooms")]
     assert sorted(listed) == sorted(layer_of)

@@ -23,14 +23,14 @@ MODULES: Final = {
 LIBRARIES: Final = MappingProxyType(
     {
         "azure": (
-            "taskgraph.storage.azure.account",
+            "taskgraph.storage.azure",
             "taskgraph.interfaces.telemetry.setup",
         ),  # there, the distribution of Azure Monitor
         "opentelemetry": ("taskgraph.interfaces.telemetry.otel", "taskgraph.interfaces.telemetry.setup"),
-        "aiohttp": ("taskgraph.storage.azure.account", "taskgraph.engine.outlets"),  # and webhooks
+        "aiohttp": ("taskgraph.storage.azure", "taskgraph.engine.outlets"),  # and webhooks
         "azure_functions_runtime": ("taskgraph.interfaces.functions.worker_main",),  # in a process of its own
         "cronsim": ("taskgraph.interfaces.functions.schedule", "taskgraph.documents.recurrence"),
-        "sqlite3": ("taskgraph.storage.sqlite.store",),
+        "sqlite3": ("taskgraph.storage.sqlite",),
         "typer": ("taskgraph.interfaces.cli",),
         "click": ("taskgraph.interfaces.cli",),
         "rich": ("taskgraph.interfaces.cli",),
@@ -44,7 +44,7 @@ LIBRARIES: Final = MappingProxyType(
         "requests": (),
     }
 )
-ADAPTERS: Final = ("taskgraph.storage.azure.account", "taskgraph.storage.sqlite.store")
+ADAPTERS: Final = ("taskgraph.storage.azure", "taskgraph.storage.sqlite")
 NAMERS_OF_ADAPTERS: Final = ("taskgraph.interfaces.app", *ADAPTERS)
 
 # Ways to read a clock or draw chance through modules that are otherwise welcome.
@@ -141,7 +141,7 @@ def test_every_module_says_what_it_is_for(module: str) -> None:
         "from azure.core import exceptions",
         "from taskgraph.storage.azure import account as azure",
         "from taskgraph.storage.azure.tables import AzureTables",
-        "import taskgraph.storage.sqlite.store",
+        "import taskgraph.storage.sqlite",
         "import rich.table",
     ],
 )
@@ -152,7 +152,7 @@ def test_a_foreign_import_is_seen(source: str) -> None:
 def test_an_import_at_home_is_none() -> None:
     assert foreign_imports("taskgraph.model.clock", "import time") == []
     assert foreign_imports("taskgraph.storage.azure.tables", "import azure.data.tables") == []
-    assert foreign_imports("taskgraph.interfaces.app", "from taskgraph.storage.sqlite.store import open_store") == []
+    assert foreign_imports("taskgraph.interfaces.app", "from taskgraph.storage.sqlite import open_store") == []
 
 
 @pytest.mark.parametrize(

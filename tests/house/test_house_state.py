@@ -8,12 +8,12 @@ import taskgraph
 PACKAGE = Path(taskgraph.__file__).parent
 
 KNOWN = {
-    "executors/children.py": {"_readers"},  # what belongs to an event loop, by event loop
-    "executors/orphans.py": {"_guards"},  # the guards that this process has started, which must end with it
+    "worker/executors/children.py": {"_readers"},  # what belongs to an event loop, by event loop
+    "worker/executors/orphans.py": {"_guards"},  # the guards that this process has started, which must end with it
     "storage/checks.py": {"_good_names"},  # names that were found right: a memory, for speed alone
-    "telemetry.py": {"_HANDLING", "_HERE"},  # what is open in this task of the event loop
-    "telemetry_setup.py": {"_made"},  # OpenTelemetry's own providers are those of the process
-    "wakeup.py": {"_FOR_OTHERS"},  # what is open in this task of the event loop
+    "engine/telemetry.py": {"_HANDLING", "_HERE"},  # what is open in this task of the event loop
+    "interfaces/telemetry/setup.py": {"_made"},  # OpenTelemetry's own providers are those of the process
+    "storage/signals/wakeup.py": {"_FOR_OTHERS"},  # what is open in this task of the event loop
 }
 
 

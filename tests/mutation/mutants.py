@@ -41,7 +41,7 @@ class Mutant:
     @property
     def place(self) -> str:
         """Where it is, without a line number: those move."""
-        return f"{self.module}.{self.function}"
+        return f"{self.module}:{self.function}"
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -137,7 +137,7 @@ class _Loop:
         return coverage
 
     def _play_in_a_fork(self, items: list[pytest.Item]) -> dict[str, Any]:
-        files = {str(path): path.stem for path in PACKAGE.glob("*.py")}
+        files = {str(path): ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:

@@ -1,7 +1,7 @@
 """The commands `functions start` and `functions list`: the function app on this machine, without Core Tools.
 
 What this room is for: settings, the environment of Microsoft's worker library, and what happens in words or as lines of
-JSON. The rules of the host are in `taskgraph.interfaces.functions.host`. It never shows what is in a message, and never a key.
+JSON. The rules of the host are in `interfaces.functions.host`. It never shows what is in a message, and never a key.
 """
 
 import asyncio
