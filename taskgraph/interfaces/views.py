@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from taskgraph.engine.archive import Archived, Plan, Restored
     from taskgraph.engine.delete import Deleted
     from taskgraph.engine.doctor import Examined
-    from taskgraph.engine.plan_edit import EditPreview, RowChange
     from taskgraph.engine.poison import PoisonMessage
+    from taskgraph.engine.preview_edit import EditPreview, RowChange
     from taskgraph.engine.schedules import ScheduleDetail
     from taskgraph.engine.store_times import ExaminedStore
     from taskgraph.engine.submission import Submission

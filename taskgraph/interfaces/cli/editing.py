@@ -31,7 +31,7 @@ from taskgraph.model.priorities import LEVELS
 
 if TYPE_CHECKING:
     from taskgraph.documents.edit_document import EditDocument
-    from taskgraph.engine.plan_edit import EditPreview
+    from taskgraph.engine.preview_edit import EditPreview
     from taskgraph.interfaces.app import App
 
 _TIMEOUT_SECONDS = 60.0
@@ -220,7 +220,7 @@ def _in_words(document: "EditDocument", head: Mapping[str, Any]) -> str:
 
 
 async def _plan(app: "App", session: Session, graph_id: str, document: "EditDocument") -> int:
-    from taskgraph.engine.plan_edit import preview_edit
+    from taskgraph.engine.preview_edit import preview_edit
 
     output = session.output
     found = await preview_edit(app.handlers.records, graph_id, document, now=app.clock.now())

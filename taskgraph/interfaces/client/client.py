@@ -31,7 +31,7 @@ from taskgraph.engine import notifier, submission
 from taskgraph.engine.archive import Archived, Restored
 from taskgraph.engine.delete import Deleted
 from taskgraph.engine.outlets import read_outlets
-from taskgraph.engine.plan_edit import EditPreview, preview_edit
+from taskgraph.engine.preview_edit import EditPreview, preview_edit
 from taskgraph.engine.schedules import ScheduleDetail, Schedules, Written
 from taskgraph.engine.signing import read_trust
 from taskgraph.engine.submission import Extension, Submission
