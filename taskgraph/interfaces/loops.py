@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from taskgraph.engine.alarms import Alarms
 from taskgraph.engine.consumer import Consumer
-from taskgraph.engine.delete import keep_house
+from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.notifier import Notifier, Told
 from taskgraph.engine.outlets import OutletSettings
 from taskgraph.engine.sweep import Swept, sweep, sweep_graph

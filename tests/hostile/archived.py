@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.archive import archive, restore
-from taskgraph.engine.delete import keep_house
+from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.notifier import Notifier
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits

@@ -14,8 +14,9 @@ import pytest
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine import archive as archives
 from taskgraph.engine.archive import Restored, archive, archive_to, examine, restore
-from taskgraph.engine.delete import delete, keep_house
+from taskgraph.engine.delete import delete
 from taskgraph.engine.doctor import examine_graph
+from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.notifier import INDEX
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits, schemas

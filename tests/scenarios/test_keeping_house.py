@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph.engine.delete import Kept
+from taskgraph.engine.housekeeping import Kept
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.functions.bindings import read_bindings
 from taskgraph.interfaces.settings import read_keep_days

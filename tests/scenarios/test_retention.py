@@ -8,8 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from taskgraph.engine.delete import Deleted, delete, finish_deletion, keep_house
+from taskgraph.engine.delete import Deleted, delete, finish_deletion
 from taskgraph.engine.doctor import examine_graph, repair_graph
+from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.notifier import INDEX, enter
 from taskgraph.engine.submission import submit
 from taskgraph.engine.sweep import Swept, sweep

@@ -18,8 +18,9 @@ import pytest
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.read import canonical_json, content_hash, document_object
 from taskgraph.engine.clock_trust import CLOCKS
-from taskgraph.engine.delete import delete, keep_house
+from taskgraph.engine.delete import delete
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.plan_extension import request_rows
 from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import sweep

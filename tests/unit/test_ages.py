@@ -6,8 +6,8 @@ import pytest
 
 from taskgraph.engine import clock_trust
 from taskgraph.engine.commit import Records
-from taskgraph.engine.delete import keep_house
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict

@@ -197,7 +197,7 @@ def _tell(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[st
 
 
 async def _by_age(app: "App", session: Session, days: float, states: Sequence[str], *, dry_run: bool) -> int:
-    from taskgraph.engine.delete import ended_before
+    from taskgraph.engine.housekeeping import ended_before
 
     output = session.output
     before = app.clock.now() - timedelta(days=days)

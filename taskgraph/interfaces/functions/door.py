@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from taskgraph.engine.consumer import Consumer, misplaced
-from taskgraph.engine.delete import keep_house
+from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.outlets import read_outlets
 from taskgraph.engine.sweep import sweep
 from taskgraph.interfaces.app import App, open_app

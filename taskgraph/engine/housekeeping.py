@@ -1,0 +1,155 @@
+"""End tombstones and graphs for their age, a portion at each look."""
+
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from taskgraph.engine import clock_trust
+from taskgraph.engine.delete import ENDS, delete, graph_row, insert_once, remove_once, sweep_beside
+from taskgraph.engine.handlers import Handlers
+from taskgraph.model import limits
+from taskgraph.model.columns import Value, time_of
+from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
+from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.model.names import ALL, KEEPING, TOMBSTONES, listing_key
+from taskgraph.storage.logs import StoredLogs
+from taskgraph.storage.tables import Delete, Merge, Range, Row
+
+_KEY_OF_PLACE: Final = "place"
+
+
+@dataclass(slots=True)
+class Kept:
+    """What one look for graphs, and tombstones, whose time is over has done. more: there may be more to do now."""
+
+    deleted: list[str] = field(default_factory=list)
+    tombstones: int = 0
+    more: bool = False
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def did_something(self) -> bool:
+        """Whether anything was taken away, or could not be."""
+        return bool(self.deleted or self.tombstones or self.failed)
+
+
+async def keep_house(handlers: Handlers, logs: StoredLogs, *, keep_days: float | None = None) -> Kept:
+    """Delete graphs that ended more than `keep_days` ago, and take away tombstones whose time is over.
+
+    A bounded number of each; the look at graphs goes on where the last one stopped. None keeps every graph.
+    Nothing goes by a clock that has not gone on without a leap (see `ages`).
+    """
+    kept = Kept()
+    if not await clock_trust.note(handlers.records.tables, handlers.clock.now()):
+        return kept
+    await _end_tombstones(handlers, logs, kept)
+    if keep_days is not None:
+        await _end_graphs(handlers, logs, keep_days, kept)
+    return kept
+
+
+async def _end_tombstones(handlers: Handlers, logs: StoredLogs, kept: Kept) -> None:
+    tables, now = handlers.records.tables, handlers.clock.now()
+    over = Range("", f"{int(now.timestamp() * 1000):015d}")
+    page = await tables.query(TOMBSTONES, over, limit=limits.KEEP_GRAPHS_MAX)
+    for row in page.rows:
+        graph_id = str(row.columns.get("graph", ""))
+        try:
+            await _end_tombstone(handlers, logs, graph_id, now)
+            await remove_once(handlers, TOMBSTONES, row.key)
+            kept.tombstones += 1
+        except Conflict as conflict:  # others are at it
+            kept.failed.append(f"{graph_id}: {conflict}")
+    kept.more = kept.more or page.continuation is not None
+
+
+async def _end_tombstone(handlers: Handlers, logs: StoredLogs, graph_id: str, now: datetime) -> None:
+    graph = await graph_row(handlers, graph_id)
+    until = time_of(graph.columns, "until") if graph is not None else None
+    if graph is None or graph.columns.get("state") != GraphState.DELETED or until is None or until > now:
+        return  # it was put back, or deleted again
+    row = await sweep_beside(handlers, logs, graph_id, graph)
+    await handlers.leave_live(graph_id)
+    try:
+        await handlers.records.tables.commit(graph_id, [Delete(GRAPH, row.etag)])
+    except Unclear as unclear:
+        if await graph_row(handlers, graph_id) is not None:
+            raise Conflict("the commit was lost on its way") from unclear
+
+
+async def _end_graphs(handlers: Handlers, logs: StoredLogs, days: float, kept: Kept) -> None:
+    """Go through the list from the newest graph that may be old enough to the oldest, a part at a time.
+
+    What has been deleted is no longer in it: as a rule the part is all that there is, and nothing need be remembered.
+    """
+    tables = handlers.records.tables
+    before = handlers.clock.now() - timedelta(days=days)
+    (place,) = await tables.get(KEEPING, [_KEY_OF_PLACE])
+    start = max(str(place.columns.get("after", "")) if place is not None else "", listing_key("", before))
+    page = await tables.query(ALL, Range(start, select=("graph",)), limit=limits.KEEP_GRAPHS_MAX)
+    because = f"kept for {days:g} days"
+    for graph_id in await _ended_before(handlers, page.rows, before):
+        try:
+            await delete(handlers, logs, graph_id, because=because)
+            kept.deleted.append(graph_id)
+        except (NotFound, Refused):
+            continue  # others did, or it was rerun meanwhile
+        except Conflict as conflict:
+            kept.failed.append(f"{graph_id}: {conflict}")
+    after = f"{page.rows[-1].key}!" if page.rows and page.continuation is not None else ""
+    kept.more = kept.more or bool(after and kept.deleted)
+    if place is None and after:
+        await insert_once(handlers, KEEPING, _KEY_OF_PLACE, {"after": after})
+    elif place is not None and place.columns.get("after") != after:
+        try:
+            await tables.commit(KEEPING, [Merge(place.key, place.etag, {"after": after})])
+        except (Conflict, Unclear):
+            return  # another copy has been here, and looks at the same
+
+
+async def _ended_before(handlers: Handlers, listed: Sequence[Row], before: datetime) -> list[str]:
+    """Which of these graphs ended before a time, the oldest first."""
+    found: list[str] = []
+    for each in listed:
+        graph_id = str(each.columns.get("graph", ""))
+        row = await graph_row(handlers, graph_id) if graph_id else None
+        if row is not None and (end := ended_at(row.columns)) is not None and end < before:
+            found.append(graph_id)
+    return found[::-1]
+
+
+async def ended_before(
+    handlers: Handlers, before: datetime, states: Collection[str] = GRAPH_ENDED
+) -> AsyncGenerator[tuple[str, str, datetime]]:
+    """Graphs that have been in one of these states since before a time: id, state, since when. The newest first.
+
+    states: of GRAPH_ENDED, and blocked.
+    """
+    continuation: str | None = None
+    while True:
+        wanted = Range(listing_key("", before), select=("graph",))
+        page = await handlers.records.tables.query(ALL, wanted, continuation=continuation)
+        for each in page.rows:
+            graph_id = str(each.columns.get("graph", ""))
+            row = await graph_row(handlers, graph_id) if graph_id else None
+            state = str(row.columns.get("state", "")) if row is not None else ""
+            if row is None or state not in states:
+                continue
+            end = time_of(row.columns, "blocked") if state == GraphState.BLOCKED else ended_at(row.columns)
+            if end is not None and end < before:
+                yield graph_id, state, end
+        continuation = page.continuation
+        if continuation is None:
+            return
+
+
+def ended_at(columns: Mapping[str, Value]) -> datetime | None:
+    """When a graph ended, None while it has not."""
+    if columns.get("state") not in GRAPH_ENDED:
+        return None
+    found = [end for name in ENDS if (end := time_of(columns, name)) is not None]
+    if found:
+        return max(found)
+    created = time_of(columns, "created")  # a submission that was given up says no more
+    return created + timedelta(seconds=limits.ABANDONED_SECONDS) if created is not None else None
