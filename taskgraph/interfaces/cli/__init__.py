@@ -22,6 +22,7 @@ from taskgraph.interfaces.cli import (
     grant,
     inspecting,
     limiting,
+    logs,
     notices,
     pausing,
     restoring,
@@ -115,7 +116,7 @@ _add(app, "task", inspecting.task, inspecting.TASK_EXAMPLES, _LOOK)
 _add(app, "why", inspecting.why, inspecting.WHY_EXAMPLES, _LOOK)
 _add(app, "results", inspecting.results, inspecting.RESULTS_EXAMPLES, _LOOK)
 _add(app, "top", top.top, top.TOP_EXAMPLES, _LOOK)
-_add(app, "logs", inspecting.logs, inspecting.LOGS_EXAMPLES, _LOOK)
+_add(app, "logs", logs.logs, logs.LOGS_EXAMPLES, _LOOK)
 _add(app, "events", inspecting.events, inspecting.EVENTS_EXAMPLES, _LOOK)
 _add(app, "notices", notices.notices, notices.NOTICES_EXAMPLES, _LOOK)
 _add(app, "rows", inspecting.rows, inspecting.ROWS_EXAMPLES, _LOOK)

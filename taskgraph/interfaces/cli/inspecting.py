@@ -4,8 +4,6 @@ What this room is for: asking `Queries` and putting the answers into lines or JS
 `poison replay` sends something, and that through `Poison`.
 """
 
-import asyncio
-import codecs
 import json as jsonlib
 import shlex
 from collections import Counter
@@ -33,10 +31,11 @@ from taskgraph.interfaces.cli.common import (
     minding_signals,
     unless_stopped,
 )
-from taskgraph.interfaces.cli.output import LOOKS, Column, LogText, count, json_text, moment, safe, seconds
+from taskgraph.interfaces.cli.logs import LINES_AT_ONCE
+from taskgraph.interfaces.cli.output import LOOKS, Column, count, json_text, moment, safe, seconds
 from taskgraph.interfaces.cli.running import command_words, wait_and_finish
 from taskgraph.model import limits
-from taskgraph.model.errors import InvalidInput, NotFound
+from taskgraph.model.errors import InvalidInput
 from taskgraph.model.ids import (
     PAUSED,
     FailurePolicy,
@@ -55,9 +54,6 @@ if TYPE_CHECKING:
     from taskgraph.queries.graphs import Event, Explanation, GraphStatus, GroupStatus, Listing, TaskDetail, TaskStatus
     from taskgraph.storage.tables import Row
 
-_LOG_PIECE_BYTES: Final = 1 << 20
-_LOOK_SECONDS: Final = 0.25
-_LOOK_SECONDS_MAX: Final = 1.0
 _STATE_ORDER: Final = (
     TaskState.FAILED,
     TaskState.EXCEPTION,
@@ -72,7 +68,6 @@ _WAITING_SHOWN_MAX: Final = 20
 _CAUSES_SHOWN_MAX: Final = 50
 _ALIKE_SHOWN_MAX: Final = 3  # that wait at one depth: causes are what people come for, and come below
 _WAITING_LINES_MAX: Final = 60  # over all depths: a long chain waits in thousands of steps
-_LINES_AT_ONCE: Final = 1_000
 _POISON_SHOWN: Final = 100
 _BODY_CHARS_SHOWN: Final = 120
 
@@ -635,150 +630,6 @@ RESULTS_EXAMPLES = examples(
 # --- logs ------------------------------------------------------------------------------------------------------
 
 
-def logs(
-    ctx: typer.Context,
-    graph_id: GraphArgument,
-    label: LabelArgument,
-    run: Annotated[
-        int | None,
-        typer.Option("--run", min=0, metavar="N", help="The run, from 0; the latest that has a log otherwise."),
-    ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
-    result: Annotated[bool, typer.Option("--result", help="Print the result of the run, which is JSON.")] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
-) -> None:
-    """Print the output of a task's run.
-
-    A pipe gets the bytes as they were written. A terminal gets the text, with its colours, and without anything else
-    that a terminal would obey.
-    """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
-    if follow and (json or result):
-        raise InvalidInput("--follow prints a log as it grows; it goes with neither --json nor --result")
-    raise typer.Exit(session.open(lambda app: _logs(app, session, graph_id, label, run, follow, result)))
-
-
-LOGS_EXAMPLES = examples(
-    'taskgraph logs nightly-2026-08-01 "test/unit" --follow', 'taskgraph logs nightly-2026-08-01 "sum" --result'
-)
-
-
-class _LogPrinter:
-    """Bytes of a log on their way to stdout."""
-
-    def __init__(self, session: Session) -> None:
-        self._out = session.output.out
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._text = LogText(colour=self._out.colour)
-
-    @property
-    def closed(self) -> bool:
-        return self._out.closed
-
-    def take(self, data: bytes) -> None:
-        if self._out.tty:
-            self._out.write(self._text.take(self._decoder.decode(data)))
-        else:
-            self._out.write_bytes(data)
-
-    def end(self) -> None:
-        if self._out.tty:
-            self._out.write(self._text.take(self._decoder.decode(b"", True)) + self._text.end())
-
-
-async def _logs(
-    app: "App", session: Session, graph_id: str, label: str, run: int | None, follow: bool, result: bool
-) -> int:
-    row = await app.queries.find_task(graph_id, label)
-    label, state, latest = _label_of(row), str(row.columns.get("state", "")), _run_of(row)
-    if run is not None and run > latest:
-        runs = "only run 0" if latest == 0 else f"runs 0 to {latest}"
-        raise NotFound(f"“{label}” has {runs} so far")
-    task_id = row.key.removeprefix("task:")
-    if follow:
-        return await _follow(app, session, graph_id, task_id, latest if run is None else run)
-    name = "result.json" if result else "run.log"
-    wanted = [run] if run is not None else [latest, latest - 1] if latest else [0]
-    for number in wanted:
-        first = await app.logs.read(graph_id, task_id, number, limit=_LOG_PIECE_BYTES, name=name)
-        if first is not None:
-            break
-    else:
-        what = "result" if result else "log"
-        raise NotFound(f"run {wanted[0]} of “{label}” has no {what}; the task is {state} in run {latest}")
-    if run is None and number != latest:
-        session.output.say(f"run {latest} has none yet; this is run {number}")
-    if session.output.json:
-        whole = first + await _rest(app, graph_id, task_id, number, len(first), name)
-        if result:
-            session.output.document(views.result(graph_id, label, task_id, number, jsonlib.loads(whole)))
-        else:
-            session.output.document(views.log(graph_id, label, task_id, number, whole.decode("utf-8", "replace")))
-        return failures.DONE
-    printer = _LogPrinter(session)
-    printer.take(first)
-    await _copy(app, printer, graph_id, task_id, number, len(first), name)
-    printer.end()
-    if result and session.output.out.tty:
-        session.output.out.write("\n")
-    return failures.DONE
-
-
-def _label_of(row: "Row") -> str:
-    return str(row.columns.get("label", ""))
-
-
-def _run_of(row: "Row") -> int:
-    run = row.columns.get("run", 0)
-    return run if isinstance(run, int) else 0
-
-
-async def _rest(app: "App", graph_id: str, task_id: str, run: int, offset: int, name: str) -> bytes:
-    pieces: list[bytes] = []
-    while piece := await app.logs.read(graph_id, task_id, run, offset=offset, limit=_LOG_PIECE_BYTES, name=name):
-        pieces.append(piece)
-        offset += len(piece)
-    return b"".join(pieces)
-
-
-async def _copy(
-    app: "App", printer: _LogPrinter, graph_id: str, task_id: str, run: int, offset: int, name: str = "run.log"
-) -> int:
-    """Print from offset to what is the end now; gives the new offset."""
-    while not printer.closed:
-        piece = await app.logs.read(graph_id, task_id, run, offset=offset, limit=_LOG_PIECE_BYTES, name=name)
-        if not piece:
-            break
-        printer.take(piece)
-        offset += len(piece)
-    return offset
-
-
-async def _follow(app: "App", session: Session, graph_id: str, task_id: str, run: int) -> int:
-    printer = _LogPrinter(session)
-    offset, pause = 0, _LOOK_SECONDS
-    try:
-        while not printer.closed:
-            # The state first: a run ends only after its log is complete, so what is read then is all of it.
-            row = await app.queries.find_task(graph_id, task_id)
-            over = _run_of(row) != run or row.columns.get("state") not in (
-                TaskState.UNSCHEDULED,
-                TaskState.PENDING,
-                TaskState.RUNNING,
-            )
-            before = offset
-            offset = await _copy(app, printer, graph_id, task_id, run, offset)
-            if over:
-                break
-            pause = _LOOK_SECONDS if offset > before else min(pause * 1.5, _LOOK_SECONDS_MAX)
-            await asyncio.sleep(pause)
-    finally:
-        printer.end()
-    return failures.DONE
-
-
 # --- journal and rows ------------------------------------------------------------------------------------------
 
 
@@ -873,7 +724,7 @@ async def _print_journal(session: Session, events: AsyncIterator["Event"]) -> No
     some: list[Event] = []
     async for each in events:
         some.append(each)
-        if len(some) == _LINES_AT_ONCE:
+        if len(some) == LINES_AT_ONCE:
             _print_events(session, some)
             some.clear()
         if session.output.out.closed:
