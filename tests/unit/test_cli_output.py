@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskgraph.interfaces.cli.inspecting import looks_like
+from taskgraph.interfaces.cli.events import looks_like
 from taskgraph.interfaces.cli.output import (
     LOOKS,
     Column,

@@ -17,6 +17,7 @@ from taskgraph.interfaces.cli import (
     doctor,
     documents,
     editing,
+    events,
     failures,
     functions,
     grant,
@@ -117,7 +118,7 @@ _add(app, "why", inspecting.why, inspecting.WHY_EXAMPLES, _LOOK)
 _add(app, "results", inspecting.results, inspecting.RESULTS_EXAMPLES, _LOOK)
 _add(app, "top", top.top, top.TOP_EXAMPLES, _LOOK)
 _add(app, "logs", logs.logs, logs.LOGS_EXAMPLES, _LOOK)
-_add(app, "events", inspecting.events, inspecting.EVENTS_EXAMPLES, _LOOK)
+_add(app, "events", events.events, events.EVENTS_EXAMPLES, _LOOK)
 _add(app, "notices", notices.notices, notices.NOTICES_EXAMPLES, _LOOK)
 _add(app, "rows", inspecting.rows, inspecting.ROWS_EXAMPLES, _LOOK)
 _add(app, "doctor", doctor.doctor, doctor.DOCTOR_EXAMPLES, _LOOK)
