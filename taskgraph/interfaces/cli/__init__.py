@@ -28,6 +28,7 @@ from taskgraph.interfaces.cli import (
     pausing,
     restoring,
     retaining,
+    rows,
     running,
     schedules,
     top,
@@ -120,7 +121,7 @@ _add(app, "top", top.top, top.TOP_EXAMPLES, _LOOK)
 _add(app, "logs", logs.logs, logs.LOGS_EXAMPLES, _LOOK)
 _add(app, "events", events.events, events.EVENTS_EXAMPLES, _LOOK)
 _add(app, "notices", notices.notices, notices.NOTICES_EXAMPLES, _LOOK)
-_add(app, "rows", inspecting.rows, inspecting.ROWS_EXAMPLES, _LOOK)
+_add(app, "rows", rows.rows, rows.ROWS_EXAMPLES, _LOOK)
 _add(app, "doctor", doctor.doctor, doctor.DOCTOR_EXAMPLES, _LOOK)
 _add(app, "grant", grant.grant, grant.GRANT_EXAMPLES, _LOOK)
 
