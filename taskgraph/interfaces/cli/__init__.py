@@ -26,6 +26,7 @@ from taskgraph.interfaces.cli import (
     logs,
     notices,
     pausing,
+    poison,
     restoring,
     retaining,
     rows,
@@ -149,8 +150,8 @@ _add(_functions, "list", functions.list_, functions.LIST_EXAMPLES)
 app.add_typer(_functions, name="functions", rich_help_panel=_SERVE)
 
 _poison = typer.Typer(no_args_is_help=True, help="Messages that could not be handled: look at them, put them back.")
-_add(_poison, "list", inspecting.poison_list, inspecting.POISON_LIST_EXAMPLES)
-_add(_poison, "replay", inspecting.poison_replay, inspecting.POISON_REPLAY_EXAMPLES)
+_add(_poison, "list", poison.poison_list, poison.POISON_LIST_EXAMPLES)
+_add(_poison, "replay", poison.poison_replay, poison.POISON_REPLAY_EXAMPLES)
 app.add_typer(_poison, name="poison", rich_help_panel=_SERVE)
 
 

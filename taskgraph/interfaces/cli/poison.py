@@ -1,0 +1,93 @@
+"""The commands `poison list` and `poison replay`: messages that were set aside."""
+
+import shlex
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli.common import JsonOption, Session, StoreOption, VerboseOption, begin, examples
+from taskgraph.interfaces.cli.inspecting import POISON_SHOWN
+from taskgraph.interfaces.cli.output import count, moment, safe
+from taskgraph.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from taskgraph.engine.poison import PoisonMessage
+    from taskgraph.interfaces.app import App
+
+
+_BODY_CHARS_SHOWN: Final = 120
+
+
+def poison_list(
+    ctx: typer.Context,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Show so many at most, in the order of their keys.")
+    ] = POISON_SHOWN,
+    after: Annotated[
+        str, typer.Option("--after", metavar="KEY", help="Go on behind this key.", show_default=False)
+    ] = "",
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """List messages that could not be handled and were set aside."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    everything = [each for each in session.open(lambda app: app.poison.list()) if each.key > after]
+    found = everything[:limit]
+    output = session.output
+    if len(everything) > limit:
+        more = len(everything) - limit
+        output.warn(f"{more:,} more are set aside: taskgraph poison list --after {shlex.quote(found[-1].key)}")
+    if json:
+        output.document(views.poison_messages(found))
+        return
+    if not found:
+        output.say("no message is set aside")
+    for each in found:
+        _print_poison(session, each)
+
+
+def _print_poison(session: Session, one: "PoisonMessage") -> None:
+    out = session.output.out
+    out.line(out.paint(safe(one.key), "bold"))
+    times = count(one.failures, "failure")
+    out.line(f"  {out.paint('since', 'dim')}   {moment(one.set_aside)}, after {times}")
+    out.line(f"  {out.paint('reason', 'dim')}  {safe(one.reason)}")
+    body = one.body if len(one.body) <= _BODY_CHARS_SHOWN else one.body[:_BODY_CHARS_SHOWN] + "…"
+    out.line(f"  {out.paint('body', 'dim')}    {safe(body)}")
+
+
+def poison_replay(
+    ctx: typer.Context,
+    key: Annotated[
+        str | None, typer.Argument(metavar="KEY", help="The key of a message, from the list.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Replay every message that is set aside.")] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Put messages back on their queue, once what kept them from being handled is mended."""
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if (key is None) != everything:
+        raise InvalidInput("name the KEY of one message, or say --all")
+
+    async def replay(app: "App") -> "list[PoisonMessage]":
+        keys = [key] if key is not None else [each.key for each in await app.poison.list()]
+        return [await app.poison.replay(each) for each in keys]
+
+    found = session.open(replay)
+    output = session.output
+    if json:
+        output.document(views.replayed(found))
+        return
+    for each in found:
+        output.data(each.key)
+    output.say(f"{count(len(found), 'message')} put back")
+
+
+POISON_LIST_EXAMPLES = examples("taskgraph poison list", "taskgraph poison list --limit 1000 --json")
+
+
+POISON_REPLAY_EXAMPLES = examples("taskgraph poison replay --all", "taskgraph poison replay taskgraph-events:4711")
