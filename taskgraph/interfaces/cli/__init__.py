@@ -27,6 +27,7 @@ from taskgraph.interfaces.cli import (
     notices,
     pausing,
     poison,
+    rerun,
     restoring,
     retaining,
     rows,
@@ -87,7 +88,7 @@ _add(app, "run", running.run, running.RUN_EXAMPLES, _RUN)
 _add(app, "submit", running.submit, running.SUBMIT_EXAMPLES, _RUN)
 _add(app, "extend", running.extend, running.EXTEND_EXAMPLES, _RUN)
 _add(app, "edit", editing.edit, editing.EDIT_EXAMPLES, _RUN)
-_add(app, "rerun", running.rerun, running.RERUN_EXAMPLES, _RUN)
+_add(app, "rerun", rerun.rerun, rerun.RERUN_EXAMPLES, _RUN)
 _add(app, "cancel", cancelling.cancel, cancelling.CANCEL_EXAMPLES, _RUN)
 _add(app, "pause", pausing.pause, pausing.PAUSE_EXAMPLES, _RUN)
 _add(app, "resume", pausing.resume, pausing.RESUME_EXAMPLES, _RUN)
