@@ -33,6 +33,7 @@ from taskgraph.interfaces.cli import (
     rows,
     running,
     schedules,
+    serve,
     top,
     workers,
 )
@@ -136,8 +137,8 @@ _add(app, "validate", documents.validate, documents.VALIDATE_EXAMPLES, _FILES)
 _add(app, "plan", documents.plan, documents.PLAN_EXAMPLES, _FILES)
 _add(app, "import", documents.import_, documents.IMPORT_EXAMPLES, _FILES)
 
-_add(app, "serve", running.serve, running.SERVE_EXAMPLES, _SERVE)
-_add(app, "worker", running.worker, running.WORKER_EXAMPLES, _SERVE)
+_add(app, "serve", serve.serve, serve.SERVE_EXAMPLES, _SERVE)
+_add(app, "worker", serve.worker, serve.WORKER_EXAMPLES, _SERVE)
 
 _workers = typer.Typer(invoke_without_command=True, epilog=workers.WORKERS_EXAMPLES, help=_help(workers.workers))
 _workers.callback()(workers.workers)

@@ -4,12 +4,11 @@ What this room is for: putting together what `service` and `submission` offer, i
 and ending with what became of it. It never writes a row by itself (D16) and never decides about tasks.
 """
 
-import contextlib
 import itertools
 import logging
 import os
 import shlex
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -23,7 +22,6 @@ from taskgraph.interfaces.cli.common import (
     GraphArgument,
     HostOption,
     JsonOption,
-    LogFormatOption,
     ParamOption,
     PassOption,
     PriorityOption,
@@ -61,7 +59,6 @@ from taskgraph.interfaces.cli.progress import (
     is_success,
     submitting,
 )
-from taskgraph.interfaces.settings import read_keep_days
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput, InvalidSettings, Problem, Refused, StorageUnavailable
 from taskgraph.model.ids import GraphState, is_task_id
@@ -74,7 +71,6 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
     from taskgraph.model.clock import Clock
     from taskgraph.worker.executors import Executors
-    from taskgraph.worker.loop import Worker
 
 _DEFAULT_TARGET: Final = "default"
 _FAILURES_SHOWN_MAX: Final = 10
@@ -683,168 +679,3 @@ async def _extend(
 
 
 # --- serve, worker ---------------------------------------------------------------------------------------------
-
-
-def serve(
-    ctx: typer.Context,
-    worker_slots: Annotated[
-        int, typer.Option("--worker", min=0, metavar="N", help="Also run tasks, N side by side.")
-    ] = 0,
-    target: TargetOption = None,
-    label: WorkerLabelOption = None,
-    host: HostOption = None,
-    executor: ExecutorOption = None,
-    time_scale: TimeScaleOption = 1.0,
-    python: PythonOption = None,
-    pass_env: PassOption = None,
-    with_store: WithStoreOption = False,
-    lease_seconds: LeaseOption = limits.LEASE_SECONDS,
-    keep_days: Annotated[
-        float | None,
-        typer.Option(
-            "--keep-days",
-            min=0,
-            metavar="DAYS",
-            help="Delete graphs so long after they have finished or were cancelled. Otherwise TASKGRAPH_KEEP_DAYS, "
-            "then they are kept for ever.",
-            show_default=False,
-        ),
-    ] = None,
-    grace_seconds: GraceOption = limits.GRACE_SECONDS,
-    store: StoreOption = None,
-    verbose: VerboseOption = 0,
-    log_format: LogFormatOption = None,
-) -> None:
-    """Handle the events of all graphs of a store, and repair what was lost, until told to stop.
-
-    Any number of these may run over one store. SIGTERM and SIGINT end it gracefully; a second one at once.
-    """
-    session = begin(ctx, store=store, verbose=verbose, log_format=log_format)
-    served = serves(target, label, host)
-    from taskgraph.model.clock import SystemClock
-
-    handed = read_handed(os.environ, pass_env or (), store=with_store)
-    executors = make_executors(
-        SystemClock(),
-        executor=executor,
-        time_scale=time_scale,
-        python=python,
-        grace_seconds=grace_seconds,
-        handed=handed,
-    )
-    days = keep_days if keep_days is not None else read_keep_days(os.environ)
-    from taskgraph.engine.outlets import read_outlets
-
-    # Whoever runs the commands of tasks may run those of notices: both come from the same documents.
-    outlets = read_outlets(os.environ, commands=bool(worker_slots))
-
-    async def serve_store(app: "App") -> int:
-        from taskgraph.interfaces.loops import serve as serve_app
-
-        workers = []
-        withdraw(os.environ, handed)
-        if worker_slots:
-            made = app.worker(
-                executors,
-                targets=served.targets,
-                offer=served.offer,
-                slots=worker_slots,
-                lease_seconds=lease_seconds,
-                with_store=handed.store,
-            )
-            workers = [made]
-        what = ", ".join(["handling events", *(_words_for(each, worker_slots) for each in workers)])
-        async with _until_told(app, session, what) as stop:
-            await serve_app(app, stop.event, workers=workers, keep_days=days, outlets=outlets)
-        return failures.DONE
-
-    raise typer.Exit(session.open(serve_store, measured=True))
-
-
-SERVE_EXAMPLES = examples(
-    "taskgraph serve", "taskgraph serve --worker 4 --target default --target gpu", "taskgraph serve --keep-days 30"
-)
-
-
-def worker(
-    ctx: typer.Context,
-    target: TargetOption = None,
-    label: WorkerLabelOption = None,
-    host: HostOption = None,
-    slots: SlotsOption = None,
-    executor: ExecutorOption = None,
-    time_scale: TimeScaleOption = 1.0,
-    python: PythonOption = None,
-    pass_env: PassOption = None,
-    with_store: WithStoreOption = False,
-    lease_seconds: LeaseOption = limits.LEASE_SECONDS,
-    grace_seconds: GraceOption = limits.GRACE_SECONDS,
-    store: StoreOption = None,
-    verbose: VerboseOption = 0,
-    log_format: LogFormatOption = None,
-) -> None:
-    """Run tasks that are ready, until told to stop.
-
-    Any number of workers may run, anywhere. SIGTERM and SIGINT hand unfinished tasks back, for others to run; a second
-    one ends it at once. Handlers must run too: taskgraph serve.
-    """
-    session = begin(ctx, store=store, verbose=verbose, log_format=log_format)
-    served = serves(target, label, host)
-    from taskgraph.model.clock import SystemClock
-
-    handed = read_handed(os.environ, pass_env or (), store=with_store)
-    executors = make_executors(
-        SystemClock(),
-        executor=executor,
-        time_scale=time_scale,
-        python=python,
-        grace_seconds=grace_seconds,
-        handed=handed,
-    )
-
-    async def work_for_store(app: "App") -> int:
-        from taskgraph.interfaces.loops import work
-
-        withdraw(os.environ, handed)
-        number = slots or default_slots()
-        made = app.worker(
-            executors,
-            targets=served.targets,
-            offer=served.offer,
-            slots=number,
-            lease_seconds=lease_seconds,
-            with_store=handed.store,
-        )
-        async with _until_told(app, session, _words_for(made, number)) as stop:
-            await work(app, stop.event, made)
-        return failures.DONE
-
-    raise typer.Exit(session.open(work_for_store, measured=True))
-
-
-WORKER_EXAMPLES = examples(
-    "taskgraph worker --slots 4",
-    "taskgraph worker --target gpu --label cuda-12 --python mypackage.tasks",
-    "taskgraph worker --host .",
-    "taskgraph worker --executor noop",
-)
-
-
-def _words_for(worker: "Worker", slots: int) -> str:
-    return f"running tasks of {', '.join(worker.targets)}, {count(slots, 'slot')}, as {worker.name}"
-
-
-@contextlib.asynccontextmanager
-async def _until_told(app: "App", session: Session, what: str) -> AsyncIterator[Stop]:
-    """The time until a signal. The store is asked once before, so that a wrong address is an error and no silence."""
-    await app.handlers.events_waiting()
-
-    def told(signals: int) -> None:
-        if signals == 1:
-            session.say("stopping: what is in hand is finished or handed back; once more ends it at once")
-        else:
-            logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-
-    async with minding_signals(told) as stop:
-        session.say(f"{what}; store {app.settings.display}; stop with Ctrl-C")
-        yield stop
