@@ -46,6 +46,7 @@ from taskgraph.interfaces.cli.common import (
     unless_stopped,
 )
 from taskgraph.interfaces.cli.documents import print_warnings
+from taskgraph.interfaces.cli.options import IdOption, SlotsOption
 from taskgraph.interfaces.cli.output import LogText, Output, count, safe, seconds
 from taskgraph.interfaces.cli.progress import (
     Board,
@@ -79,37 +80,6 @@ _LOG_TAIL_BYTES: Final = 16 * 1024
 _LOG_WHOLE_BYTES: Final = 1 << 20
 _PROBLEMS_MAX: Final = 100
 _EXTEND_TIMEOUT_SECONDS: Final = 60.0
-
-IdOption = Annotated[
-    str | None,
-    typer.Option("--id", metavar="ID", help="The id of the graph; a fresh one otherwise.", show_default=False),
-]
-SlotsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--slots", min=1, metavar="N", help="Tasks that run side by side; the processors, and at least 2, otherwise."
-    ),
-]
-LeaseOption = Annotated[
-    float,
-    typer.Option(
-        "--lease-seconds",
-        min=1,
-        max=limits.DELAY_SECONDS_MAX,
-        metavar="SECONDS",
-        help="How long a task is this worker's without a sign of life.",
-    ),
-]
-GraceOption = Annotated[
-    float,
-    typer.Option(
-        "--grace-seconds",
-        min=0,
-        max=3600,
-        metavar="SECONDS",
-        help="How long a command may take to end after SIGTERM, when it is stopped; then SIGKILL.",
-    ),
-]
 
 
 def command_words(command: str, graph_id: str, *more: str) -> str:
