@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -60,8 +60,8 @@ from taskgraph.interfaces.cli.progress import (
     is_success,
     submitting,
 )
-from taskgraph.model import limits
-from taskgraph.model.errors import InvalidGraph, InvalidInput, InvalidSettings, Problem, Refused, StorageUnavailable
+from taskgraph.interfaces.cli.served import default_slots, make_executors
+from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem, Refused, StorageUnavailable
 from taskgraph.model.ids import GraphState, is_task_id
 from taskgraph.model.secrecy import Handed, read_handed, withdraw
 
@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from taskgraph.engine.outlets import OutletSettings
     from taskgraph.engine.submission import Submission
     from taskgraph.interfaces.app import App
-    from taskgraph.model.clock import Clock
     from taskgraph.worker.executors import Executors
 
 _DEFAULT_TARGET: Final = "default"
@@ -87,42 +86,6 @@ def command_words(command: str, graph_id: str, *more: str) -> str:
     words = [graph_id, *more]
     guard = "-- " if any(word.startswith("-") for word in words) else ""
     return f"taskgraph {command} {guard}{' '.join(map(shlex.quote, words))}"
-
-
-def default_slots() -> int:
-    """Tasks side by side, where nobody says."""
-    return max(2, os.cpu_count() or 2)
-
-
-def make_executors(
-    clock: "Clock",
-    *,
-    executor: str | None,
-    time_scale: float,
-    python: Sequence[str] | None,
-    board: Board | None = None,
-    grace_seconds: float = limits.GRACE_SECONDS,
-    handed: Handed,
-) -> "Executors":
-    """The executors of a worker in this process. Raises InvalidSettings."""
-    from taskgraph.worker.executors import Executors, built_in, load_callables
-
-    callables: dict[str, Any] | None = None
-    for place in python or ():
-        found = load_callables(place)
-        twice = sorted(set(callables or ()) & set(found))
-        if twice:
-            raise InvalidSettings(f"--python {place}: two callables are named {twice[0]}")
-        callables = {**(callables or {}), **found}
-    made = built_in(
-        clock,
-        callables=callables,
-        override=executor,
-        time_scale=time_scale,
-        grace_seconds=grace_seconds,
-        handed=handed,
-    )
-    return made if board is None else Executors([board.watched(each) for each in made.values()], executor)
 
 
 # --- run -------------------------------------------------------------------------------------------------------

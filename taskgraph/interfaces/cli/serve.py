@@ -30,7 +30,7 @@ from taskgraph.interfaces.cli.common import (
 )
 from taskgraph.interfaces.cli.options import GraceOption, LeaseOption, SlotsOption
 from taskgraph.interfaces.cli.output import count
-from taskgraph.interfaces.cli.running import default_slots, make_executors
+from taskgraph.interfaces.cli.served import default_slots, make_executors
 from taskgraph.interfaces.settings import read_keep_days
 from taskgraph.model import limits
 from taskgraph.model.secrecy import read_handed, withdraw
