@@ -37,7 +37,8 @@ from taskgraph.interfaces.cli import (
     top,
     workers,
 )
-from taskgraph.interfaces.cli.common import Root, Session, StoreOption, VerboseOption, set_up_logging
+from taskgraph.interfaces.cli.common import Root, Session, set_up_logging
+from taskgraph.interfaces.cli.options import StoreOption, VerboseOption
 
 __all__ = ["app", "main"]
 

@@ -10,15 +10,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import (
-    JsonOption,
-    Session,
-    StoreOption,
-    VerboseOption,
-    begin,
-    check_graph_id,
-    examples,
-)
+from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
+from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, Output, Style, count, safe
 from taskgraph.interfaces.cli.progress import reading
 from taskgraph.model.errors import NotFound

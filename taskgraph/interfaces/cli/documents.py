@@ -12,10 +12,7 @@ import typer
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import (
     STDIN,
-    JsonOption,
-    ParamOption,
     Session,
-    VerboseOption,
     begin,
     check_graph_id,
     examples,
@@ -23,6 +20,7 @@ from taskgraph.interfaces.cli.common import (
     read_graph,
     read_source,
 )
+from taskgraph.interfaces.cli.options import JsonOption, ParamOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, count, json_text, safe, seconds
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.storage.private_files import unwritable

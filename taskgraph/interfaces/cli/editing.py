@@ -12,18 +12,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import (
-    GraphArgument,
-    JsonOption,
-    ParamOption,
-    Session,
-    StoreOption,
-    VerboseOption,
-    begin,
-    check_graph_id,
-    examples,
-    read_source,
-)
+from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples, read_source
+from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, ParamOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import count, safe
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused

@@ -8,18 +8,9 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import (
-    GraphArgument,
-    JsonOption,
-    Session,
-    StoreOption,
-    VerboseOption,
-    begin,
-    examples,
-    minding_signals,
-    unless_stopped,
-)
+from taskgraph.interfaces.cli.common import Session, begin, examples, minding_signals, unless_stopped
 from taskgraph.interfaces.cli.logs import LINES_AT_ONCE
+from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import LOOKS, json_text, moment, safe
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput

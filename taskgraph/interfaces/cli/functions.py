@@ -13,15 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from taskgraph.interfaces.cli.common import (
-    JsonOption,
-    Session,
-    StoreOption,
-    VerboseOption,
-    begin,
-    examples,
-    minding_signals,
-)
+from taskgraph.interfaces.cli.common import Session, begin, examples, minding_signals
+from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, Style, count
 from taskgraph.model.errors import InvalidSettings
 

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import (
-    GraphArgument,
-    JsonOption,
-    Session,
-    StoreOption,
-    VerboseOption,
-    begin,
-    check_graph_id,
-    examples,
-)
+from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
+from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import moment
 from taskgraph.model.errors import InvalidInput
 

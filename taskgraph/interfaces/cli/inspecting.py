@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import (
+from taskgraph.interfaces.cli.common import Session, begin, examples, minding_signals
+from taskgraph.interfaces.cli.options import (
     GraphArgument,
     GroupOption,
     JsonOption,
     LabelArgument,
-    Session,
     StoreOption,
     TimeoutOption,
     VerboseOption,
-    begin,
-    examples,
-    minding_signals,
 )
 from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
 from taskgraph.interfaces.cli.running import command_words, wait_and_finish

@@ -11,11 +11,7 @@ import typer
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import (
-    JsonOption,
     Session,
-    StoreOption,
-    TimeoutOption,
-    VerboseOption,
     begin,
     check_graph_id,
     check_targets,
@@ -23,6 +19,7 @@ from taskgraph.interfaces.cli.common import (
     minding_signals,
     unless_stopped,
 )
+from taskgraph.interfaces.cli.options import JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, safe
 from taskgraph.interfaces.cli.pausing import GroupOption, OptionalGraphArgument, ReasonOption, WaitOption
 from taskgraph.model import limits

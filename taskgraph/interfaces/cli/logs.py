@@ -9,16 +9,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import (
-    GraphArgument,
-    JsonOption,
-    LabelArgument,
-    Session,
-    StoreOption,
-    VerboseOption,
-    begin,
-    examples,
-)
+from taskgraph.interfaces.cli.common import Session, begin, examples
+from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, LabelArgument, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import LogText
 from taskgraph.model.errors import InvalidInput, NotFound
 from taskgraph.model.ids import TaskState

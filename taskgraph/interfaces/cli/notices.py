@@ -10,7 +10,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import GraphArgument, JsonOption, StoreOption, VerboseOption, begin, examples
+from taskgraph.interfaces.cli.common import begin, examples
+from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, count, moment, safe
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
 """Options and arguments that several commands share."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from taskgraph.model import limits
+from taskgraph.model.priorities import LEVELS
 
 IdOption = Annotated[
     str | None,
@@ -40,5 +41,145 @@ GraceOption = Annotated[
         max=3600,
         metavar="SECONDS",
         help="How long a command may take to end after SIGTERM, when it is stopped; then SIGKILL.",
+    ),
+]
+
+
+LOG_FORMAT_VARIABLE: Final = "TASKGRAPH_LOG_FORMAT"
+
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="STORE",
+        help="Where graphs live: sqlite:///PATH, a storage connection string, or "
+        "https://ACCOUNT.table.core.windows.net. "
+        "Otherwise TASKGRAPH_STORE, then AzureWebJobsStorage, then .taskgraph/taskgraph.db here.",
+    ),
+]
+
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON, with stable keys: see schemas/answer-COMMAND.json.")
+]
+
+
+VerboseOption = Annotated[
+    int,
+    typer.Option(
+        "--verbose", "-v", count=True, help="Say more on stderr; twice for every step.", metavar="", show_default=False
+    ),
+]
+
+
+LogFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format",
+        metavar="text|json",
+        help="json: what goes to stderr is lines of JSON, one of them for each handled message. "
+        "Otherwise TASKGRAPH_LOG_FORMAT, then text.",
+        show_default=False,
+    ),
+]
+
+
+GraphArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the graph.", show_default=False)]
+
+
+LabelArgument = Annotated[
+    str, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.", show_default=False)
+]
+
+
+GroupOption = Annotated[
+    str | None,
+    typer.Option("--group", metavar="NAME", help="Only the tasks of this group.", show_default=False),
+]
+
+
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long, with exit code 124."),
+]
+
+
+PriorityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--priority",
+        metavar="LEVEL",
+        help=f"The priority of tasks that name none: {', '.join(LEVELS)}. The document's own otherwise.",
+        show_default=False,
+    ),
+]
+
+
+ParamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param",
+        "-p",
+        metavar="NAME=VALUE",
+        help="The value of a parameter: NAME=TEXT, read as JSON where the parameter is declared to be no string; or "
+        "NAME:=JSON. May be given several times. Values are kept as plain text.",
+        show_default=False,
+    ),
+]
+
+
+TargetOption = Annotated[
+    list[str] | None,
+    typer.Option("--target", metavar="TARGET", help="Take work for this target; may be given several times."),
+]
+
+
+WorkerLabelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label", metavar="LABEL", help="Take tasks that ask for this label of a worker; may be given several times."
+    ),
+]
+
+
+HostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--host",
+        metavar="NAME",
+        help="Take tasks for the host of this name too; . for the name of this machine.",
+        show_default=False,
+    ),
+]
+
+
+ExecutorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        metavar="NAME",
+        help="Run every task by this executor (noop, sleep, command, python), whatever it asks for.",
+    ),
+]
+
+
+TimeScaleOption = Annotated[
+    float,
+    typer.Option(
+        "--time-scale",
+        min=0,
+        metavar="X",
+        help="Sleep tasks take so much of their time: 0.001 rehearses an hour in 3.6 s.",
+    ),
+]
+
+
+PythonOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--python",
+        metavar="MODULE",
+        help="Make the callables of MODULE, or MODULE:ATTRIBUTE, known to python tasks; may be given several times.",
     ),
 ]

@@ -11,12 +11,7 @@ import typer
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import (
-    GraphArgument,
-    JsonOption,
     Session,
-    StoreOption,
-    TimeoutOption,
-    VerboseOption,
     begin,
     check_graph_id,
     check_targets,
@@ -26,6 +21,7 @@ from taskgraph.interfaces.cli.common import (
     unless_stopped,
     with_hint,
 )
+from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import count
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import JsonOption, Session, StoreOption, VerboseOption, begin, examples
+from taskgraph.interfaces.cli.common import Session, begin, examples
 from taskgraph.interfaces.cli.inspecting import POISON_SHOWN
+from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import count, moment, safe
 from taskgraph.model.errors import InvalidInput
 

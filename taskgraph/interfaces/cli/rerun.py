@@ -6,16 +6,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import (
-    GraphArgument,
-    JsonOption,
-    Session,
-    StoreOption,
-    VerboseOption,
-    begin,
-    check_graph_id,
-    examples,
-)
+from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
+from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
 

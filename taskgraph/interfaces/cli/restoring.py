@@ -17,7 +17,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import STDIN, JsonOption, Session, StoreOption, VerboseOption, begin, examples
+from taskgraph.interfaces.cli.common import STDIN, Session, begin, examples
+from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import count, moment
 from taskgraph.interfaces.cli.progress import counting
 from taskgraph.interfaces.cli.retaining import rows_told

@@ -15,17 +15,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import (
-    STDIN,
-    GraphArgument,
-    JsonOption,
-    Session,
-    StoreOption,
-    VerboseOption,
-    begin,
-    check_graph_id,
-    examples,
-)
+from taskgraph.interfaces.cli.common import STDIN, Session, begin, check_graph_id, examples
+from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, count, moment
 from taskgraph.interfaces.cli.progress import counting
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, TaskgraphError

@@ -8,15 +8,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import (
-    GraphArgument,
-    JsonOption,
-    Session,
-    StoreOption,
-    VerboseOption,
-    begin,
-    examples,
-)
+from taskgraph.interfaces.cli.common import Session, begin, examples
+from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import count, safe
 
 if TYPE_CHECKING:

@@ -18,24 +18,11 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import (
     STDIN,
-    ExecutorOption,
-    GraphArgument,
-    HostOption,
-    JsonOption,
-    ParamOption,
     PassOption,
-    PriorityOption,
-    PythonOption,
     Serves,
     Session,
     Stop,
-    StoreOption,
-    TargetOption,
-    TimeoutOption,
-    TimeScaleOption,
-    VerboseOption,
     WithStoreOption,
-    WorkerLabelOption,
     begin,
     check_graph_id,
     examples,
@@ -46,7 +33,23 @@ from taskgraph.interfaces.cli.common import (
     unless_stopped,
 )
 from taskgraph.interfaces.cli.documents import print_warnings
-from taskgraph.interfaces.cli.options import IdOption, SlotsOption
+from taskgraph.interfaces.cli.options import (
+    ExecutorOption,
+    GraphArgument,
+    HostOption,
+    IdOption,
+    JsonOption,
+    ParamOption,
+    PriorityOption,
+    PythonOption,
+    SlotsOption,
+    StoreOption,
+    TargetOption,
+    TimeoutOption,
+    TimeScaleOption,
+    VerboseOption,
+    WorkerLabelOption,
+)
 from taskgraph.interfaces.cli.output import LogText, Output, count, safe, seconds
 from taskgraph.interfaces.cli.progress import (
     Board,

@@ -12,17 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import (
-    JsonOption,
-    ParamOption,
-    Session,
-    StoreOption,
-    VerboseOption,
-    begin,
-    examples,
-    read_graph,
-)
+from taskgraph.interfaces.cli.common import Session, begin, examples, read_graph
 from taskgraph.interfaces.cli.documents import print_warnings
+from taskgraph.interfaces.cli.options import JsonOption, ParamOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput

@@ -10,25 +10,29 @@ import typer
 
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import (
-    ExecutorOption,
-    HostOption,
-    LogFormatOption,
     PassOption,
-    PythonOption,
     Session,
     Stop,
-    StoreOption,
-    TargetOption,
-    TimeScaleOption,
-    VerboseOption,
     WithStoreOption,
-    WorkerLabelOption,
     begin,
     examples,
     minding_signals,
     serves,
 )
-from taskgraph.interfaces.cli.options import GraceOption, LeaseOption, SlotsOption
+from taskgraph.interfaces.cli.options import (
+    ExecutorOption,
+    GraceOption,
+    HostOption,
+    LeaseOption,
+    LogFormatOption,
+    PythonOption,
+    SlotsOption,
+    StoreOption,
+    TargetOption,
+    TimeScaleOption,
+    VerboseOption,
+    WorkerLabelOption,
+)
 from taskgraph.interfaces.cli.output import count
 from taskgraph.interfaces.cli.served import default_slots, make_executors
 from taskgraph.interfaces.settings import read_keep_days

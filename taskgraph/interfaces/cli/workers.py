@@ -10,17 +10,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import (
-    JsonOption,
-    Session,
-    StoreOption,
-    VerboseOption,
-    begin,
-    check_targets,
-    examples,
-    minding_signals,
-    unless_stopped,
-)
+from taskgraph.interfaces.cli.common import Session, begin, check_targets, examples, minding_signals, unless_stopped
+from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, count, seconds
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
