@@ -8,10 +8,11 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, examples, minding_signals, unless_stopped
+from taskgraph.interfaces.cli.common import Session, begin, examples
 from taskgraph.interfaces.cli.logs import LINES_AT_ONCE
 from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import LOOKS, json_text, moment, safe
+from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.ids import GraphState, TaskState

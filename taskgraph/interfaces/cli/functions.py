@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from taskgraph.interfaces.cli.common import Session, begin, examples, minding_signals
+from taskgraph.interfaces.cli.common import Session, begin, examples
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, Style, count
+from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.model.errors import InvalidSettings
 
 if TYPE_CHECKING:

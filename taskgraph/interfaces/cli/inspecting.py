@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import Session, begin, examples, minding_signals
+from taskgraph.interfaces.cli.common import Session, begin, examples
 from taskgraph.interfaces.cli.options import (
     GraphArgument,
     GroupOption,
@@ -26,6 +26,7 @@ from taskgraph.interfaces.cli.options import (
 )
 from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
 from taskgraph.interfaces.cli.running import command_words, wait_and_finish
+from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.model.ids import (
     PAUSED,
     FailurePolicy,

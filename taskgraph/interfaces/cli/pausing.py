@@ -17,12 +17,11 @@ from taskgraph.interfaces.cli.common import (
     check_targets,
     examples,
     hint_at_handlers,
-    minding_signals,
-    unless_stopped,
     with_hint,
 )
 from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import count
+from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
 

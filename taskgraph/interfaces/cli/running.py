@@ -21,16 +21,13 @@ from taskgraph.interfaces.cli.common import (
     PassOption,
     Serves,
     Session,
-    Stop,
     WithStoreOption,
     begin,
     check_graph_id,
     examples,
-    minding_signals,
     read_graph,
     read_source,
     serves,
-    unless_stopped,
 )
 from taskgraph.interfaces.cli.documents import print_warnings
 from taskgraph.interfaces.cli.options import (
@@ -64,6 +61,7 @@ from taskgraph.interfaces.cli.progress import (
     submitting,
 )
 from taskgraph.interfaces.cli.served import default_slots, make_executors
+from taskgraph.interfaces.cli.signals import Stop, minding_signals, unless_stopped
 from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem, Refused, StorageUnavailable
 from taskgraph.model.ids import GraphState, is_task_id
 from taskgraph.model.secrecy import Handed, read_handed, withdraw

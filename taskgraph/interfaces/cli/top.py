@@ -13,9 +13,10 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, examples, minding_signals, unless_stopped
+from taskgraph.interfaces.cli.common import Session, begin, examples
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, Stream, count, fitted, moment, safe, seconds, table_lines
+from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model.errors import StorageUnavailable
 
 if TYPE_CHECKING:

@@ -1,0 +1,71 @@
+"""Signals for commands: the first stops in order, the second at once."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.common import T
+
+
+@dataclass(slots=True)
+class Stop:
+    """What SIGINT and SIGTERM do: the first sets `event`, the second cancels everything, the third ends at once."""
+
+    event: asyncio.Event
+    signals: int = 0
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody wants this process to end."""
+        return self.signals > 0
+
+
+@contextlib.asynccontextmanager
+async def minding_signals(told: Callable[[int], None]) -> AsyncIterator[Stop]:
+    """Until the end of the body, SIGINT and SIGTERM stop it gracefully. told: called with the number of each signal."""
+    loop = asyncio.get_running_loop()
+    body = asyncio.current_task()
+    stop = Stop(asyncio.Event())
+
+    def caught() -> None:
+        stop.signals += 1
+        if stop.signals == 1:
+            stop.event.set()
+        elif stop.signals == 2 and body is not None:
+            body.cancel()
+        else:
+            os._exit(failures.INTERRUPTED)
+        told(stop.signals)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, caught)
+    try:
+        yield stop
+    except asyncio.CancelledError:
+        if stop.signals < 2:
+            raise
+        raise failures.Interrupted("ended at once; what was running comes back when its lease has ended") from None
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+async def unless_stopped(stop: Stop, work: Coroutine[Any, Any, T]) -> T:
+    """What the coroutine gives. Raises Interrupted, with the coroutine cancelled, if a signal comes first."""
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.event.wait())
+    try:
+        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise failures.Interrupted("interrupted")
+    finally:
+        stopped.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))
