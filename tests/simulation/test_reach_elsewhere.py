@@ -20,10 +20,11 @@ from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import submit
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, serves
+from taskgraph.interfaces.cli.common import Session
 from taskgraph.interfaces.cli.output import Output
 from taskgraph.interfaces.cli.progress import Board, Follower, display_for
 from taskgraph.interfaces.cli.running import _Order, _run
+from taskgraph.interfaces.cli.served import serves
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.top import _top
 from taskgraph.interfaces.loops import bury_forever, end_what_is_over

@@ -7,7 +7,6 @@ documents, minding signals, and ending with the right exit code. It never knows 
 import asyncio
 import logging
 import os
-import re
 import shlex
 import sys
 import traceback
@@ -25,7 +24,6 @@ from taskgraph.interfaces.cli.loglines import JsonLines
 from taskgraph.interfaces.cli.options import LOG_FORMAT_VARIABLE
 from taskgraph.interfaces.cli.output import Output, safe
 from taskgraph.interfaces.settings import StoreSettings, read_settings
-from taskgraph.model import limits
 from taskgraph.model.errors import (
     InvalidGraph,
     InvalidInput,
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
     from taskgraph.documents.read import Kind
     from taskgraph.engine.telemetry import Telemetry
     from taskgraph.interfaces.app import App
-    from taskgraph.model.placement import Offer
 
 log = logging.getLogger("taskgraph.cli")
 
@@ -78,44 +75,6 @@ WithStoreOption = Annotated[
         "this worker may then do anything to the store. Otherwise TASKGRAPH_WITH_STORE.",
     ),
 ]
-
-
-def check_targets(targets: Sequence[str] | None) -> None:
-    """Raises InvalidInput for a name that cannot be a target."""
-    for target in targets or ():
-        if re.fullmatch(limits.TARGET_PATTERN, target) is None:
-            raise InvalidInput(f"--target {target}: lower-case letters, digits and single - between them, at most 40")
-
-
-@dataclass(frozen=True, slots=True)
-class Serves:
-    """What a worker of this process takes. given: whether somebody has named targets."""
-
-    targets: Sequence[str]
-    offer: "Offer"
-    given: bool
-
-
-def serves(targets: Sequence[str] | None, labels: Sequence[str] | None, host: str | None) -> Serves:
-    """What `--target`, `--label` and `--host` say. Raises InvalidInput."""
-    from taskgraph.model.placement import DEFAULT_TARGET, Offer, host_target, is_host, is_worker_label
-
-    check_targets(targets)
-    for label in labels or ():
-        if not is_worker_label(label):
-            raise InvalidInput(
-                f"--label {label}: a letter or digit, then letters, digits and . _ : / = + -, 63 at most"
-            )
-    if len(labels or ()) > limits.WORKER_LABELS_MAX:
-        raise InvalidInput(f"--label is given {len(labels or ())} times; {limits.WORKER_LABELS_MAX} are allowed")
-    if host == ".":
-        from taskgraph.interfaces.app import host_name
-
-        host = host_name()
-    if host is not None and not is_host(host):
-        raise InvalidInput(f"--host {host}: a letter or digit, then letters, digits and . _ -, 63 at most")
-    served = list(dict.fromkeys([*(targets or [DEFAULT_TARGET]), *([host_target(host)] if host else [])]))
-    return Serves(served, Offer(frozenset(labels or ()), host or ""), targets is not None)
 
 
 def examples(*commands: str) -> str:

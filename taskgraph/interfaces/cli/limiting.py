@@ -10,10 +10,11 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, check_targets, examples
+from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, safe
 from taskgraph.interfaces.cli.pausing import GroupOption, OptionalGraphArgument, ReasonOption, WaitOption
+from taskgraph.interfaces.cli.served import check_targets
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused

@@ -10,17 +10,10 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import (
-    Session,
-    begin,
-    check_graph_id,
-    check_targets,
-    examples,
-    hint_at_handlers,
-    with_hint,
-)
+from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples, hint_at_handlers, with_hint
 from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import count
+from taskgraph.interfaces.cli.served import check_targets
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused

@@ -19,7 +19,6 @@ from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import (
     STDIN,
     PassOption,
-    Serves,
     Session,
     WithStoreOption,
     begin,
@@ -27,7 +26,6 @@ from taskgraph.interfaces.cli.common import (
     examples,
     read_graph,
     read_source,
-    serves,
 )
 from taskgraph.interfaces.cli.documents import print_warnings
 from taskgraph.interfaces.cli.options import (
@@ -60,7 +58,7 @@ from taskgraph.interfaces.cli.progress import (
     is_success,
     submitting,
 )
-from taskgraph.interfaces.cli.served import default_slots, make_executors
+from taskgraph.interfaces.cli.served import Serves, default_slots, make_executors, serves
 from taskgraph.interfaces.cli.signals import Stop, minding_signals, unless_stopped
 from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem, Refused, StorageUnavailable
 from taskgraph.model.ids import GraphState, is_task_id

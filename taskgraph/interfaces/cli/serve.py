@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import PassOption, Session, WithStoreOption, begin, examples, serves
+from taskgraph.interfaces.cli.common import PassOption, Session, WithStoreOption, begin, examples
 from taskgraph.interfaces.cli.options import (
     ExecutorOption,
     GraceOption,
@@ -25,7 +25,7 @@ from taskgraph.interfaces.cli.options import (
     WorkerLabelOption,
 )
 from taskgraph.interfaces.cli.output import count
-from taskgraph.interfaces.cli.served import default_slots, make_executors
+from taskgraph.interfaces.cli.served import default_slots, make_executors, serves
 from taskgraph.interfaces.cli.signals import Stop, minding_signals
 from taskgraph.interfaces.settings import read_keep_days
 from taskgraph.model import limits

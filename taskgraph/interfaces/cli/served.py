@@ -1,13 +1,18 @@
 """What a worker of this command serves: targets, labels, slots, executors."""
 
 import os
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from taskgraph.interfaces.cli.progress import Board
 from taskgraph.model import limits
-from taskgraph.model.errors import InvalidSettings
+from taskgraph.model.errors import InvalidInput, InvalidSettings
 from taskgraph.model.secrecy import Handed
+
+if TYPE_CHECKING:
+    from taskgraph.model.placement import Offer
 
 if TYPE_CHECKING:
     from taskgraph.model.clock import Clock
@@ -48,3 +53,41 @@ def make_executors(
         handed=handed,
     )
     return made if board is None else Executors([board.watched(each) for each in made.values()], executor)
+
+
+def check_targets(targets: Sequence[str] | None) -> None:
+    """Raises InvalidInput for a name that cannot be a target."""
+    for target in targets or ():
+        if re.fullmatch(limits.TARGET_PATTERN, target) is None:
+            raise InvalidInput(f"--target {target}: lower-case letters, digits and single - between them, at most 40")
+
+
+@dataclass(frozen=True, slots=True)
+class Serves:
+    """What a worker of this process takes. given: whether somebody has named targets."""
+
+    targets: Sequence[str]
+    offer: "Offer"
+    given: bool
+
+
+def serves(targets: Sequence[str] | None, labels: Sequence[str] | None, host: str | None) -> Serves:
+    """What `--target`, `--label` and `--host` say. Raises InvalidInput."""
+    from taskgraph.model.placement import DEFAULT_TARGET, Offer, host_target, is_host, is_worker_label
+
+    check_targets(targets)
+    for label in labels or ():
+        if not is_worker_label(label):
+            raise InvalidInput(
+                f"--label {label}: a letter or digit, then letters, digits and . _ : / = + -, 63 at most"
+            )
+    if len(labels or ()) > limits.WORKER_LABELS_MAX:
+        raise InvalidInput(f"--label is given {len(labels or ())} times; {limits.WORKER_LABELS_MAX} are allowed")
+    if host == ".":
+        from taskgraph.interfaces.app import host_name
+
+        host = host_name()
+    if host is not None and not is_host(host):
+        raise InvalidInput(f"--host {host}: a letter or digit, then letters, digits and . _ -, 63 at most")
+    served = list(dict.fromkeys([*(targets or [DEFAULT_TARGET]), *([host_target(host)] if host else [])]))
+    return Serves(served, Offer(frozenset(labels or ()), host or ""), targets is not None)

@@ -10,9 +10,10 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_targets, examples
+from taskgraph.interfaces.cli.common import Session, begin, examples
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, count, seconds
+from taskgraph.interfaces.cli.served import check_targets
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
