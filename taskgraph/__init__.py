@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         StorageUnavailable,
         TaskgraphError,
     )
-    from taskgraph.model.ids import GraphState, TaskState
+    from taskgraph.model.states import GraphState, TaskState
     from taskgraph.worker.executors import Registry, TemporaryFailure
 
 __version__ = "0.4.0"

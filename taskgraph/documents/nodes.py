@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskgraph.documents.groups import wire
-from taskgraph.model.ids import FailurePolicy, When
+from taskgraph.model.states import FailurePolicy, When
 
 
 @dataclass(frozen=True, slots=True)

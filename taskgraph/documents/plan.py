@@ -19,8 +19,8 @@ from taskgraph.documents import groups as grouping
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, Problem
-from taskgraph.model.ids import When
 from taskgraph.model.priorities import column
+from taskgraph.model.states import When
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,9 +42,9 @@ from taskgraph.documents.schema_check import (
 )
 from taskgraph.model import json_strict, limits, priorities, schemas, timing
 from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem
-from taskgraph.model.ids import FailurePolicy, When
 from taskgraph.model.json_strict import Path, canonical_json, pointer, show
 from taskgraph.model.placement import DEFAULT_TARGET
+from taskgraph.model.states import FailurePolicy, When
 from taskgraph.model.utf16 import utf16_units
 
 __all__ = [

@@ -14,7 +14,7 @@ from taskgraph.documents.placeholders import as_text, objects_with, replaced
 from taskgraph.documents.schema_check import RESULT, is_label
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
-from taskgraph.model.ids import TaskState, is_task_id
+from taskgraph.model.ids import is_task_id
 from taskgraph.model.json_strict import (
     NoSuchPlace,
     Path,
@@ -26,6 +26,7 @@ from taskgraph.model.json_strict import (
     too_deep_at,
     what_is,
 )
+from taskgraph.model.states import TaskState
 from taskgraph.model.utf16 import utf16_units
 
 OUTPUT: Final = "output"

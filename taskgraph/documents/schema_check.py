@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from taskgraph.documents.problems import Report
 from taskgraph.model import limits, priorities, schemas, timing
-from taskgraph.model.ids import When
 from taskgraph.model.json_strict import Path, show
 from taskgraph.model.placement import is_host, is_worker_label
+from taskgraph.model.states import When
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError

@@ -27,8 +27,9 @@ from taskgraph.engine.signing import NO_TRUST, Signer, Trust
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value, integer
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, Unclear
-from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL, listing_key
+from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol import notices
 from taskgraph.protocol.at_rest import STATES, Examination, Standing, moving, settled
 from taskgraph.protocol.decide import event_key

@@ -29,8 +29,9 @@ from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
 from taskgraph.model.columns import Value, integer, time_of
 from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
-from taskgraph.model.ids import GRAPH, GRAPH_GONE, GraphState
+from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL, TOMBSTONES, listing_key, tombstone_key
+from taskgraph.model.states import GRAPH_GONE, GraphState
 from taskgraph.protocol.decide import BeginDeletion, Outcome, undeletable
 from taskgraph.protocol.layout import SCHEMA
 from taskgraph.storage.logs import StoredLogs

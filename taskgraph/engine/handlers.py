@@ -34,23 +34,7 @@ from taskgraph.model.errors import (
     Unclear,
 )
 from taskgraph.model.facts import routing_of
-from taskgraph.model.ids import (
-    GRAPH,
-    GRAPH_ENDED,
-    GRAPH_GONE,
-    PAUSED,
-    TASK_UNRESOLVED,
-    GraphState,
-    TaskState,
-    by_group,
-    held_group,
-    ids_text,
-    is_task_id,
-    limit_key,
-    limit_scope,
-    reference_of,
-    row_key,
-)
+from taskgraph.model.ids import GRAPH, ids_text, is_task_id, limit_key, limit_scope, reference_of, row_key
 from taskgraph.model.messages import (
     AddTasks,
     Cancel,
@@ -71,6 +55,16 @@ from taskgraph.model.names import LIVE, QueueNames
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.priorities import COLUMN as PRIORITY
 from taskgraph.model.priorities import LEVELS, NORMAL, level_now, level_of, rank
+from taskgraph.model.states import (
+    GRAPH_ENDED,
+    GRAPH_GONE,
+    PAUSED,
+    TASK_UNRESOLVED,
+    GraphState,
+    TaskState,
+    by_group,
+    held_group,
+)
 from taskgraph.model.timing import not_yet_seconds, ready_since
 from taskgraph.protocol.cancel import BY_HAND, CancelGraph, CancelTask, PublishCancelled
 from taskgraph.protocol.concurrency import Limit, limit_of, limits_of, scopes_of

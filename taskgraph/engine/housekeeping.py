@@ -11,8 +11,9 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.columns import Value, time_of
 from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
-from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL, KEEPING, TOMBSTONES, listing_key
+from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Delete, Merge, Range, Row
 

@@ -23,7 +23,8 @@ from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Columns, integer, texts
 from taskgraph.model.errors import Conflict, IntegrityError, Refused, StorageError, Unclear
 from taskgraph.model.foreign_times import holds
-from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, row_key
+from taskgraph.model.ids import GRAPH, row_key
+from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE
 from taskgraph.protocol import notices
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.notices import Channel, Notice, Registration

@@ -24,11 +24,6 @@ from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import (
     GRAPH,
-    INACTIVE,
-    FailurePolicy,
-    TaskState,
-    When,
-    by_group,
     group_key,
     group_of,
     group_owner,
@@ -43,6 +38,7 @@ from taskgraph.model.ids import (
     task_id_of,
     told_as,
 )
+from taskgraph.model.states import INACTIVE, FailurePolicy, TaskState, When, by_group
 from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.edit import (
     EDITABLE,

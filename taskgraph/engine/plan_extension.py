@@ -26,17 +26,8 @@ from taskgraph.engine.commit import Records
 from taskgraph.model import facts, limits, priorities
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import (
-    WHOLE_GRAPH,
-    FailurePolicy,
-    TaskState,
-    When,
-    by_group,
-    ids_text,
-    limit_scope,
-    row_key,
-    task_id_of,
-)
+from taskgraph.model.ids import WHOLE_GRAPH, ids_text, limit_scope, row_key, task_id_of
+from taskgraph.model.states import FailurePolicy, TaskState, When, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.edit import DELETED_IN, EDITED

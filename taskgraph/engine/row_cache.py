@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from taskgraph.model import limits
-from taskgraph.model.ids import TaskState
+from taskgraph.model.states import TaskState
 from taskgraph.storage.tables import Range, Row, Tables
 
 _KINDS: Final = ("task:", "join:", "fork:")

@@ -47,8 +47,9 @@ from taskgraph.model.errors import (
     TooLarge,
     Unclear,
 )
-from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Cancel
+from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import schedule_rules
 from taskgraph.protocol.layout import SCHEMA, gathered, split_text, spread

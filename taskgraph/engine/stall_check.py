@@ -17,7 +17,8 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, integer, is_held
 from taskgraph.model.foreign_times import Standing
-from taskgraph.model.ids import TaskState, reference_of
+from taskgraph.model.ids import reference_of
+from taskgraph.model.states import TaskState
 from taskgraph.protocol.decide import Outcome, event_key
 from taskgraph.protocol.leases import lease
 from taskgraph.protocol.stall import Stall, Stir

@@ -28,21 +28,11 @@ from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits, priorities
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
-from taskgraph.model.ids import (
-    GRAPH,
-    WRITERS,
-    FailurePolicy,
-    GraphState,
-    by_group,
-    fence_key,
-    ids_text,
-    limit_scope,
-    row_key,
-    slugid_from,
-)
+from taskgraph.model.ids import GRAPH, WRITERS, fence_key, ids_text, limit_scope, row_key, slugid_from
 from taskgraph.model.messages import AddTasks, Edit, SendReady
 from taskgraph.model.names import ALL, listing_key
 from taskgraph.model.priorities import NORMAL, rank
+from taskgraph.model.states import FailurePolicy, GraphState, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import notices
 from taskgraph.protocol.decide import Outcome, Start

@@ -22,10 +22,11 @@ from taskgraph.model.columns import is_held, texts
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.facts import ROUTING_KEY
 from taskgraph.model.foreign_times import Standing, is_ahead
-from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState, reference_of
+from taskgraph.model.ids import GRAPH, reference_of
 from taskgraph.model.messages import AddTasks, Edit
 from taskgraph.model.names import LIVE
 from taskgraph.model.priorities import NORMAL, has_risen, level_now, level_of
+from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState
 from taskgraph.model.timing import DEADLINE_EXCEEDED, NEVER, clock_text, not_yet_seconds, overdue, ready_since
 from taskgraph.protocol import leases
 from taskgraph.protocol.cancel import CancelGraph

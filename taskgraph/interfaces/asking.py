@@ -15,8 +15,9 @@ from taskgraph.interfaces.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import InvalidInput, Refused
-from taskgraph.model.ids import GRAPH_ENDED, TASK_UNRESOLVED, GraphState, TaskState, reference_of, row_key
+from taskgraph.model.ids import reference_of, row_key
 from taskgraph.model.messages import Cancel, bundles
+from taskgraph.model.states import GRAPH_ENDED, TASK_UNRESOLVED, GraphState, TaskState
 from taskgraph.protocol.extension import WAITS_FOR
 from taskgraph.queries.groups import group_members
 from taskgraph.storage.tables import Row

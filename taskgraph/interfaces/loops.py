@@ -24,8 +24,9 @@ from taskgraph.interfaces.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable
-from taskgraph.model.ids import GRAPH_ENDED, GraphState, TaskState, reference_of
+from taskgraph.model.ids import reference_of
 from taskgraph.model.names import LIVE
+from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
 from taskgraph.protocol.decide import Item, LeaseLost, Outcome
 from taskgraph.storage.private_files import open_to_others
 from taskgraph.storage.signals.wakeup import wait_any

@@ -16,8 +16,9 @@ from taskgraph.model import limits
 from taskgraph.model.columns import texts
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
-from taskgraph.model.ids import INACTIVE, PAUSED, TASK_UNRESOLVED, GraphState, by_group, reference_of, row_key
+from taskgraph.model.ids import reference_of, row_key
 from taskgraph.model.messages import HoldBack, Message, bundles
+from taskgraph.model.states import INACTIVE, PAUSED, TASK_UNRESOLVED, GraphState, by_group
 from taskgraph.queries.groups import group_rows
 from taskgraph.storage.tables import Row
 

@@ -12,8 +12,9 @@ from taskgraph.interfaces.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
-from taskgraph.model.ids import GraphState, limit_key, limit_scope
+from taskgraph.model.ids import limit_key, limit_scope
 from taskgraph.model.messages import SetLimit
+from taskgraph.model.states import GraphState
 from taskgraph.protocol.concurrency import limit_of
 from taskgraph.protocol.set_limit import NOT_LIMITED
 from taskgraph.queries.groups import group_rows

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from taskgraph.model.ids import TaskState
+from taskgraph.model.states import TaskState
 
 if TYPE_CHECKING:
     from taskgraph.engine.archive import Archived, Plan, Restored

@@ -10,10 +10,10 @@ import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final, TypeVar, dataclass_transform
 
 from taskgraph.model import limits
+from taskgraph.model.states import INACTIVE, PAUSED, held_group
 
 _C = TypeVar("_C")
 
@@ -29,86 +29,6 @@ def value(cls: type[_C]) -> type[_C]:
 
 GRAPH: Final = "task-graph"
 """Row key of the graph row, and the reference by which a task names the graph as its dependent."""
-
-
-class TaskState(StrEnum):
-    """States of a task, with who moves it on."""
-
-    UNSCHEDULED = "unscheduled"  # waits for requirements; the commit that fulfils the last one moves it to pending
-    PENDING = "pending"  # ready; a worker's claim moves it to running
-    RUNNING = "running"  # claimed; its result, a hand-back, or the sweep (lease expired) moves it on
-    COMPLETED = "completed"  # succeeded; final in issue order, nothing moves it
-    FAILED = "failed"  # failed for good, the rerun budget is spent; a manual rerun moves it to pending
-    EXCEPTION = "exception"  # never got to an answer: lost leases, malformed; a manual rerun moves it to pending
-    SKIPPED = "skipped"  # will not run, because of how its requirements ended; final
-
-
-class GraphState(StrEnum):
-    """States of a graph, with who moves it on."""
-
-    SUBMITTING = "submitting"  # rows are being written; the submitter flips it to running
-    RUNNING = "running"  # handlers move it to blocked or finished
-    BLOCKED = "blocked"  # a task failed for good; other branches go on; a manual rerun moves it back to running
-    FINISHED = "finished"  # every task completed, or (failure policy `continue`) is resolved in another way; final
-    CANCELLING = "cancelling"
-    CANCELLED = "cancelled"
-    DELETING = "deleting"  # its rows are being taken away; whoever deletes it, and the sweep, go on
-    DELETED = "deleted"  # a tombstone: nothing is left but that it was, and until when its id is not given again
-    RESTORING = "restoring"  # its rows are being put back from an archive; who does flips it to what it was
-
-
-class FailurePolicy(StrEnum):
-    """What a graph does about a task that failed for good."""
-
-    BLOCK = "block"  # it is blocked until somebody reruns the task; what does not depend on the task goes on
-    FAIL_FAST = "fail-fast"  # the rest is cancelled
-    CONTINUE = "continue"  # what depends on the task is told, and mostly skipped; the graph goes on to its end
-
-
-class When(StrEnum):
-    """Which end of its requirements a task waits for; all of them are resolved before it is decided."""
-
-    ALL_COMPLETED = "all-completed"
-    ALL_RESOLVED = "all-resolved"  # each ran to an end, a good one or not; none was skipped
-    ANY_FAILED = "any-failed"
-    ALWAYS = "always"
-
-
-def condition_words(when: str) -> str:
-    """A condition for people, "" for the usual one."""
-    match when:
-        case When.ALL_RESOLVED:
-            return "runs once all have ended, well or not, unless one was skipped"
-        case When.ANY_FAILED:
-            return "runs if any of them failed"
-        case When.ALWAYS:
-            return "runs whatever becomes of them"
-        case _:
-            return ""
-
-
-TASK_UNRESOLVED: Final = frozenset({TaskState.UNSCHEDULED, TaskState.PENDING, TaskState.RUNNING})
-GRAPH_GONE: Final = frozenset({GraphState.DELETING, GraphState.DELETED})
-"""States in which nothing is decided about a graph any more: what is heard of it comes late, and is let go."""
-GRAPH_ENDED: Final = frozenset({GraphState.FINISHED, GraphState.CANCELLED})
-
-PAUSED: Final = "paused"
-"""In a column `held`: the whole graph is paused."""
-
-INACTIVE: Final = "inactive"
-"""In a column `held`: this task is not active."""
-
-_GROUP: Final = "group:"
-
-
-def by_group(name: str) -> str:
-    """In a column `held`: a group of the graph is paused."""
-    return _GROUP + name
-
-
-def held_group(holder: str) -> str:
-    """The group that an entry of a column `held` speaks of, "" for the whole graph and for a single task."""
-    return holder.removeprefix(_GROUP) if holder.startswith(_GROUP) else ""
 
 
 _TARGET: Final = "target:"

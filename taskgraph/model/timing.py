@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from taskgraph.model import limits, schemas
 from taskgraph.model.columns import is_held
-from taskgraph.model.ids import GraphState, TaskState, value
+from taskgraph.model.ids import value
+from taskgraph.model.states import GraphState, TaskState
 
 NODE_KEYS: Final = ("notBefore", "retry", "maxRunTime", "pendingTimeout")
 """Keys of a task node that speak of time."""

@@ -18,16 +18,9 @@ from typing import Any, Final
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value, integer, listed, texts, time_of
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import (
-    GRAPH,
-    GRAPH_ENDED,
-    GraphState,
-    TaskState,
-    reference_of,
-    row_key,
-    task_id_of,
-)
+from taskgraph.model.ids import GRAPH, reference_of, row_key, task_id_of
 from taskgraph.model.placement import target_of
+from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
 from taskgraph.protocol import invariants, notices
 from taskgraph.protocol.conditions import SKIP
 from taskgraph.protocol.layout import gathered

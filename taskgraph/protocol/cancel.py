@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH, GraphState, TaskState, reference_of, row_key, value
+from taskgraph.model.ids import GRAPH, reference_of, row_key, value
+from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.conditions import failure_of, goes_on, was_cancelled
 from taskgraph.protocol.propagation import (
     CANCELLED,

@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from taskgraph.model.columns import Columns, integer, texts, time_of
-from taskgraph.model.ids import TASK_UNRESOLVED, limit_key
+from taskgraph.model.ids import limit_key
+from taskgraph.model.states import TASK_UNRESOLVED
 from taskgraph.protocol.rows import Draft, View
 from taskgraph.storage.tables import Row
 

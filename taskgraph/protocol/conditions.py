@@ -19,8 +19,9 @@ Columns, none of them in a graph with another policy:
 import json
 from typing import Any, Final
 
-from taskgraph.model.ids import FailurePolicy, TaskState, When, is_relay, reference_of, value
+from taskgraph.model.ids import is_relay, reference_of, value
 from taskgraph.model.json_strict import compact_json
+from taskgraph.model.states import FailurePolicy, TaskState, When
 from taskgraph.protocol.rows import Draft
 
 SKIP: Final = "skip"

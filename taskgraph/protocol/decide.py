@@ -37,19 +37,9 @@ from taskgraph.model import limits, timing
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError, TaskgraphError
 from taskgraph.model.foreign_times import Standing
-from taskgraph.model.ids import (
-    GRAPH,
-    GRAPH_ENDED,
-    GRAPH_GONE,
-    WRITERS,
-    GraphState,
-    TaskState,
-    fence_key,
-    is_relay,
-    row_key,
-    value,
-)
+from taskgraph.model.ids import GRAPH, WRITERS, fence_key, is_relay, row_key, value
 from taskgraph.model.json_strict import compact_json
+from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState, TaskState
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import concurrency, rerun
 from taskgraph.protocol.cancel import (

@@ -20,7 +20,8 @@ from typing import Any, Final
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.facts import EVERY_ROW
-from taskgraph.model.ids import GRAPH, GraphState, TaskState, join_reference, row_key
+from taskgraph.model.ids import GRAPH, join_reference, row_key
+from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.conditions import goes_on
 from taskgraph.protocol.extension import await_leaves, news_at_once, register, request_key
 from taskgraph.protocol.layout import SCHEMA, Link, relay_row

@@ -17,8 +17,9 @@ from typing import Any
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import GRAPH, PAUSED, GraphState, TaskState, fork_reference, ids_text, reference_of, row_key
+from taskgraph.model.ids import GRAPH, fork_reference, ids_text, reference_of, row_key
 from taskgraph.model.json_strict import compact_json
+from taskgraph.model.states import PAUSED, GraphState, TaskState
 from taskgraph.protocol.conditions import COMPLETED, News, goes_on, news_of
 from taskgraph.protocol.layout import SCHEMA, Link, fork_row
 from taskgraph.protocol.propagation import DEFERRED, Context, count_down, dispatch

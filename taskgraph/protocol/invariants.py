@@ -24,18 +24,9 @@ from taskgraph.model.columns import Value, is_held, texts
 from taskgraph.model.foreign_times import Standing, is_ahead
 from taskgraph.model.ids import (
     GRAPH,
-    GRAPH_ENDED,
-    GRAPH_GONE,
-    INACTIVE,
-    PAUSED,
-    TASK_UNRESOLVED,
-    FailurePolicy,
-    GraphState,
-    TaskState,
     group_key,
     group_of,
     group_owner,
-    held_group,
     holders_in_words,
     ids_text,
     is_piece,
@@ -51,6 +42,17 @@ from taskgraph.model.ids import (
 )
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.placement import target_of
+from taskgraph.model.states import (
+    GRAPH_ENDED,
+    GRAPH_GONE,
+    INACTIVE,
+    PAUSED,
+    TASK_UNRESOLVED,
+    FailurePolicy,
+    GraphState,
+    TaskState,
+    held_group,
+)
 from taskgraph.model.timing import Retry, clock_text, not_yet_seconds, overdue, ready_since, retry_of, temporary_used
 from taskgraph.protocol.cancel import CancelTask, PublishCancelled
 from taskgraph.protocol.concurrency import Limit, is_over, limit_of, named_in, scopes_of

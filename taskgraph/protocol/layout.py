@@ -26,11 +26,6 @@ from taskgraph.model.columns import Value
 from taskgraph.model.facts import ROUTING_KEY, task_routing
 from taskgraph.model.ids import (
     GRAPH,
-    INACTIVE,
-    FailurePolicy,
-    TaskState,
-    When,
-    by_group,
     fork_reference,
     group_key,
     group_owner,
@@ -42,6 +37,7 @@ from taskgraph.model.ids import (
     task_id_of,
 )
 from taskgraph.model.placement import target_of
+from taskgraph.model.states import INACTIVE, FailurePolicy, TaskState, When, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import notices
 from taskgraph.storage.checks import YEAR_MIN

@@ -15,7 +15,8 @@ from typing import Final
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.foreign_times import Standing, is_ahead, standing
-from taskgraph.model.ids import TaskState, row_key
+from taskgraph.model.ids import row_key
+from taskgraph.model.states import TaskState
 from taskgraph.model.timing import pause_seconds_in
 from taskgraph.protocol.rows import Draft, View
 

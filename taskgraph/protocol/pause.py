@@ -21,8 +21,9 @@ from typing import Final
 
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.foreign_times import asked_after
-from taskgraph.model.ids import GRAPH, INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group, row_key, value
+from taskgraph.model.ids import GRAPH, row_key, value
 from taskgraph.model.json_strict import compact_json
+from taskgraph.model.states import INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group
 from taskgraph.protocol.propagation import Context, dispatch
 from taskgraph.protocol.rows import Draft
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 from taskgraph.documents.results import NO_OUTPUT, OUTPUT
 from taskgraph.model import columns, facts, limits, timing
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import GRAPH, FailurePolicy, GraphState, TaskState, is_relay, told_as, value
+from taskgraph.model.ids import GRAPH, is_relay, told_as, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.priorities import NORMAL, NORMAL_RANK, level_of, rank
+from taskgraph.model.states import FailurePolicy, GraphState, TaskState
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import concurrency
 from taskgraph.protocol.conditions import COMPLETED, SKIP, News, failure_of, goes_on, hear, is_met

@@ -7,7 +7,7 @@ asks it whether there is anything left to wait for. It never does I/O and never 
 from dataclasses import dataclass
 from datetime import datetime
 
-from taskgraph.model.ids import FailurePolicy, GraphState, TaskState
+from taskgraph.model.states import FailurePolicy, GraphState, TaskState
 from taskgraph.model.timing import Columns, clock_text
 
 NOT_FAILED = "not-failed"

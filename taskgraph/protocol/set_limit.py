@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH, GraphState, limit_key, row_key
+from taskgraph.model.ids import GRAPH, limit_key, row_key
+from taskgraph.model.states import GraphState
 from taskgraph.protocol.concurrency import is_over, named_in
 from taskgraph.protocol.propagation import Context, Refill
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH, GraphState, TaskState, row_key
+from taskgraph.model.ids import GRAPH, row_key
+from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.propagation import Context, fence
 
 APPLIED: Final = "applied"

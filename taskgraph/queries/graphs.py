@@ -29,17 +29,9 @@ from taskgraph.model.errors import IntegrityError, InvalidInput, NotFound
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import (
     GRAPH,
-    GRAPH_ENDED,
-    INACTIVE,
-    FailurePolicy,
-    GraphState,
-    TaskState,
-    When,
     by_target,
-    condition_words,
     group_key,
     group_of,
-    held_group,
     holders_in_words,
     is_graph_id,
     is_relay,
@@ -54,6 +46,16 @@ from taskgraph.model.json_strict import show
 from taskgraph.model.names import ALL, QueueNames
 from taskgraph.model.placement import worker_options
 from taskgraph.model.priorities import LEVELS, NORMAL, level_now, level_of
+from taskgraph.model.states import (
+    GRAPH_ENDED,
+    INACTIVE,
+    FailurePolicy,
+    GraphState,
+    TaskState,
+    When,
+    condition_words,
+    held_group,
+)
 from taskgraph.model.timing import not_yet_seconds, overdue, ready_since, retry_of, temporary_used
 from taskgraph.protocol import notices
 from taskgraph.protocol.concurrency import Limit, limit_of, named_in, scopes_of

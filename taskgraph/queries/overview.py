@@ -15,10 +15,11 @@ from typing import Final
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import integer, is_held, texts, time_of
-from taskgraph.model.ids import GRAPH, PAUSED, TaskState
+from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import LIVE, QueueNames
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.priorities import LEVELS, NORMAL
+from taskgraph.model.states import PAUSED, TaskState
 from taskgraph.queries.journal_end import find_end
 from taskgraph.queries.targets import GATES, closed_in, levels_in, limits_in
 from taskgraph.queries.workers import WorkerStatus, workers

@@ -48,7 +48,7 @@ from taskgraph.model.errors import (
     trail,
 )
 from taskgraph.model.foreign_times import Standing
-from taskgraph.model.ids import GRAPH, GRAPH_GONE, GraphState, TaskState, ids_text, row_key
+from taskgraph.model.ids import GRAPH, ids_text, row_key
 from taskgraph.model.messages import (
     WORKER_CHARS_MAX,
     Message,
@@ -61,6 +61,7 @@ from taskgraph.model.messages import (
 )
 from taskgraph.model.placement import Offer, target_of
 from taskgraph.model.priorities import LEVELS, NORMAL_RANK, in_turn, level_of, rank
+from taskgraph.model.states import GRAPH_GONE, GraphState, TaskState
 from taskgraph.model.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
 from taskgraph.protocol.decide import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Overdue, Renew
 from taskgraph.protocol.decide import Outcome as Decided

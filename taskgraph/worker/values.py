@@ -17,9 +17,10 @@ from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.facts import ROUTING_KEY, routing_of
-from taskgraph.model.ids import TaskState, ids_text, is_task_id, row_key
+from taskgraph.model.ids import ids_text, is_task_id, row_key
 from taskgraph.model.messages import Seen
 from taskgraph.model.priorities import NORMAL_RANK
+from taskgraph.model.states import TaskState
 from taskgraph.model.timing import not_yet_seconds
 from taskgraph.protocol.decide import Claim
 from taskgraph.protocol.edit import EDITED

@@ -31,8 +31,9 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.submission import submit
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.settings import read_settings
-from taskgraph.model.ids import GRAPH_ENDED, task_id_of
+from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import TaskCompleted, TaskResult
+from taskgraph.model.states import GRAPH_ENDED
 from taskgraph.protocol.decide import Claim
 from tests.azurite import azurite, version
 from tests.bench.shapes import document_text, independent, shape

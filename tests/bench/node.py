@@ -29,7 +29,8 @@ from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.loops import run_graph, serve, work
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.errors import TaskgraphError
-from taskgraph.model.ids import GRAPH, GRAPH_ENDED, task_id_of
+from taskgraph.model.ids import GRAPH, task_id_of
+from taskgraph.model.states import GRAPH_ENDED
 from taskgraph.storage.tables import Range, query_all
 from taskgraph.worker.executors import built_in
 from tests.bench import counting

@@ -24,8 +24,9 @@ from taskgraph.interfaces.loops import serve, work
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model import limits as bounds
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
-from taskgraph.model.ids import GRAPH, GRAPH_ENDED, TaskState, task_id_of
+from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.model.names import POISON
+from taskgraph.model.states import GRAPH_ENDED, TaskState
 from taskgraph.storage.azure import account as azure
 from taskgraph.storage.tables import Change, Delete
 from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog

@@ -22,8 +22,9 @@ from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import Swept, sweep_graph
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import TaskgraphError
-from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import QueueNames
+from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Range, Row, query_all

@@ -28,8 +28,9 @@ from typing import Final
 
 from taskgraph.interfaces.client.client import Client
 from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GraphState
+from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import LIVE
+from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.storage.tables import Range, query_all
 from tests import azurite
 from tests.chaos.checker import Evidence, Process, Verdict, judge, read_lines

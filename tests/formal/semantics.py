@@ -24,7 +24,8 @@ from typing import Any, Final
 
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.model.columns import Value
-from taskgraph.model.ids import GRAPH, FailurePolicy, GraphState, TaskState, When, ids_text, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
+from taskgraph.model.states import FailurePolicy, GraphState, TaskState, When
 from taskgraph.protocol import decide as transitions
 from taskgraph.protocol.cancel import CancelGraph, CancelTask, PublishCancelled
 from taskgraph.protocol.conditions import meets

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskgraph.model.ids import GraphState, TaskState
+from taskgraph.model.states import GraphState, TaskState
 from tests.formal import semantics
 from tests.formal.semantics import BEGIN, CASES, END, GRAPHS, PAGE, STATES, TASKS, table_of
 

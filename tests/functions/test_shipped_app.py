@@ -19,8 +19,9 @@ from taskgraph.engine.doctor import examine_graph
 from taskgraph.engine.poison import PoisonMessage
 from taskgraph.interfaces.loops import work
 from taskgraph.interfaces.settings import StoreSettings
-from taskgraph.model.ids import GraphState, task_id_of
+from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import Rerun, to_text
+from taskgraph.model.states import GraphState
 from taskgraph.protocol.decide import Claim
 from taskgraph.protocol.invariants import Severity
 from taskgraph.worker.executors import Executors

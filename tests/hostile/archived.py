@@ -27,7 +27,7 @@ from taskgraph.engine.notifier import Notifier
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused, TooLarge
-from taskgraph.model.ids import GraphState, TaskState
+from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol import notices
 from taskgraph.protocol.notices import Channel, Notice
 from taskgraph.storage.tables import Range, query_all

@@ -17,7 +17,7 @@ from taskgraph.documents.read import read_document, warnings
 from taskgraph.interfaces import settings
 from taskgraph.interfaces.cli import app, failures
 from taskgraph.model import limits
-from taskgraph.model.ids import GraphState, TaskState
+from taskgraph.model.states import GraphState, TaskState
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 README: Final = (ROOT / "README.md").read_text("utf-8")

@@ -15,8 +15,9 @@ from taskgraph.interfaces.app import App
 from taskgraph.interfaces.loops import end_what_is_over, sweep_forever
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model import limits
-from taskgraph.model.ids import GraphState, ids_text
+from taskgraph.model.ids import ids_text
 from taskgraph.model.messages import HoldBack
+from taskgraph.model.states import GraphState
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Row

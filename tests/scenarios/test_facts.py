@@ -14,8 +14,8 @@ import pytest
 from taskgraph.documents.read import document_from_object, warnings
 from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import facts, limits
-from taskgraph.model.ids import TaskState
 from taskgraph.model.messages import Cancel, TaskFailed
+from taskgraph.model.states import TaskState
 from taskgraph.protocol.decide import BeginDeletion
 from taskgraph.protocol.notices import notice
 from taskgraph.protocol.pause import HoldTask

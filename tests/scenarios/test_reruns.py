@@ -13,8 +13,9 @@ from taskgraph import Client, InvalidInput, Refused
 from taskgraph.interfaces import rerunning
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.model import limits
-from taskgraph.model.ids import GraphState, row_key, task_id_of
+from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.model.messages import Rerun, parse
+from taskgraph.model.states import GraphState
 from taskgraph.protocol.decide import Claim, Failed, ManualRerun, Outcome
 from taskgraph.storage.tables import Merge
 from tests.manual_clock import HurriedClock

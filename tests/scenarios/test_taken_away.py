@@ -6,8 +6,8 @@ import pytest
 
 from taskgraph.engine.delete import delete
 from taskgraph.engine.doctor import examine_graph
-from taskgraph.model.ids import FailurePolicy
 from taskgraph.model.messages import Cancel, RunTasks, to_text
+from taskgraph.model.states import FailurePolicy
 from taskgraph.protocol.invariants import Severity
 from taskgraph.storage.tables import Merge
 from tests.scenarios.crew import Calls, Crew, Script, virtually

@@ -18,8 +18,9 @@ from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.loops import run_graph, serve, wait_for_end, work
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.clock import SystemClock
-from taskgraph.model.ids import GRAPH, GraphState, task_id_of
+from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.model.messages import Rerun, parse
+from taskgraph.model.states import GraphState
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Merge
 from taskgraph.worker.executors import built_in

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.model import limits
-from taskgraph.model.ids import When, task_id_of
+from taskgraph.model.ids import task_id_of
+from taskgraph.model.states import When
 
 SHARE_GROUPED = 0.2
 """Of the graphs of several tasks: so many have groups."""

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import limits
-from taskgraph.model.ids import FailurePolicy, When
 from taskgraph.model.priorities import LEVELS
+from taskgraph.model.states import FailurePolicy, When
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT, TIGHT_FAILING
 from tests.simulation.edited import SHARE_EDITED, SHARE_EDITED_FAILING
 from tests.simulation.far import JUMPS, ROLES, SHARE_FAR, SIZES, Far

@@ -15,7 +15,8 @@ from typing import Any
 
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH, TaskState, reference_of, task_id_of
+from taskgraph.model.ids import GRAPH, reference_of, task_id_of
+from taskgraph.model.states import TaskState
 from taskgraph.model.timing import retry_of
 from taskgraph.storage.tables import Change, Delete, Row
 from tests.outcomes import expected, runs

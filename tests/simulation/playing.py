@@ -27,18 +27,7 @@ from taskgraph.engine.submission import edit, extend, submit
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, Refused, StaleDelivery, StorageError, StorageUnavailable, Unclear
-from taskgraph.model.ids import (
-    GRAPH,
-    INACTIVE,
-    PAUSED,
-    FailurePolicy,
-    by_group,
-    limit_key,
-    limit_scope,
-    row_key,
-    slugid_from,
-    task_id_of,
-)
+from taskgraph.model.ids import GRAPH, limit_key, limit_scope, row_key, slugid_from, task_id_of
 from taskgraph.model.messages import (
     Cancel,
     HoldBack,
@@ -53,6 +42,7 @@ from taskgraph.model.messages import (
     to_text,
 )
 from taskgraph.model.names import LIVE, POISON
+from taskgraph.model.states import INACTIVE, PAUSED, FailurePolicy, by_group
 from taskgraph.protocol.decide import Claim, HandBack, Item, LeaseLost, Outcome, Renew
 from taskgraph.protocol.extension import WAITS_FOR
 from taskgraph.protocol.layout import gathered

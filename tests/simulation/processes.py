@@ -24,8 +24,9 @@ from taskgraph.interfaces.app import App
 from taskgraph.interfaces.loops import end_what_is_over, sweep_forever
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, Unclear
-from taskgraph.model.ids import GRAPH, TaskState, reference_of, slugid_from
+from taskgraph.model.ids import GRAPH, reference_of, slugid_from
 from taskgraph.model.names import LIVE, POISON
+from taskgraph.model.states import TaskState
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.logs import LogPage
 from taskgraph.storage.queues import Delivery

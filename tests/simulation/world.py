@@ -44,20 +44,7 @@ from taskgraph.model.errors import (
     Unclear,
 )
 from taskgraph.model.foreign_times import asked_after
-from taskgraph.model.ids import (
-    GRAPH,
-    INACTIVE,
-    PAUSED,
-    TASK_UNRESOLVED,
-    FailurePolicy,
-    TaskState,
-    by_group,
-    limit_key,
-    limit_scope,
-    reference_of,
-    row_key,
-    task_id_of,
-)
+from taskgraph.model.ids import GRAPH, limit_key, limit_scope, reference_of, row_key, task_id_of
 from taskgraph.model.messages import (
     Cancel,
     HoldBack,
@@ -73,6 +60,7 @@ from taskgraph.model.messages import (
 )
 from taskgraph.model.names import QueueNames
 from taskgraph.model.priorities import LEVELS, rank
+from taskgraph.model.states import INACTIVE, PAUSED, TASK_UNRESOLVED, FailurePolicy, TaskState, by_group
 from taskgraph.model.timing import overdue, pause_seconds_in, retry_of, retry_text
 from taskgraph.protocol.decide import Answer, Claim, Completed, HandBack, Outcome, Renew
 from taskgraph.protocol.propagation import Started, Take

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH, GraphState
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.states import GraphState
 from taskgraph.protocol.cancel import CancelGraph, CancelTask, PublishCancelled
 from taskgraph.protocol.decide import Completed, Decision, Failed, HandBack, Item, LeaseLost, Outcome, Skip
 from taskgraph.protocol.propagation import Cancelling, GraphEnded, Stop

@@ -27,7 +27,7 @@ from taskgraph.interfaces.cli.output import (
 )
 from taskgraph.interfaces.views import fields_of, iso, plain
 from taskgraph.model.facts import USUAL
-from taskgraph.model.ids import GraphState, TaskState
+from taskgraph.model.states import GraphState, TaskState
 from taskgraph.queries.graphs import GroupState
 
 

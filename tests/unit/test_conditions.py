@@ -11,7 +11,8 @@ import pytest
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
-from taskgraph.model.ids import GRAPH, When, ids_text, row_key
+from taskgraph.model.ids import GRAPH, ids_text, row_key
+from taskgraph.model.states import When
 from taskgraph.protocol.conditions import (
     COMPLETED,
     News,

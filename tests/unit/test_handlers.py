@@ -13,9 +13,10 @@ from taskgraph.engine.handlers import Counters, Handlers
 from taskgraph.engine.submission import extend, submit
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, IntegrityError, NotFound, StorageUnavailable, TaskgraphError, Unclear
-from taskgraph.model.ids import GRAPH, GraphState, row_key, task_id_of
+from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.messages import AddTasks, Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, TaskResult, parse
 from taskgraph.model.names import LIVE, QueueNames
+from taskgraph.model.states import GraphState
 from taskgraph.protocol.decide import Claim, Completed, Fire, Outcome, Remind, Renew
 from taskgraph.protocol.propagation import Dispatch, Effect, GraphEnded, GraphRevived
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import GRAPH, INACTIVE, PAUSED, by_group
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.states import INACTIVE, PAUSED, by_group
 from taskgraph.protocol.decide import Decision, ManualRerun, Outcome
 from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle, set_active
 from taskgraph.protocol.propagation import Context, Dispatch

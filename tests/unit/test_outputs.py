@@ -22,8 +22,9 @@ from taskgraph.documents.results import NO_OUTPUT, OUTPUT, NoResult, handed_on, 
 from taskgraph.interfaces.client.client import Graph
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput
-from taskgraph.model.ids import TaskState, task_id_of
+from taskgraph.model.ids import task_id_of
 from taskgraph.model.json_strict import NoSuchPlace, compact_json, look_up, steps
+from taskgraph.model.states import TaskState
 from taskgraph.protocol.propagation import resolution_text
 
 A, B = task_id_of("g", "a"), task_id_of("g", "b")

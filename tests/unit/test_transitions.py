@@ -9,7 +9,8 @@ import pytest
 
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import GRAPH, TaskState
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.states import TaskState
 from taskgraph.protocol.decide import (
     Abandon,
     CannotRun,

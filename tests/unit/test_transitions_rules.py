@@ -12,7 +12,8 @@ import pytest
 
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import GRAPH, GraphState, fork_reference, join_reference, row_key
+from taskgraph.model.ids import GRAPH, fork_reference, join_reference, row_key
+from taskgraph.model.states import GraphState
 from taskgraph.protocol.cancel import CancelTask
 from taskgraph.protocol.decide import (
     EVENT_CHARS_MAX,

@@ -16,7 +16,7 @@ from taskgraph.interfaces.cli.output import count, safe
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
-from taskgraph.model.ids import GraphState
+from taskgraph.model.states import GraphState
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App

@@ -15,7 +15,7 @@ from taskgraph.interfaces.cli.output import LOOKS, json_text, moment, safe
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
-from taskgraph.model.ids import GraphState, TaskState
+from taskgraph.model.states import GraphState, TaskState
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App

@@ -27,17 +27,9 @@ from taskgraph.interfaces.cli.options import (
 from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
 from taskgraph.interfaces.cli.running import command_words, wait_and_finish
 from taskgraph.interfaces.cli.signals import minding_signals
-from taskgraph.model.ids import (
-    PAUSED,
-    FailurePolicy,
-    GraphState,
-    TaskState,
-    When,
-    condition_words,
-    held_group,
-    holders_in_words,
-)
+from taskgraph.model.ids import holders_in_words
 from taskgraph.model.priorities import NORMAL
+from taskgraph.model.states import PAUSED, FailurePolicy, GraphState, TaskState, When, condition_words, held_group
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App

@@ -13,7 +13,7 @@ from taskgraph.interfaces.cli.common import Session, begin, examples
 from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, LabelArgument, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import LogText
 from taskgraph.model.errors import InvalidInput, NotFound
-from taskgraph.model.ids import TaskState
+from taskgraph.model.states import TaskState
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
 from taskgraph.interfaces.views import iso
-from taskgraph.model.ids import GraphState, TaskState
+from taskgraph.model.states import GraphState, TaskState
 from taskgraph.storage.private_files import has_no_room, unwritable
 
 Style = Literal["", "bold", "dim", "red", "green", "yellow", "blue", "magenta", "cyan", "bold red"]

@@ -15,7 +15,7 @@ from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.output import Output, Stream, count, fitted, safe, seconds
 from taskgraph.model.columns import texts
 from taskgraph.model.errors import StorageUnavailable
-from taskgraph.model.ids import GRAPH_ENDED, PAUSED, GraphState, TaskState
+from taskgraph.model.states import GRAPH_ENDED, PAUSED, GraphState, TaskState
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App

@@ -20,7 +20,8 @@ from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOpt
 from taskgraph.interfaces.cli.output import Column, count, moment
 from taskgraph.interfaces.cli.progress import counting
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, TaskgraphError
-from taskgraph.model.ids import GRAPH, GRAPH_ENDED, GRAPH_GONE, GraphState
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState
 
 if TYPE_CHECKING:
     from taskgraph.engine.archive import Archived

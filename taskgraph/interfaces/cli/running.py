@@ -61,8 +61,9 @@ from taskgraph.interfaces.cli.progress import (
 from taskgraph.interfaces.cli.served import Serves, default_slots, make_executors, serves
 from taskgraph.interfaces.cli.signals import Stop, minding_signals, unless_stopped
 from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem, Refused, StorageUnavailable
-from taskgraph.model.ids import GraphState, is_task_id
+from taskgraph.model.ids import is_task_id
 from taskgraph.model.secrecy import Handed, read_handed, withdraw
+from taskgraph.model.states import GraphState
 
 if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument

@@ -44,9 +44,9 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import InvalidGraph, InvalidInput, NotFound
-from taskgraph.model.ids import GRAPH_ENDED, FailurePolicy, GraphState, TaskState, When
 from taskgraph.model.placement import target_of
 from taskgraph.model.secrecy import read_handed
+from taskgraph.model.states import GRAPH_ENDED, FailurePolicy, GraphState, TaskState, When
 from taskgraph.protocol.notices import has_notices
 from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
 from taskgraph.queries import targets as gates
