@@ -14,18 +14,8 @@ from taskgraph.documents.problems import Report
 from taskgraph.documents.schema_check import PARAM, is_param_name
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
-from taskgraph.model.json_strict import (
-    NoSuchPlace,
-    Path,
-    canonical_json,
-    faults,
-    look_up,
-    parse,
-    show,
-    steps,
-    too_deep_at,
-    what_is,
-)
+from taskgraph.model.json_pointer import NoSuchPlace, look_up, steps, what_is
+from taskgraph.model.json_strict import Path, canonical_json, faults, parse, show, too_deep_at
 from taskgraph.model.utf16 import utf16_units
 
 TYPES: Final = ("string", "number", "integer", "boolean", "object", "array")

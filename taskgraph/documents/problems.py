@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from taskgraph.model import json_strict, limits
+from taskgraph.model import json_pointer, limits
 from taskgraph.model.errors import InvalidGraph, Problem
-from taskgraph.model.json_strict import Path, pointer, show
+from taskgraph.model.json_pointer import pointer
+from taskgraph.model.json_strict import Path, show
 
 PROBLEMS_MAX: Final = 100  # listed; the rest is counted
 _PROBLEMS_OF_ONE_CODE_MAX: Final = 50
@@ -71,7 +72,7 @@ class Report:
         """All problems as one error, with lines where the text is there."""
         lines: Mapping[Path, int] = {}
         if self.text is not None:
-            lines = json_strict.lines(self.text, [path for path, *_, line in self._listed.values() if line is None])
+            lines = json_pointer.lines(self.text, [path for path, *_, line in self._listed.values() if line is None])
         problems = [
             Problem(pointer(path), code, message, remedy, line if line is not None else lines.get(path))
             for path, code, message, remedy, line in self._listed.values()

@@ -40,9 +40,10 @@ from taskgraph.documents.schema_check import (
     named,
     node_is_plain,
 )
-from taskgraph.model import json_strict, limits, priorities, schemas, timing
+from taskgraph.model import json_pointer, json_strict, limits, priorities, schemas, timing
 from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem
-from taskgraph.model.json_strict import Path, canonical_json, pointer, show
+from taskgraph.model.json_pointer import pointer
+from taskgraph.model.json_strict import Path, canonical_json, show
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.states import FailurePolicy, When
 from taskgraph.model.utf16 import utf16_units
@@ -183,7 +184,7 @@ def _parse(text: bytes | str, report: Report) -> Any:
             "depth",
             f"Arrays and objects are nested more than {limits.DOCUMENT_DEPTH_MAX} deep.",
             "Flatten the value, or pass it as a string.",
-            json_strict.line_of(text, offset),
+            json_pointer.line_of(text, offset),
         )
     try:
         parsed = json_strict.parse(text)

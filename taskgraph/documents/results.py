@@ -15,17 +15,8 @@ from taskgraph.documents.schema_check import RESULT, is_label
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.ids import is_task_id
-from taskgraph.model.json_strict import (
-    NoSuchPlace,
-    Path,
-    compact_json,
-    faults,
-    look_up,
-    show,
-    steps,
-    too_deep_at,
-    what_is,
-)
+from taskgraph.model.json_pointer import NoSuchPlace, look_up, steps, what_is
+from taskgraph.model.json_strict import Path, compact_json, faults, show, too_deep_at
 from taskgraph.model.states import TaskState
 from taskgraph.model.utf16 import utf16_units
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from taskgraph.model import json_strict, limits
+from taskgraph.model import json_pointer, json_strict, limits
 from taskgraph.model.errors import InvalidMessage, TaskgraphError, TooLarge
 from taskgraph.model.ids import is_graph_id, is_task_id, value
 from taskgraph.model.json_strict import show
@@ -425,7 +425,7 @@ def _strict(text: str) -> Any:
         raise InvalidMessage(f"The message is not JSON: {error.msg} (character {error.pos + 1:,}).") from error
     if parsed.suspect:
         for fault in json_strict.faults(parsed.value):
-            where = show(json_strict.pointer(fault.path, 60)) if fault.path else "the message"
+            where = show(json_pointer.pointer(fault.path, 60)) if fault.path else "the message"
             raise InvalidMessage(f"{fault.message} (at {where})")
     return parsed.value
 

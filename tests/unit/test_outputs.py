@@ -23,7 +23,8 @@ from taskgraph.interfaces.client.client import Graph
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.model.ids import task_id_of
-from taskgraph.model.json_strict import NoSuchPlace, compact_json, look_up, steps
+from taskgraph.model.json_pointer import NoSuchPlace, look_up, steps
+from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import TaskState
 from taskgraph.protocol.propagation import resolution_text
 

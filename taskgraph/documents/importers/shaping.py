@@ -15,7 +15,8 @@ from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.problems import Report
 from taskgraph.documents.read import document_from_object
 from taskgraph.model.errors import InvalidGraph, Problem
-from taskgraph.model.json_strict import Path, pointer, show
+from taskgraph.model.json_pointer import pointer
+from taskgraph.model.json_strict import Path, show
 
 UNPACKED_BYTES_MAX: Final = 512 * 1024 * 1024
 _CHUNK_BYTES: Final = 1 << 20

@@ -173,7 +173,7 @@ RUN_EXAMPLES = examples(
 
 def check_runnable(document: "GraphDocument", source: str, executors: "Executors", served: Serves) -> None:
     """Raise InvalidGraph, with the place of every task that this process could not run: nothing is written then."""
-    from taskgraph.model.json_strict import pointer
+    from taskgraph.model.json_pointer import pointer
     from taskgraph.model.placement import labels_of, target_of
 
     problems: list[Problem] = []
