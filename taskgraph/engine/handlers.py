@@ -68,6 +68,18 @@ from taskgraph.model.states import (
 from taskgraph.model.timing import not_yet_seconds, ready_since
 from taskgraph.protocol.cancel import BY_HAND, CancelGraph, CancelTask, PublishCancelled
 from taskgraph.protocol.concurrency import Limit, limit_of, limits_of, scopes_of
+from taskgraph.protocol.context import (
+    CANCELLED,
+    Cancelling,
+    Dispatch,
+    Effect,
+    GraphEnded,
+    GraphRevived,
+    Refill,
+    Started,
+    Stop,
+    Take,
+)
 from taskgraph.protocol.decide import (
     LATER,
     Answer,
@@ -92,19 +104,7 @@ from taskgraph.protocol.extension import DeferExtension, is_deferring, request_k
 from taskgraph.protocol.layout import SCHEMA
 from taskgraph.protocol.limited_backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
 from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
-from taskgraph.protocol.propagation import (
-    CANCELLED,
-    DEFERRED,
-    Cancelling,
-    Dispatch,
-    Effect,
-    GraphEnded,
-    GraphRevived,
-    Refill,
-    Started,
-    Stop,
-    Take,
-)
+from taskgraph.protocol.propagation import DEFERRED
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.set_limit import NOT_LIMITED, ChangeLimit
 from taskgraph.queries.edges import references

@@ -26,19 +26,8 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, reference_of, row_key, value
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.conditions import failure_of, goes_on, was_cancelled
-from taskgraph.protocol.propagation import (
-    CANCELLED,
-    Cancelling,
-    Context,
-    GraphEnded,
-    Stop,
-    block,
-    ended_at,
-    fence,
-    leave,
-    resolution_text,
-    tell_dependents,
-)
+from taskgraph.protocol.context import CANCELLED, Cancelling, Context, GraphEnded, Stop
+from taskgraph.protocol.propagation import block, ended_at, fence, leave, resolution_text, tell_dependents
 from taskgraph.protocol.rows import Draft
 
 APPLIED: Final = "applied"

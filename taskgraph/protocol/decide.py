@@ -55,6 +55,7 @@ from taskgraph.protocol.cancel import (
     was_marked_run,
 )
 from taskgraph.protocol.conditions import SKIP, failure_of, goes_on, passed_on, skip_of, skip_resolution
+from taskgraph.protocol.context import Context, ContextMark, Dispatch, Effect, GraphEnded, NoRoom, Refill, Take
 from taskgraph.protocol.edit import DELETED_IN, EDITED, EditGraph, EditItem, RefuseEdit, edit_graph, refuse_edit
 from taskgraph.protocol.extension import (
     AcceptExtension,
@@ -86,14 +87,6 @@ from taskgraph.protocol.pause import (
     take_along,
 )
 from taskgraph.protocol.propagation import (
-    Context,
-    ContextMark,
-    Dispatch,
-    Effect,
-    GraphEnded,
-    NoRoom,
-    Refill,
-    Take,
     block,
     claim,
     dispatch,

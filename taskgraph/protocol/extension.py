@@ -21,8 +21,9 @@ from taskgraph.model.ids import GRAPH, fork_reference, ids_text, reference_of, r
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import PAUSED, GraphState, TaskState
 from taskgraph.protocol.conditions import COMPLETED, News, goes_on, news_of
+from taskgraph.protocol.context import Context
 from taskgraph.protocol.layout import SCHEMA, Link, fork_row
-from taskgraph.protocol.propagation import DEFERRED, Context, count_down, dispatch
+from taskgraph.protocol.propagation import DEFERRED, count_down, dispatch
 from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Insert
 

@@ -57,11 +57,12 @@ from taskgraph.model.timing import Retry, clock_text, not_yet_seconds, overdue, 
 from taskgraph.protocol.cancel import CancelTask, PublishCancelled
 from taskgraph.protocol.concurrency import Limit, is_over, limit_of, named_in, scopes_of
 from taskgraph.protocol.conditions import SKIP, meets
+from taskgraph.protocol.context import CANCELLED
 from taskgraph.protocol.decide import Completed, Failed, Fire, Item, LeaseLost, Overdue, Skip, event_key
 from taskgraph.protocol.layout import SCHEMA, gathered
 from taskgraph.protocol.leases import SetRight, amended, lease
 from taskgraph.protocol.notices import DONE, GIVEN_UP, OPEN
-from taskgraph.protocol.propagation import CANCELLED, DEFERRED
+from taskgraph.protocol.propagation import DEFERRED
 from taskgraph.protocol.rows import SCHEMA_MAX, Draft
 from taskgraph.protocol.set_limit import Recount
 from taskgraph.storage.tables import Change, Insert, Merge, Row

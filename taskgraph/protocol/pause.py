@@ -24,7 +24,8 @@ from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.ids import GRAPH, row_key, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group
-from taskgraph.protocol.propagation import Context, dispatch
+from taskgraph.protocol.context import Context
+from taskgraph.protocol.propagation import dispatch
 from taskgraph.protocol.rows import Draft
 
 APPLIED: Final = "applied"

@@ -12,7 +12,7 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, limit_key, row_key
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.concurrency import is_over, named_in
-from taskgraph.protocol.propagation import Context, Refill
+from taskgraph.protocol.context import Context, Refill
 
 APPLIED: Final = "applied"
 REPEATED: Final = "repeated"

@@ -17,7 +17,8 @@ from typing import Any, Final
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.states import GraphState, TaskState
-from taskgraph.protocol.propagation import Context, fence
+from taskgraph.protocol.context import Context
+from taskgraph.protocol.propagation import fence
 
 APPLIED: Final = "applied"
 REPEATED: Final = "repeated"

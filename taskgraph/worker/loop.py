@@ -63,12 +63,12 @@ from taskgraph.model.placement import Offer, target_of
 from taskgraph.model.priorities import LEVELS, NORMAL_RANK, in_turn, level_of, rank
 from taskgraph.model.states import GRAPH_GONE, GraphState, TaskState
 from taskgraph.model.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
+from taskgraph.protocol.context import Started, Stop, Take
 from taskgraph.protocol.decide import Answer, CannotRun, Claim, Completed, HandBack, Item, LeaseLost, Overdue, Renew
 from taskgraph.protocol.decide import Outcome as Decided
 from taskgraph.protocol.edit import DELETED_IN
 from taskgraph.protocol.layout import gathered
 from taskgraph.protocol.leases import lease
-from taskgraph.protocol.propagation import Started, Stop, Take
 from taskgraph.protocol.rows import NewerSchema
 from taskgraph.queries.targets import Gates
 from taskgraph.queries.workers import RUNNING_SHOWN_MAX, Presence

@@ -29,6 +29,7 @@ from taskgraph.model.states import FailurePolicy, GraphState, TaskState, When
 from taskgraph.protocol import decide as transitions
 from taskgraph.protocol.cancel import CancelGraph, CancelTask, PublishCancelled
 from taskgraph.protocol.conditions import meets
+from taskgraph.protocol.context import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
 from taskgraph.protocol.decide import (
     Abandon,
     BeginDeletion,
@@ -62,7 +63,6 @@ from taskgraph.protocol.extension import (
 from taskgraph.protocol.layout import Link, lay_out, schema_for
 from taskgraph.protocol.leases import SetRight
 from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
-from taskgraph.protocol.propagation import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
 from taskgraph.protocol.set_limit import ChangeLimit, Recount
 from taskgraph.protocol.stall import Stall, Stir
 from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row

@@ -45,9 +45,9 @@ from taskgraph.protocol import (
     set_limit,
 )
 from taskgraph.protocol.concurrency import Limit
+from taskgraph.protocol.context import Context
 from taskgraph.protocol.decide import Claim, Outcome
 from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks
-from taskgraph.protocol.propagation import Context
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.set_limit import Recount
 from taskgraph.storage.queues import Delivery

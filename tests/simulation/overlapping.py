@@ -17,8 +17,8 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.submission import submit
 from taskgraph.model.ids import GRAPH, limit_key, limit_scope, row_key, task_id_of
 from taskgraph.model.states import TaskState
+from taskgraph.protocol.context import Take
 from taskgraph.protocol.decide import Answer, Claim, Completed, Outcome
-from taskgraph.protocol.propagation import Take
 from taskgraph.storage.tables import Change, Page, Range, Row
 from tests.simulation.invariants import Violation, hold
 from tests.simulation.memory import MemoryQueues, MemoryTables, drive

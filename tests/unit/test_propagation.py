@@ -8,19 +8,8 @@ import pytest
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, fork_reference, join_reference, row_key
-from taskgraph.protocol.propagation import (
-    Context,
-    Dispatch,
-    GraphEnded,
-    GraphRevived,
-    block,
-    count_down,
-    dispatch,
-    finish,
-    make_pending,
-    tell_dependents,
-    unblock,
-)
+from taskgraph.protocol.context import Context, Dispatch, GraphEnded, GraphRevived
+from taskgraph.protocol.propagation import block, count_down, dispatch, finish, make_pending, tell_dependents, unblock
 from taskgraph.protocol.rows import NeedRows, View
 from taskgraph.storage.tables import Row
 

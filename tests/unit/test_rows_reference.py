@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.protocol import decide as transitions
+from taskgraph.protocol.context import Take
 from taskgraph.protocol.decide import (
     Abandon,
     CannotRun,
@@ -31,7 +32,6 @@ from taskgraph.protocol.decide import (
 )
 from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks, RefuseExtension, request_key
 from taskgraph.protocol.layout import lay_out
-from taskgraph.protocol.propagation import Take
 from taskgraph.protocol.rows import Draft, NeedRows, View
 from taskgraph.storage.tables import Insert, Row
 from tests.unit.reference_rows import PlainView, plainly_fits

@@ -16,6 +16,7 @@ from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import TaskFailed, TaskResult, parse, to_text
 from taskgraph.model.schemas import validator
+from taskgraph.protocol.context import Dispatch, Started, Take
 from taskgraph.protocol.decide import (
     Claim,
     Completed,
@@ -32,7 +33,6 @@ from taskgraph.protocol.decide import (
     decide,
 )
 from taskgraph.protocol.layout import first_deadline, lay_out
-from taskgraph.protocol.propagation import Dispatch, Started, Take
 from tests.unit.transition_rows import (
     LATER,
     NOW,

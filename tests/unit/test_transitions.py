@@ -11,6 +11,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import TaskState
+from taskgraph.protocol.context import Dispatch, GraphEnded, GraphRevived
 from taskgraph.protocol.decide import (
     Abandon,
     CannotRun,
@@ -27,7 +28,6 @@ from taskgraph.protocol.decide import (
     Renew,
     Start,
 )
-from taskgraph.protocol.propagation import Dispatch, GraphEnded, GraphRevived
 from taskgraph.protocol.rows import NewerSchema
 from tests.unit.transition_rows import (
     LATER,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH
+from taskgraph.protocol.context import Dispatch
 from taskgraph.protocol.decide import (
     EVENT_CHARS_MAX,
     Claim,
@@ -32,7 +33,6 @@ from taskgraph.protocol.extension import (
     request_key,
 )
 from taskgraph.protocol.layout import Link, lay_out
-from taskgraph.protocol.propagation import Dispatch
 from taskgraph.storage.checks import check_commit, sent_bytes
 from taskgraph.storage.tables import Insert, Row
 from tests.unit.transition_rows import (

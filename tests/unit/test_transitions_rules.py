@@ -15,6 +15,7 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, fork_reference, join_reference, row_key
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.cancel import CancelTask
+from taskgraph.protocol.context import Dispatch, GraphEnded
 from taskgraph.protocol.decide import (
     EVENT_CHARS_MAX,
     Abandon,
@@ -39,7 +40,6 @@ from taskgraph.protocol.decide import (
 from taskgraph.protocol.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
 from taskgraph.protocol.layout import Link, lay_out
 from taskgraph.protocol.pause import HoldTask
-from taskgraph.protocol.propagation import Dispatch, GraphEnded
 from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert, Row
 from tests.unit.transition_rows import (

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from taskgraph.model import limits
+from taskgraph.protocol.context import Dispatch, Effect, Started, Take
 from taskgraph.protocol.decide import (
     Claim,
     Completed,
@@ -17,7 +18,6 @@ from taskgraph.protocol.decide import (
     Outcome,
     decide,
 )
-from taskgraph.protocol.propagation import Dispatch, Effect, Started, Take
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, changed, columns, events, rows_of, running, task_id
 
 ALL = ("c0", "c1", "c2", "c3")

@@ -9,9 +9,9 @@ from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
+from taskgraph.protocol.context import Effect
 from taskgraph.protocol.decide import Answer, Decision, Item, Need, decide
 from taskgraph.protocol.layout import lay_out
-from taskgraph.protocol.propagation import Effect
 from taskgraph.storage.tables import Delete, Insert, Merge, Row
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
