@@ -46,7 +46,7 @@ __all__ = [
 _MODULES = {
     "Client": "interfaces.client.client",
     "Graph": "interfaces.client.client",
-    "GraphState": "model.ids",
+    "GraphState": "model.states",
     "Group": "interfaces.client.client",
     "InvalidGraph": "model.errors",
     "InvalidInput": "model.errors",
@@ -57,7 +57,7 @@ _MODULES = {
     "StorageUnavailable": "model.errors",
     "SyncClient": "interfaces.client.client",
     "Task": "interfaces.client.client",
-    "TaskState": "model.ids",
+    "TaskState": "model.states",
     "TaskgraphError": "model.errors",
     "TemporaryFailure": "worker.executors",
 }

@@ -222,11 +222,13 @@ async def sweep_beside(handlers: Handlers, logs: StoredLogs, graph_id: str, grap
 
 
 async def graph_row(handlers: Handlers, graph_id: str) -> Row | None:
+    """The graph row, or None where there is none."""
     (row,) = await handlers.records.tables.get(graph_id, [GRAPH])
     return row
 
 
 async def insert_once(handlers: Handlers, partition: str, key: str, columns: Mapping[str, Value]) -> None:
+    """Insert a row that may be there already."""
     try:
         await handlers.records.tables.commit(partition, [Insert(key, columns)])
     except Conflict:
@@ -238,6 +240,7 @@ async def insert_once(handlers: Handlers, partition: str, key: str, columns: Map
 
 
 async def remove_once(handlers: Handlers, partition: str, key: str) -> None:
+    """Delete a row that may be gone already."""
     (row,) = await handlers.records.tables.get(partition, [key])
     if row is None:
         return
