@@ -842,8 +842,8 @@ def without_requirement(
 ) -> dict[str, set[str]]:
     """Of the labels that each task asks for, those that it does not require, directly or through others.
 
-    requirements: of every task, and of every end of a group where there are groups (see `grouping.circles`). One look
-    at every edge answers for a great many labels at once: they are bits of one number.
+    requirements: of every task, and of every end of a group where there are groups (see `documents.groups.circles`).
+    One look at every edge answers for a great many labels at once: they are bits of one number.
     """
     left = {
         label: {used for used in wanted if used not in requirements.get(label, ())} for label, wanted in asked.items()

@@ -1,9 +1,9 @@
 """Graphs as files: written out whole, and put back as they were.
 
-What this room is for: a graph leaves a store as a file (`archived` is its form), with its rows, their types, its
-journal and, on wish, the logs of its runs; and comes back from one. It never decides anything about tasks, and never
-puts a graph back that could move by itself: a file from elsewhere is a document, and `standing` judges it before
-anything is written.
+What this room is for: a graph leaves a store as a file (`engine.archive_file` is its form), with its rows, their types,
+its journal and, on wish, the logs of its runs; and comes back from one. It never decides anything about tasks, and
+never puts a graph back that could move by itself: a file from elsewhere is a document, and `protocol.at_rest` judges it
+before anything is written.
 
 A graph is put back behind a fence, as it is deleted: the graph row stands first, `restoring`, and each commit writes it
 under its etag with how many rows are in. So the same call goes on where one died, and whoever slept puts nothing into a

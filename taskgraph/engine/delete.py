@@ -5,7 +5,7 @@ commits of bounded size, so that whatever a crash leaves half done is found and 
 tasks: the fence is a decision like any other, and from it on there is nothing to decide.
 
     1  index:live names the graph           the sweep comes by, and goes on with what is left half done
-    2  task-graph   state deleting          the fence: one commit, by the rules of `transitions`
+    2  task-graph   state deleting          the fence: one commit, by the rules of `protocol.decide`
     3  every other row                      tasks first, so that nobody claims one of which half is gone
     4  logs, set-aside messages, indexes    what is kept elsewhere
     5  index:tombstones                     when the id is free again

@@ -1,9 +1,10 @@
 """Look at live rows, say what is wrong, and mend what is certain: `examine_graph`, `repair_graph`.
 
-What this room is for: reading a graph so that findings can be believed, and carrying out the repairs that `diagnosis`
-proposes. It may be used at any time, beside handlers, workers and other copies of itself: a repair is a commit under
-the etags of all rows that it rests on, or an item that any handler might be given, decided as always. Every repair of
-a row is a fact in the journal. It never repairs what is not certain, and never formats for a terminal.
+What this room is for: reading a graph so that findings can be believed, and carrying out the repairs that
+`protocol.invariants` proposes. It may be used at any time, beside handlers, workers and other copies of itself: a
+repair is a commit under the etags of all rows that it rests on, or an item that any handler might be given, decided as
+always. Every repair of a row is a fact in the journal. It never repairs what is not certain, and never formats for a
+terminal.
 
 A scan is no snapshot. A finding is believed once its rows, read twice without a change in between, say it: there was a
 moment at which all of them stood like this. What rests on counts over all rows is believed if the graph row did not

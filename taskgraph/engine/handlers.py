@@ -627,8 +627,9 @@ class Handlers:
     async def pump(self, *, taker: Taker | None = None) -> None:
         """Send what was put by and has room by now; look whether workers want more than has been sent.
 
-        To be called every second or so while `windows.waits`. Sends what nobody may ever ask for again, whatever has
-        become of results: a process that hears of none goes on, as long as workers take what it sends.
+        To be called every second or so while `protocol.dispatch_windows.waits`. Sends what nobody may ever ask for
+        again, whatever has become of results: a process that hears of none goes on, as long as workers take what it
+        sends.
         """
         if self.windows is None:
             return

@@ -39,7 +39,7 @@ async def keep_house(handlers: Handlers, logs: StoredLogs, *, keep_days: float |
     """Delete graphs that ended more than `keep_days` ago, and take away tombstones whose time is over.
 
     A bounded number of each; the look at graphs goes on where the last one stopped. None keeps every graph.
-    Nothing goes by a clock that has not gone on without a leap (see `ages`).
+    Nothing goes by a clock that has not gone on without a leap (see `engine.clock_trust`).
     """
     kept = Kept()
     if not await clock_trust.note(handlers.records.tables, handlers.clock.now()):

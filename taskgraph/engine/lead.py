@@ -2,8 +2,8 @@
 
 What this room is for: processes that take messages off the same events queue agree on one of them, by a row with an end
 that the one at work puts off while there is work (D12a). It is for speed alone: etags keep several at once safe, and
-clocks that differ make two of them lead, never none (see `ends`). While there is nothing to do, nobody leads and
-nothing is asked.
+clocks that differ make two of them lead, never none (see `model.foreign_times`). While there is nothing to do, nobody
+leads and nothing is asked.
 """
 
 import asyncio

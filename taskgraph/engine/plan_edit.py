@@ -2,7 +2,7 @@
 
 What this room is for: everything about an edit that needs reading: which tasks it names, who requires them, through
 which relays an edge goes, what would tell nobody any more, whether there would be a circle, and whose results nobody
-would wait for. The rule of the one commit is in `editing`; the loop is in `handlers`. It never writes.
+would wait for. The rule of the one commit is in `protocol.edit`; the loop is in `handlers`. It never writes.
 
 A plan is valid for one revision of the graph. It is made from pages that are no snapshot: states may be old, and are
 looked at again by the rule; edges may not, for whatever changes them raises the revision.

@@ -118,7 +118,7 @@ def _public_text(raw: bytes) -> str:
 def make_key(path: Path) -> tuple[Path, str]:
     """Write a new key into a file of its owner's alone, and its public part beside it; gives that and its text.
 
-    Raises Refused if one of the files exists, and what `private.unwritable` gives.
+    Raises Refused if one of the files exists, and what `storage.private_files.unwritable` gives.
     """
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

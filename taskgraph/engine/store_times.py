@@ -3,7 +3,7 @@
 What this room is for: one table of the rows that belong to no graph and hold a time, each with the longest that it can
 be from now; what is later was written by a clock that was ahead. `doctor` names it, and sets it to that longest: a
 permit or a lead that may still be held stays held for its whole length; a pause is set to now. Nothing waits for that,
-for who reads such a time does not believe it either (`ends`). It never looks at graphs.
+for who reads such a time does not believe it either (`model.foreign_times`). It never looks at graphs.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,10 +1,10 @@
 """What this process does, for who watches it: traces, metrics, and one log line for each handled message.
 
-What this room is for: the words in which the other rooms say what happens. As it stands here nothing is measured:
-`OFF` does nothing, and nothing of OpenTelemetry is imported. `telemetry_otel` is the same with a meter and a tracer
-behind it, and `telemetry_setup` says which of the two it is. A message carries the trace that it belongs to
-(`traceparent`) and when it was sent (`sent`), as keys that readers without telemetry pass over. It never fails what it
-watches, and never tells a payload, a command, an environment, a result or a key.
+What this room is for: the words in which the other rooms say what happens. As it stands here nothing is measured: `OFF`
+does nothing, and nothing of OpenTelemetry is imported. `interfaces.telemetry.otel` is the same with a meter and a
+tracer behind it, and `interfaces.telemetry.setup` says which of the two it is. A message carries the trace that it
+belongs to (`traceparent`) and when it was sent (`sent`), as keys that readers without telemetry pass over. It never
+fails what it watches, and never tells a payload, a command, an environment, a result or a key.
 """
 
 import contextlib

@@ -29,7 +29,8 @@ _GOING: Final = (GraphState.RUNNING, GraphState.BLOCKED)
 class Wish:
     """What is to be held back (on), or let go. tasks: taskId -> label; none: a group, or the whole graph.
 
-    asked: when, as its messages say it: a request with a later time takes its place (see `ends.asked_after`).
+    asked: when, as its messages say it: a request with a later time takes its place (see
+    `model.foreign_times.asked_after`).
     """
 
     graph_id: str

@@ -2,7 +2,7 @@
 
 What this room is for: the words `target`, `host` and `workerLabels` of a task, and `--target`, `--host` and `--label`
 of a worker, held against each other. All plain functions over values. It knows no queue and no executor, and whether
-there is such a worker at all is for `registry` to say.
+there is such a worker at all is for `queries.workers` to say.
 """
 
 import hashlib

@@ -11,7 +11,8 @@ rows are written there under their etags: of two claimers one meets a conflict a
 decided by an old list does not come through. So after every commit the list is what runs, and no longer than `max` was
 when its last member came in. It is no counter: each member names a row, which says by its state and its lease whether
 it still runs. A member whose row says that the run is over (a later run, or an end: no row ever goes back from there)
-is taken off by whoever comes by (`limiting.Recount`), so that rows edited by hand cannot cost a place for good.
+is taken off by whoever comes by (`protocol.set_limit.Recount`), so that rows edited by hand cannot cost a place for
+good.
 """
 
 from collections.abc import Mapping, Sequence

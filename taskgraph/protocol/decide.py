@@ -20,9 +20,9 @@ Two properties hold for every item, and the tests check them:
            running ── nothing outstanding ──▶ finished
            submitting ── all rows written ──▶ running | abandoned ──▶ cancelled
            running | blocked ── cancelled by somebody ──▶ cancelling ── every task resolved ──▶ cancelled
-    a task of a cancelled graph, or one that is cancelled alone: see `cancellation`
-    a task that is held back stands as it stands, and is neither sent nor claimed: see `holding`
-    a task that has not started may be changed or taken away: see `editing`
+    a task of a cancelled graph, or one that is cancelled alone: see `protocol.cancel`
+    a task that is held back stands as it stands, and is neither sent nor claimed: see `protocol.pause`
+    a task that has not started may be changed or taken away: see `protocol.edit`
            finished | cancelled | blocked ── fenced off ──▶ deleting ── nothing is left ──▶ deleted (a tombstone)
 """
 
@@ -174,7 +174,7 @@ class ManualRerun:
 class Claim:
     """A worker takes a pending run. claim: fresh id, also the fencing token. ahead: it has no slot for it yet.
 
-    edited: of which edit the definition is that it would run (see `editing`); 0 for the one that was submitted.
+    edited: of which edit the definition is that it would run (see `protocol.edit`); 0 for the one that was submitted.
     lease_seconds: how long a lease of this worker is, beside its end; 0 if not known. known_seconds: for how long the
     worker knows, by its steady clock, that the run stands ready but for its time.
     """

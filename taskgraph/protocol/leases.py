@@ -1,10 +1,10 @@
 """The lease of a run, and times on a task's row that no clock of now can have written.
 
 What this room is for: when a lease is over, whichever clocks wrote and read it, and the item that puts such times
-right. A lease whose end cannot be believed (see `ends`) is neither waited for nor taken for lost: it is set to one
-length from now. A worker that lives renews it before that, and one that is dead loses the run a length later. So a
-clock that is off costs the run of a dead worker one length more, and that of a live one nothing. All plain functions
-over values: it never looks for tasks, and never does I/O.
+right. A lease whose end cannot be believed (see `model.foreign_times`) is neither waited for nor taken for lost: it is
+set to one length from now. A worker that lives renews it before that, and one that is dead loses the run a length
+later. So a clock that is off costs the run of a dead worker one length more, and that of a live one nothing. All plain
+functions over values: it never looks for tasks, and never does I/O.
 """
 
 from collections.abc import Callable

@@ -48,7 +48,7 @@ DEFERRED: Final = "deferred"
 
 
 def is_held(task: Draft) -> bool:
-    """Whether something holds a task back, however ready it is (see `holding`)."""
+    """Whether something holds a task back, however ready it is (see `protocol.pause`)."""
     return columns.is_held(task.value("held"))
 
 

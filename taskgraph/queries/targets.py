@@ -4,8 +4,8 @@ What this room is for: one row for each target that is paused, which workers loo
 level of a target that tasks are sent to besides `normal`, so that nobody asks for work where there never is any. Both
 are read at once. It costs a worker one read every few seconds while it has work, and nothing while it has none. A gate
 is looked at and not part of a claim's commit, so a claim that was under way when it was closed may still be made; a
-graph that must stand still to the last claim is paused by itself (`holding`). It never moves a task and never sends
-anything.
+graph that must stand still to the last claim is paused by itself (`protocol.pause`). It never moves a task and never
+sends anything.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

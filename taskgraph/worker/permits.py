@@ -8,9 +8,9 @@ Why the limit holds. A permit is the row of a number below the most, and it is t
 taken over after its lease has ended. A worker begins no run without one, and stops a run before its permit ends that it
 could not renew: by its own steady clock, counted from before the renewal was sent, and `MARGIN` of the lease earlier,
 for clocks that differ and runs that take their time to end. Who dies loses its permits by time, and where that cannot
-be believed (see `ends`), once a permit was not written for its length by the steady clock of who wants it. A lowered
-limit takes effect as runs end: a permit of a number that there is no more is renewed as long as its run lasts, and not
-used again. A limit that is new holds once every worker has looked, and what ran before has ended.
+be believed (see `model.foreign_times`), once a permit was not written for its length by the steady clock of who wants
+it. A lowered limit takes effect as runs end: a permit of a number that there is no more is renewed as long as its run
+lasts, and not used again. A limit that is new holds once every worker has looked, and what ran before has ended.
 
 One call at a time goes by what is held and changes it: a read that another call of the same worker has overtaken would
 take a new permit for a lost one, or one that is being given back for a held one.
@@ -197,8 +197,8 @@ class Permits:
     def _is_free(self, row: Row, now: datetime) -> bool:
         """Whether the lease of a permit has ended.
 
-        By its end; where that cannot be believed (see `ends`), once the row was not written for as long as the lease
-        is, by our own steady clock.
+        By its end; where that cannot be believed (see `model.foreign_times`), once the row was not written for as long
+        as the lease is, by our own steady clock.
         """
         until, moment, length = row.columns.get("until"), self._clock.monotonic(), length_of(row)
         how = standing(until, now, length) if isinstance(until, datetime) else Standing.OVER

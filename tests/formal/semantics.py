@@ -1,11 +1,11 @@
-"""The truth table of docs/semantics.md: for every item of `transitions.decide` and every state, what happens.
+"""The truth table of docs/semantics.md: for every item of `protocol.decide.decide` and every state, what happens.
 
 `scripts/semantics` writes the tables into the page, `scripts/semantics --check` says whether they are current, and
 `test_semantics.py` reads the page's tables and holds each cell against what `decide` does with rows made for it.
 
-**Who adds an item to `transitions.Item`** adds a `Case` for each way in which it can meet a row to `CASES`, and runs
-`scripts/semantics`. The item's sentence is the first line of its docstring. A column that gates something (as `due`
-does) is one more case of the items that look at it: `columns` sets it on the task's row, `graph` on the graph's.
+**Who adds an item to `protocol.decide.Item`** adds a `Case` for each way in which it can meet a row to `CASES`, and
+runs `scripts/semantics`. The item's sentence is the first line of its docstring. A column that gates something (as
+`due` does) is one more case of the items that look at it: `columns` sets it on the task's row, `graph` on the graph's.
 **Who adds a state** adds it to `TASKS` or `GRAPHS`: how rows look in it. What is missing fails the test.
 
 The scene is the smallest that has everything: `before` is required by `task`, which `dependent` requires, for which
@@ -696,7 +696,7 @@ STATES: Final[Mapping[str, Sequence[str]]] = {
 
 
 def items() -> list[type]:
-    """Everything that `decide` decides, in the order of `transitions.Item`."""
+    """Everything that `decide` decides, in the order of `protocol.decide.Item`."""
     return list(typing.get_args(transitions.Item))
 
 

@@ -1,4 +1,4 @@
-"""The plain way of working on rows: what `taskgraph.protocol.rows` and `transitions._fits` must never differ from.
+"""The plain way of working on rows: what `taskgraph.protocol.rows` and `protocol.decide._fits` must never differ from.
 
 What this room is for: `protocol.rows` keeps a journal and running totals, so that a decision over a full commit costs
 as little for its last item as for its first. Here the same is done by copying and by counting anew, which is slow and

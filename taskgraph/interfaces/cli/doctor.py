@@ -1,7 +1,7 @@
 """The command `doctor`: what is wrong with the rows of graphs, why a graph does not move, and `--repair`.
 
-What this room is for: asking the rooms `doctor` and `diagnosis`, and putting what they find into lines or JSON. It
-never reads a row itself and never decides what is certain.
+What this room is for: asking the rooms `doctor` and `protocol.invariants`, and putting what they find into lines or
+JSON. It never reads a row itself and never decides what is certain.
 """
 
 from typing import TYPE_CHECKING, Annotated, Final

@@ -1,7 +1,7 @@
 """The commands `delete` and `archive`: graphs are taken away, and written into files.
 
 What this room is for: saying which graphs and files, showing how far it has come, and what became of each. What is
-taken away, and in which order, is the room `retention`'s; what a file holds, `archives`'.
+taken away, and in which order, is the room `engine.delete`'s; what a file holds, `engine.archive`'.
 """
 
 import os
