@@ -281,7 +281,8 @@ def test_the_page_knows_every_column_that_the_code_writes() -> None:
     of_graphs = set().union(*(columns for kind, columns in known.items() if not kind.startswith("index:")))
     found = writers()
     assert {name: missing for name, columns in found.items() if (missing := columns - anywhere)} == {}
-    rules = ("transitions", "propagation", "extension", "conditions", "cancellation", "holding", "stalling", "notifier")
+    rules = ("decide", "propagation", "extension", "conditions", "cancel", "pause", "stall")
+    rules = (*(f"protocol/{name}" for name in rules), "engine/notifier")
     for name in rules:
         assert found[f"{name}.py"] - of_graphs == {"since"} & found[f"{name}.py"], name
     checked: dict[str, Mapping[str, str]] = {
@@ -309,7 +310,7 @@ def test_the_page_knows_every_column_that_the_code_writes() -> None:
 
 def test_the_page_names_no_column_that_is_not_there() -> None:
     """Those that no fixture has are named by the code: they come with what fixtures do not do."""
-    texts = [path.read_text("utf-8") for path in (ROOT / "taskgraph").glob("*.py")]
+    texts = [path.read_text("utf-8") for path in (ROOT / "taskgraph").rglob("*.py")]
     there = kept()
     unknown = [
         f"{kind}.{name}"

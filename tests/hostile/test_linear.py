@@ -309,7 +309,7 @@ ENDS: Final = ("!", "", "\n", "m")
 
 def test_there_are_patterns_to_look_at() -> None:
     assert len(PATTERNS) > 20
-    assert any("jsontext" in name for name in PATTERNS)
+    assert any("json_strict" in name for name in PATTERNS)
     assert any("task-graph: " in name for name in PATTERNS)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+import taskgraph
 from taskgraph.documents.read import document_from_object, warnings
 from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import facts, limits
@@ -26,7 +27,7 @@ from tests.scenarios.stage import Stage, extension, graph
 from tests.simulation.histories import world_of
 from tests.simulation.memory import MemoryTables
 
-SOURCE: Final = Path(facts.__file__).parent
+SOURCE: Final = Path(taskgraph.__file__).parent
 STATED: Final = re.compile(r"(?:graph|task|journal)-[a-z]+")
 SEEDS: Final = range(41_000, 41_120)
 
@@ -112,7 +113,7 @@ def differing(fact: Mapping[str, Any], before: Mapping[str, Any], after: Mapping
 
 def kinds_in_the_code() -> Iterator[str]:
     """Every kind of fact that the code states: what is handed to `event`, and what stands under "event"."""
-    for file in sorted(SOURCE.glob("*.py")):
+    for file in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             named: list[ast.AST] = []
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "event":

@@ -525,7 +525,7 @@ def edited_and_failing(seed: int) -> World:
 
 NO_SWEEP: Final = _all(_set(world_module, "sweep", no_sweep), _set(playing, "sweep", no_sweep))
 
-_OVER: Final = " and leasing.lease(row.columns.get, now) is Standing.OVER:"
+_OVER: Final = " and leases.lease(row.columns.get, now) is Standing.OVER:"
 
 _UNLESS_HELD: Final = (
     "if not _holds(task, item.run, item.claim):\n        return _stale_result(task, item.run, item.claim, context)"
@@ -907,7 +907,9 @@ MUTANTS: Final = (
         "P10: a submission under way is left alone",
         "the sweep gives up what is still being written",
         _all(
-            _reworded(sweep_module, "sweep_graph", (" and created < before and await ages.may_end(tables, now):", ":")),
+            _reworded(
+                sweep_module, "sweep_graph", (" and created < before and await clock_trust.may_end(tables, now):", ":")
+            ),
             _reworded(decide, "_abandon", (" or created >= item.before", "")),
         ),
     ),
