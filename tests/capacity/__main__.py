@@ -33,7 +33,7 @@ examples:
   scripts/model --check                                    the model against runs in virtual time, under limits
 
 Exit: 0 predicted (--check: within the tolerance), 1 the check failed or a run was lost, 2 wrong usage, or no such
-benchmark or shape. What is counted, documented, assumed and modelled: docs/capacity.md."""
+benchmark or shape. What is counted, documented, assumed and modelled: docs/explanation/capacity.md."""
 
 
 class Usage(Exception):
@@ -230,7 +230,7 @@ def run_check(options: argparse.Namespace) -> int:
         low, high = 1 - checking.TOLERANCE, 1 + checking.TOLERANCE
         print(f"{checking.text(done)}\n\n{checking.onsets_text(onsets)}\n")
         print(f"ratio: virtual by model seconds, by what this run has counted; it holds from {low:.2f} to {high:.2f}.")
-        print("What the columns mean: docs/capacity.md.")
+        print("What the columns mean: docs/explanation/capacity.md.")
     for words in wrong:
         say(words)
     return FAILED if wrong else DONE

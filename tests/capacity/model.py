@@ -3,7 +3,7 @@
 What this room is for: values in, values out. `Demand` says what a task asks of the store, as counted; `Limits` what the
 service grants, as documented; `Latencies` and `Prices` are assumptions that can be named. It never measures, reads no
 file and knows nothing of the protocol: a better protocol is a smaller demand. The formulas are explained in
-docs/capacity.md.
+docs/explanation/capacity.md.
 """
 
 import math

@@ -119,7 +119,7 @@ def text(
         _documented(limits),
         f"Assumed, in milliseconds: {milliseconds}. Rows are kept for {months:g} months.",
         f"Prices of {prices.date}: {prices.source}.",
-        "Nothing here was measured on Azure. Formulas and assumptions: docs/capacity.md.",
+        "Nothing here was measured on Azure. Formulas and assumptions: docs/explanation/capacity.md.",
     ]
     if unknown:
         parts.insert(5, f"Without the bound of the longest path (no chain beside it): {', '.join(unknown)}.")

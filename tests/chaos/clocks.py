@@ -3,7 +3,7 @@
 What this room is for: one way is a role (handler, worker, submitter) and an offset. Its process begins with the right
 clock, jumps while graphs run, goes on, and is killed with work in hand; then a process with the right clock takes over.
 All graphs must finish, every task must have run, the doctor must be content, and nothing may stand still for longer
-than docs/reliability.md says. libfaketime moves the time of day alone: monotonic clocks go on as they are.
+than docs/explanation/reliability.md says. libfaketime moves the time of day alone: monotonic clocks go on as they are.
 """
 
 import argparse

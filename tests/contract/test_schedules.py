@@ -444,7 +444,7 @@ async def test_a_large_graph_fits_and_comes_back_whole(here: Installation) -> No
 
 
 async def test_the_page_knows_every_column_and_what_it_holds(here: Installation) -> None:
-    """In docs/explorer.md; a column that has nothing to say any more is an empty text."""
+    """In docs/reference/explorer.md; a column that has nothing to say any more is an empty text."""
     await here.schedules.create("hourly", document(), HOURLY, overlap=Overlap.QUEUE)
     await here.schedules.create("nightly", document(), NIGHTLY)
     await here.schedules.create("once", document(), Recurrence(at=START + timedelta(hours=1)))

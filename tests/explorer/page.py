@@ -1,4 +1,4 @@
-"""What docs/explorer.md says, taken apart: its queries, the columns of each kind of row, and the edits."""
+"""What docs/reference/explorer.md says, taken apart: its queries, the columns of each kind of row, and the edits."""
 
 import re
 import shlex
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "explorer.md"
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "explorer.md"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""docs/explorer.md is true: its queries, columns and edits, by `az` and by Node, on a graph that was run for real."""
+"""docs/reference/explorer.md is true: its queries, columns and edits, by `az` and by Node, on a graph that was run for real."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""The truth table of docs/semantics.md: for every item of `protocol.decide.decide` and every state, what happens.
+"""The truth table of docs/reference/semantics.md: for every item of `protocol.decide.decide` and every state, what happens.
 
 `scripts/semantics` writes the tables into the page, `scripts/semantics --check` says whether they are current, and
 `test_semantics.py` reads the page's tables and holds each cell against what `decide` does with rows made for it.
@@ -67,7 +67,7 @@ from taskgraph.protocol.set_limit import ChangeLimit, Recount
 from taskgraph.protocol.stall import Stall, Stir
 from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "semantics.md"
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "semantics.md"
 BEGIN: Final = "<!-- tables: written by scripts/semantics from tests/formal/semantics.py; do not edit by hand -->"
 END: Final = "<!-- end of the tables -->"
 
@@ -918,10 +918,10 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
     if made == page:
         return 0
     if arguments:
-        say("docs/semantics.md is not what the code does: look at what has changed, and run scripts/semantics")
+        say("docs/reference/semantics.md is not what the code does: look at what has changed, and run scripts/semantics")
         return 1
     PAGE.write_text(made, "utf-8")
-    say("docs/semantics.md: written")
+    say("docs/reference/semantics.md: written")
     return 0
 
 

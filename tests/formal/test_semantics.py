@@ -1,4 +1,4 @@
-"""The truth table on docs/semantics.md, cell by cell, against what `decide` does with rows made for each."""
+"""The truth table on docs/reference/semantics.md, cell by cell, against what `decide` does with rows made for each."""
 
 import pytest
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-FOLDER: Final = ROOT / "docs" / "protocol"
+FOLDER: Final = ROOT / "docs" / "explanation" / "protocol"
 JAR: Final = ROOT / "build" / "tlc" / "tla2tools.jar"
 
 SECONDS_MAX: Final = 900.0

@@ -451,6 +451,6 @@ def test_azd_finds_what_it_is_told() -> None:
 def test_azd_says_what_to_export() -> None:
     outputs = MAIN.of("output")
     assert {settings.STORE_VARIABLE, settings.PREFIX_VARIABLE, settings.QUEUES_VARIABLE} <= set(outputs)
-    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    page = (ROOT / "docs" / "how-to" / "deployment.md").read_text("utf-8")
     assert [name for name in outputs if name not in page] == []
     assert [name for name in MAIN.of("parameter") if f"`{name}`" not in page] == []

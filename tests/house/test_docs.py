@@ -21,7 +21,9 @@ from taskgraph.model.states import GraphState, TaskState
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 README: Final = (ROOT / "README.md").read_text("utf-8")
-ARCHITECTURE: Final = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+REFERENCE: Final = ROOT / "docs" / "reference"
+README_LINES_MAX: Final = 200
+ARCHITECTURE: Final = (ROOT / "docs" / "explanation" / "architecture.md").read_text("utf-8")
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 COMMANDS: Final[Any] = get_command(app)
 
@@ -74,14 +76,31 @@ def test_the_search_for_commands_finds_them() -> None:
     assert typed("```sh\nscripts/taskgraph run a.json --id b  # why\n```") == ["run a.json --id b"]
     assert typed("say `taskgraph poison list`, or `taskgraph why ID`") == ["poison list", "why ID"]
     assert typed("the table `taskgraph`, taskgraph runs graphs, `.taskgraph/taskgraph.db here`") == []
-    assert len(typed(README)) > 20
+    assert len(typed(README)) > 5
     with pytest.raises(KeyError):
         command_of(["wait"])
 
 
-def test_the_readme_names_every_command() -> None:
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= README_LINES_MAX, "what is for few readers belongs to docs/"
+
+
+def test_every_page_is_found_from_the_readme() -> None:
+    """A page to which no link leads is not read."""
+    found, new = set[Path](), {ROOT / "README.md"}
+    while new:
+        page = new.pop()
+        found.add(page)
+        links = re.findall(r"\]\(([^)\s#:]+\.md)", page.read_text("utf-8"))
+        new |= {there for link in links if (there := (page.parent / link).resolve()).exists()} - found
+    measured = set(ROOT.glob("docs/benchmarks/*.md"))  # each is named by what quotes it
+    assert set(PAGES) - found - measured == set()
+
+
+def test_the_reference_names_every_command() -> None:
     groups = tuple(name for name, command in COMMANDS.commands.items() if hasattr(command, "commands"))
-    named = {" ".join(line.split()[: 2 if line.startswith(groups) else 1]) for line in typed(README)}
+    page = (REFERENCE / "commands.md").read_text("utf-8")
+    named = {" ".join(line.split()[: 2 if line.startswith(groups) else 1]) for line in typed(page)}
     there = set()
     for name, command in COMMANDS.commands.items():
         inner = getattr(command, "commands", None)
@@ -89,21 +108,23 @@ def test_the_readme_names_every_command() -> None:
     assert there <= named
 
 
-def test_the_readme_names_every_exit_code() -> None:
-    section = README.partition("## Exit codes")[2].partition("\n## ")[0]
+def test_the_reference_names_every_exit_code() -> None:
+    section = (REFERENCE / "commands.md").read_text("utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
     codes = {value for name, value in vars(failures).items() if name.isupper() and isinstance(value, int)}
     assert {int(number) for number in re.findall(r"(?:^|· )(\d+)\b", section.replace("\n", " ").strip())} == codes
 
 
-def test_the_readme_names_every_setting() -> None:
-    section = README.partition("## Settings")[2].partition("\n## ")[0]
+def test_the_reference_names_every_setting() -> None:
+    section = (REFERENCE / "settings.md").read_text("utf-8")
     for name in (settings.STORE_VARIABLE, settings.PREFIX_VARIABLE, settings.HOST_VARIABLE, settings.DEFAULT_PATH):
         assert name in section
     assert f"default `{settings.DEFAULT_PREFIX}`" in section
 
 
-def test_the_readme_names_every_state() -> None:
-    tasks, graphs = README.partition("States of a task:")[2].split("States of a graph:")
+def test_the_glossary_names_every_state() -> None:
+    tasks, graphs = (
+        (REFERENCE / "glossary.md").read_text("utf-8").partition("States of a task:")[2].split("States of a graph:")
+    )
     assert set(re.findall(r"`([a-z]+)`", tasks)) == {str(state) for state in TaskState}
     assert {str(state) for state in GraphState} <= set(re.findall(r"`([a-z]+)`", graphs))
 
