@@ -392,7 +392,9 @@ def tell(answer: dict[str, Any], *, as_json: bool) -> None:
     rest = sum(part["bytes"] for part in parts[6:])
     say(f"  {mebibytes(rest):>9}  the other {len(parts[6:])}")
     if "zip" in answer:
-        say(f"next: deploy {answer['zip']} as docs/how-to/deployment.md says, or let azd do all of it: azd -C deploy up")
+        say(
+            f"next: deploy {answer['zip']} as docs/how-to/deployment.md says, or let azd do all of it: azd -C deploy up"
+        )
     else:
         say("next: azd -C deploy up makes such a folder by itself, and deploys it")
 

@@ -1,4 +1,4 @@
-"""docs/reference/explorer.md is true: its queries, columns and edits, by `az` and by Node, on a graph that was run for real."""
+"""docs/reference/explorer.md is true: its queries, columns and edits, by `az` and by Node, on a graph that ran."""
 
 import ast
 import json
@@ -282,8 +282,7 @@ def test_the_page_knows_every_column_that_the_code_writes() -> None:
     found = writers()
     assert {name: missing for name, columns in found.items() if (missing := columns - anywhere)} == {}
     rules = ("decide", "propagation", "extension", "conditions", "cancel", "pause", "stall")
-    rules = (*(f"protocol/{name}" for name in rules), "engine/notifier")
-    for name in rules:
+    for name in (*(f"protocol/{rule}" for rule in rules), "engine/notifier"):
         assert found[f"{name}.py"] - of_graphs == {"since"} & found[f"{name}.py"], name
     checked: dict[str, Mapping[str, str]] = {
         "task": invariants._TASK,

@@ -1,4 +1,4 @@
-"""The truth table of docs/reference/semantics.md: for every item of `protocol.decide.decide` and every state, what happens.
+"""The truth table of docs/reference/semantics.md: what each item of `protocol.decide.decide` does in each state.
 
 `scripts/semantics` writes the tables into the page, `scripts/semantics --check` says whether they are current, and
 `test_semantics.py` reads the page's tables and holds each cell against what `decide` does with rows made for it.
@@ -918,7 +918,9 @@ def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
     if made == page:
         return 0
     if arguments:
-        say("docs/reference/semantics.md is not what the code does: look at what has changed, and run scripts/semantics")
+        say(
+            "docs/reference/semantics.md is not what the code does: look at what has changed, and run scripts/semantics"
+        )
         return 1
     PAGE.write_text(made, "utf-8")
     say("docs/reference/semantics.md: written")

@@ -2,8 +2,8 @@
 
 What this room is for: the `Telemetry` behind which there is a tracer and a meter. One submission is one trace: its span
 is the root, every message carries the span that it comes of, and what handles or runs something opens a span below. The
-names of all spans and instruments stand here (`SPANS`, `INSTRUMENTS`), and docs/how-to/telemetry.md lists them. It is imported
-only where telemetry is on, never fails what it watches, and never tells a payload.
+names of all spans and instruments stand here (`SPANS`, `INSTRUMENTS`), and docs/how-to/telemetry.md lists them. It is
+imported only where telemetry is on, never fails what it watches, and never tells a payload.
 """
 
 import contextlib
