@@ -132,8 +132,8 @@ def test_another_partition_is_shut_by_the_service_and_not_by_the_emulator(scene:
     """So the partition is held against the documented format instead (tests/unit/test_grants.py).
 
     Azurite looks at signature, right, table and time. If this fails, it has learned to look at partitions: then say so
-    here and in docs/reference/explorer.md. What it does check is that the partition is signed: changed, a token is worth
-    nothing.
+    here and in docs/reference/explorer.md. What it does check is that the partition is signed: changed, a token is
+    worth nothing.
     """
     listed = rows_of(granted.client(), "PartitionKey eq 'index:graphs'")
     assert [row["graph"] for row in listed] == [scenes.GRAPH]
