@@ -532,7 +532,7 @@ class World:
         self.has_limits = any(
             "deadline" in node.task or "pendingTimeout" in node.timing for node in self.tasks.values()
         )
-        self.calm_at = 0.0
+        self.late_since: dict[str, float] = {}  # label -> when it was first seen past its time, without faults
         self.far_clocks: dict[str, SkewedClock] = {}  # of who sweeps, and who asks
         self.paused: dict[tuple[str, int], tuple[float, float]] = {}  # run -> when its pause began, and how long it is
         self.invariants.has_waited = self._has_waited
@@ -718,7 +718,8 @@ class World:
 
     def _come_in(self, document: GraphDocument) -> None:
         """Groups that come in inactive are held back until somebody resumes them."""
-        self.wishes |= {name: (True, "") for name, group in document.groups.items() if not group.active}
+        inactive = {name: (True, "") for name, group in document.groups.items() if not group.active}
+        self.wishes = inactive | self.wishes  # of two that hear of it, the second may come after a wish
 
     def _all_groups(self) -> dict[str, GroupNode]:
         return {name: group for each in (self.document, *self.extensions) for name, group in each.groups.items()}
@@ -1265,7 +1266,6 @@ class World:
 
     def _calm(self) -> None:
         self.active = False
-        self.calm_at = self.clock.seconds
         if self.trace is not None:
             self.trace.append(f"{self.steps:>5} {self.clock.seconds:>8.2f}s  from here on without faults")
 
@@ -1276,13 +1276,13 @@ class World:
         self.clock.seconds = max(self.clock.seconds, min(*self._due_seconds(), self.next_sweep)) + 0.01
 
     def _hold_that_nobody_is_late(self) -> None:
-        """With no faults for a while, what was too late by then has been ended: by a clock that is behind, too."""
+        """With no faults, what is too late is ended in time: by a clock that is behind, too, and if it came in late."""
         patience = 2.0 * self.sweep_seconds - min(SKEWS_SECONDS) + 1.0
-        if self.clock.seconds - self.calm_at < patience or not self.submitted():
-            return
-        before = self.clock.now() - timedelta(seconds=patience)
-        late = [row.columns["label"] for row in self._tasks_past(before)]
-        hold(not late, f"{late} are past their time, and nobody ends them")
+        now = self.clock.seconds
+        late = {str(row.columns["label"]): now for row in self._tasks_past(self.clock.now())} if self.submitted() else {}
+        self.late_since = {label: self.late_since.get(label, since) for label, since in late.items()}
+        ignored = sorted(label for label, since in self.late_since.items() if now - since > patience)
+        hold(not ignored, f"{ignored} are past their time, and nobody ends them")
 
     def _tasks_past(self, moment: datetime) -> list[Row]:
         """Tasks that should have been ended; not those that are to be cancelled: whatever ends their run ends them."""
