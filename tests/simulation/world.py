@@ -1279,7 +1279,9 @@ class World:
         """With no faults, what is too late is ended in time: by a clock that is behind, too, and if it came in late."""
         patience = 2.0 * self.sweep_seconds - min(SKEWS_SECONDS) + 1.0
         now = self.clock.seconds
-        late = {str(row.columns["label"]): now for row in self._tasks_past(self.clock.now())} if self.submitted() else {}
+        late = (
+            {str(row.columns["label"]): now for row in self._tasks_past(self.clock.now())} if self.submitted() else {}
+        )
         self.late_since = {label: self.late_since.get(label, since) for label, since in late.items()}
         ignored = sorted(label for label, since in self.late_since.items() if now - since > patience)
         hold(not ignored, f"{ignored} are past their time, and nobody ends them")
