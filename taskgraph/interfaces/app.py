@@ -129,7 +129,7 @@ class App:
 
     def membership(self, worker: Worker) -> Membership:
         """The worker's row in the registry."""
-        offer = worker.offer_made
+        offer = worker.offer
         card = Card(
             targets=worker.targets,
             labels=sorted(offer.labels),

@@ -410,8 +410,7 @@ async def serve(
 def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
     """Workers report to the consumer of their process; the first also takes what becomes ready in its commits."""
     if workers:
-        consumer.taker = workers[0]
-        workers[0].attach(consumer)
+        consumer.taker = workers[0].attach(consumer)
 
 
 async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:

@@ -153,6 +153,17 @@ def hold_for_room(held: Held, row: Row | None, now: datetime) -> bool:
     return True
 
 
+def ended_how(one: Claimed) -> str:
+    """How a run ended, in a word."""
+    if one.error is not None:
+        return "broken"
+    if one.outcome is None:
+        return "lost" if one.lost else "cancelled" if one.cancelled else "handed-back"
+    if one.outcome.exception:
+        return "exception"
+    return "failed" if one.outcome.failed else "completed"
+
+
 def deadline_in(definition: Mapping[str, Any]) -> datetime | None:
     """The deadline that a definition names, None for none, or for what is none."""
     text = definition.get("deadline")

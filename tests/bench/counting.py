@@ -26,7 +26,6 @@ EMPTY: Final = "empty"
 _CARRIERS: Final = frozenset({"engine.commit", "storage.tables", "storage.signals.wakeup"})
 _OWNERS: Final = frozenset(
     {
-        "worker.loop",
         "engine.consumer",
         "engine.sweep",
         "engine.submission",
@@ -80,7 +79,7 @@ def columns_bytes(columns: Mapping[str, Any]) -> int:
 def place() -> str:
     """Who asks: the room that acts on its own account, and the function that makes the call.
 
-    As `worker.loop: engine.handlers.emit`.
+    As `engine.consumer: engine.handlers.emit`; all of a worker is `worker`.
 
     The frames of coroutines that await one another lie on the stack, while the innermost of them runs.
     """
@@ -92,6 +91,8 @@ def place() -> str:
             asking = asking or f"{room}.{frame.f_code.co_name}"
             if room in _OWNERS:
                 return f"{room}: {asking}"
+            if room.startswith("worker."):
+                return f"worker: {asking}"
         frame = frame.f_back
     return asking or "elsewhere"
 

@@ -176,9 +176,8 @@ class Crew:
         handlers = self.handlers(calls or Calls())
         consumer = self.consumer(handlers=handlers)
         worker = self.worker(executor, handlers=handlers, slots=slots, name=name)
-        consumer.taker = worker
+        consumer.taker = worker.attach(consumer)
         consumer.own.add(self.stage.graph_id)
-        worker.attach(consumer)
         return consumer, worker
 
     def start(self, *processes: Consumer | Worker, stop: asyncio.Event | None = None) -> list[asyncio.Task[None]]:

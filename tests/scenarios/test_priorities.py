@@ -329,13 +329,13 @@ def test_an_idle_worker_asks_no_queue_of_a_level_that_nobody_uses() -> None:
     async def act(crew: Crew) -> None:
         idle, asked = Calls(), Counter[str]()
         worker = crew.worker(Script(), idle)
-        receive = worker.handlers.queues.receive
+        receive = worker._context.handlers.queues.receive
 
         async def counted(queue: str, **more: Any) -> Any:
             asked[queue] += 1
             return await receive(queue, **more)
 
-        worker.handlers.queues.receive = counted  # type: ignore[method-assign]
+        worker._context.handlers.queues.receive = counted  # type: ignore[method-assign]
         crew.start(crew.consumer(), worker)
         await asyncio.sleep(600.0)
         assert set(asked) == {"taskgraph-work-default"}

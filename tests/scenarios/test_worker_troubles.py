@@ -38,8 +38,8 @@ def one_run(worker: Any) -> Claimed:
 def test_whatever_fails_in_the_background_is_said(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     async def act(crew: Crew) -> None:
         worker = crew.worker(Script())
-        worker._background(raising(error))
-        await asyncio.wait(worker._tasks)
+        worker._context.background(raising(error))
+        await asyncio.wait(worker._context.tasks)
 
     virtually(act)
     assert LEFT in caplog.text
@@ -52,10 +52,9 @@ def test_results_that_cannot_be_reported_leave_their_message_to_others(
     async def act(crew: Crew) -> None:
         worker = crew.worker(Script())
         one = one_run(worker)
-        monkeypatch.setattr(worker, "_report", lambda *_: raising(error))
-        worker._outbox["graph"] = [one]
-        worker._reporters["graph"] = asyncio.ensure_future(worker._report_all("graph"))
-        await worker._reporters["graph"]
+        monkeypatch.setattr(worker._reporter, "_report", lambda *_: raising(error))
+        worker._reporter.report(one)
+        await asyncio.wait(worker._context.tasks)
         assert one.held is not None
         assert one.held.forsaken
 
@@ -69,11 +68,11 @@ def test_a_result_that_can_be_told_neither_here_nor_there_is_left_to_its_lease(
     async def act(crew: Crew) -> None:
         worker = crew.worker(Script())
         one = one_run(worker)
-        monkeypatch.setattr(worker, "_send_results", lambda *_: raising(StorageUnavailable("503")))
+        monkeypatch.setattr(worker._reporter, "_send", lambda *_: raising(StorageUnavailable("503")))
         item = Completed("AAAAAAAAQAAAAAAAAAAAAA", 0, "claim", "2026-01-01T00:00:00+00:00", {"failed": False})
-        worker._in_commit["graph"] = {id(item): (item, one)}
-        worker.failed("graph", ZeroDivisionError("a bug"))
-        await asyncio.wait(worker._tasks)
+        worker._desk._in_commit["graph"] = {id(item): (item, one)}
+        worker._desk.failed("graph", ZeroDivisionError("a bug"))
+        await asyncio.wait(worker._context.tasks)
         assert one.held is not None
 
     virtually(act)
@@ -86,8 +85,8 @@ def test_runs_that_cannot_be_handed_back_are_left_to_their_leases(
     async def act(crew: Crew) -> None:
         worker = crew.worker(Script())
         one = one_run(worker)
-        monkeypatch.setattr(type(worker.handlers), "transition", lambda *_: raising(StorageUnavailable("503")))
-        await worker._hand_back("graph", [one], "stopped")
+        monkeypatch.setattr(type(worker._context.handlers), "transition", lambda *_: raising(StorageUnavailable("503")))
+        await worker._reporter.hand_back("graph", [one], "stopped")
         assert one.held is not None, "its message is kept until the lease of both ends"
 
     virtually(act)

@@ -351,7 +351,7 @@ async def test_a_cell_is_measured_in_processes_that_end() -> None:
     assert {"commit", "receive", "send", "delete"} <= set(found["operationsPerTaskByKind"])
     places = found["operationsPerTaskByPlace"]
     assert sum(places.values()) == pytest.approx(found["operationsPerTask"] + found["emptyPollsPerTask"])
-    assert {name.partition(":")[0] for name in places} >= {"engine.consumer", "worker.loop"}
+    assert {name.partition(":")[0] for name in places} >= {"engine.consumer", "worker"}
     assert found["bytesSubmittedPerTask"] > 0
     assert set(found["latencyMilliseconds"]) == {"p50", "p99"}
 

@@ -1,0 +1,198 @@
+"""Claim ready tasks, and have those run that are this worker's then.
+
+What this room is for: a run begins only after its claim is committed (P5), by a commit of its own here, or by one of
+the desk, which asks for the claims (see `desk`). It never chooses among what is ready.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from taskgraph.documents.results import may_take
+from taskgraph.engine.telemetry import Here, being
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.ids import row_key
+from taskgraph.protocol.context import Started
+from taskgraph.protocol.decide import Answer, Claim
+from taskgraph.protocol.decide import Outcome as Decided
+from taskgraph.protocol.rows import NewerSchema
+from taskgraph.storage.tables import Row
+from taskgraph.worker.context import WorkerContext
+from taskgraph.worker.executors import Work
+from taskgraph.worker.messages import WorkMessages
+from taskgraph.worker.slots import Slots
+from taskgraph.worker.target_gate import TargetGate
+from taskgraph.worker.values import (
+    Claimed,
+    Early,
+    Held,
+    Ready,
+    as_seen,
+    hold_for_room,
+    hold_until_due,
+    only_dependent,
+    read_definition,
+    routing_in,
+)
+
+
+class Claims:
+    """What one worker claims."""
+
+    def __init__(self, context: WorkerContext, messages: WorkMessages, gate: TargetGate, slots: Slots) -> None:
+        self._context = context
+        self._messages = messages
+        self._gate = gate
+        self._slots = slots
+        self._early = Early()
+        self.fits = functools.lru_cache(maxsize=1000)(self._fits)
+
+    # --- what this worker can run
+
+    def _fits(self, definition: str) -> bool:
+        """Whether this worker can run a task of this definition."""
+        try:
+            return self.why_not(read_definition("", "", definition)) is None
+        except IntegrityError:
+            return False  # left to a message, whose reader says what is wrong
+
+    def why_not(self, definition: Mapping[str, Any]) -> str | None:
+        """Why this worker cannot run a task, None if it can: for want of a label, a host, or an executor."""
+        return self._context.offer.why_not(definition) or self._context.executors.why_not(definition)
+
+    def is_instant(self, one: Ready) -> bool:
+        """Whether a run of this takes no time at all."""
+        executor = self._context.executors.choose(read_definition("", one.task_id, one.definition))
+        return executor.instant and not may_take(one.definition)
+
+    # --- a commit of claims
+
+    async def commit(self, graph_id: str, ready: Sequence[Ready]) -> None:
+        """Claim ready tasks, and begin what is this worker's then."""
+        telemetry = self._context.handlers.telemetry
+        if telemetry.enabled:
+            with being(Here(graph_id, telemetry.cause(graph_id, _body_of(ready[0].held)))):
+                await self._commit(graph_id, ready)
+        else:
+            await self._commit(graph_id, ready)
+
+    async def _commit(self, graph_id: str, ready: Sequence[Ready]) -> None:
+        handlers, free = self._context.handlers, self._slots.free
+        claims = [self.claim_of(one, ahead=n >= free) for n, one in enumerate(ready)]
+        by_claim = {claim.claim: one for claim, one in zip(claims, ready, strict=True)}  # one task may come twice
+        conflicts = handlers.counters.conflicts
+        over: dict[str, str] = {}
+        self._slots.reserve(ready)
+        self._gate.let_in(ready)
+        try:
+            if self._context.is_direct(graph_id):
+                rows = handlers.kept.of(graph_id).rows
+                answers = await handlers.advance(graph_id, claims)
+            else:
+                rows = {row_key(one.task_id): row for one in ready if (row := one.row or as_seen(one)) is not None}
+                over = {key: row.etag for key, row in rows.items() if row is not None}
+                answers = await handlers.transition(graph_id, claims, rows=rows)
+        finally:
+            self._slots.unreserve(ready)
+            self._context.freed.set()
+        if handlers.counters.conflicts > conflicts:
+            over = {}  # what was claimed is not what had been seen
+        begun, gone = self._begin_claimed(graph_id, by_claim, answers, rows, over)
+        self._slots.fill()
+        newer = next((answer.error for answer in reversed(answers) if isinstance(answer.error, NewerSchema)), None)
+        if newer is not None and not begun:
+            raise newer  # left to who knows the row; with other runs claimed, the sweep says it again
+        for held in gone:
+            await self._messages.release(held)
+
+    def _begin_claimed(
+        self,
+        graph_id: str,
+        by_claim: Mapping[str, Ready],
+        answers: Sequence[Answer],
+        rows: Mapping[str, Row | None],
+        over: Mapping[str, str],
+    ) -> tuple[bool, list[Held]]:
+        """Hold what has been claimed; gives whether there was any, and messages of what could not be."""
+        begun = False
+        gone: list[Held] = []
+        for answer in answers:
+            if not isinstance(item := answer.item, Claim):
+                continue
+            one = by_claim[item.claim]
+            if answer.outcome in (Decided.APPLIED, Decided.REPEATED):
+                begun = True
+                self.begin(graph_id, one, item, rows, over.get(row_key(item.task_id), ""))
+            elif one.held is not None:
+                self.refused(one.held, rows.get(row_key(item.task_id)))
+                gone.append(one.held)
+        return begun, gone
+
+    def claim_of(self, one: Ready, *, ahead: bool) -> Claim:
+        """The claim of a task. ahead: there is no slot for it yet."""
+        context = self._context
+        lease_until = context.clock.now() + timedelta(seconds=context.lease_seconds)
+        # One that was tried before, and should that have come through after all, is still ours.
+        claim_id = context.clock.new_id() if one.claim is None else one.claim.claim
+        known = self._early.seconds(one.row, context.clock.monotonic())
+        one.claim = Claim(
+            one.task_id, one.run, claim_id, context.name, lease_until, ahead, one.edited, context.lease_seconds, known
+        )
+        return one.claim
+
+    # --- what becomes of claims
+
+    def begin(self, graph_id: str, ready: Ready, claim: Claim, rows: Mapping[str, Row | None], over: str = "") -> None:
+        """Hold a run that was claimed. over: the etag of its row before, where nobody else has written since."""
+        row = rows.get(row_key(claim.task_id))
+        work = self._work(graph_id, claim.task_id, claim.run, claim.claim, ready.label, ready.definition)
+        executor = self._context.executors.choose(work.definition)
+        one = Claimed(work, executor, ready.held, takes=may_take(ready.definition), routing=ready.routing)
+        if row is not None and over:
+            one.etag, one.over = row.etag, over
+            one.next = ready.seen.next if ready.seen is not None and ready.seen.etag == over else ""
+        self._admit(one)
+
+    def begin_started(self, graph_id: str, each: Started, row: Row | None) -> None:
+        """Hold a run that was claimed in the commit which made it ready."""
+        work = self._work(graph_id, each.task_id, each.run, each.claim, each.label, each.definition)
+        executor = self._context.executors.choose(work.definition)
+        one = Claimed(work, executor, takes=may_take(each.definition), routing=routing_in(row))
+        if row is not None and not self._context.is_direct(graph_id) and "limits" not in row.columns:
+            one.etag, one.next = row.etag, only_dependent(row)
+        self._admit(one)
+
+    def _work(self, graph_id: str, task_id: str, run: int, claim: str, label: str, definition: str) -> Work:
+        return Work(
+            graph_id=graph_id,
+            task_id=task_id,
+            run=run,
+            label=label,
+            claim=claim,
+            definition=read_definition(graph_id, task_id, definition),
+            store_url=self._context.store_url,
+        )
+
+    def _admit(self, one: Claimed) -> None:
+        telemetry = self._context.handlers.telemetry
+        if telemetry.enabled:
+            one.cause = telemetry.cause(one.work.graph_id, _body_of(one.held))
+        if one.held is not None:
+            self._messages.keep(one.held)
+        self._slots.admit(one)
+
+    def too_early(self, held: Held, row: Row | None) -> bool:
+        """Keep a message that came for a task which must not run yet until it may; gives whether it did."""
+        clock = self._context.clock
+        return hold_until_due(held, row, self._early, clock.now(), clock.monotonic())
+
+    def refused(self, held: Held, row: Row | None) -> None:
+        """A run could not be claimed: its message is kept until it may be, if that is known."""
+        if not self.too_early(held, row):
+            hold_for_room(held, row, self._context.clock.now())
+
+
+def _body_of(held: Held | None) -> str:
+    """The message that a run came by, "" without one."""
+    return held.delivery.body if held is not None else ""

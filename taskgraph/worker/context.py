@@ -1,0 +1,124 @@
+"""What all parts of a worker share: what it was given, whether it goes on, and its work in the background.
+
+What this room is for: the one thing that every part is made from, so that none has to know another to learn of a stop,
+of the desk of this process, or of the clock. It never claims, runs or reports anything.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.poison import Poison
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import StorageError, StorageUnavailable, trail
+from taskgraph.model.placement import Offer
+from taskgraph.storage.logs import Logs
+from taskgraph.storage.signals.wakeup import Wakeup
+from taskgraph.worker.executors import Executors
+
+log = logging.getLogger("taskgraph.worker")
+
+_DELIVER_SECONDS_MAX: Final = 600.0  # a result is tried for so long; after that the lease decides
+
+
+class Desk(Protocol):
+    """Who handles events in this process."""
+
+    def takes(self, graph_id: str) -> bool:
+        """Whether it handles this graph, and no other process does."""
+        ...
+
+    def look(self, graph_id: str) -> "asyncio.Task[None]":
+        """There is something in hand for this graph."""
+        ...
+
+
+@dataclass(slots=True)
+class WorkerCounters:
+    """What this worker has done since it began."""
+
+    completed: int = 0
+    failed: int = 0
+    handed_back: int = 0
+    cancelled: int = 0
+    given_back: int = 0  # for lack of an executor
+    lost: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class WorkerContext:
+    """One worker as its parts see it. stopping: for good. draining: it claims nothing more, and may go on later."""
+
+    handlers: Handlers
+    poison: Poison
+    executors: Executors
+    logs: Logs
+    wakeup: Wakeup
+    name: str
+    targets: tuple[str, ...]
+    offer: Offer
+    slots: int
+    lease_seconds: float
+    store_url: str
+    counters: WorkerCounters = field(default_factory=WorkerCounters)
+    desk: Desk | None = None
+    stopping: bool = False
+    draining: bool = False
+    freed: asyncio.Event = field(default_factory=asyncio.Event)
+    """There may be room again for what waits in a queue, or is waited for."""
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    """Work in the background, which is seen through before the worker ends."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of this process."""
+        return self.handlers.clock
+
+    @property
+    def active(self) -> bool:
+        """Whether it takes new work."""
+        return not (self.stopping or self.draining)
+
+    def is_direct(self, graph_id: str) -> bool:
+        """Whether results of this graph go straight to the desk."""
+        return self.desk is not None and self.desk.takes(graph_id)
+
+    def background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Have this done beside everything else."""
+        task = asyncio.create_task(self.guard(work))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    async def guard(self, work: Awaitable[None]) -> None:
+        """Whatever goes wrong behind everybody's back must not go unsaid, nor cost the worker."""
+        try:
+            await work
+        except StorageError as error:
+            log.warning("left to leases and the sweep: %s", error)
+        except Exception as error:
+            log.error("left to leases and the sweep: %s", trail(error))
+
+    async def keep_trying(
+        self, call: Callable[[], Awaitable[None]], trouble: str = "a result cannot be delivered yet"
+    ) -> None:
+        """Try for a long time to get a result out: the work is done, and only its report is missing.
+
+        Or to read what a run needs. Raises StorageUnavailable in the end, and any other error at once.
+        """
+        began = self.clock.monotonic()
+        pause = 0.5
+        while True:
+            try:
+                await call()
+            except StorageUnavailable as error:
+                if self.clock.monotonic() - began > _DELIVER_SECONDS_MAX:
+                    raise
+                log.warning("%s: %s", trouble, error)
+                await self.clock.sleep(pause)
+                pause = min(pause * 2, 15.0)
+            else:
+                return

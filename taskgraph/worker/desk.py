@@ -1,0 +1,233 @@
+"""A worker beside the desk of its process.
+
+What this room is for: where a desk of the same process handles events (`run`, `serve --worker`), results go straight
+into its next commit, with claims out of the stock, and what the commit makes ready may be claimed for this worker:
+`DeskLink` is the worker as that desk's `Taker`. It commits nothing itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+from taskgraph.model.errors import StorageError
+from taskgraph.model.ids import row_key
+from taskgraph.model.priorities import level_of, rank
+from taskgraph.protocol.context import Started, Take
+from taskgraph.protocol.decide import Answer, Claim, Completed, Item
+from taskgraph.protocol.decide import Outcome as Decided
+from taskgraph.storage.tables import Row
+from taskgraph.worker.claims import Claims
+from taskgraph.worker.context import WorkerContext
+from taskgraph.worker.feeding import Feeder
+from taskgraph.worker.messages import WorkMessages
+from taskgraph.worker.queue_turns import QueueTurns
+from taskgraph.worker.reports import Reporter
+from taskgraph.worker.slots import Slots
+from taskgraph.worker.stock import STOCK_MAX, Stock
+from taskgraph.worker.target_gate import TargetGate
+from taskgraph.worker.values import Claimed, Ready, edited_in, label_in, routing_in
+
+_BATCH_SECONDS: Final = 0.008  # a result waits for others as long as there is other work in hand
+
+
+class DeskLink:
+    """What one worker reports to the desk of its process, and takes from it. See `handlers.Taker`."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        messages: WorkMessages,
+        gate: TargetGate,
+        slots: Slots,
+        stock: Stock,
+        turns: QueueTurns,
+        claims: Claims,
+        feeder: Feeder,
+        reporter: Reporter,
+    ) -> None:
+        self._context = context
+        self._messages = messages
+        self._gate = gate
+        self._slots = slots
+        self._stock = stock
+        self._turns = turns
+        self._claims = claims
+        self._feeder = feeder
+        self._reporter = reporter
+        self._results: dict[str, list[tuple[Completed, Claimed]]] = {}
+        self._in_commit: dict[str, dict[int, tuple[Item, Claimed | Ready]]] = {}
+        self._batching = False
+        self._ids: list[str] = []  # of claims, offered and not used yet
+
+    @property
+    def open_graphs(self) -> set[str]:
+        """Graphs of which something is in the desk's hands, or is to be."""
+        return {*self._results, *(graph_id for graph_id, items in self._in_commit.items() if items)}
+
+    # --- results
+
+    def accept(self, one: Claimed) -> bool:
+        """Put a result by for the desk's next commit; False if it is none for the desk."""
+        graph_id, outcome, desk = one.work.graph_id, one.outcome, self._context.desk
+        if desk is None or not desk.takes(graph_id) or self._context.stopping:
+            return False
+        if outcome is None or outcome.failed or outcome.result is not None or one.lost:
+            return False
+        self._results.setdefault(graph_id, []).append((self._reporter.completed(one), one))
+        if not self._slots.waiting or one.instant:
+            desk.look(graph_id)
+        elif not self._batching:  # there is enough to do: others will end in a moment, and go along
+            self._batching = True
+            self._context.background(self._flush_later())
+        return True
+
+    def _waits_for_others(self) -> bool:
+        """Whether results wait for others: as long as there is work for the slots, and not for long."""
+        return self._batching and bool(self._slots.waiting) and not self._context.stopping
+
+    async def _flush_later(self) -> None:
+        await self._context.clock.sleep(_BATCH_SECONDS)
+        self._batching = False
+        if self._context.desk is not None:
+            for graph_id in list(self._results):
+                self._context.desk.look(graph_id)
+
+    # --- the desk's taker
+
+    def wants(self, graph_id: str) -> bool:
+        """See Taker."""
+        if self._context.desk is None or self._waits_for_others():
+            return False
+        if self._results.get(graph_id):
+            return True
+        return self._stock.can_begin(graph_id) and self._stock.share(graph_id) > 0 and self._turns.may_feed_itself()
+
+    def items(self, graph_id: str) -> Sequence[Completed | Claim]:
+        """See Taker."""
+        if self._context.desk is None or self._waits_for_others():
+            return ()
+        items: list[Completed | Claim] = []
+        open_items = self._in_commit.setdefault(graph_id, {})
+        for item, one in self._results.pop(graph_id, ()):
+            items.append(item)
+            open_items[id(item)] = (item, one)
+        free, count = self._slots.free, 0
+        if self._stock.can_begin(graph_id) and self._turns.may_feed_itself():
+            count = self._stock.share(graph_id)
+        self._feeder.let_others_ask(graph_id)
+        popped = self._stock.pop(graph_id, count)
+        self._slots.reserve(popped)
+        for n, ready in enumerate(popped):
+            claim = self._claims.claim_of(ready, ahead=n >= free)
+            items.append(claim)
+            open_items[id(claim)] = (claim, ready)
+        return items
+
+    def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
+        """See Taker."""
+        open_items = self._in_commit.get(graph_id, {})
+        done: list[Claimed] = []
+        for answer in answers:
+            item, one = open_items.pop(id(answer.item), (None, None))
+            if isinstance(one, Ready):
+                self._slots.unreserve([one])
+                if isinstance(item, Claim) and answer.outcome in (Decided.APPLIED, Decided.REPEATED):
+                    self._claims.begin(graph_id, one, item, rows)
+                elif one.held is not None:
+                    self._claims.refused(one.held, rows.get(row_key(one.task_id)))
+                    self._context.background(self._messages.release(one.held))
+            elif one is not None:
+                if answer.error is not None:
+                    self._reporter.report_alone(one)
+                    continue
+                self._context.counters.completed += 1
+                done.append(one)
+        self._slots.fill()
+        self._context.freed.set()
+        if held := [one for one in done if one.held is not None]:
+            self._context.background(self._let_go(held))
+
+    async def _let_go(self, ones: Sequence[Claimed]) -> None:
+        for one in ones:
+            await self._messages.let_go(one)
+
+    def failed(self, graph_id: str, error: Exception) -> None:
+        """See Taker."""
+        again = isinstance(error, StorageError) and not self._context.stopping
+        for item, one in self._in_commit.pop(graph_id, {}).values():
+            if isinstance(one, Ready):
+                self._slots.unreserve([one])
+                if again:
+                    self._feeder.put_by(graph_id, [one])
+            elif again and isinstance(item, Completed):
+                self._results.setdefault(graph_id, []).append((item, one))
+            else:
+                self._reporter.report_alone(one)
+        self._context.freed.set()
+
+    def offer(self, graph_id: str) -> Take | None:
+        """See Taker."""
+        context = self._context
+        room = self._stock.share(graph_id)
+        if not context.is_direct(graph_id):
+            room = min(room, 1)  # it goes on with one task
+        if room <= 0 or not self._gate.recent or not self._turns.may_feed_itself():
+            return None
+        while len(self._ids) < room:
+            self._ids.append(context.clock.new_id())
+        return Take(
+            context.name,
+            context.clock.now() + timedelta(seconds=context.lease_seconds),
+            frozenset(context.targets).difference(self._gate.closed, self._gate.limited),
+            self._ids[:room],
+            self._claims.fits,
+            self._slots.free,
+            rank_max=self._stock.best_rank(),
+            lease_seconds=context.lease_seconds,
+        )
+
+    def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
+        """See Taker."""
+        used = {each.claim for each in started}
+        self._ids = [each for each in self._ids if each not in used]
+        for each in started:
+            self._claims.begin_started(graph_id, each, rows.get(row_key(each.task_id)))
+        self._slots.fill()
+
+    def keep(
+        self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
+    ) -> Sequence[tuple[str, int]]:
+        """See Taker."""
+        context, gate = self._context, self._gate
+        if not context.active or target not in context.targets or not context.is_direct(graph_id):
+            return tasks
+        if not gate.recent or target in gate.closed or target in gate.limited:
+            return tasks
+        now, room = context.clock.monotonic(), STOCK_MAX - len(self._stock)
+        kept: list[Ready] = []
+        others: list[tuple[str, int]] = []
+        for task_id, run in tasks:
+            row = rows.get(row_key(task_id))
+            definition = str(row.columns.get("task", "")) if row else ""
+            if row and definition and self._claims.fits(definition) and len(kept) < room:
+                kept.append(_ready(row, task_id, run, target, definition, now))
+            else:
+                others.append((task_id, run))
+        if kept:
+            self._feeder.put_by(graph_id, kept)
+            self._feeder.pull()
+        return others
+
+
+def _ready(row: Row, task_id: str, run: int, target: str, definition: str, since: float) -> Ready:
+    return Ready(
+        task_id,
+        run,
+        target,
+        definition,
+        since,
+        label_in(row),
+        rank=rank(level_of(row.columns.get)),
+        edited=edited_in(row),
+        routing=routing_in(row),
+    )

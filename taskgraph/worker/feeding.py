@@ -1,0 +1,174 @@
+"""Claim out of the stock, and give up what has waited too long.
+
+What this room is for: the stock becomes claims as there is room, graph by graph; what no slot gets free for in time
+goes back to all workers. It never receives messages.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from typing import Final
+
+from taskgraph.model.errors import StorageError, TaskgraphError
+from taskgraph.model.ids import row_key
+from taskgraph.model.priorities import LEVELS
+from taskgraph.storage.tables import Row
+from taskgraph.worker.claims import Claims
+from taskgraph.worker.context import WorkerContext
+from taskgraph.worker.messages import WorkMessages
+from taskgraph.worker.queue_turns import QueueTurns
+from taskgraph.worker.reports import Reporter
+from taskgraph.worker.slots import Slots
+from taskgraph.worker.stock import Stock
+from taskgraph.worker.values import Ready, as_seen
+
+log = logging.getLogger("taskgraph.worker")
+
+_STOCK_SECONDS: Final = 0.5  # ready tasks are kept for so long without a slot; then others are offered them
+_STOCK_SECONDS_MAX: Final = 5.0
+
+
+class Feeder:
+    """Feeds the slots of one worker out of its stock."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        messages: WorkMessages,
+        slots: Slots,
+        stock: Stock,
+        turns: QueueTurns,
+        claims: Claims,
+        reporter: Reporter,
+    ) -> None:
+        self._context = context
+        self._messages = messages
+        self._slots = slots
+        self._stock = stock
+        self._turns = turns
+        self._claims = claims
+        self._reporter = reporter
+        self._expiring = self._pulling = False
+        self._nap: asyncio.Future[None] | None = None  # between two looks at what has been kept too long
+
+    # --- claiming out of the stock
+
+    def put_by(self, graph_id: str, ready: Collection[Ready]) -> None:
+        """Keep these until there is room, though not for long."""
+        self._stock.put(graph_id, ready)
+        self.watch_expiry()
+
+    def pull(self) -> None:
+        """Claim from the stock what there is room for."""
+        if not self._stock or (room := self._slots.capacity) <= 0 or not self._turns.may_feed_itself():
+            return
+        if self._slots.waiting and 2 * room < self._slots.ahead:
+            return  # claimed together, they cost less: while some wait to begin, there is no hurry
+        apart, desk = False, self._context.desk
+        for graph_id in self._stock:
+            if not self._stock.can_begin(graph_id):
+                continue
+            if desk is not None and desk.takes(graph_id):
+                desk.look(graph_id)
+            else:
+                apart = True
+        if apart and not self._pulling:
+            self._pulling = True
+            self._context.background(self._pull_all())
+
+    async def _pull_all(self) -> None:
+        try:
+            while self._stock and (room := self._slots.capacity) > 0 and (graph_id := self._next_graph()):
+                ready = self._stock.pop(graph_id, min(room, self._stock.share(graph_id)))
+                try:
+                    await self._claims.commit(graph_id, ready)
+                except TaskgraphError as error:
+                    log.warning("graph %s: %d ready tasks are left to others: %s", graph_id, len(ready), error)
+                    await self._messages.forsake(one.held for one in ready)
+        finally:
+            self._pulling = False
+
+    def _next_graph(self) -> str:
+        """The graph out of whose stock is claimed next, "" for none."""
+        for graph_id in self._stock:
+            if self._context.is_direct(graph_id) or not self._stock.can_begin(graph_id):
+                continue
+            if self._stock.share(graph_id):
+                return graph_id
+        return ""
+
+    def let_others_ask(self, graph_id: str) -> None:
+        """Other graphs have something in stock too, and a good part of the room is theirs."""
+        desk = self._context.desk
+        if desk is not None and self._stock.graphs > (graph_id in self._stock):
+            for other in self._stock:
+                if other != graph_id and 4 * self._stock.share(other) >= self._slots.most and desk.takes(other):
+                    desk.look(other)
+
+    # --- giving up what has waited too long
+
+    def watch_expiry(self) -> None:
+        """Something waits from now on: see that it does not for too long."""
+        if not self._expiring and not self._context.stopping:
+            self._expiring = True
+            self._context.background(self._expire())
+
+    async def _expire(self) -> None:
+        """Send others what has been kept too long; give claims back that have waited too long for a slot."""
+        clock, slots = self._context.clock, self._slots
+        try:
+            while (self._stock or slots.waiting) and not self._context.stopping:
+                self._nap = asyncio.ensure_future(clock.sleep(_STOCK_SECONDS / 2))
+                await asyncio.wait((self._nap,))
+                now = clock.monotonic()
+                for graph_id in self._stock:
+                    patience, seconds = _STOCK_SECONDS, slots.seconds
+                    if seconds is not None and len(self._stock) * seconds < 2 * _STOCK_SECONDS * self._context.slots:
+                        patience = _STOCK_SECONDS_MAX  # it is quick, and only claiming takes its time
+                    old = [one for one in self._stock.of(graph_id) if now - one.since >= patience]
+                    await self.send_to_others(graph_id, self._stock.take_out(graph_id, old))
+                self._context.freed.set()
+                await self._give_back_late(now)
+        finally:
+            self._expiring = False
+
+    async def _give_back_late(self, now: float) -> None:
+        for graph_id, late in self._slots.withdraw(lambda one: now - one.began >= 2 * _STOCK_SECONDS).items():
+            await self._reporter.hand_back(graph_id, late, f"worker {self._context.name} had no slot for it")
+
+    def stop_napping(self) -> None:
+        """The worker stops: what waits is put down at once."""
+        if self._nap is not None:
+            self._nap.cancel()
+
+    async def send_of_target(self, target: str) -> None:
+        """Send others what is in stock of a target that this worker takes nothing of for now."""
+        for graph_id in self._stock:
+            mine = [one for one in self._stock.of(graph_id) if one.target == target]
+            await self.send_to_others(graph_id, self._stock.take_out(graph_id, mine))
+
+    async def send_to_others(self, graph_id: str, ready: Collection[Ready]) -> None:
+        """Send ready tasks to all workers of their targets; the messages that they came by may go then."""
+        by_queue: dict[tuple[str, str], list[tuple[str, int]]] = {}
+        rows: dict[str, Row | None] = {}
+        for one in ready:
+            by_queue.setdefault((one.target, LEVELS[one.rank]), []).append((one.task_id, one.run))
+            rows[row_key(one.task_id)] = one.row or as_seen(one)
+        for (target, level), tasks in by_queue.items():
+            size = min(8, max(1, len(tasks) // 16))
+            try:
+                await self._context.handlers.dispatch(graph_id, target, tasks, level=level, rows=rows, size=size)
+            except StorageError as error:
+                log.warning("graph %s: %d ready tasks are left to the sweep: %s", graph_id, len(tasks), error)
+                await self._messages.forsake(one.held for one in ready)
+                return
+        for one in ready:
+            if one.held is not None:
+                await self._messages.release(one.held)
+
+    async def put_down(self, why: str) -> None:
+        """Give back what has been claimed and not begun, and send others what is in stock."""
+        for graph_id, ones in self._slots.withdraw(lambda _: True).items():
+            await self._reporter.hand_back(graph_id, ones, f"worker {self._context.name} was {why}")
+        for graph_id in self._stock:
+            await self.send_to_others(graph_id, self._stock.pop_all(graph_id))

@@ -1,0 +1,237 @@
+"""The slots of a worker, and what has been claimed for them.
+
+What this room is for: beginning claimed runs as slots get free, and knowing how many more tasks may be claimed: for
+free slots, and as many ahead as would begin within a moment at the pace of late. It never claims or reports anything.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final
+
+from taskgraph.model.placement import target_of
+from taskgraph.worker.context import WorkerContext
+from taskgraph.worker.executors import Outcome
+from taskgraph.worker.executors.contract import AT_ONCE
+from taskgraph.worker.runs import Runner
+from taskgraph.worker.values import Claimed, Held, Ready
+
+_AHEAD_SECONDS: Final = 0.25  # tasks are claimed ahead as long as they would begin within this time
+_AHEAD_PER_SLOT: Final = 32
+_AHEAD_INSTANT: Final = 256  # of those that take no time
+_INSTANT_SECONDS: Final = 0.0005
+_PACE_KEPT: Final = 0.8  # weight of what was, in a mean of late
+
+Ended = Callable[[Claimed, Outcome | None, BaseException | None], None]
+
+
+class Slots:
+    """What runs, what waits for a slot, and what slots are reserved for.
+
+    on_ended: called with each run that is over; neither an outcome nor an error is one that was cancelled. on_filled:
+    called when everything has begun for which there is a slot. on_full: called when something waits for a slot.
+    """
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        runner: Runner,
+        *,
+        on_ended: Ended,
+        on_filled: Callable[[], None],
+        on_full: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._runner = runner
+        self._on_ended = on_ended
+        self._on_filled = on_filled
+        self._on_full = on_full
+        self._reserved: set[Held | Ready] = set()
+        self._waiting: deque[Claimed] = deque()
+        self._running: dict[asyncio.Task[None], Claimed] = {}
+        self._seconds: float | None = None
+
+    # --- how much is in hand, and how much more may be
+
+    @property
+    def running(self) -> Collection[Claimed]:
+        """Runs that have begun, the ones that fill a slot."""
+        return self._running.values()
+
+    @property
+    def tasks(self) -> "Collection[asyncio.Task[None]]":
+        """Of the runs that have begun."""
+        return list(self._running)
+
+    @property
+    def waiting(self) -> Collection[Claimed]:
+        """Claimed, and not begun, those that begin next first."""
+        return self._waiting
+
+    @property
+    def claimed(self) -> tuple[Claimed, ...]:
+        """All runs that this worker holds."""
+        return (*self._running.values(), *self._waiting)
+
+    @property
+    def reserved(self) -> Collection[Held | Ready]:
+        """What is being received, and tasks that are being claimed."""
+        return self._reserved
+
+    def reserve(self, ones: Iterable[Held | Ready]) -> None:
+        """Count these in until it is known what comes of them."""
+        self._reserved.update(ones)
+
+    def unreserve(self, ones: Iterable[Held | Ready]) -> None:
+        """What has come of these is claimed by now, or not for us."""
+        self._reserved.difference_update(ones)
+
+    def in_use(self, target: str) -> int:
+        """Runs of a target that have been claimed, or are being claimed."""
+        held = sum(target_of(one.work.definition) == target for one in self.claimed)
+        return held + sum(isinstance(one, Ready) and one.target == target for one in self._reserved)
+
+    def of_graph(self, graph_id: str) -> int:
+        """Claimed runs of a graph."""
+        return sum(one.work.graph_id == graph_id for one in self.claimed)
+
+    @property
+    def free(self) -> int:
+        """Slots for which nothing has been claimed: what is claimed beyond them has to wait, and may never begin."""
+        return max(0, self._left())
+
+    @property
+    def capacity(self) -> int:
+        """How many more tasks may be claimed now."""
+        return self._left() + self.ahead if self._context.active else 0
+
+    @property
+    def most(self) -> int:
+        """How many tasks may be in hand at once."""
+        return self._context.slots + self.ahead
+
+    @property
+    def ahead(self) -> int:
+        """How many tasks are claimed before there is a slot for them."""
+        if self._seconds is None:
+            return 0
+        seconds, slots = self._seconds, self._context.slots
+        if self._running:  # one that takes longer than those before it tells more than they do
+            began = min(one.began for one in self._running.values())
+            seconds = max(seconds, self._context.clock.monotonic() - began)
+        most = _AHEAD_INSTANT if seconds < _INSTANT_SECONDS else slots * _AHEAD_PER_SLOT
+        return min(most, int(_AHEAD_SECONDS * slots / max(seconds, 1e-6)))
+
+    def _left(self) -> int:
+        return self._context.slots - len(self._running) - len(self._waiting) - len(self._reserved)
+
+    @property
+    def seconds(self) -> float | None:
+        """What a run takes, of late; None before the first."""
+        return self._seconds
+
+    def expect_instant(self) -> None:
+        """What is about to be claimed first takes no time."""
+        if self._seconds is None:
+            self._seconds = 0.0
+
+    def note_end(self, one: Claimed) -> None:
+        """A run has ended by itself."""
+        seconds = self._context.clock.monotonic() - one.began
+        before = self._seconds
+        self._seconds = seconds if before is None else before * _PACE_KEPT + seconds * (1 - _PACE_KEPT)
+
+    # --- filling them
+
+    def admit(self, one: Claimed) -> None:
+        """Hold a run until there is a slot for it."""
+        one.since = one.began = self._context.clock.monotonic()
+        self._waiting.append(one)
+
+    def fill(self) -> None:
+        """Begin what has been claimed, as far as there are slots."""
+        while self._waiting and not self._context.stopping:
+            one = self._waiting[0]
+            if one.instant:
+                self._waiting.popleft()
+                self._run_at_once(one)
+            elif len(self._running) < self._context.slots:
+                self._waiting.popleft()
+                self._begin(one, asyncio.create_task(self._occupy(one)))
+            else:
+                self._on_full()
+                return
+        self._on_filled()
+
+    def _run_at_once(self, one: Claimed) -> None:
+        try:
+            outcome = self._runner.execute_at_once(one)
+        except Exception as error:
+            self._on_ended(one, None, error)
+        else:
+            self._on_ended(one, outcome, None)
+
+    def _begin(self, one: Claimed, task: "asyncio.Task[Any]") -> None:
+        one.began, one.handle = self._context.clock.monotonic(), task
+        self._running[task] = one
+
+    async def _occupy(self, one: Claimed | None) -> None:
+        """Fill a slot: with this run, and then with others as long as some have been claimed.
+
+        One begins where the last has ended, before anything else has its turn: a slot is not to stand empty.
+        """
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a slot is filled by a task")
+        while one is not None:
+            outcome: Outcome | None = None
+            error: Exception | None = None
+            try:
+                outcome = await self._runner.execute(one)
+            except asyncio.CancelledError:  # its lease was lost, it is cancelled, or this worker stops
+                del self._running[task]
+                self._on_ended(one, None, None)
+                break
+            except Exception as raised:
+                error = raised
+            following = self._waiting[0] if self._waiting and not self._context.stopping else None
+            if following is not None and not following.instant:
+                self._waiting.popleft()
+                self._begin(following, task)
+            else:
+                following = None
+                del self._running[task]
+            self._on_ended(one, outcome, error)
+            one = following
+        self._context.freed.set()
+        self.fill()
+
+    # --- taking runs out of them
+
+    def withdraw(self, late: Callable[[Claimed], bool]) -> dict[str, list[Claimed]]:
+        """Take out what has not begun and is late, by graph."""
+        by_graph: dict[str, list[Claimed]] = {}
+        left: deque[Claimed] = deque()
+        for one in self._waiting:
+            (by_graph.setdefault(one.work.graph_id, []) if late(one) else left).append(one)
+        self._waiting = left
+        return by_graph
+
+    def end(self, one: Claimed, *, at_once: bool = False, lost: bool = False) -> bool:
+        """End a run before its time; gives whether there was anything to end. at_once: without grace."""
+        if one in self._waiting:
+            self._waiting.remove(one)
+            one.lost = lost
+            self._on_ended(one, None, None)
+        elif one.handle is not None and self._running.get(one.handle) is one:
+            one.lost = lost
+            one.handle.cancel(AT_ONCE if at_once else None)
+        else:
+            return False
+        return True
+
+    def cancel_running(self) -> "Collection[asyncio.Task[None]]":
+        """End all runs that have begun; gives what ends then."""
+        for task in self.tasks:
+            task.cancel()
+        return self.tasks
