@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from taskgraph.documents.edit_document import EditDocument
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.documents.read import content_hash
 from taskgraph.engine.commit import Records
@@ -724,10 +725,14 @@ class World:
     def _all_groups(self) -> dict[str, GroupNode]:
         return {name: group for each in (self.document, *self.extensions) for name, group in each.groups.items()}
 
-    async def _edit(self) -> None:
+    def _edit(self) -> Coroutine[Any, Any, None]:
         assert self.edit is not None
         assert self.edit.wish is not None
-        wish, made, held = self.edit.wish, self.edit.made, self.edit.holds(self.edit.wish)
+        return self._ask_for(self.edit.wish)  # by the wish of now: another may be drawn before this one begins
+
+    async def _ask_for(self, wish: EditDocument) -> None:
+        assert self.edit is not None
+        made, held = self.edit.made, self.edit.holds(wish)
         with contextlib.suppress(NotFound, Refused):
             answer = await edit(self._askers(), self.graph_id, wish)
             if answer.state == "done" and self.edit.made == made and not held:
@@ -1279,11 +1284,10 @@ class World:
         """With no faults, what is too late is ended in time: by a clock that is behind, too, and if it came in late."""
         patience = 2.0 * self.sweep_seconds - min(SKEWS_SECONDS) + 1.0
         now = self.clock.seconds
-        late = (
-            {str(row.columns["label"]): now for row in self._tasks_past(self.clock.now())} if self.submitted() else {}
-        )
-        self.late_since = {label: self.late_since.get(label, since) for label, since in late.items()}
-        ignored = sorted(label for label, since in self.late_since.items() if now - since > patience)
+        late = [str(row.columns["label"]) for row in self._tasks_past(self.clock.now())] if self.submitted() else []
+        self.late_since = {label: self.late_since.get(label, now) for label in late}
+        long_late = {row.columns["label"] for row in self._tasks_past(self.clock.now() - timedelta(seconds=patience))}
+        ignored = [label for label, since in self.late_since.items() if label in long_late and now - since > patience]
         hold(not ignored, f"{ignored} are past their time, and nobody ends them")
 
     def _tasks_past(self, moment: datetime) -> list[Row]:
