@@ -8,7 +8,8 @@ has to read it first. It never writes, and never remembers that a row is absent 
 
 What is kept never goes back. Several calls of one process share the rows of a graph, and an answer may come late. An
 etag does not say which of two rows is the newer one, so the order of events in this process decides: a read gives way,
-row by row, to each write, drop and later read that ended here while it was under way.
+row by row, to each write, drop and later read that ended here while it was under way. If an earlier read ended
+meanwhile and has found another version, neither is kept: either may be the newer one.
 """
 
 from bisect import bisect_right
@@ -28,9 +29,14 @@ _LOOK_EVERY: Final = 16  # calls between two looks at how much is kept
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """A read that is under way, and the keys of rows that it must leave alone: what is known of them is newer."""
+    """A read that is under way.
+
+    overtaken: keys of rows that it must leave alone, as what is known of them is newer. others: key -> the version that
+    a read found which began earlier, and has ended.
+    """
 
     overtaken: set[str] = field(default_factory=set)
+    others: dict[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -91,9 +97,14 @@ class Known:
 
         asked: keys that were asked for; of others only what is not known is kept, unless it has completed.
         """
-        earlier = self.reading[: self.reading.index(reading)]
+        place = self.reading.index(reading)
+        earlier, later = self.reading[:place], self.reading[place + 1 :]
         for key, row in found.items():
             if key in reading.overtaken:
+                continue
+            version = row.etag if row is not None else None
+            if reading.others.get(key, version) != version:
+                self.drop((key,))
                 continue
             if key in asked:
                 self.rows[key] = row
@@ -104,6 +115,8 @@ class Known:
                 continue
             for each in earlier:
                 each.overtaken.add(key)
+            for each in later:
+                each.others[key] = version
 
 
 class KeptRows:

@@ -186,6 +186,27 @@ async def test_a_group_that_an_extension_brings_in_inactive_goes_on_when_it_is_r
     assert await wrong(stage) == []
 
 
+async def test_a_graph_is_paused_while_the_rows_of_an_inactive_group_are_still_to_come(memory: Stage) -> None:
+    """The handler dies between the commit that accepts an extension and the one that writes its group."""
+    await memory.submit(graph({"a": []}))
+    labels = [f"x{number:03}" for number in range(150)]
+    more = graph_object({each: [] for each in labels})
+    more["groups"] = {"late": {"active": False, "tasks": labels}}
+    staged = await memory.stage_extension(document_from_object(more, kind="extension"))
+    with contextlib.suppress(CrashError):
+        dying = memory.more_handlers(Trap(1, "after", only="commit"))
+        await dying.answer_request(memory.graph_id, staged.request)
+    assert (await memory.graph_row()).columns["held"] == '["group:late"]'
+    await pause(memory)
+    memory.clock.advance(limits.REDISPATCH_SECONDS)
+    await memory.sweep()
+    await memory.pump()
+    await resume(memory)
+    await resume(memory, group="late")
+    assert await memory.work() == "finished"
+    assert await wrong(memory) == []
+
+
 async def test_a_graph_that_waits_for_what_is_refused_at_resume_is_finished(stage: Stage) -> None:
     await stage.submit(graph({"a": []}))
     held = await stage.claim("a")

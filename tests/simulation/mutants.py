@@ -591,6 +591,18 @@ MUTANTS: Final = (
         overlapping,
     ),
     Mutant(
+        "P2: of two reads at one time that differ neither is kept",
+        "the one that ends later is",
+        _reworded(Known, "keep", ("if reading.others.get(key, version) != version:", "if False:")),
+        overlapping,
+    ),
+    Mutant(
+        "P2: an edit goes by states that were read after what it writes",
+        "rows of one read are of one moment",
+        _reworded(handlers._Transition, "_doubts_about", ("return await self._rests_on_old(decision)", "return False")),
+        overlapping,
+    ),
+    Mutant(
         "P2: what a claim made of a row is known to who knows the row that was claimed",
         "the etag of a result is put on whatever is known",
         _reworded(handlers, "_suppose", ("row.etag == item.over and ", "")),

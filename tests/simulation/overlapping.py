@@ -3,7 +3,8 @@
 `world` lets many things go wrong, and rarely what takes three answers in one order. Here nothing goes wrong but the
 order: a few tasks under one limit are claimed and completed by two processes, each call of the store lies between two
 steps, and any of the calls under way makes the next one. No sweep puts right what a decision by an old row leaves
-behind, and after each step no process may know an older version of a row than it has written or known before.
+behind, and after each step no process may know an older version of a row than it has written or known before. In some
+histories an edit takes requirements away from the last task meanwhile.
 """
 
 import random
@@ -11,10 +12,11 @@ from collections.abc import Coroutine, Generator, Mapping, Sequence
 from types import coroutine
 from typing import Any, Final
 
+from taskgraph.documents.edit_document import edit_from_object
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.submission import submit
+from taskgraph.engine.submission import edit, submit
 from taskgraph.model.ids import GRAPH, limit_key, limit_scope, row_key, task_id_of
 from taskgraph.model.states import TaskState
 from taskgraph.protocol.context import Take
@@ -26,8 +28,9 @@ from tests.simulation.world import EPOCH, VirtualClock
 
 GRAPH_ID: Final = "g"
 LIMIT: Final = limit_key(limit_scope("graph", ""))
-LAST: Final = "z"
-"""The task that requires all others: claimed when they are over, and nothing is under way any more."""
+LAST: Final = "whole"
+"""The task that requires all others: claimed when they are over, and nothing is under way any more. Its id comes last,
+so that a read of many rows reaches it when tasks that it requires may have ended meanwhile."""
 
 _LATE: Final = 0.5
 
@@ -53,8 +56,10 @@ class LateTables:
             await _step()
 
     async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
-        await self._later()
-        found = await self._inner.get(partition, keys)
+        found: list[Row | None] = []
+        for key in keys:  # no snapshot: others write between
+            await self._later()
+            found += await self._inner.get(partition, [key])
         await self._later()
         return found
 
@@ -154,6 +159,7 @@ class Overlapping:
         takers = [NoTaker() if rng.random() < 0.7 else None for _ in range(rng.choice((1, 2, 2)))]
         self.processes = [Process(LateTables(self.tables, rng), self._queues, self.clock, taker) for taker in takers]
         self._alone = rng.choice((0.0, 0.0, 0.3))
+        self._kept = [label for label in labels if rng.random() < 0.7] if rng.random() < 0.5 else None
 
     def oracle(self) -> str:
         """How the graph ends."""
@@ -169,6 +175,8 @@ class Overlapping:
     def _run(self, steps_max: int) -> str:
         drive(submit(Handlers(Records(self.tables, self.clock), self._queues, self.clock), GRAPH_ID, self.document))
         going = [self._life(label) for label in self.document.tasks if label != LAST]
+        if self._kept:
+            going.append(self._edit(self._kept))
         self._play(going, steps_max)
         counted = self._row(LIMIT).columns["inFlight"]
         hold(counted in ("", "[]"), f"{LIMIT} counts {counted}, and nothing runs")
@@ -206,9 +214,17 @@ class Overlapping:
         answer = await self._take(Completed(task_id, 0, claim, EPOCH.isoformat(), {"failed": False}))
         hold(answer.outcome is Outcome.APPLIED, f"{label} has run, and its end is {answer.outcome}: {answer.reason}")
 
+    async def _edit(self, kept: Sequence[str]) -> None:
+        """Take requirements away from the last task."""
+        handlers = self._rng.choice(self.processes).handlers
+        wish = edit_from_object({"update": {LAST: {"requires": list(kept)}}})
+        staged = await edit(handlers, GRAPH_ID, wish)
+        await handlers.answer_request(GRAPH_ID, staged.request)
+
     async def _take(self, item: Claim | Completed) -> Answer:
         rng = self._rng
         return await rng.choice(self.processes).take(item, alone=rng.random() < self._alone)
 
     def _claim(self, task_id: str, claim: str) -> Claim:
-        return Claim(task_id, 0, claim, "w", EPOCH.replace(year=EPOCH.year + 1))
+        edited = int(self._row(row_key(task_id)).columns.get("edited", 0))
+        return Claim(task_id, 0, claim, "w", EPOCH.replace(year=EPOCH.year + 1), edited=edited)

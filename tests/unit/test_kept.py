@@ -278,6 +278,24 @@ async def test_an_older_answer_replaces_nothing(overlapping: Overlapping, severa
     assert known.reading == []
 
 
+@pytest.mark.parametrize("written", [False, True])
+async def test_of_two_reads_at_one_time_that_differ_neither_is_kept(overlapping: Overlapping, written: bool) -> None:
+    """The one that begins first ends first, and may have seen the row later."""
+    tables, known, key = overlapping.tables, overlapping.known, overlapping.key
+    row = tables.partitions["g"][key]
+    first = await overlapping.read([key])
+    if written:
+        await overlapping.write("running")
+    second = await overlapping.read([key])
+    tables.answers[0].set()
+    await first
+    assert known.rows[key] is row
+    tables.answers[1].set()
+    assert await second == {key: tables.partitions["g"][key]}
+    assert (key in known.rows) is not written
+    assert known.reading == []
+
+
 async def test_what_lies_between_does_not_come_back_by_an_older_page(overlapping: Overlapping) -> None:
     """It was not asked for; it was dropped while the page was under way."""
     tables, known = overlapping.tables, overlapping.known
