@@ -34,6 +34,9 @@ call is one more way in which its answer is lost."""
 ANY: Final = "any"
 """Any of the names will do."""
 
+_ADAPTERS: Final = ("taskgraph.storage.azure.", "taskgraph.storage.sqlite.", "taskgraph.storage.checks")
+"""Modules in which whatever is caught is an error of a storage call."""
+
 _COUNT: Final = "__branch_taken__"
 _SUPPRESS: Final = "__counting_suppress__"
 
@@ -102,7 +105,7 @@ class _Marker(ast.NodeTransformer):
     def __init__(self, module: str) -> None:
         self.module = module
         self.found: list[Branch] = []
-        self._adapter = module.startswith("taskgraph.storage.")
+        self._adapter = module.startswith(_ADAPTERS)
         self._where: list[str] = []
         self._seen: Counter[str] = Counter()
 

@@ -43,12 +43,12 @@ class Place:
 
 ELSEWHERE: Final = (
     Place(
-        ("taskgraph.storage.azure.account",),
+        ("taskgraph.storage.azure.",),
         "the cloud's adapters: errors of the SDK, which no simulated store raises",
         ("tests/unit/test_storage_azure.py", "tests/unit/test_storage_azure_thin.py", "tests/contract"),
     ),
     Place(
-        ("taskgraph.storage.sqlite.store", "taskgraph.storage.checks"),
+        ("taskgraph.storage.sqlite.", "taskgraph.storage.checks"),
         "the adapter of SQLite and files: errors of SQLite and of the system",
         (
             "tests/unit/test_storage_embedded.py",
@@ -86,6 +86,7 @@ ELSEWHERE: Final = (
         (
             "taskgraph.engine.clock_trust",
             "taskgraph.engine.delete",
+            "taskgraph.engine.housekeeping",
             "taskgraph.engine.archive_file",
             "taskgraph.engine.archive",
             "taskgraph.engine.poison Poison.forget",
