@@ -28,7 +28,6 @@ from taskgraph.model.names import QueueNames
 from taskgraph.model.placement import Offer
 from taskgraph.model.secrecy import is_secret
 from taskgraph.queries.graphs import Queries
-from taskgraph.queries.workers import Card, Membership
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import HiddenMessages, Queues
 from taskgraph.storage.signals.socket_bell import Bell
@@ -37,6 +36,7 @@ from taskgraph.storage.signals.worker_locks import WorkerLocks, worker_locks
 from taskgraph.storage.tables import Tables
 from taskgraph.worker.executors import Executors
 from taskgraph.worker.loop import Worker
+from taskgraph.worker.registration import Card, Membership
 
 if TYPE_CHECKING:
     from taskgraph.engine.signing import Signer

@@ -1,4 +1,4 @@
-"""Who works here: a row for each worker, which it writes now and then while it lives.
+"""Who works here: a row for each worker, which it writes now and then while it lives (`worker.registration`).
 
 What this room is for: `taskgraph workers`, draining, and what `why` says of a task that nobody takes. A worker writes
 one row every `limits.WORKER_SEEN_SECONDS` and takes it away when it ends; whoever wants it to drain sets a column
@@ -6,26 +6,19 @@ there, which it sees at its next word. Nothing that is promised rests on these r
 run, and a worker that is not listed works as well as any. They never say that a run is lost.
 """
 
-import asyncio
 import difflib
-import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from taskgraph.model import limits
-from taskgraph.model.clock import Clock
-from taskgraph.model.columns import Value, integer, listed, texts, time_of
-from taskgraph.model.errors import Conflict, NotFound, StorageError, Unclear
+from taskgraph.model.columns import integer, listed, texts, time_of
+from taskgraph.model.errors import Conflict, NotFound, Unclear
 from taskgraph.model.foreign_times import is_ahead
-from taskgraph.model.json_strict import compact_json
 from taskgraph.model.placement import Offer, labels_of, labels_text
-from taskgraph.storage.signals.wakeup import wait_any
-from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, Tables, query_all
-
-log = logging.getLogger("taskgraph.registry")
+from taskgraph.storage.tables import Delete, Merge, Range, Row, Tables, query_all
 
 WORKERS: Final = "index:workers"
 """Partition of workers; `:` is in no graph id."""
@@ -34,187 +27,14 @@ FINISH: Final = "finish"
 NOW: Final = "now"
 """How a worker drains, in the column `draining`: it finishes what it has begun, or hands it back."""
 
-RUNNING_SHOWN_MAX: Final = 5  # runs that a row names
-_LABEL_CHARS_SHOWN: Final = 80
-_LOOK_SECONDS: Final = 0.5  # between two looks whether a worker that is to end has anything left; asks no store
-_TRIES: Final = 3
-_SCHEMA: Final = 1
+_TRIES: Final = 6
 _NOT_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _KEY_CHARS_MAX: Final = 200
-
-
-# --- a worker's side -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Presence:
-    """What a worker has in hand now. running: graph and label of some runs, the oldest first."""
-
-    busy: int
-    running: Sequence[tuple[str, str]] = ()
-
-
-class Member(Protocol):
-    """A worker, as its row needs it."""
-
-    @property
-    def name(self) -> str:
-        """A name that no other worker has."""
-        ...
-
-    def presence(self) -> Presence:
-        """What it has in hand."""
-        ...
-
-    def drain(self, *, now: bool) -> None:
-        """Claim nothing more. now: also hand back what has begun. Repeatable."""
-        ...
-
-    def undrain(self) -> None:
-        """Claim again. Repeatable."""
-        ...
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether nothing is in hand: no run, no claim, no result that has not been heard."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """What a worker says of itself once.
-
-    host: the machine that it runs on, or the host that it serves by name. every_seconds: between two words.
-    """
-
-    targets: Sequence[str]
-    labels: Sequence[str]
-    executors: Sequence[str]
-    host: str
-    slots: int
-    version: str
-    pid: int
-    every_seconds: float = limits.WORKER_SEEN_SECONDS
-
-
-class Membership:
-    """One worker's row: written every so often, and taken away in the end."""
-
-    def __init__(self, tables: Tables, clock: Clock, member: Member, card: Card) -> None:
-        self._tables = tables
-        self._clock = clock
-        self._member = member
-        self._card = card
-        self._key = key_of(member.name)
-        self._etag = ""
-        self._since = clock.now()
-        self._written = False  # or perhaps: an answer may have been lost
-        self._exits = False
-
-    async def keep(self, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
-        """Say every so often that the worker lives, until told to stop; sets `stop` once it has drained and shall end.
-
-        after_seconds: say nothing before. A store that does not answer costs a word and not the worker.
-        """
-        if after_seconds:
-            await wait_any((stop,), after_seconds)
-        while not stop.is_set():
-            try:
-                await self.beat()
-            except StorageError as error:
-                log.warning("worker %s could not say that it lives: %s", self._member.name, error)
-            until = self._clock.monotonic() + self._card.every_seconds * (0.9 + 0.2 * self._clock.jitter())
-            while not stop.is_set() and (left := until - self._clock.monotonic()) > 0:
-                if self._exits and self._member.at_rest:
-                    log.info("worker %s has drained and ends", self._member.name)
-                    stop.set()
-                    return
-                await wait_any((stop,), min(left, _LOOK_SECONDS) if self._exits else left)
-
-    async def beat(self) -> None:
-        """Write the row, and obey what somebody has written there. Raises StorageUnavailable.
-
-        One write, without a read as long as nobody else touches the row.
-        """
-        for _ in range(_TRIES):
-            now = self._columns()
-            change = Merge(self._key, self._etag, now) if self._etag else Insert(self._key, {**self._first(), **now})
-            self._written = True
-            try:
-                (etag,) = await self._tables.commit(WORKERS, [change])
-            except Conflict:
-                await self._read()
-            except Unclear:
-                self._etag = ""
-                return  # the next word finds out
-            else:
-                self._etag = etag or ""
-                return
-
-    async def leave(self) -> None:
-        """Take the row away. What a store that does not answer leaves behind, the sweep takes away later."""
-        if not self._written:
-            return
-        try:
-            for _ in range(_TRIES):
-                if self._etag and await self._deleted():
-                    return
-                await self._read()
-                if not self._etag:
-                    return
-        except StorageError as error:
-            log.info("the row of worker %s is left to the sweep: %s", self._member.name, error)
-
-    async def _deleted(self) -> bool:
-        try:
-            await self._tables.commit(WORKERS, [Delete(self._key, self._etag)])
-        except (Conflict, Unclear):
-            return False
-        return True
-
-    async def _read(self) -> None:
-        """Look at the row: somebody has asked this worker for something, or has taken the row away."""
-        (row,) = await self._tables.get(WORKERS, [self._key])
-        self._etag = row.etag if row is not None else ""
-        if row is None:
-            return
-        how = row.columns.get("draining")
-        self._exits = bool(how) and row.columns.get("exit") is True
-        if how:
-            self._member.drain(now=how == NOW)
-        else:
-            self._member.undrain()
-
-    def _first(self) -> dict[str, Value]:
-        card = self._card
-        return {
-            "schema": _SCHEMA,
-            "name": self._member.name,
-            "targets": compact_json(list(card.targets)),
-            "labels": compact_json(list(card.labels)),
-            "executors": compact_json(list(card.executors)),
-            "host": card.host,
-            "slots": card.slots,
-            "version": card.version,
-            "pid": card.pid,
-            "every": card.every_seconds,
-            "since": self._since,
-            "draining": "",
-            "exit": False,
-        }
-
-    def _columns(self) -> dict[str, Value]:
-        has = self._member.presence()
-        running = [[graph, label[:_LABEL_CHARS_SHOWN]] for graph, label in has.running[:RUNNING_SHOWN_MAX]]
-        return {"busy": has.busy, "running": compact_json(running), "seen": self._clock.now()}
 
 
 def key_of(name: str) -> str:
     """The row key of a worker."""
     return _NOT_IN_KEYS.sub("-", name)[:_KEY_CHARS_MAX] or "-"
-
-
-# --- everybody else's ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +84,7 @@ async def ask(tables: Tables, name: str, *, draining: str, exits: bool) -> Worke
     It hears of it with its next word. Raises NotFound, with the nearest names, and StorageError.
     """
     key = key_of(name)
-    for _ in range(_TRIES * 2):
+    for _ in range(_TRIES):
         (row,) = await tables.get(WORKERS, [key])
         if row is None:
             names = [str(each.columns.get("name", each.key)) for each in await query_all(tables, WORKERS, Range())]

@@ -20,7 +20,6 @@ from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
 from taskgraph.model.errors import StorageError
 from taskgraph.model.placement import Offer, target_of
-from taskgraph.queries.workers import RUNNING_SHOWN_MAX, Presence
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup
@@ -34,6 +33,7 @@ from taskgraph.worker.intake import Intake
 from taskgraph.worker.lease import LeaseKeeper
 from taskgraph.worker.messages import WorkMessages
 from taskgraph.worker.queue_turns import QueueTurns
+from taskgraph.worker.registration import RUNNING_SHOWN_MAX, Presence
 from taskgraph.worker.reports import Reporter
 from taskgraph.worker.runs import Runner
 from taskgraph.worker.slots import Slots
@@ -252,7 +252,7 @@ class Worker:
             elif not self._slots.waiting and not self._stock:
                 return
 
-    # --- as its row in the registry sees it (see workers.Member)
+    # --- as its row in the registry sees it (see registration.Member)
 
     def presence(self) -> Presence:
         """See Member."""

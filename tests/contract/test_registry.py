@@ -6,7 +6,8 @@ import pytest
 
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
-from taskgraph.queries.workers import FINISH, NOW, Card, Membership, Presence, ask, clean, key_of, workers
+from taskgraph.queries.workers import FINISH, NOW, ask, clean, key_of, workers
+from taskgraph.worker.registration import Card, Membership, Presence
 from tests.conftest import OpenStore
 from tests.manual_clock import ManualClock
 

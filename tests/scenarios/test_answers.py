@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from taskgraph import Client
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.model import schemas
-from taskgraph.queries.workers import Card, Membership, Presence
+from taskgraph.worker.registration import Card, Membership, Presence
 
 GRAPH: Final = {
     "failurePolicy": "continue",

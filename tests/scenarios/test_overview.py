@@ -16,9 +16,9 @@ from taskgraph.model.clock import Clock
 from taskgraph.model.ids import GRAPH
 from taskgraph.queries.overview import Overview, Snapshot
 from taskgraph.queries.targets import close, limit_target
-from taskgraph.queries.workers import Card, Membership, Presence
 from taskgraph.storage.tables import Merge
 from taskgraph.worker.permits import Permits
+from taskgraph.worker.registration import Card, Membership, Presence
 from tests.scenarios.stage import Stage, Trap, TrappedQueues, TrappedTables, graph, graph_object
 
 

@@ -9,8 +9,8 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
-from taskgraph.queries.workers import Card, Membership, Presence
 from taskgraph.storage.tables import Merge, Row
+from taskgraph.worker.registration import Card, Membership, Presence
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, Trap, graph, graph_object
 
 HOUR = limits.STALLED_SECONDS

@@ -9,10 +9,11 @@ import pytest
 from taskgraph.documents.read import document_from_object
 from taskgraph.model.errors import StorageUnavailable, Unclear
 from taskgraph.model.placement import Offer, host_target
-from taskgraph.queries.workers import FINISH, NOW, Card, Membership, ask, workers
+from taskgraph.queries.workers import FINISH, NOW, ask, workers
 from taskgraph.storage.signals.socket_bell import Bell, Heard
 from taskgraph.storage.signals.wakeup import Wakeup, announced
 from taskgraph.storage.tables import Change, Page, Range, Row
+from taskgraph.worker.registration import Card, Membership
 from tests.scenarios.crew import Calls, Crew, Script, once_each, virtually
 
 CARD = Card(("default",), (), ("script",), "vm", 1, "1", 1)

@@ -78,7 +78,7 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_lead.py", "tests/scenarios/test_poison_and_consumer.py"),
     ),
     Place(
-        ("taskgraph.queries.workers",),
+        ("taskgraph.queries.workers", "taskgraph.worker.registration"),
         "the registry of workers, on which nothing rests: those who are played here are not listed",
         ("tests/scenarios/test_workers.py", "tests/contract/test_registry.py"),
     ),
