@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from taskgraph.documents.groups import wire
 from taskgraph.model.states import FailurePolicy, When
@@ -80,3 +80,6 @@ class GraphDocument:
         if self.groups:
             return wire(self.tasks, self.groups).edges
         return sum(len(node.requires) for node in self.tasks.values())
+
+
+Kind = Literal["graph", "extension"]

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from taskgraph.documents import graph_algorithms, results
 from taskgraph.documents.edit_document import EditDocument, Update, read_edit
-from taskgraph.documents.read import canonical_json, references, without_requirement
+from taskgraph.documents.read import canonical_json
+from taskgraph.documents.references import references, without_requirement
 from taskgraph.engine.commit import Records
 from taskgraph.model import facts, limits, priorities, timing
 from taskgraph.model.columns import Value

@@ -14,14 +14,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from taskgraph.documents.canonical import node_digest
+from taskgraph.documents.checks import too_limited
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.documents.read import (
-    external_labels,
-    node_digest,
-    read_document,
-    results_without_requirement,
-    too_limited,
-)
+from taskgraph.documents.read import read_document
+from taskgraph.documents.references import external_labels, results_without_requirement
 from taskgraph.engine.commit import Records
 from taskgraph.model import facts, limits, priorities
 from taskgraph.model.columns import Value

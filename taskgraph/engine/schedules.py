@@ -17,16 +17,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
+from taskgraph.documents.canonical import content_hash, document_object
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.documents.read import (
-    NOTHING_GIVEN,
-    Given,
-    canonical_json,
-    content_hash,
-    document_object,
-    read_document,
-    read_json,
-)
+from taskgraph.documents.read import NOTHING_GIVEN, Given, canonical_json, read_document, read_json
 from taskgraph.documents.recurrence import Recurrence, Times
 from taskgraph.engine import clock_trust
 from taskgraph.engine.handlers import Handlers

@@ -17,9 +17,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from taskgraph.documents.canonical import content_hash, document_object, node_digests
 from taskgraph.documents.edit_document import EditDocument
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.documents.read import canonical_json, collector_paused, content_hash, document_object, node_digests
+from taskgraph.documents.read import canonical_json, collector_paused
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.notifier import enter, register
 from taskgraph.engine.plan_edit import still_holds

@@ -17,10 +17,12 @@ from json.encoder import encode_basestring
 from typing import Any, Final
 
 from taskgraph.documents import groups as grouping
+from taskgraph.documents.canonical import node_digest
 from taskgraph.documents.graph_algorithms import is_acyclic
 from taskgraph.documents.groups import DONE, Wiring, is_end, name_of, wire
 from taskgraph.documents.nodes import GroupNode, TaskNode
-from taskgraph.documents.read import canonical_json, node_digest, substitute
+from taskgraph.documents.read import canonical_json
+from taskgraph.documents.references import substitute
 from taskgraph.model import limits, priorities, timing
 from taskgraph.model.columns import Value
 from taskgraph.model.facts import ROUTING_KEY, task_routing

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from taskgraph.documents.canonical import content_hash
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.documents.read import Given, content_hash, document_from_object
+from taskgraph.documents.read import Given, document_from_object
 from taskgraph.documents.recurrence import Recurrence, Times
 from taskgraph.engine import clock_trust
 from taskgraph.engine.commit import Records

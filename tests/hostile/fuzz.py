@@ -45,8 +45,9 @@ def _is_text(data: bytes) -> bool:
 
 def document(data: bytes) -> None:
     """A document is valid, or its problems have places and remedies."""
+    from taskgraph.documents.canonical import content_hash, document_object
     from taskgraph.documents.plan import plan
-    from taskgraph.documents.read import content_hash, document_object, warnings
+    from taskgraph.documents.warnings import warnings
     from taskgraph.model.errors import InvalidGraph
     from taskgraph.protocol.layout import lay_out
     from tests.hostile.plans import judged

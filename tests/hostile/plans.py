@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.plan import plan
-from taskgraph.documents.read import PROBLEMS_MAX, read_document, warnings
+from taskgraph.documents.read import PROBLEMS_MAX, read_document
+from taskgraph.documents.warnings import warnings
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handlers

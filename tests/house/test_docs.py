@@ -13,7 +13,8 @@ import pytest
 from typer.main import get_command
 
 from taskgraph.documents.edit_document import read_edit
-from taskgraph.documents.read import read_document, warnings
+from taskgraph.documents.read import read_document
+from taskgraph.documents.warnings import warnings
 from taskgraph.interfaces import settings
 from taskgraph.interfaces.cli import app, failures
 from taskgraph.model import limits

@@ -12,7 +12,8 @@ from typing import Any, Final
 import pytest
 
 import taskgraph
-from taskgraph.documents.read import document_from_object, warnings
+from taskgraph.documents.read import document_from_object
+from taskgraph.documents.warnings import warnings
 from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import facts, limits
 from taskgraph.model.messages import Cancel, TaskFailed

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from taskgraph.documents.read import content_hash
+from taskgraph.documents.canonical import content_hash
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer, Lease, misplaced
 from taskgraph.engine.handlers import Handled, Handlers

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from taskgraph.documents.read import content_hash
+from taskgraph.documents.canonical import content_hash
 from taskgraph.engine.handlers import Handled
 from taskgraph.model.errors import Conflict
 from taskgraph.model.ids import GRAPH, row_key, task_id_of

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from taskgraph.documents import read
+from taskgraph.documents import canonical, read
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine import plan_extension, submission
 from taskgraph.model import messages
@@ -62,8 +62,8 @@ def _content_hash(wanted: Callable[..., str]) -> Callable[..., str]:
 @contextlib.contextmanager
 def remembering() -> Iterator[None]:
     """These functions, with a memory, for a while."""
-    node_digest = _node_digest(read.node_digest)
-    content_hash = _content_hash(read.content_hash)
+    node_digest = _node_digest(canonical.node_digest)
+    content_hash = _content_hash(canonical.content_hash)
     cached = functools.lru_cache(maxsize=_KEPT_MAX)
     changed: list[tuple[Any, str, Any]] = [
         *((module, "node_digest", node_digest) for module in (read, layout, plan_extension)),

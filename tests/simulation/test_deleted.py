@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import pytest
 
+from taskgraph.documents.canonical import content_hash, document_object
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.documents.read import canonical_json, content_hash, document_object
+from taskgraph.documents.read import canonical_json
 from taskgraph.engine.clock_trust import CLOCKS
 from taskgraph.engine.delete import delete
 from taskgraph.engine.handlers import Handlers

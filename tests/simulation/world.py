@@ -27,9 +27,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from taskgraph.documents.canonical import content_hash
 from taskgraph.documents.edit_document import EditDocument
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
-from taskgraph.documents.read import content_hash
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.submission import edit, extend, submit

@@ -10,7 +10,8 @@ import pytest
 
 import taskgraph
 from taskgraph import Graph, InvalidGraph, InvalidInput, Task
-from taskgraph.documents.read import document_from_object, document_object
+from taskgraph.documents.canonical import document_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.model import schemas
 
 

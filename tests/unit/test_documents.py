@@ -9,20 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taskgraph.documents.canonical import content_hash, document_object, node_digest
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.documents.read import (
-    canonical_json,
-    content_hash,
-    document_from_object,
-    document_object,
-    external_labels,
-    nearest,
-    node_digest,
-    read_document,
-    references,
-    substitute,
-    warnings,
-)
+from taskgraph.documents.read import canonical_json, document_from_object, nearest, read_document
+from taskgraph.documents.references import external_labels, references, substitute
+from taskgraph.documents.warnings import warnings
 from taskgraph.model import json_strict, limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem
 

@@ -7,16 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph.documents.nodes import GroupNode
-from taskgraph.documents.read import (
-    Kind,
-    content_hash,
-    document_from_object,
-    document_object,
-    external_labels,
-    node_digests,
-    read_document,
-)
+from taskgraph.documents.canonical import content_hash, document_object, node_digests
+from taskgraph.documents.nodes import GroupNode, Kind
+from taskgraph.documents.read import document_from_object, read_document
+from taskgraph.documents.references import external_labels
 from taskgraph.documents.schema_check import group_is_plain
 from taskgraph.model import limits, schemas
 from taskgraph.model.errors import InvalidGraph, Problem

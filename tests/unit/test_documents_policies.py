@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from taskgraph import Client, Graph
+from taskgraph.documents.canonical import content_hash, document_object, node_digest
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.plan import plan, to_dot, to_json, to_mermaid
-from taskgraph.documents.read import content_hash, document_from_object, document_object, node_digest, read_document
+from taskgraph.documents.read import document_from_object, read_document
 from taskgraph.documents.schema_check import named, node_is_plain
 from taskgraph.interfaces.client.client import Task
 from taskgraph.model import schemas

@@ -5,8 +5,9 @@ from datetime import timedelta
 
 import pytest
 
+from taskgraph.documents.canonical import content_hash, document_object
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.documents.read import content_hash, document_from_object, document_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.engine.commit import Records
 from taskgraph.engine.plan_extension import (
     POINT_READS_MAX,

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from taskgraph.documents.canonical import content_hash, document_object, node_digest
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.documents.read import content_hash, document_from_object, document_object, node_digest
+from taskgraph.documents.read import document_from_object
 from taskgraph.engine.commit import Records
 from taskgraph.engine.plan_extension import (
     POINT_READS_MAX,

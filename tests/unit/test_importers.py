@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from taskgraph.documents.importers import FORMATS, Imported, import_graph
 from taskgraph.documents.importers.shaping import unpacked
 from taskgraph.documents.plan import plan
-from taskgraph.documents.read import references
+from taskgraph.documents.references import references
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import task_id_of
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from taskgraph.documents.canonical import node_digest
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.documents.read import node_digest
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, owner_of, row_key, task_id_of, told_as
 from taskgraph.model.schemas import is_date_time

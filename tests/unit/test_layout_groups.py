@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from taskgraph.documents.canonical import node_digests
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
-from taskgraph.documents.read import node_digests
 from taskgraph.model import limits
 from taskgraph.model.ids import (
     GRAPH,

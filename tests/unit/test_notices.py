@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from taskgraph.documents.read import content_hash, document_from_object, document_object
+from taskgraph.documents.canonical import content_hash, document_object
+from taskgraph.documents.read import document_from_object
 from taskgraph.engine.addresses import Hosts
 from taskgraph.engine.notifier import NotDelivered
 from taskgraph.engine.outlets import Outlets, OutletSettings, Secret, read_outlets, signature

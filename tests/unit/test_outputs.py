@@ -9,15 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph.documents.read import (
-    document_object,
-    external_labels,
-    node_digest,
-    read_document,
-    results_without_requirement,
-    substitute,
-    without_requirement,
-)
+from taskgraph.documents.canonical import document_object, node_digest
+from taskgraph.documents.read import read_document
+from taskgraph.documents.references import external_labels, results_without_requirement, substitute, without_requirement
 from taskgraph.documents.results import NO_OUTPUT, OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
 from taskgraph.interfaces.client.client import Graph
 from taskgraph.model import limits

@@ -8,17 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taskgraph.documents.canonical import content_hash, document_object, node_digest
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.parameters import Replacing, Values, Words, typed
 from taskgraph.documents.problems import Report
-from taskgraph.documents.read import (
-    Given,
-    content_hash,
-    document_from_object,
-    document_object,
-    node_digest,
-    read_document,
-)
+from taskgraph.documents.read import Given, document_from_object, read_document
 from taskgraph.interfaces.client.client import Graph
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from taskgraph.documents.canonical import document_object
 from taskgraph.documents.plan import plan, to_dot, to_json, to_mermaid, to_table
-from taskgraph.documents.read import document_object, read_document
+from taskgraph.documents.read import read_document
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph
 from tests.unit.test_grouping import document

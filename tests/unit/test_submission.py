@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taskgraph.documents.canonical import content_hash
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.documents.read import content_hash
 from taskgraph.engine import submission
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from taskgraph.documents.canonical import content_hash, document_object, node_digest
 from taskgraph.documents.nodes import TaskNode
-from taskgraph.documents.read import content_hash, document_from_object, document_object, node_digest
+from taskgraph.documents.read import document_from_object
 from taskgraph.documents.schema_check import node_is_plain
 from taskgraph.model import limits, timing
 from taskgraph.model.columns import Value

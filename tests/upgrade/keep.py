@@ -16,8 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from taskgraph.documents.canonical import document_object
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.documents.read import document_object
 from taskgraph.engine.lead import LEADS
 from taskgraph.interfaces.app import open_app
 from taskgraph.interfaces.settings import read_settings

@@ -37,8 +37,7 @@ from taskgraph.model.errors import (
 from taskgraph.model.priorities import LEVELS, column, is_level
 
 if TYPE_CHECKING:
-    from taskgraph.documents.nodes import GraphDocument
-    from taskgraph.documents.read import Kind
+    from taskgraph.documents.nodes import GraphDocument, Kind
     from taskgraph.engine.telemetry import Telemetry
     from taskgraph.interfaces.app import App
 

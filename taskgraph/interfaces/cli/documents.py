@@ -73,7 +73,7 @@ VALIDATE_EXAMPLES = examples(
 
 
 def _validated(session: Session, file: str, extension: bool, params: list[str] | None) -> dict[str, Any]:
-    from taskgraph.documents.read import warnings
+    from taskgraph.documents.warnings import warnings
 
     output = session.output
     try:
@@ -313,8 +313,8 @@ def import_(
     if graph_id is not None:
         check_graph_id(graph_id, new=True)
     data, name = read_source(file)
+    from taskgraph.documents.canonical import document_object
     from taskgraph.documents.importers import import_graph
-    from taskgraph.documents.read import document_object
 
     imported = import_graph(
         data, from_.value, source=name, external=external.value, executor=executor, graph_id=graph_id

@@ -430,7 +430,7 @@ def submit(
     if graph_id is not None:
         check_graph_id(graph_id, new=True)
     document, name = read_graph(file, params=param, priority=priority)
-    from taskgraph.documents.read import warnings
+    from taskgraph.documents.warnings import warnings
 
     print_warnings(session, InvalidGraph(warnings(document), name))
     raise typer.Exit(

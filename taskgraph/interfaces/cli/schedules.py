@@ -419,7 +419,7 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _graph(session: Session, file: str, params: Sequence[str] | None) -> "GraphDocument":
-    from taskgraph.documents.read import warnings
+    from taskgraph.documents.warnings import warnings
 
     document, source = read_graph(file, params=params)
     print_warnings(session, InvalidGraph(warnings(document), source))

@@ -20,10 +20,10 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
 from taskgraph.documents.edit_document import EditDocument, edit_from_object
-from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.nodes import GraphDocument, Kind
 from taskgraph.documents.parameters import names_in
 from taskgraph.documents.plan import Plan, plan, to_mermaid
-from taskgraph.documents.read import NOTHING_GIVEN, Given, Kind, document_from_object, read_document
+from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object, read_document
 from taskgraph.documents.recurrence import Recurrence, Times
 from taskgraph.engine import archive as archives
 from taskgraph.engine import delete as retention

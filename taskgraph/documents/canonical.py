@@ -1,0 +1,139 @@
+"""The canonical form of a document, and the digests that are made of it."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.model.json_strict import canonical_json
+from taskgraph.model.placement import DEFAULT_TARGET
+from taskgraph.model.states import FailurePolicy, When
+
+
+def node_digest(node: TaskNode) -> str:
+    """32 hexadecimal digits, equal for nodes that mean the same: defaults filled in, order of requires aside."""
+    task = {"routing": "", "target": DEFAULT_TARGET, **node.task}
+    requires = sorted(set(node.requires)) if len(node.requires) > 1 else list(node.requires)
+    normal: dict[str, Any] = {"label": node.label, "requires": requires, "reruns": node.reruns, "task": task}
+    if node.when != When.ALL_COMPLETED:  # what is not used leaves the digests of older versions as they were
+        normal["when"] = str(node.when)
+    if node.optional:
+        normal["optional"] = sorted(node.optional)
+    if node.notify:
+        normal["notify"] = _channels_listed(node.notify)
+    normal |= node.timing
+    if not node.active:
+        normal["active"] = False
+    if node.priority:
+        normal["priority"] = node.priority
+    return hashlib.sha256(canonical_json(normal).encode()).hexdigest()[:32]
+
+
+def node_digests(document: GraphDocument) -> dict[str, str]:
+    """Label -> node_digest, of every task."""
+    return {label: node_digest(node) for label, node in document.tasks.items()}
+
+
+def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = None) -> str:
+    """32 hexadecimal digits that are equal for documents that mean the same, whatever the order of their keys.
+
+    digests: node_digests of the document, from a caller who has them.
+    """
+    if digests is None:
+        digests = node_digests(document)
+    digest = hashlib.sha256()
+    envelope: dict[str, Any] = {
+        "routing": document.routing,
+        "metadata": dict(document.metadata),
+        "tags": dict(document.tags),
+    }
+    if document.failure_policy != FailurePolicy.BLOCK:
+        envelope["failurePolicy"] = document.failure_policy
+    if document.params:
+        envelope["params"] = document.values
+    envelope |= _stalling(document)
+    if document.max_in_flight:
+        envelope["maxInFlight"] = document.max_in_flight
+    if document.notify:
+        envelope["notify"] = _channels_listed(document.notify)
+    if document.deadline:
+        envelope["deadline"] = document.deadline
+    if document.priority:
+        envelope["priority"] = document.priority
+    digest.update(canonical_json(envelope).encode())
+    for label in sorted(document.tasks):
+        digest.update(digests[label].encode())
+    for name in sorted(document.groups):
+        group = document.groups[name]
+        normal: dict[str, Any] = {
+            "group": name,
+            "tasks": sorted(set(group.tasks)),
+            "requires": sorted(set(group.requires)),
+        }
+        if not group.active:
+            normal["active"] = False
+        if group.max_in_flight:
+            normal["maxInFlight"] = group.max_in_flight
+        digest.update(canonical_json(normal).encode())
+    return digest.hexdigest()[:32]
+
+
+def _stalling(document: GraphDocument) -> dict[str, Any]:
+    """What a document says of a graph that stands still, if anything."""
+    said: dict[str, Any] = {"stalledAfter": document.stalled_after, "onStalled": document.on_stalled}
+    return {key: value for key, value in said.items() if value}
+
+
+def _channels_listed(notify: Mapping[str, Any]) -> dict[str, Any]:
+    """One channel and a list of one channel mean the same."""
+    return {key: list(each) if isinstance(each, list | tuple) else [each] for key, each in notify.items()}
+
+
+def document_object(document: GraphDocument) -> dict[str, Any]:
+    """The JSON form of a document; reading it gives an equal document. Values are shared, not copied."""
+    made: dict[str, Any] = {}
+    if document.routing:
+        made["routing"] = document.routing
+    if document.metadata:
+        made["metadata"] = dict(document.metadata)
+    if document.tags:
+        made["tags"] = dict(document.tags)
+    if document.failure_policy != FailurePolicy.BLOCK:
+        made["failurePolicy"] = document.failure_policy
+    if document.params:
+        made["params"] = {name: dict(declared) for name, declared in document.params.items()}
+    made |= _stalling(document)
+    if document.max_in_flight:
+        made["maxInFlight"] = document.max_in_flight
+    if document.notify:
+        made["notify"] = dict(document.notify)
+    if document.deadline:
+        made["deadline"] = document.deadline
+    if document.priority:
+        made["priority"] = document.priority
+    made["tasks"] = {label: _node_object(node) for label, node in document.tasks.items()}
+    if document.groups:
+        made["groups"] = {
+            name: {
+                "tasks": list(group.tasks),
+                "requires": list(group.requires),
+                **({} if group.active else {"active": False}),
+                **({"maxInFlight": group.max_in_flight} if group.max_in_flight else {}),
+            }
+            for name, group in document.groups.items()
+        }
+    return made
+
+
+def _node_object(node: TaskNode) -> dict[str, Any]:
+    requires = [{"label": each, "optional": True} if each in node.optional else each for each in node.requires]
+    made: dict[str, Any] = {"requires": requires, "reruns": node.reruns, **node.timing, "task": dict(node.task)}
+    if node.when != When.ALL_COMPLETED:
+        made["when"] = str(node.when)
+    if node.notify:
+        made["notify"] = dict(node.notify)
+    if not node.active:
+        made["active"] = False
+    if node.priority:
+        made["priority"] = node.priority
+    return made

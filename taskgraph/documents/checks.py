@@ -1,0 +1,500 @@
+"""What must hold of a document beyond its schema: references, groups, limits, cycles, conditions."""
+
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, Literal
+
+from taskgraph.documents import graph_algorithms
+from taskgraph.documents import groups as grouping
+from taskgraph.documents import results as outputs
+from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, TaskNode
+from taskgraph.documents.problems import PROBLEMS_MAX, Report
+from taskgraph.documents.references import (
+    RESULT_KEY,
+    STAND_IN,
+    SUBS_KEY,
+    reference_objects,
+    replace,
+    what_is_wrong,
+    without_requirement,
+)
+from taskgraph.documents.schema_check import (
+    CHANNEL_KINDS,
+    RESULT,
+    SUBS,
+    SUBS_PREFIX,
+    explain,
+    group_is_plain,
+    is_label,
+    named,
+)
+from taskgraph.model import limits, schemas
+from taskgraph.model.json_strict import Path, canonical_json, show
+from taskgraph.model.states import FailurePolicy, When
+from taskgraph.model.utf16 import utf16_units
+
+_OWN_QUEUES: Final = "taskgraph-"
+
+
+_POLICIES: Final = tuple(map(str, FailurePolicy))
+
+
+_CONDITIONS: Final = tuple(map(str, When))
+
+
+_CYCLE_LABELS_SHOWN: Final = 12
+
+
+_GROUP_CYCLES_MAX: Final = 8  # circles of groups that are looked for in one knot
+
+
+NODES_EXPLAINED_MAX: Final = 2 * PROBLEMS_MAX  # nodes handed to the schema validator, which is slow
+
+
+@functools.cache
+def _envelope(kind: Kind) -> schemas.Validator:
+    """Validator of a document without the tasks and groups themselves: they are checked one by one."""
+    whole = dict(schemas.schema("task-graph" if kind == "graph" else "extension"))
+    bare = {"tasks": {"type": "object", "minProperties": 1}, "groups": {"type": "object"}}
+    whole["properties"] = {**whole["properties"], **bare}
+    # The name goes as well, so that the local references of the rest are looked up in this reduced copy.
+    return schemas.validator_of({key: value for key, value in whole.items() if key != "$id"})
+
+
+def check_envelope(obj: Any, kind: Kind, report: Report) -> None:
+    for error in itertools.islice(_envelope(kind).iter_errors(obj), 2 * PROBLEMS_MAX):
+        explain(error, (), report, kind == "extension")
+    if isinstance(obj, dict) and not report.count:
+        for key in ("metadata", "tags"):
+            units = utf16_units(canonical_json(obj.get(key, {})))
+            if units > limits.PROPERTY_CHARS_MAX:
+                report.add(
+                    (key,),
+                    "too-large",
+                    f"`{key}` has {units:,} UTF-16 units as JSON; {limits.PROPERTY_CHARS_MAX:,} fit.",
+                    "Shorten it; what tasks need belongs into their payloads.",
+                )
+
+
+def check_notify(notify: Any, path: Path, report: Report) -> set[str]:
+    """What the schema cannot say well: a channel is one of three, and no queue of our own. Gives the channels."""
+    found: set[str] = set()
+    if not isinstance(notify, dict):
+        return found
+    for key, listed in notify.items():
+        for index, channel in enumerate(listed if isinstance(listed, list) else [listed]):
+            if not isinstance(channel, dict):
+                continue
+            place: Path = (*path, key, index) if isinstance(listed, list) else (*path, key)
+            kinds = [each for each in CHANNEL_KINDS if each in channel]
+            if len(kinds) != 1:
+                report.add(
+                    place,
+                    "bad-channel",
+                    f"A channel is one of {', '.join(f'`{each}`' for each in CHANNEL_KINDS)}, and this names "
+                    f"{' and '.join(f'`{each}`' for each in kinds) or 'none of them'}.",
+                    "Write a list of channels, if there are several.",
+                )
+            elif "secret" in channel and kinds != ["webhook"]:
+                report.add(
+                    (*place, "secret"),
+                    "bad-channel",
+                    f"A {kinds[0]} is not signed: `secret` goes with `webhook`.",
+                    "Remove the key.",
+                )
+            elif kinds == ["queue"] and str(channel["queue"]).startswith(_OWN_QUEUES):
+                report.add(
+                    (*place, "queue"),
+                    "bad-channel",
+                    f"{show(str(channel['queue']))} is a name of taskgraph's own queues.",
+                    f"Choose a name that does not begin with {_OWN_QUEUES}.",
+                )
+            else:
+                found.add(str(sorted(channel.items(), key=str)))
+    return found
+
+
+def check_labels(tasks: Mapping[str, Any], report: Report, *, groups: bool = False) -> frozenset[str]:
+    """Report labels (or names of groups) of a wrong form; gives the others."""
+    wrong = [label for label in tasks if not is_label(label)]
+    word, one = ("name of the group", "The name of a group") if groups else ("label", "A label")
+    for label in wrong:
+        path = ("groups" if groups else "tasks", label)
+        if not report.takes("label"):
+            report.more(1)
+        elif not label:
+            report.add(path, "label", f"{one} is empty.", f"Give the {'group' if groups else 'task'} a name.")
+        elif len(label) > limits.LABEL_CHARS_MAX:
+            report.add(
+                path,
+                "label",
+                f"The {word} {show(label)} has {len(label):,} characters; {limits.LABEL_CHARS_MAX} are allowed.",
+                "Shorten it." if groups else "Shorten it, and put the rest into metadata.description of the task.",
+            )
+        else:
+            report.add(path, "label", f"The {word} {show(label)} holds a control character.", "Remove it.")
+    return frozenset(tasks).difference(wrong)
+
+
+def check_groups(
+    groups: Any, labels: frozenset[str], known: frozenset[str], kind: Kind, report: Report
+) -> tuple[frozenset[str], dict[str, GroupNode]]:
+    """Form, names, members and requirements of groups; gives labels and names of a right form, and usable groups."""
+    if not isinstance(groups, dict):
+        return known, {}  # the envelope has said so
+    known = known.union(check_labels(groups, report, groups=True))
+    names = labels.union(groups)
+    found: dict[str, GroupNode] = {}
+    wrong = 0
+    for name, group in groups.items():
+        path: Path = ("groups", name)
+        if name in labels:
+            message = f"{show(name)} is both a task and a group."
+            report.add(path, "name-clash", message, "Give the group another name: tasks and groups share their names.")
+        if not group_is_plain(group, known):
+            wrong += 1
+            if wrong <= NODES_EXPLAINED_MAX:
+                validator = schemas.validator("task-graph", "#/$defs/group")
+                for error in itertools.islice(validator.iter_errors(group), PROBLEMS_MAX):
+                    explain(error, path, report, kind == "extension")
+            else:
+                report.more(1)
+        if not isinstance(group, dict) or name in labels:
+            continue
+        inside = _check_names((*path, "tasks"), name, group.get("tasks"), names, "member", kind, report)
+        requires = check_requires(path, group.get("requires"), names, kind, report)
+        if inside:
+            wanted = requires if report.count else group.get("requires", ())
+            most = group.get("maxInFlight", 0)
+            found[name] = GroupNode(
+                name, tuple(inside), tuple(wanted), group.get("active", True), most if type(most) is int else 0
+            )
+    if wrong and not report.count:  # what the schema refuses is never let in for want of words
+        report.add(("groups",), "schema", "A group is not of the form that the schema asks for.", "See the schema.")
+    return known, found
+
+
+def check_nesting(labels: AbstractSet[str], groups: dict[str, GroupNode], report: Report) -> None:
+    """Groups that contain each other, and tasks in too many.
+
+    Groups that contain each other are taken out of one another: the rest can still be looked at.
+    """
+    nested = {name: [each for each in group.tasks if each in groups] for name, group in groups.items()}
+    for _ in range(_GROUP_CYCLES_MAX):  # each round takes a step out of every circle that was found
+        for cycle, _, exact in list(graph_algorithms.cycles(nested)):
+            first, second = cycle[0], cycle[1]
+            if report.takes("group-cycle"):
+                shown = " → ".join(_cut([show(name) for name in (*cycle, first)]))
+                report.add(
+                    ("groups", first, "tasks", groups[first].tasks.index(second)),
+                    "group-cycle",
+                    f"The groups contain each other in a circle ({'the shortest' if exact else 'one'} of "
+                    f"{len(cycle):,}; → means contains): {shown}.",
+                    "Take one of these groups out of the other.",
+                )
+            else:
+                report.more(1)
+            nested[first] = [name for name in nested[first] if name != second]
+    if not graph_algorithms.is_acyclic(nested):
+        nested = {name: [] for name in nested}
+    for name, group in groups.items():
+        left = frozenset(nested[name])
+        inside = tuple(each for each in group.tasks if each not in groups or each in left)
+        groups[name] = replace(group, tasks=inside)
+    for label, inside in grouping.within(groups, at_most=limits.GROUPS_OF_TASK_MAX).items():
+        if label in labels and len(inside) > limits.GROUPS_OF_TASK_MAX:
+            report.add(
+                ("tasks", label),
+                "too-many-groups",
+                f"{show(label)} is in more than {limits.GROUPS_OF_TASK_MAX} groups, nested ones counted.",
+                "Take it out of some, or nest them less deeply.",
+            )
+
+
+def too_limited(document: GraphDocument) -> list[str]:
+    """Tasks that are under as many limits as they may be, so that none of their graph can come on top."""
+    limited = [name for name, group in document.groups.items() if group.max_in_flight]
+    if len(limited) < limits.LIMITS_OF_TASK_MAX:
+        return []
+    return [
+        label
+        for label, inside in grouping.within(document.groups).items()
+        if label in document.tasks and sum(name in limited for name in inside) >= limits.LIMITS_OF_TASK_MAX
+    ]
+
+
+def check_limits(labels: AbstractSet[str], groups: Mapping[str, GroupNode], report: Report, *, whole: bool) -> None:
+    """Tasks under too many limits, and too many limits. whole: the graph has one of its own."""
+    limited = {name: group for name, group in groups.items() if group.max_in_flight}
+    if len(limited) > limits.LIMITED_GROUPS_MAX:
+        report.add(
+            ("groups",),
+            "too-many-limits",
+            f"{len(limited):,} groups have maxInFlight; {limits.LIMITED_GROUPS_MAX} may in a graph.",
+            "Put a limit on fewer groups.",
+        )
+    most = limits.LIMITS_OF_TASK_MAX - whole
+    if len(limited) <= most:
+        return
+    for label, inside in grouping.within(groups).items():
+        if label in labels and sum(name in limited for name in inside) > most:
+            report.add(
+                ("tasks", label),
+                "too-many-limits",
+                f"{show(label)} is under more than {limits.LIMITS_OF_TASK_MAX} limits, that of the graph counted.",
+                "Take maxInFlight off some of its groups.",
+            )
+
+
+def check_requires(path: Path, requires: Any, names: AbstractSet[str], kind: Kind, report: Report) -> Sequence[str]:
+    """Duplicates, oneself and unknown names; gives those that are usable. The form is the schema's matter."""
+    return _check_names((*path, "requires"), str(path[-1]), requires, names, "requirement", kind, report)
+
+
+def _check_names(
+    path: Path,
+    name: str,
+    listed: Any,
+    names: AbstractSet[str],
+    what: Literal["requirement", "member"],
+    kind: Kind,
+    report: Report,
+) -> Sequence[str]:
+    """What a task or group requires, or what a group contains: all of it once, known, and not itself."""
+    if not listed or not isinstance(listed, list):
+        return ()
+    try:
+        once = set(listed)
+    except TypeError:
+        once = set()
+    if len(once) == len(listed) and name not in once and names >= once:
+        return listed
+    verb = "requires" if what == "requirement" else "contains"
+    seen: dict[str, None] = {}
+    for index, each in enumerate(listed):
+        if not isinstance(each, str):
+            continue
+        if each in seen:
+            code = f"duplicate-{what}"
+        elif each == name:
+            code = f"self-{what}"
+        elif each not in names and (kind == "graph" or what == "member"):
+            code = "unknown-label"
+        else:
+            code = ""
+        if code and not report.takes(code):
+            report.more(1)
+        elif code == f"duplicate-{what}":
+            message = f"{show(name)} {verb} {show(each)} more than once."
+            report.add((*path, index), code, message, "Name each label once.")
+        elif code == f"self-{what}":
+            report.add((*path, index), code, f"{show(name)} {verb} itself.", "Remove it.")
+        elif code == "unknown-label":
+            message = f"{show(name)} {verb} {show(each)}, which is neither a task nor a group of this document."
+            remedy = "Correct the name, or add the task."
+            report.add((*path, index), code, message + report.near(each, names), remedy)
+        seen[each] = None
+    return [each for each in seen if each in names and each != name]
+
+
+def check_condition(
+    label: str, node: Mapping[str, Any], optional: AbstractSet[str], policy: object, report: Report, *, handed: bool
+) -> None:
+    """Conditions where nobody would ever tell how a requirement failed, and those that nothing can meet.
+
+    handed: whether a group that the task is in requires something for it.
+    """
+    when, requires = node.get("when", When.ALL_COMPLETED), node.get("requires")
+    conditional = when != When.ALL_COMPLETED
+    if not conditional and not optional:
+        return
+    if policy not in _POLICIES or when not in _CONDITIONS:
+        return  # a word that nobody knows, which is reported as such
+    path: Path = ("tasks", label, "when" if conditional else "requires")
+    if policy != FailurePolicy.CONTINUE:
+        what = f"`when: {show(when)}`" if conditional else "optional requirements"
+        report.add(
+            path,
+            "needs-continue",
+            f"{show(label)} has {what}, which needs failurePolicy: continue; under {show(policy)} nobody is told how a "
+            "requirement failed.",
+            'Add "failurePolicy": "continue" to the document, or remove the condition.',
+        )
+    elif conditional and not requires and not handed:
+        report.add(
+            path,
+            "needless-condition",
+            f"{show(label)} has `when: {show(when)}` and requires nothing.",
+            "Name what it waits for in `requires`, or remove `when`.",
+        )
+    elif when == When.ANY_FAILED and isinstance(requires, list) and len(optional) == len(requires) and not handed:
+        report.add(
+            path,
+            "needless-condition",
+            f"{show(label)} runs when a requirement failed, and all of its requirements are optional: their failing "
+            "does not matter, so it would never run.",
+            "Let at least one requirement not be optional.",
+        )
+
+
+def check_definition(
+    label: str, task: dict[str, Any], labels: AbstractSet[str], kind: Kind, report: Report
+) -> list[tuple[Path, str]]:
+    """References inside the payload, and the size that the definition will have.
+
+    Gives the `$result` references of the right form: their places, and the labels that they name.
+    """
+    taken: list[tuple[Path, str]] = []
+    try:
+        text = canonical_json(task)
+    except (ValueError, TypeError):
+        return taken  # a number that is none: reported already, and its size is of no interest
+    if SUBS_KEY in text or RESULT_KEY in text:
+        found = _check_references(label, task.get("payload"), labels, kind, report, taken)
+        if found:
+            text = canonical_json(replace(task, lambda _: STAND_IN, lenient=True))
+    units = len(text) if len(text) <= limits.DEFINITION_CHARS_MAX // 2 else utf16_units(text)
+    if units > limits.DEFINITION_CHARS_MAX:
+        report.add(
+            ("tasks", label, "task"),
+            "too-large",
+            f"The definition of {show(label)} has {units:,} UTF-16 units as JSON; {limits.DEFINITION_CHARS_MAX:,} fit.",
+            "Put the data into a file or blob, and its address into the payload.",
+        )
+    return taken
+
+
+def _check_references(
+    label: str,
+    payload: Any,
+    labels: AbstractSet[str],
+    kind: Kind,
+    report: Report,
+    taken: list[tuple[Path, str]],
+) -> bool:
+    """Report every `$subs` and `$result` object of a wrong form or with an unknown label; gives whether there is any.
+
+    taken: gets the others of `$result`, with their places.
+    """
+    found = False
+    for path, here in reference_objects(payload):
+        found = True
+        place: Path = ("tasks", label, "task", "payload", *path)
+        if RESULT in here:
+            why = outputs.wrong_form(here) if path else "it is the payload itself"
+            if why:
+                message = f'A `$result` object of {show(label)} is not of the form {{"$result": "<label>"}} ({why}).'
+                remedy = "Only `path`, a JSON pointer into the output, and `default` may stand beside the label."
+                report.add(place, "bad-result", message, remedy if path else "Put the reference inside the payload.")
+                continue
+            key, named_label, remedy = RESULT, str(here[RESULT]), "Correct the label, or add the task."
+        else:
+            name = here[SUBS]
+            if not path:
+                message = "The payload itself is a `$subs` object."
+                report.add(place, "bad-subs", message, "Put the reference inside the payload.")
+                continue
+            if len(here) != 1 or not isinstance(name, str) or not name.startswith(SUBS_PREFIX):
+                report.add(
+                    place,
+                    "bad-subs",
+                    f"A `$subs` object of {show(label)} is not of the form "
+                    '{"$subs": "taskId:<label>"}' + f" ({what_is_wrong(here)}).",
+                    'Write {"$subs": "taskId:<label>"}, with nothing beside it.',
+                )
+                continue
+            key, named_label = SUBS, name.removeprefix(SUBS_PREFIX)
+            remedy = "Correct the label after `taskId:`, or add the task."
+        if named_label in labels or (kind == "extension" and is_label(named_label)):
+            if key == RESULT:
+                taken.append(((*place, RESULT), named_label))
+            continue
+        if not report.takes("unknown-label"):
+            report.more(1)
+            continue
+        near = report.near(named_label, labels)
+        message = f"{show(label)} refers to {show(named_label)}, which is not a task of this document.{near}"
+        report.add((*place, key), "unknown-label", message, remedy)
+    return found
+
+
+def check_results(
+    results: Sequence[tuple[str, Sequence[tuple[Path, str]]]],
+    requirements: Mapping[str, Sequence[str]],
+    labels: AbstractSet[str],
+    kind: Kind,
+    report: Report,
+) -> None:
+    """Report every task that takes an output of one which it does not require, directly or not.
+
+    In an extension the tasks of the graph may have completed long ago, or be required on ways that only the graph
+    knows: these are looked at when the extension is planned.
+    """
+    asked = {label: [used for _, used in taken] for label, taken in results}
+    missing = without_requirement(asked, requirements)
+    for label, taken in results:
+        for path, used in taken:
+            if used not in missing.get(label, ()) or (kind == "extension" and used not in labels):
+                continue
+            if not report.takes("not-required"):
+                report.more(1)
+                continue
+            message = f"{show(label)} uses the result of {show(used)}, which it does not require, directly or not."
+            remedy = f"Add {show(used)} to `requires` of {show(label)}."
+            report.add(path, "not-required", message, remedy if used != label else "Name a task that comes before it.")
+
+
+def check_by_schema(node: Any, label: str, report: Report, kind: Kind) -> None:
+    """Report what the schema says of a node that is not plain."""
+    validator = schemas.validator("task-graph", "#/$defs/node")
+    # A node may hold a million wrong values; nobody reads more than a hundred.
+    for error in itertools.islice(validator.iter_errors(node), PROBLEMS_MAX):
+        explain(error, ("tasks", label), report, kind == "extension")
+
+
+def check_cycles(
+    obj: Mapping[str, Any], nodes: Mapping[str, TaskNode], requirements: Mapping[str, Sequence[str]], report: Report
+) -> None:
+    """Report for every knot of tasks that wait for each other the shortest cycle in it."""
+    for cycle, size, exact in graph_algorithms.cycles(requirements):
+        if not report.takes("cycle"):
+            report.more(1)
+            continue
+        first, second = cycle[0], cycle[1]
+        shown = " → ".join(_cut([_node_name(node) for node in (*cycle, first)]))
+        grouped = any(map(grouping.is_end, cycle))
+        more = f" {size:,} tasks wait for each other in this way." if size > len(cycle) and not grouped else ""
+        what = f"{len(cycle):,} steps, tasks and groups" if grouped else f"{len(cycle):,} tasks"
+        report.add(
+            _place_of(first, second, obj, nodes),
+            "cycle",
+            f"The tasks require each other in a circle ({'the shortest' if exact else 'one'} of {what}; "
+            f"→ means requires): {shown}.{more}",
+            "Remove one of these requirements.",
+        )
+
+
+def _place_of(first: str, second: str, obj: Mapping[str, Any], nodes: Mapping[str, TaskNode]) -> Path:
+    """Where a document says that one step of a circle waits for the next. The first is a task: all circles have one."""
+    name = grouping.name_of(second)
+    if second.startswith(grouping.START):
+        return ("groups", name, "tasks", obj["groups"][name]["tasks"].index(first))
+    requires = nodes[first].requires if first in nodes else named(obj["tasks"][first]["requires"])[0]
+    return ("tasks", first, "requires", requires.index(name))
+
+
+def _node_name(node: str) -> str:
+    name = show(grouping.name_of(node))
+    if grouping.is_end(node):
+        return f"{'its ' if node.startswith(grouping.START) else ''}group {name}"
+    return name
+
+
+def _cut(shown: list[str]) -> list[str]:
+    """A path of which the middle is left out where it is long."""
+    if len(shown) > _CYCLE_LABELS_SHOWN:
+        left = len(shown) - _CYCLE_LABELS_SHOWN
+        shown[_CYCLE_LABELS_SHOWN - 2 : -2] = [f"… ({left:,} more) …"]
+    return shown

@@ -1,0 +1,156 @@
+"""References between tasks inside of payloads: which tasks a payload names, and putting ids in their places."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from taskgraph.documents import graph_algorithms
+from taskgraph.documents import groups as grouping
+from taskgraph.documents import results as outputs
+from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.documents.schema_check import RESULT, SUBS, SUBS_PREFIX
+from taskgraph.model import limits
+from taskgraph.model.errors import InvalidInput
+from taskgraph.model.json_strict import Path, show
+
+BUILT_IN_EXECUTORS: Final = frozenset({"command", "noop", "python", "sleep"})
+
+
+SUBS_KEY: Final = f'"{SUBS}"'  # in JSON; a text that lacks them has nothing to be replaced
+
+
+RESULT_KEY: Final = f'"{RESULT}"'
+
+
+_LABELS_AT_ONCE: Final = 2_048  # bits of the numbers that say which labels a task requires
+
+
+STAND_IN: Final = "x" * 22  # as long as a taskId
+
+
+def what_is_wrong(here: Mapping[str, Any]) -> str:
+    if len(here) != 1:
+        return f"it also has {show(next(key for key in here if key != SUBS))}"
+    return f"the value is {show(here[SUBS])}"
+
+
+def reference_objects(payload: Any) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Every object with a key `$subs` or `$result` inside, with its place; nothing below one is looked at."""
+    stack: list[tuple[Path, Any]] = [((), payload)]
+    while stack:
+        path, here = stack.pop()
+        if isinstance(here, Mapping):
+            if SUBS in here or RESULT in here:
+                yield path, here
+            else:
+                stack.extend(
+                    ((*path, key), member)
+                    for key, member in reversed(list(here.items()))
+                    if isinstance(member, Mapping | list | tuple)
+                )
+        elif isinstance(here, list | tuple):
+            stack.extend(
+                ((*path, index), here[index])
+                for index in range(len(here) - 1, -1, -1)
+                if isinstance(here[index], Mapping | list | tuple)
+            )
+
+
+def without_requirement(
+    asked: Mapping[str, Sequence[str]], requirements: Mapping[str, Sequence[str]]
+) -> dict[str, set[str]]:
+    """Of the labels that each task asks for, those that it does not require, directly or through others.
+
+    requirements: of every task, and of every end of a group where there are groups (see `documents.groups.circles`).
+    One look at every edge answers for a great many labels at once: they are bits of one number.
+    """
+    left = {
+        label: {used for used in wanted if used not in requirements.get(label, ())} for label, wanted in asked.items()
+    }
+    open_labels = list(dict.fromkeys(used for wanted in left.values() for used in wanted))
+    if not open_labels:
+        return {}
+    order = list(graph_algorithms.levels(requirements))  # whoever is on a cycle, or behind one, is not there
+    for start in range(0, len(open_labels), _LABELS_AT_ONCE):
+        bits = {used: 1 << number for number, used in enumerate(open_labels[start : start + _LABELS_AT_ONCE])}
+        reached: dict[str, int] = {}
+        for label in order:
+            mask = 0
+            for required in requirements[label]:
+                mask |= reached.get(required, 0) | bits.get(required, 0)
+            if mask:
+                reached[label] = mask
+        for label, wanted in left.items():
+            mask = reached.get(label, 0)
+            wanted.difference_update([used for used in wanted if mask & bits.get(used, 0)])
+    return {label: wanted for label, wanted in left.items() if wanted}
+
+
+def references(node: TaskNode) -> frozenset[str]:
+    """Labels that the payload of a task refers to by `$subs` or `$result`."""
+    return frozenset(
+        named_by.removeprefix(SUBS_PREFIX) if key == SUBS else named_by
+        for _, here in reference_objects(node.task.get("payload"))
+        for key in (SUBS, RESULT)
+        if isinstance(named_by := here.get(key), str)
+    )
+
+
+def results_without_requirement(document: GraphDocument) -> dict[str, set[str]]:
+    """Label -> labels whose outputs it takes, and which nothing in the document makes it wait for."""
+    asked: dict[str, list[str]] = {}
+    for label, node in document.tasks.items():
+        taken = [here[RESULT] for _, here in reference_objects(node.task.get("payload")) if RESULT in here]
+        if taken:
+            asked[label] = [used for used in taken if isinstance(used, str)]
+    if not asked:
+        return {}
+    requirements: dict[str, Sequence[str]] = {label: node.requires for label, node in document.tasks.items()}
+    if document.groups:
+        requirements = grouping.circles(requirements, document.groups)
+    return without_requirement(asked, requirements)
+
+
+def external_labels(document: GraphDocument) -> frozenset[str]:
+    """Names in requirements and references that the document does not hold; empty for a graph."""
+    named: set[str] = set()
+    for node in document.tasks.values():
+        named.update(node.requires)
+        named.update(references(node))
+    for group in document.groups.values():
+        named.update(group.requires)
+    return frozenset(named.difference(document.tasks, document.groups))
+
+
+def substitute(task: Mapping[str, Any], resolve: Callable[[str], str]) -> dict[str, Any]:
+    """A task definition in which every `$subs` object of the payload is the taskId that resolve gives for its label.
+
+    A `$result` object names that taskId besides the label. What resolve raises passes through. Raises InvalidInput for
+    a payload that no validated document can hold.
+    """
+    return replace(task, resolve)
+
+
+def replace(task: Mapping[str, Any], resolve: Callable[[str], str], *, lenient: bool = False) -> dict[str, Any]:
+    if "payload" not in task:
+        return dict(task)
+    return {**task, "payload": _replaced(task["payload"], resolve, lenient, limits.DOCUMENT_DEPTH_MAX)}
+
+
+def _replaced(value: Any, resolve: Callable[[str], str], lenient: bool, depth_left: int) -> Any:
+    if isinstance(value, Mapping):
+        if depth_left <= 0:
+            raise InvalidInput(f"A payload is nested more than {limits.DOCUMENT_DEPTH_MAX} deep.")
+        if RESULT in value and not outputs.wrong_form(value):
+            return outputs.stored(value, resolve(value[RESULT]))
+        if SUBS in value:
+            name = value[SUBS]
+            if len(value) == 1 and isinstance(name, str) and name.startswith(SUBS_PREFIX):
+                return resolve(name.removeprefix(SUBS_PREFIX))
+            if not lenient:
+                raise InvalidInput('A `$subs` object is not of the form {"$subs": "taskId:<label>"}.')
+        return {key: _replaced(member, resolve, lenient, depth_left - 1) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        if depth_left <= 0:
+            raise InvalidInput(f"A payload is nested more than {limits.DOCUMENT_DEPTH_MAX} deep.")
+        return [_replaced(member, resolve, lenient, depth_left - 1) for member in value]
+    return value

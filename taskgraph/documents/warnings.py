@@ -1,0 +1,96 @@
+"""What is valid in a document, and probably not meant."""
+
+import difflib
+import itertools
+from typing import Any
+
+from taskgraph.documents.nodes import GraphDocument
+from taskgraph.documents.problems import PROBLEMS_MAX
+from taskgraph.documents.references import BUILT_IN_EXECUTORS, reference_objects
+from taskgraph.documents.schema_check import COMMAND_KEYS, RESULT, SUBS, TASK_KEYS
+from taskgraph.model import limits
+from taskgraph.model.errors import Problem
+from taskgraph.model.json_pointer import pointer
+from taskgraph.model.json_strict import Path, show
+
+
+def warnings(document: GraphDocument) -> list[Problem]:
+    """What is legal and looks like a mistake: one problem for each kind, at the first place, with the number of tasks.
+
+    Codes: no-executor, own-executor, near-key, misplaced-key, retries, subs-outside-payload.
+    """
+    found: dict[tuple[str, str], list[Any]] = {}  # (code, subject) -> [path, label, number of tasks]
+    near_keys: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    def near(key: str, known: tuple[str, ...]) -> str:
+        if (key, known) not in near_keys and len(near_keys) < 1_000:
+            close = difflib.get_close_matches(key[:64], known, 1, 0.75)
+            near_keys[key, known] = close[0] if close else ""
+        return near_keys.get((key, known), "")
+
+    def note(code: str, subject: str, path: Path, label: str) -> None:
+        entry = found.setdefault((code, subject), [path, label, 0])
+        entry[2] += 1
+
+    for label, node in document.tasks.items():
+        task = node.task
+        path: Path = ("tasks", label, "task")
+        payload = task.get("payload", {})
+        executor = task.get("executor")
+        if executor is None and payload and "command" not in payload and "call" not in payload:
+            note("no-executor", "", path, label)
+        elif executor is not None and executor not in BUILT_IN_EXECUTORS:
+            note("own-executor", executor, (*path, "executor"), label)
+        for key, value in task.items():
+            if key not in TASK_KEYS:
+                if key == "retries":
+                    note("retries", "", (*path, key), label)
+                elif key in COMMAND_KEYS and key not in payload:
+                    note("misplaced-key", key, (*path, key), label)
+                elif (close := near(key, TASK_KEYS)) and close not in task:
+                    note("near-key", f"{key}\0{close}", (*path, key), label)
+            if key != "payload" and isinstance(value, dict | list):
+                for inner, here in itertools.islice(reference_objects(value), 1):
+                    note("subs-outside-payload", SUBS if SUBS in here else RESULT, (*path, key, *inner), label)
+        if executor == "command" or (executor is None and "command" in payload):
+            for key in payload:
+                if key not in COMMAND_KEYS and (close := near(key, COMMAND_KEYS)) and close not in payload:
+                    note("near-key", f"{key}\0{close}", (*path, "payload", key), label)
+    return [
+        Problem(pointer(path), code, *_warning(code, subject, label, count))
+        for (code, subject), (path, label, count) in itertools.islice(found.items(), PROBLEMS_MAX)
+    ]
+
+
+def _warning(code: str, subject: str, label: str, count: int) -> tuple[str, str]:
+    """Message and remedy."""
+    others = f" and {count - 1:,} other{'s' if count > 2 else ''}" if count > 1 else ""
+    who = f"{show(label)}{others}"
+    match code:
+        case "no-executor":
+            message = (
+                f"{who}: no executor is named, and no built-in one understands the payload; workers hand such a task "
+                "back, and it waits until a worker comes that can run it."
+            )
+            remedy = 'Name an executor ("noop" for a task that does nothing), or give the payload a `command`.'
+        case "own-executor":
+            message = (
+                f"{who}: the executor {show(subject)} is not built in; the task waits for a worker that brings it."
+            )
+            remedy = f"Start such a worker for its target, or use one of {', '.join(sorted(BUILT_IN_EXECUTORS))}."
+        case "misplaced-key":
+            message = f"{who}: {show(subject)} stands beside the payload, where no built-in executor looks."
+            remedy = f"Move it to payload.{subject}."
+        case "retries":
+            message = f"{who}: `retries` has no meaning here; every task may be lost {limits.RETRIES_DEFAULT} times."
+            remedy = "For failures that a rerun may mend, say `reruns` beside `task`; for ones of the moment, `retry`."
+        case "near-key":
+            key, _, close = subject.partition("\0")
+            message = f"{who}: {show(key)} has no meaning here."
+            remedy = f"If you mean {show(close)}, correct the key."
+        case "subs-outside-payload":
+            message = f"{who}: a `{subject}` object outside the payload stays as it is."
+            remedy = "References are replaced inside the payload alone; move it there."
+        case _:  # pragma: no cover
+            raise AssertionError(code)
+    return message, remedy
