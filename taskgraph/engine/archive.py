@@ -33,7 +33,7 @@ from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol import notices
 from taskgraph.protocol.at_rest import STATES, Examination, Standing, moving, settled
 from taskgraph.protocol.decide import event_key
-from taskgraph.protocol.layout import SCHEMA
+from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.queries.journal_end import find_end
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.private_files import written_whole

@@ -33,7 +33,7 @@ from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL, TOMBSTONES, listing_key, tombstone_key
 from taskgraph.model.states import GRAPH_GONE, GraphState
 from taskgraph.protocol.decide import BeginDeletion, Outcome, undeletable
-from taskgraph.protocol.layout import SCHEMA
+from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
 

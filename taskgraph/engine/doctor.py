@@ -30,6 +30,7 @@ from taskgraph.model.names import ALL, LIVE, listing_key
 from taskgraph.model.priorities import NORMAL, level_of
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState
 from taskgraph.protocol.decide import event_key
+from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.invariants import (
     Cause,
     Finding,
@@ -44,7 +45,6 @@ from taskgraph.protocol.invariants import (
     slim,
     waiting_by_target,
 )
-from taskgraph.protocol.layout import SCHEMA
 from taskgraph.storage.tables import Change, Insert, Range, Row, query_all
 
 SCANS_MAX: Final = 3

@@ -98,10 +98,10 @@ from taskgraph.protocol.decide import (
     Skip,
     decide,
 )
+from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.dispatch_windows import Parcel, Windows
 from taskgraph.protocol.edit import DELETED_IN, EDITED, EditGraph, RefuseEdit
 from taskgraph.protocol.extension import DeferExtension, is_deferring, request_key
-from taskgraph.protocol.layout import SCHEMA
 from taskgraph.protocol.limited_backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
 from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.protocol.propagation import DEFERRED

@@ -41,6 +41,18 @@ from taskgraph.model.ids import (
 )
 from taskgraph.model.states import INACTIVE, FailurePolicy, TaskState, When, by_group
 from taskgraph.protocol.concurrency import scopes_of
+from taskgraph.protocol.definitions import (
+    DEFINED_COLUMNS,
+    SCHEMA_OF_CONDITIONS,
+    TIMING_COLUMNS,
+    defined_columns,
+    definition_row,
+    definition_text,
+    gathered,
+    is_short,
+    spread,
+    timing_columns,
+)
 from taskgraph.protocol.edit import (
     EDITABLE,
     EditGraph,
@@ -52,20 +64,8 @@ from taskgraph.protocol.edit import (
     not_editable,
 )
 from taskgraph.protocol.extension import portions, request_key
-from taskgraph.protocol.layout import (
-    DEFINED_COLUMNS,
-    SCHEMA_OF_CONDITIONS,
-    TIMING_COLUMNS,
-    Link,
-    defined_columns,
-    definition_row,
-    definition_text,
-    gathered,
-    is_short,
-    spread,
-    timing_columns,
-)
 from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.wiring import Link
 from taskgraph.queries.groups import members_of
 from taskgraph.storage.tables import Insert, Range, Row, query_all
 

@@ -27,6 +27,7 @@ from taskgraph.model.ids import WHOLE_GRAPH, ids_text, limit_scope, row_key, tas
 from taskgraph.model.states import FailurePolicy, TaskState, When, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol.concurrency import scopes_of
+from taskgraph.protocol.definitions import SCHEMA, first_deadline, gathered, schema_for, split_text, spread
 from taskgraph.protocol.edit import DELETED_IN, EDITED
 from taskgraph.protocol.extension import (
     EXTENDABLE,
@@ -39,20 +40,8 @@ from taskgraph.protocol.extension import (
     portions,
     request_key,
 )
-from taskgraph.protocol.layout import (
-    GRAPH_DIRECT_MAX,
-    SCHEMA,
-    KnownGroup,
-    Layout,
-    Link,
-    first_deadline,
-    gathered,
-    lay_out,
-    name_mapping_rows,
-    schema_for,
-    split_text,
-    spread,
-)
+from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout, lay_out, name_mapping_rows
+from taskgraph.protocol.wiring import KnownGroup, Link
 from taskgraph.queries.groups import group_names, group_rows, members_of
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Range, Row, query_all

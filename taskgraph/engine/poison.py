@@ -23,7 +23,7 @@ from taskgraph.model.columns import Value
 from taskgraph.model.errors import Conflict, InvalidMessage, NotFound, Refused, StaleDelivery, TooLarge, Unclear
 from taskgraph.model.messages import AddTasks, Edit, Message, Rerun, SendReady, SetLimit, UnknownVersion, parse, type_of
 from taskgraph.model.names import POISON, QueueNames
-from taskgraph.protocol.layout import SCHEMA, gathered, spread
+from taskgraph.protocol.definitions import SCHEMA, gathered, spread
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, Tables, query_all
 

@@ -45,7 +45,7 @@ from taskgraph.model.messages import Cancel
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import schedule_rules
-from taskgraph.protocol.layout import SCHEMA, gathered, split_text, spread
+from taskgraph.protocol.definitions import SCHEMA, gathered, split_text, spread
 from taskgraph.protocol.rows import SCHEMA_MAX
 from taskgraph.protocol.schedule_rules import (
     SCHEDULES,

@@ -23,7 +23,7 @@ from taskgraph.model.placement import target_of
 from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
 from taskgraph.protocol import invariants, notices
 from taskgraph.protocol.conditions import SKIP
-from taskgraph.protocol.layout import gathered
+from taskgraph.protocol.definitions import gathered
 from taskgraph.storage.tables import Insert, Row
 
 STATES: Final = frozenset({*GRAPH_ENDED, GraphState.BLOCKED})

@@ -56,6 +56,7 @@ from taskgraph.protocol.cancel import (
 )
 from taskgraph.protocol.conditions import SKIP, failure_of, goes_on, passed_on, skip_of, skip_resolution
 from taskgraph.protocol.context import Context, ContextMark, Dispatch, Effect, GraphEnded, NoRoom, Refill, Take
+from taskgraph.protocol.definitions import SCHEMA, SCHEMA_OF_CONDITIONS
 from taskgraph.protocol.edit import DELETED_IN, EDITED, EditGraph, EditItem, RefuseEdit, edit_graph, refuse_edit
 from taskgraph.protocol.extension import (
     AcceptExtension,
@@ -72,7 +73,6 @@ from taskgraph.protocol.extension import (
     link_tasks,
     refuse_extension,
 )
-from taskgraph.protocol.layout import SCHEMA, SCHEMA_OF_CONDITIONS
 from taskgraph.protocol.leases import SetRight, lease, put_off, set_right
 from taskgraph.protocol.pause import (
     Hold,

@@ -24,12 +24,13 @@ from taskgraph.model.ids import GRAPH, join_reference, row_key
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.conditions import goes_on
 from taskgraph.protocol.context import Context
+from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.extension import await_leaves, news_at_once, register, request_key
-from taskgraph.protocol.layout import SCHEMA, Link, relay_row
 from taskgraph.protocol.pause import set_active
 from taskgraph.protocol.propagation import count_down
 from taskgraph.protocol.rerun import FAILED_FOR_GOOD
 from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.wiring import Link, relay_row
 from taskgraph.storage.tables import Insert
 
 APPLIED: Final = "applied"

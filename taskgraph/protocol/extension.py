@@ -22,9 +22,10 @@ from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import PAUSED, GraphState, TaskState
 from taskgraph.protocol.conditions import COMPLETED, News, goes_on, news_of
 from taskgraph.protocol.context import Context
-from taskgraph.protocol.layout import SCHEMA, Link, fork_row
+from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.propagation import DEFERRED, count_down, dispatch
 from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.wiring import Link, fork_row
 from taskgraph.storage.tables import Insert
 
 APPLIED = "applied"

@@ -59,7 +59,7 @@ from taskgraph.protocol.concurrency import Limit, is_over, limit_of, named_in, s
 from taskgraph.protocol.conditions import SKIP, meets
 from taskgraph.protocol.context import CANCELLED
 from taskgraph.protocol.decide import Completed, Failed, Fire, Item, LeaseLost, Overdue, Skip, event_key
-from taskgraph.protocol.layout import SCHEMA, gathered
+from taskgraph.protocol.definitions import SCHEMA, gathered
 from taskgraph.protocol.leases import SetRight, amended, lease
 from taskgraph.protocol.notices import DONE, GIVEN_UP, OPEN
 from taskgraph.protocol.propagation import DEFERRED

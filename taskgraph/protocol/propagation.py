@@ -31,7 +31,7 @@ from taskgraph.protocol.context import (
     Refill,
     Started,
 )
-from taskgraph.protocol.layout import moment
+from taskgraph.protocol.definitions import moment
 from taskgraph.protocol.leases import put_off
 from taskgraph.protocol.rows import Draft
 

@@ -24,7 +24,7 @@ from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import IntegrityError, InvalidInput
 from taskgraph.model.foreign_times import holds
-from taskgraph.protocol.layout import SCHEMA
+from taskgraph.protocol.definitions import SCHEMA
 
 SCHEDULES: Final = "index:schedules"
 """Partition of all schedules; no graph has such an id."""

@@ -61,8 +61,8 @@ from taskgraph.protocol import notices
 from taskgraph.protocol.concurrency import Limit, limit_of, named_in, scopes_of
 from taskgraph.protocol.conditions import in_words, meets
 from taskgraph.protocol.decide import event_key
+from taskgraph.protocol.definitions import gathered, moment
 from taskgraph.protocol.extension import WAITS_FOR
-from taskgraph.protocol.layout import gathered, moment
 from taskgraph.protocol.leases import lease
 from taskgraph.protocol.rows import SCHEMA_MAX
 from taskgraph.queries import targets as gates

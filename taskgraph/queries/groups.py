@@ -11,7 +11,7 @@ from typing import Final
 
 from taskgraph.model.errors import IntegrityError, NotFound
 from taskgraph.model.ids import group_key, task_id_of
-from taskgraph.protocol.layout import gathered
+from taskgraph.protocol.definitions import gathered
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
 _NEAR_NAMES: Final = 3

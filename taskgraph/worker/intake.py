@@ -21,8 +21,8 @@ from taskgraph.model.messages import Message, RunTasks, to_text
 from taskgraph.model.priorities import NORMAL_RANK, rank
 from taskgraph.model.states import GRAPH_GONE, GraphState, TaskState
 from taskgraph.protocol.decide import CannotRun, Item, LeaseLost
+from taskgraph.protocol.definitions import gathered
 from taskgraph.protocol.edit import DELETED_IN
-from taskgraph.protocol.layout import gathered
 from taskgraph.protocol.leases import lease
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import for_others

@@ -51,6 +51,7 @@ from taskgraph.protocol.decide import (
     Start,
     decide,
 )
+from taskgraph.protocol.definitions import schema_for
 from taskgraph.protocol.edit import EditGraph, RefuseEdit, TaskEdit
 from taskgraph.protocol.extension import (
     AcceptExtension,
@@ -60,11 +61,12 @@ from taskgraph.protocol.extension import (
     LinkTasks,
     RefuseExtension,
 )
-from taskgraph.protocol.layout import Link, lay_out, schema_for
+from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.leases import SetRight
 from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.protocol.set_limit import ChangeLimit, Recount
 from taskgraph.protocol.stall import Stall, Stir
+from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "semantics.md"

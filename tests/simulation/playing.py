@@ -44,8 +44,8 @@ from taskgraph.model.messages import (
 from taskgraph.model.names import LIVE, POISON
 from taskgraph.model.states import INACTIVE, PAUSED, FailurePolicy, by_group
 from taskgraph.protocol.decide import Claim, HandBack, Item, LeaseLost, Outcome, Renew
+from taskgraph.protocol.definitions import gathered
 from taskgraph.protocol.extension import WAITS_FOR
-from taskgraph.protocol.layout import gathered
 from taskgraph.protocol.limited_backlog import Backlog
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup

@@ -11,8 +11,8 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, ids_text
 from taskgraph.protocol.decide import Answer, Outcome
 from taskgraph.protocol.edit import EditGraph, RefuseEdit, TaskEdit, ended_in, has_started, listed, not_editable
-from taskgraph.protocol.layout import Link
 from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Insert, Row
 from tests.unit.transition_rows import NOW, Rows, changed, columns, decided, run_down, task_id
 from tests.unit.transition_rows import rows_of as fresh

@@ -24,7 +24,8 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.protocol.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
-from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout, Link
+from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout
+from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Insert, Page, Range, Row
 from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryTables

@@ -14,17 +14,9 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, owner_of, row_key, task_id_of, told_as
 from taskgraph.model.schemas import is_date_time
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.protocol.layout import (
-    GRAPH_DIRECT_MAX,
-    GraphLayout,
-    Layout,
-    fork_row,
-    gathered,
-    lay_out,
-    name_mapping_rows,
-    split_text,
-    spread,
-)
+from taskgraph.protocol.definitions import gathered, split_text, spread
+from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, GraphLayout, Layout, lay_out, name_mapping_rows
+from taskgraph.protocol.wiring import fork_row
 from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert
 

@@ -33,7 +33,8 @@ from taskgraph.protocol.decide import (
     Renew,
     decide,
 )
-from taskgraph.protocol.layout import first_deadline, lay_out
+from taskgraph.protocol.definitions import first_deadline
+from taskgraph.protocol.layout import lay_out
 from tests.unit.transition_rows import (
     LATER,
     NOW,

@@ -32,7 +32,8 @@ from taskgraph.protocol.extension import (
     RefuseExtension,
     request_key,
 )
-from taskgraph.protocol.layout import Link, lay_out
+from taskgraph.protocol.layout import lay_out
+from taskgraph.protocol.wiring import Link
 from taskgraph.storage.checks import check_commit, sent_bytes
 from taskgraph.storage.tables import Insert, Row
 from tests.unit.transition_rows import (

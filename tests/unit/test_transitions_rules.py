@@ -38,8 +38,9 @@ from taskgraph.protocol.decide import (
     decide,
 )
 from taskgraph.protocol.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
-from taskgraph.protocol.layout import Link, lay_out
+from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.pause import HoldTask
+from taskgraph.protocol.wiring import Link
 from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert, Row
 from tests.unit.transition_rows import (

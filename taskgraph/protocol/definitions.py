@@ -1,0 +1,150 @@
+"""How a task's definition and times lie in columns: spread over several where they are long."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from taskgraph.documents.nodes import TaskNode
+from taskgraph.documents.read import canonical_json
+from taskgraph.documents.references import substitute
+from taskgraph.model import limits, timing
+from taskgraph.model.columns import Value
+from taskgraph.model.facts import ROUTING_KEY, task_routing
+from taskgraph.model.placement import target_of
+from taskgraph.model.states import FailurePolicy
+from taskgraph.model.utf16 import utf16_units
+from taskgraph.storage.checks import YEAR_MIN
+from taskgraph.storage.tables import Insert
+
+SCHEMA: Final = 1
+"""Major version of the rows (P23): a handler that knows less leaves the message for a newer one."""
+
+
+SCHEMA_OF_CONDITIONS: Final = 2
+"""The same for the tasks, relays and graph row of a graph that goes on after failures (`conditions`)."""
+
+
+_SUBS_KEY: Final = '"$subs"'  # in JSON; a text that lacks these has nothing to be replaced
+
+
+_RESULT_KEY: Final = '"$result"'
+
+
+DEFINITION_COLUMN_CHARS: Final = limits.PROPERTY_CHARS_MAX
+
+
+_TIME_MIN: Final = datetime(YEAR_MIN + 1, 1, 1, tzinfo=UTC)
+
+
+def schema_for(policy: object) -> int:
+    """The schema of the rows of a graph with this failure policy."""
+    return SCHEMA_OF_CONDITIONS if policy == FailurePolicy.CONTINUE else SCHEMA
+
+
+def split_text(text: str, units_max: int) -> list[str]:
+    """Cut text into pieces of at most units_max UTF-16 units, never inside a character."""
+    if text.isascii():
+        return [text[i : i + units_max] for i in range(0, len(text), units_max)] or [""]
+    pieces: list[str] = []
+    start, units = 0, 0
+    for i, character in enumerate(text):
+        width = 2 if ord(character) > 0xFFFF else 1
+        if units + width > units_max:
+            pieces.append(text[start:i])
+            start, units = i, 0
+        units += width
+    pieces.append(text[start:])
+    return pieces
+
+
+def spread(name: str, text: str) -> dict[str, Value]:
+    """A long text over columns name, name2, name3 …; `gathered` puts it together again."""
+    pieces = split_text(text, DEFINITION_COLUMN_CHARS)
+    return {name if i == 0 else f"{name}{i + 1}": piece for i, piece in enumerate(pieces)}
+
+
+def gathered(columns: Mapping[str, Value], name: str) -> str:
+    """The text that `spread` put over columns; "" when there is none."""
+    pieces: list[str] = []
+    while True:
+        piece = columns.get(name if not pieces else f"{name}{len(pieces) + 1}")
+        if piece is None:
+            return "".join(pieces)
+        pieces.append(str(piece))
+
+
+DEFINED_COLUMNS: Final = ("target", "routing", ROUTING_KEY, "workersLostMax", "deadline")
+"""What a definition says to others than the worker."""
+
+
+TIMING_COLUMNS: Final = {"notBefore": "notBefore", "pendingTimeout": "pendingTimeout", "retry": "retry"}
+"""Key of a node -> the column that a decision asks for."""
+
+
+def defined_columns(task: Mapping[str, Any], routing: str) -> dict[str, Value]:
+    """What a definition says to others than the worker: its columns on the row of the task. routing: of its graph."""
+    columns: dict[str, Value] = {"target": target_of(task)}
+    own = str(task.get("routing") or "")
+    if own:
+        columns["routing"] = own
+    if key := task_routing(routing, own):
+        columns[ROUTING_KEY] = key
+    if (lost := task.get("workersLostMax")) is not None:
+        columns["workersLostMax"] = int(lost)
+    if deadline := task.get("deadline"):
+        columns["deadline"] = moment(str(deadline))
+    return columns
+
+
+def definition_text(told: Mapping[str, Any], resolve: Callable[[str], str]) -> str:
+    """A definition as its worker gets it. resolve: label -> taskId."""
+    definition = canonical_json(told)
+    if _SUBS_KEY in definition or _RESULT_KEY in definition:
+        definition = canonical_json(substitute(told, resolve))
+    return definition
+
+
+def is_short(definition: str) -> bool:
+    """Whether a definition stands on the row of its task, and not on one of its own."""
+    return utf16_units(definition) <= limits.INLINE_DEFINITION_CHARS_MAX
+
+
+def definition_row(own: str, label: str, definition: str) -> Insert:
+    """The row of a long definition."""
+    return Insert(f"definition:{own}", {"schema": SCHEMA, "label": label, **spread("task", definition)})
+
+
+def timing_columns(said: Mapping[str, Any]) -> dict[str, Value]:
+    """What a decision asks of what a node says of time; the rest is for the worker."""
+    columns: dict[str, Value] = {}
+    if "notBefore" in said:
+        columns["notBefore"] = moment(said["notBefore"])
+    if "pendingTimeout" in said:
+        columns["pendingTimeout"] = float(said["pendingTimeout"])
+    if text := timing.retry_text(said.get("retry", {})):
+        columns["retry"] = text
+    return columns
+
+
+def first_deadline(nodes: Iterable[TaskNode]) -> datetime | None:
+    """The earliest deadline of some tasks, None if none has one."""
+    return min((moment(str(text)) for node in nodes if (text := node.task.get("deadline"))), default=None)
+
+
+def moment(text: str) -> datetime:
+    """The time that a date-time of RFC 3339 names, as a column of time: in UTC, and within what every store keeps.
+
+    A leap second, which no clock of ours has, is the last moment before it; what is earlier than a store can say is
+    the first that it can. Raises ValueError for any other text.
+    """
+    if text[17:19] == "60":
+        text = f"{text[:17]}59.999999{text[19:].lstrip('.0123456789')}"
+    found = datetime.fromisoformat(text.upper())  # RFC 3339 has `t` and `z` too
+    if found.tzinfo is not UTC:
+        if found.tzinfo is None:
+            raise ValueError(f"{text[:40]!r} names no time zone")
+        try:
+            found = found.astimezone(UTC)
+        except OverflowError as error:
+            raise ValueError(f"{text[:40]!r} is outside the years 1 to 9999") from error
+    return found if found.year > YEAR_MIN else _TIME_MIN
