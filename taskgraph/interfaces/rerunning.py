@@ -16,7 +16,7 @@ from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.ids import row_key
 from taskgraph.model.messages import Rerun
 from taskgraph.protocol.rerun import DEADLINE_EXCEEDED, DEPENDENTS_TOLD, FAILED_FOR_GOOD, refusal
-from taskgraph.queries.graphs import TaskStatus
+from taskgraph.queries.values import TaskStatus
 
 _LOOK_SECONDS: Final = 0.1
 _REST_SECONDS: Final = 5.0  # without any message waiting, after which none is taken to be on its way

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.grants import Grant
     from taskgraph.protocol.invariants import Finding
     from taskgraph.protocol.schedule_rules import Schedule
-    from taskgraph.queries.graphs import (
+    from taskgraph.queries.overview import Snapshot
+    from taskgraph.queries.targets import TargetLimit
+    from taskgraph.queries.values import (
         ChannelStatus,
         Event,
         Explanation,
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
         TaskDetail,
         TaskStatus,
     )
-    from taskgraph.queries.overview import Snapshot
-    from taskgraph.queries.targets import TargetLimit
     from taskgraph.queries.workers import WorkerStatus
     from taskgraph.storage.tables import Row
 

@@ -18,7 +18,6 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Seque
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Final
 
 from taskgraph.documents.results import NO_OUTPUT, OUTPUT
@@ -70,6 +69,31 @@ from taskgraph.queries.edges import Edges, references, worth_pages
 from taskgraph.queries.groups import group_rows, members_of
 from taskgraph.queries.journal_end import find_end
 from taskgraph.queries.targets import TargetLimit, limits_in
+from taskgraph.queries.values import (
+    FAILED,
+    LISTED,
+    NOT_COMPLETED,
+    OF_GROUP,
+    RELAYS,
+    SHOWN,
+    STATES,
+    TO_BEGIN,
+    UNDER_WAY,
+    UNFIRED,
+    ChannelStatus,
+    Event,
+    Explanation,
+    GraphListed,
+    GraphStatus,
+    GroupState,
+    GroupStatus,
+    LimitStatus,
+    Listing,
+    Reason,
+    TaskDetail,
+    TaskStatus,
+    tasks,
+)
 from taskgraph.queries.workers import Crew, workers
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, prefix, query_all
@@ -88,248 +112,11 @@ WHY_CAUSES_MAX: Final = 1_000
 WHY_GROUPS_MAX: Final = 5
 """Groups by way of which a task waits that are named in one sentence."""
 
-_OF_GROUP: Final = '"join:group-'
 _GRAPHS_AT_ONCE: Final = 16
 _FOLLOW_SECONDS: Final = 0.25
 _FOLLOW_SECONDS_MAX: Final = 2.0
 _PLAIN_KEY: Final = r"[A-Za-z0-9:_-]{1,200}"
 _ENDS_KEPT_MAX: Final = 1_000
-
-
-class GroupState(StrEnum):
-    """How far the tasks of a group are, taken together. It is no state of a row: nothing moves a group."""
-
-    WAITING = "waiting"  # none of its tasks has begun, or could
-    RUNNING = "running"  # one has, or could
-    BLOCKED = "blocked"  # one failed for good
-    FINISHED = "finished"  # all have completed, or been skipped
-
-
-@dataclass(frozen=True, slots=True)
-class GraphStatus:
-    """A graph at a glance.
-
-    counts: tasks by state, each exact. unresolved: tasks that have not come to an end. exact: whether counts
-    names every state that a task is in; of a large graph it may lack some, and at_least then tells how many were seen
-    in these, in the part of the graph that was looked at. reason: why it is cancelled. held: what of it is paused, as
-    the column of its row says. limits: on tasks in flight, without labels. stalled, stalled_because: since when it is
-    marked as standing still, and why; None and "" for one that moves or has ended. revision: how many extensions and
-    edits it has taken in. held_tasks, inactive_tasks, priorities: of the tasks that have neither begun nor ended, how
-    many are held back on their row, how many of these are not active, and how many there are of each priority; None of
-    a large graph.
-    """
-
-    graph_id: str
-    state: str
-    created: datetime | None
-    finished: datetime | None
-    tasks: int
-    edges: int
-    counts: Mapping[str, int]
-    blocked_by: str = ""
-    failed_tasks: int = 0
-    routing: str = ""
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
-    params: Mapping[str, Any] = field(default_factory=dict)
-    unresolved: int = 0
-    exact: bool = True
-    at_least: Mapping[str, int] = field(default_factory=dict)
-    failure_policy: str = FailurePolicy.BLOCK.value
-    schedule: str = ""
-    fired_for: datetime | None = None
-    reason: str = ""
-    deadline: datetime | None = None
-    held: tuple[str, ...] = ()
-    stalled: datetime | None = None
-    stalled_because: str = ""
-    limits: tuple["LimitStatus", ...] = ()
-    revision: int = 0
-    held_tasks: int | None = None
-    inactive_tasks: int | None = None
-    priorities: Mapping[str, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LimitStatus:
-    """A limit on tasks in flight. group: "" for the whole graph. labels: of those in flight, where these are named."""
-
-    group: str
-    most: int
-    in_flight: int
-    labels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class GraphListed:
-    """A graph in the list. held: what of it is paused, as the column of its row says."""
-
-    graph_id: str
-    state: str
-    created: datetime | None
-    name: str
-    tasks: int
-    schedule: str = ""
-    fired_for: datetime | None = None
-    held: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TaskStatus:
-    """A task as its row tells it; edges are not resolved here (see `TaskDetail`).
-
-    not_before: no worker may claim it before. temporary_failures: how often it failed for the moment; temporary_left:
-    how often it still may. pending_timeout: seconds that it may wait for a worker, None for as long as it takes. held:
-    what holds its next run back: the graph (PAUSED), itself (INACTIVE), groups (`by_group`), and where that was looked
-    up its target (`by_target`).
-    """
-
-    task_id: str
-    label: str
-    state: str
-    run: int
-    target: str
-    reruns_allowed: int
-    reruns_left: int
-    retries_left: int
-    worker: str
-    pending_since: datetime | None
-    started: datetime | None
-    ended: datetime | None
-    resolved: datetime | None
-    lease_until: datetime | None
-    deadline: datetime | None
-    resolution: Mapping[str, Any] | None
-    runs: Sequence[Mapping[str, Any]]
-    refusal: str
-    when: str = When.ALL_COMPLETED.value
-    groups: Sequence[str] = ()
-    """Groups that it is in, nested ones among them."""
-    not_before: datetime | None = None
-    temporary_failures: int = 0
-    temporary_left: int = 0
-    pending_timeout: float | None = None
-    priority: str = NORMAL
-    held: Sequence[str] = ()
-
-    @property
-    def active(self) -> bool:
-        """Whether it may run as far as it is concerned by itself."""
-        return INACTIVE not in self.held
-
-    @property
-    def held_back(self) -> bool:
-        """Whether a run of it would begin, but for what holds it back."""
-        return bool(self.held) and self.state in _TO_BEGIN
-
-
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
-    """A group at a glance: its tasks, those of groups in it among them.
-
-    state: `finished` (every task completed, or was skipped), `blocked` (one failed for good), `running` (one is ready,
-    runs or has completed), or `waiting`. tasks: how many. counts: tasks by state, all of them. unresolved: tasks that
-    are to come to an end yet. groups: groups in it; within: groups that it is in. listed: the tasks, by label.
-    """
-
-    graph_id: str
-    name: str
-    state: str
-    graph_state: str
-    tasks: int
-    counts: Mapping[str, int]
-    unresolved: int
-    failed_tasks: int
-    groups: Sequence[str]
-    within: Sequence[str]
-    listed: Sequence[TaskStatus]
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Tasks of a graph. total: how many there are of this kind, None where the reading ended before that was known.
-
-    status: of a large graph, instead of counting what is listed. params: values of the graph's parameters.
-    """
-
-    tasks: Sequence[TaskStatus]
-    total: int | None
-    status: GraphStatus | None = None
-    params: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskDetail:
-    """A task with its logical edges, by label, and its definition.
-
-    The edges may be the first ones only; requires_count, requires_left_count, dependents_count: how many there are.
-    optional: those requirements whose failing does not matter, all of them.
-    """
-
-    status: TaskStatus
-    requires: Sequence[str]
-    requires_left: Sequence[str]
-    dependents: Sequence[str]
-    definition: Mapping[str, Any]
-    requires_count: int
-    requires_left_count: int
-    dependents_count: int
-    optional: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """One line of the answer to "why does it not run?".
-
-    depth: steps down from the task that was asked about. cause: whether it is a first cause: nothing below explains it.
-    """
-
-    label: str
-    task_id: str
-    state: str
-    depth: int
-    text: str
-    cause: bool
-    remedy: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why a task does not run. causes, waiting: first causes, and tasks that only wait, listed in reasons or not."""
-
-    reasons: list[Reason]
-    causes: int
-    waiting: int
-
-    @property
-    def omitted(self) -> int:
-        """How many are not listed."""
-        return self.causes + self.waiting - len(self.reasons)
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One fact of a graph's journal.
-
-    sequence: number of its row of the journal. part: its place among the facts of that row, from 0. changed: the
-    columns that it speaks of, those of the task if it names one, else those of the graph.
-    """
-
-    sequence: int
-    time: datetime | None
-    kind: str
-    fields: Mapping[str, Any]
-    part: int = 0
-
-    @property
-    def cursor(self) -> str:
-        """Where to go on after this fact: for `since`."""
-        return f"{self.sequence}.{self.part}"
-
-    @property
-    def changed(self) -> tuple[str, ...]:
-        """Names of columns."""
-        return facts.changes_of(self.kind, self.fields)
 
 
 def read_cursor(since: "int | str") -> tuple[int, int]:
@@ -350,27 +137,6 @@ def read_cursor(since: "int | str") -> tuple[int, int]:
 def agrees(event: Event, where: Mapping[str, Sequence[str]]) -> bool:
     """Whether an event has, for each field that is named, one of the values: see `facts.agrees`."""
     return facts.agrees(event.kind, event.sequence, event.fields, where)
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelStatus:
-    """One channel of a graph's notices.
-
-    state: open (there may be more to tell), done (the graph has ended, and all is told), given-up. on: which facts of
-    the graph it hears; tasks: whether it hears of tasks. cursor: the journal has been told up to this event. failures:
-    attempts in a row that it did not take.
-    """
-
-    key: str
-    channel: str
-    state: str
-    on: tuple[str, ...]
-    tasks: bool
-    cursor: int
-    delivered: int
-    failures: int
-    next_try: datetime | None
-    last_error: str
 
 
 class Queries:
@@ -431,7 +197,7 @@ class Queries:
     async def state(self, graph_id: str) -> GraphState:
         """The state of a graph: one read. Raises IntegrityError for one that this version does not know."""
         state = str((await self.graph_row(graph_id)).columns.get("state", ""))
-        if state not in _STATES:
+        if state not in STATES:
             raise IntegrityError(f"graph {graph_id} is in the state {show(state)}, which this version does not know")
         return GraphState(state)
 
@@ -535,7 +301,7 @@ class Queries:
         async for row in self._pages(graph_id, Range("task:", "task;", select=("state", "held", "priority"))):
             state = str(row.columns.get("state", ""))
             counts[state] += 1
-            if state in _TO_BEGIN:
+            if state in TO_BEGIN:
                 waiting.take(row.columns)
         return {str(state): counts[state] for state in TaskState if counts[state]}, waiting
 
@@ -551,13 +317,13 @@ class Queries:
         left = max(0, tasks - completed - failed - skipped)
         if left + failed == 0:
             return counts, {}, True
-        wanted = [str(each) for each in _UNDER_WAY] if left else []
-        wanted += [str(each) for each in _FAILED] if failed else []
+        wanted = [str(each) for each in UNDER_WAY] if left else []
+        wanted += [str(each) for each in FAILED] if failed else []
         seen, whole = await self._look(graph_id, wanted)
         if not whole or columns.get("state") == GraphState.SUBMITTING:
             return counts, {state: seen[state] for state in wanted if seen[state]}, False
         counts |= {state: seen[state] for state in wanted if seen[state]}
-        if waiting := max(0, left - sum(seen[each] for each in _UNDER_WAY)):
+        if waiting := max(0, left - sum(seen[each] for each in UNDER_WAY)):
             counts[str(TaskState.UNSCHEDULED)] = waiting
         return {str(state): counts[state] for state in TaskState if counts.get(state)}, {}, True
 
@@ -601,8 +367,8 @@ class Queries:
 
         An extension that is made when the graph is resumed does not, either.
         """
-        wanted = Range("task:", "task;", where={"state": tuple(map(str, _UNDER_WAY))}, select=("state",))
-        relays = [Range(f"{kind}:", f"{kind};", where={"state": ("pending",)}, select=("state",)) for kind in _RELAYS]
+        wanted = Range("task:", "task;", where={"state": tuple(map(str, UNDER_WAY))}, select=("state",))
+        relays = [Range(f"{kind}:", f"{kind};", where={"state": ("pending",)}, select=("state",)) for kind in RELAYS]
         requests = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=("state", WAITS_FOR))
         for each in (requests, *relays, wanted):
             async with aclosing(self._pages(graph_id, each)) as rows:
@@ -632,15 +398,15 @@ class Queries:
             found += [row for row in await self._tables.get(graph_id, list(map(row_key, members))) if row is not None]
         else:
             inside = frozenset(map(row_key, members))
-            async for row in self._pages(graph_id, Range("task:", "task;", select=_SHOWN)):
+            async for row in self._pages(graph_id, Range("task:", "task;", select=SHOWN)):
                 if row.key in inside:
                     found.append(row)
         paused = await self._paused()
         listed = sorted((_task_status(row, paused) for row in found), key=lambda each: each.label)
         counts = Counter(each.state for each in listed)
-        failed = sum(counts[each] for each in _FAILED)
+        failed = sum(counts[each] for each in FAILED)
         done = counts[TaskState.COMPLETED] + counts[TaskState.SKIPPED]
-        begun = done + failed + sum(counts[each] for each in _UNDER_WAY)
+        begun = done + failed + sum(counts[each] for each in UNDER_WAY)
         nested = [
             str(row.columns.get("label", ""))
             async for row in self._pages(graph_id, Range("group:", "group;", select=("label", "groups")))
@@ -695,7 +461,7 @@ class Queries:
             await self._list(graph_id, [state] if state else [], match, None, found)
             return Listing(found, len(found), params=params)
         status = None if state or match else await self._status(graph_id, graph)
-        passes = [[state]] if state else [list(map(str, each)) for each in _LISTED]
+        passes = [[state]] if state else [list(map(str, each)) for each in LISTED]
         for states in passes:
             if status is not None and status.exact and not any(status.counts.get(each) for each in states):
                 continue
@@ -708,9 +474,9 @@ class Queries:
     ) -> bool:
         """Add tasks in these states to `found`; gives whether there are no more, before it has `limit`."""
         wanted = match.casefold()
-        paused = await self._paused() if not states or _TO_BEGIN.intersection(states) else ()
+        paused = await self._paused() if not states or TO_BEGIN.intersection(states) else ()
         where = {"state": states} if states else {}
-        async with aclosing(self._pages(graph_id, Range("task:", "task;", where=where, select=_SHOWN))) as rows:
+        async with aclosing(self._pages(graph_id, Range("task:", "task;", where=where, select=SHOWN))) as rows:
             async for row in rows:
                 if wanted in str(row.columns.get("label", "")).casefold():
                     if len(found) == limit:
@@ -837,7 +603,7 @@ class Queries:
                 text = str(row.columns.get("requiresLeft", ""))
                 if text not in passed:
                     below.update(dict.fromkeys(row_key(each) for each in left))
-                    if _OF_GROUP in text:
+                    if OF_GROUP in text:
                         passed.add(text)
                 waits += 1
                 if len(waiting) < WHY_WAITING_MAX:
@@ -848,7 +614,7 @@ class Queries:
             depth += 1
         causes = len(stuck)
         if causes > WHY_CAUSES_MAX:  # what failed holds up the graph, what is ready or runs may be gone in a moment
-            stuck.sort(key=lambda one: one[2].columns.get("state") not in _FAILED)
+            stuck.sort(key=lambda one: one[2].columns.get("state") not in FAILED)
         held: dict[str, int] = {}
         waiting_for_workers = any(row.columns.get("state") == TaskState.PENDING for _, _, row in stuck)
         crew = Crew(await workers(self._tables, self._clock.now()) if waiting_for_workers else ())
@@ -1113,7 +879,7 @@ class _Below:
         if self._edges.reads >= self._alone:
             await self._read_pages()
         found = await self._edges.required(references(row, "requiresLeft"), left=True)
-        if _OF_GROUP in text:
+        if OF_GROUP in text:
             self._left[text] = found
         return found
 
@@ -1122,15 +888,15 @@ class _Below:
         listed = references(row, "requiresLeft")
         shared = [each for each in listed if is_shared(each)]
         if not shared:
-            return _tasks(number)
+            return tasks(number)
         parts: list[str] = []
         for reference in shared[:WHY_GROUPS_MAX]:
             name, total = await self._group(group_of(reference))
             left = len(await self._edges.required([reference], left=True))
             if reference.endswith("done"):
-                parts.append(f"{left:,} of {_tasks(total)} of group “{name}”")
+                parts.append(f"{left:,} of {tasks(total)} of group “{name}”")
             else:
-                parts.append(f"{_tasks(left)} that its group “{name}” requires")
+                parts.append(f"{tasks(left)} that its group “{name}” requires")
         if len(shared) > WHY_GROUPS_MAX:
             more = len(shared) - WHY_GROUPS_MAX
             parts.append(f"those of {more:,} more group{'s' if more != 1 else ''}")
@@ -1162,7 +928,7 @@ class _Below:
             return
         self._tasks = {}
         kept: dict[str, Row] = {}
-        for start, states, names in (("task", _NOT_COMPLETED, _WHY), ("join", _UNFIRED, ("requiresLeft",))):
+        for start, states, names in (("task", NOT_COMPLETED, _WHY), ("join", UNFIRED, ("requiresLeft",))):
             continuation: str | None = None
             wanted = Range(f"{start}:", f"{start};", where={"state": states}, select=names)
             while True:
@@ -1178,41 +944,6 @@ class _Below:
                 self._relays[key] = row
 
 
-_UNDER_WAY: Final = (TaskState.PENDING, TaskState.RUNNING)
-_TO_BEGIN: Final = frozenset((str(TaskState.UNSCHEDULED), str(TaskState.PENDING)))
-_FAILED: Final = (TaskState.FAILED, TaskState.EXCEPTION)
-_LISTED: Final = ((*_FAILED, *_UNDER_WAY), (TaskState.UNSCHEDULED, TaskState.SKIPPED), (TaskState.COMPLETED,))
-_NOT_COMPLETED: Final = tuple(str(each) for each in TaskState if each != TaskState.COMPLETED)
-_UNFIRED: Final = (str(TaskState.UNSCHEDULED), str(TaskState.PENDING))
-_SHOWN: Final = (
-    "label",
-    "state",
-    "run",
-    "target",
-    "rerunsAllowed",
-    "rerunsLeft",
-    "retriesLeft",
-    "worker",
-    "pendingSince",
-    "started",
-    "ended",
-    "resolved",
-    "leaseUntil",
-    "deadline",
-    "resolution",
-    "runs",
-    "refusal",
-    "when",
-    "groups",
-    "notBefore",
-    "retry",
-    "temporaryFailures",
-    "temporaryForgiven",
-    "pendingTimeout",
-    "held",
-    "priority",
-)
-"""Columns that `TaskStatus` is made of."""
 _WHY: Final = (
     "schema",
     "label",
@@ -1241,8 +972,6 @@ _WHY: Final = (
     "temporaryForgiven",
 )
 """Columns that an explanation is made of."""
-_RELAYS: Final = ("join", "fork")
-_STATES: Final = frozenset(GraphState)
 
 
 def _is_deleted(listed: GraphListed) -> bool:
@@ -1299,10 +1028,6 @@ def _waiting(row: Row, depth: int, wanted: str) -> Reason:
         cause = skipped if status.when == When.ALL_RESOLVED else failed or skipped
         text += f"; then it will be skipped: {in_words(cause)}"
     return Reason(status.label, status.task_id, status.state, depth, text, False)
-
-
-def _tasks(number: int) -> str:
-    return f"{number} task{'s' if number != 1 else ''}"
 
 
 def _skipped(row: Row, depth: int) -> tuple[Reason, str] | None:
@@ -1412,7 +1137,7 @@ def _task_status(row: Row, paused: Collection[str] = ()) -> TaskStatus:
     """A task as its row tells it. paused: targets that are, where that was looked up."""
     columns = row.columns
     held = texts(columns, "held")
-    if str(columns.get("target", "default")) in paused and columns.get("state") in _TO_BEGIN:
+    if str(columns.get("target", "default")) in paused and columns.get("state") in TO_BEGIN:
         held.append(by_target(str(columns.get("target", "default"))))
     return TaskStatus(
         task_id=row.key.removeprefix("task:"),

@@ -19,7 +19,8 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.schedules import Schedules
 from taskgraph.interfaces.app import App
 from taskgraph.protocol.schedule_rules import Overlap
-from taskgraph.queries.graphs import Queries, TaskStatus
+from taskgraph.queries.graphs import Queries
+from taskgraph.queries.values import TaskStatus
 from taskgraph.queries.workers import WorkerStatus, workers
 from tests.demonstration.stage import BrokenPromise, Stage, lives
 from tests.e2e.processes import command

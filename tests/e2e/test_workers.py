@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.settings import read_settings
-from taskgraph.queries.graphs import TaskStatus
+from taskgraph.queries.values import TaskStatus
 from taskgraph.queries.workers import WorkerStatus, workers
 from tests.e2e.processes import command, started, taskgraph, until, write_graph
 

@@ -41,7 +41,8 @@ from taskgraph.model.messages import (
 from taskgraph.model.names import QueueNames
 from taskgraph.protocol.decide import Answer, Claim, HandBack, Item, LeaseLost, Outcome
 from taskgraph.protocol.edit import EDITED
-from taskgraph.queries.graphs import Event, Queries
+from taskgraph.queries.graphs import Queries
+from taskgraph.queries.values import Event
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row, Tables

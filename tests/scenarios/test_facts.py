@@ -22,7 +22,8 @@ from taskgraph.protocol.decide import BeginDeletion
 from taskgraph.protocol.notices import notice
 from taskgraph.protocol.pause import HoldTask
 from taskgraph.protocol.set_limit import ChangeLimit
-from taskgraph.queries.graphs import Event, agrees
+from taskgraph.queries.graphs import agrees
+from taskgraph.queries.values import Event
 from taskgraph.storage.tables import Change, Insert, Merge
 from tests.scenarios.stage import Stage, extension, graph
 from tests.simulation.histories import world_of

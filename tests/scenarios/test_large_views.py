@@ -16,7 +16,8 @@ from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import TaskState
 from taskgraph.protocol.decide import event_key
 from taskgraph.queries import graphs
-from taskgraph.queries.graphs import GraphStatus, Queries
+from taskgraph.queries.graphs import Queries
+from taskgraph.queries.values import GraphStatus
 from taskgraph.storage.tables import Merge, Page, Range, Row
 from tests.scenarios.stage import Requirements, Stage, Trap, TrappedQueues, TrappedTables, graph, memory_stage
 from tests.simulation.memory import MemoryTables

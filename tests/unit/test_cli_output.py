@@ -28,7 +28,7 @@ from taskgraph.interfaces.cli.output import (
 from taskgraph.interfaces.views import fields_of, iso, plain
 from taskgraph.model.facts import USUAL
 from taskgraph.model.states import GraphState, TaskState
-from taskgraph.queries.graphs import GroupState
+from taskgraph.queries.values import GroupState
 
 
 class Terminal(io.StringIO):

@@ -23,7 +23,7 @@ from taskgraph.interfaces.cli.progress import (
     display_for,
     submitting,
 )
-from taskgraph.queries.graphs import Event
+from taskgraph.queries.values import Event
 from taskgraph.worker.executors import NoopExecutor, Outcome, Work
 from tests.unit.test_cli_output import Pipe, Terminal
 

@@ -19,7 +19,7 @@ from taskgraph.model.states import GraphState, TaskState
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
-    from taskgraph.queries.graphs import Event
+    from taskgraph.queries.values import Event
 
 
 def events(

@@ -33,7 +33,7 @@ from taskgraph.model.states import PAUSED, FailurePolicy, GraphState, TaskState,
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
-    from taskgraph.queries.graphs import Explanation, GraphStatus, GroupStatus, Listing, TaskDetail, TaskStatus
+    from taskgraph.queries.values import Explanation, GraphStatus, GroupStatus, Listing, TaskDetail, TaskStatus
 
 _STATE_ORDER: Final = (
     TaskState.FAILED,

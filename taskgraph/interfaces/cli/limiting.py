@@ -21,8 +21,8 @@ from taskgraph.model.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
-    from taskgraph.queries.graphs import LimitStatus
     from taskgraph.queries.targets import TargetLimit
+    from taskgraph.queries.values import LimitStatus
 
 _NAMED_MAX = 5
 

@@ -20,7 +20,7 @@ from taskgraph.model.states import GRAPH_ENDED, PAUSED, GraphState, TaskState
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
     from taskgraph.model.clock import Clock
-    from taskgraph.queries.graphs import Event
+    from taskgraph.queries.values import Event
     from taskgraph.worker.executors import Executor, Outcome, Work, WriteLog
 
 _POLL_SECONDS_MIN: Final = 0.5

@@ -50,7 +50,8 @@ from taskgraph.model.states import GRAPH_ENDED, FailurePolicy, GraphState, TaskS
 from taskgraph.protocol.notices import has_notices
 from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
 from taskgraph.queries import targets as gates
-from taskgraph.queries.graphs import (
+from taskgraph.queries.graphs import check_graph_id
+from taskgraph.queries.values import (
     ChannelStatus,
     Event,
     GraphListed,
@@ -60,7 +61,6 @@ from taskgraph.queries.graphs import (
     Reason,
     TaskDetail,
     TaskStatus,
-    check_graph_id,
 )
 from taskgraph.worker.executors import built_in
 

@@ -1,0 +1,329 @@
+"""What queries answer with, as values; and the columns and filters with which they ask."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from taskgraph.model import facts
+from taskgraph.model.priorities import NORMAL
+from taskgraph.model.states import INACTIVE, FailurePolicy, GraphState, TaskState, When
+
+OF_GROUP: Final = '"join:group-'
+
+
+class GroupState(StrEnum):
+    """How far the tasks of a group are, taken together. It is no state of a row: nothing moves a group."""
+
+    WAITING = "waiting"  # none of its tasks has begun, or could
+    RUNNING = "running"  # one has, or could
+    BLOCKED = "blocked"  # one failed for good
+    FINISHED = "finished"  # all have completed, or been skipped
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStatus:
+    """A graph at a glance.
+
+    counts: tasks by state, each exact. unresolved: tasks that have not come to an end. exact: whether counts
+    names every state that a task is in; of a large graph it may lack some, and at_least then tells how many were seen
+    in these, in the part of the graph that was looked at. reason: why it is cancelled. held: what of it is paused, as
+    the column of its row says. limits: on tasks in flight, without labels. stalled, stalled_because: since when it is
+    marked as standing still, and why; None and "" for one that moves or has ended. revision: how many extensions and
+    edits it has taken in. held_tasks, inactive_tasks, priorities: of the tasks that have neither begun nor ended, how
+    many are held back on their row, how many of these are not active, and how many there are of each priority; None of
+    a large graph.
+    """
+
+    graph_id: str
+    state: str
+    created: datetime | None
+    finished: datetime | None
+    tasks: int
+    edges: int
+    counts: Mapping[str, int]
+    blocked_by: str = ""
+    failed_tasks: int = 0
+    routing: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+    unresolved: int = 0
+    exact: bool = True
+    at_least: Mapping[str, int] = field(default_factory=dict)
+    failure_policy: str = FailurePolicy.BLOCK.value
+    schedule: str = ""
+    fired_for: datetime | None = None
+    reason: str = ""
+    deadline: datetime | None = None
+    held: tuple[str, ...] = ()
+    stalled: datetime | None = None
+    stalled_because: str = ""
+    limits: tuple["LimitStatus", ...] = ()
+    revision: int = 0
+    held_tasks: int | None = None
+    inactive_tasks: int | None = None
+    priorities: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitStatus:
+    """A limit on tasks in flight. group: "" for the whole graph. labels: of those in flight, where these are named."""
+
+    group: str
+    most: int
+    in_flight: int
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphListed:
+    """A graph in the list. held: what of it is paused, as the column of its row says."""
+
+    graph_id: str
+    state: str
+    created: datetime | None
+    name: str
+    tasks: int
+    schedule: str = ""
+    fired_for: datetime | None = None
+    held: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """A task as its row tells it; edges are not resolved here (see `TaskDetail`).
+
+    not_before: no worker may claim it before. temporary_failures: how often it failed for the moment; temporary_left:
+    how often it still may. pending_timeout: seconds that it may wait for a worker, None for as long as it takes. held:
+    what holds its next run back: the graph (PAUSED), itself (INACTIVE), groups (`by_group`), and where that was looked
+    up its target (`by_target`).
+    """
+
+    task_id: str
+    label: str
+    state: str
+    run: int
+    target: str
+    reruns_allowed: int
+    reruns_left: int
+    retries_left: int
+    worker: str
+    pending_since: datetime | None
+    started: datetime | None
+    ended: datetime | None
+    resolved: datetime | None
+    lease_until: datetime | None
+    deadline: datetime | None
+    resolution: Mapping[str, Any] | None
+    runs: Sequence[Mapping[str, Any]]
+    refusal: str
+    when: str = When.ALL_COMPLETED.value
+    groups: Sequence[str] = ()
+    """Groups that it is in, nested ones among them."""
+    not_before: datetime | None = None
+    temporary_failures: int = 0
+    temporary_left: int = 0
+    pending_timeout: float | None = None
+    priority: str = NORMAL
+    held: Sequence[str] = ()
+
+    @property
+    def active(self) -> bool:
+        """Whether it may run as far as it is concerned by itself."""
+        return INACTIVE not in self.held
+
+    @property
+    def held_back(self) -> bool:
+        """Whether a run of it would begin, but for what holds it back."""
+        return bool(self.held) and self.state in TO_BEGIN
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A group at a glance: its tasks, those of groups in it among them.
+
+    state: `finished` (every task completed, or was skipped), `blocked` (one failed for good), `running` (one is ready,
+    runs or has completed), or `waiting`. tasks: how many. counts: tasks by state, all of them. unresolved: tasks that
+    are to come to an end yet. groups: groups in it; within: groups that it is in. listed: the tasks, by label.
+    """
+
+    graph_id: str
+    name: str
+    state: str
+    graph_state: str
+    tasks: int
+    counts: Mapping[str, int]
+    unresolved: int
+    failed_tasks: int
+    groups: Sequence[str]
+    within: Sequence[str]
+    listed: Sequence[TaskStatus]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Tasks of a graph. total: how many there are of this kind, None where the reading ended before that was known.
+
+    status: of a large graph, instead of counting what is listed. params: values of the graph's parameters.
+    """
+
+    tasks: Sequence[TaskStatus]
+    total: int | None
+    status: GraphStatus | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDetail:
+    """A task with its logical edges, by label, and its definition.
+
+    The edges may be the first ones only; requires_count, requires_left_count, dependents_count: how many there are.
+    optional: those requirements whose failing does not matter, all of them.
+    """
+
+    status: TaskStatus
+    requires: Sequence[str]
+    requires_left: Sequence[str]
+    dependents: Sequence[str]
+    definition: Mapping[str, Any]
+    requires_count: int
+    requires_left_count: int
+    dependents_count: int
+    optional: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One line of the answer to "why does it not run?".
+
+    depth: steps down from the task that was asked about. cause: whether it is a first cause: nothing below explains it.
+    """
+
+    label: str
+    task_id: str
+    state: str
+    depth: int
+    text: str
+    cause: bool
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a task does not run. causes, waiting: first causes, and tasks that only wait, listed in reasons or not."""
+
+    reasons: list[Reason]
+    causes: int
+    waiting: int
+
+    @property
+    def omitted(self) -> int:
+        """How many are not listed."""
+        return self.causes + self.waiting - len(self.reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One fact of a graph's journal.
+
+    sequence: number of its row of the journal. part: its place among the facts of that row, from 0. changed: the
+    columns that it speaks of, those of the task if it names one, else those of the graph.
+    """
+
+    sequence: int
+    time: datetime | None
+    kind: str
+    fields: Mapping[str, Any]
+    part: int = 0
+
+    @property
+    def cursor(self) -> str:
+        """Where to go on after this fact: for `since`."""
+        return f"{self.sequence}.{self.part}"
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Names of columns."""
+        return facts.changes_of(self.kind, self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatus:
+    """One channel of a graph's notices.
+
+    state: open (there may be more to tell), done (the graph has ended, and all is told), given-up. on: which facts of
+    the graph it hears; tasks: whether it hears of tasks. cursor: the journal has been told up to this event. failures:
+    attempts in a row that it did not take.
+    """
+
+    key: str
+    channel: str
+    state: str
+    on: tuple[str, ...]
+    tasks: bool
+    cursor: int
+    delivered: int
+    failures: int
+    next_try: datetime | None
+    last_error: str
+
+
+UNDER_WAY: Final = (TaskState.PENDING, TaskState.RUNNING)
+
+
+TO_BEGIN: Final = frozenset((str(TaskState.UNSCHEDULED), str(TaskState.PENDING)))
+
+
+FAILED: Final = (TaskState.FAILED, TaskState.EXCEPTION)
+
+
+LISTED: Final = ((*FAILED, *UNDER_WAY), (TaskState.UNSCHEDULED, TaskState.SKIPPED), (TaskState.COMPLETED,))
+
+
+NOT_COMPLETED: Final = tuple(str(each) for each in TaskState if each != TaskState.COMPLETED)
+
+
+UNFIRED: Final = (str(TaskState.UNSCHEDULED), str(TaskState.PENDING))
+
+
+SHOWN: Final = (
+    "label",
+    "state",
+    "run",
+    "target",
+    "rerunsAllowed",
+    "rerunsLeft",
+    "retriesLeft",
+    "worker",
+    "pendingSince",
+    "started",
+    "ended",
+    "resolved",
+    "leaseUntil",
+    "deadline",
+    "resolution",
+    "runs",
+    "refusal",
+    "when",
+    "groups",
+    "notBefore",
+    "retry",
+    "temporaryFailures",
+    "temporaryForgiven",
+    "pendingTimeout",
+    "held",
+    "priority",
+)
+"""Columns that `TaskStatus` is made of."""
+
+
+RELAYS: Final = ("join", "fork")
+
+
+STATES: Final = frozenset(GraphState)
+
+
+def tasks(number: int) -> str:
+    return f"{number} task{'s' if number != 1 else ''}"
