@@ -4,6 +4,7 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from taskgraph.documents import graph_algorithms
@@ -15,8 +16,8 @@ from taskgraph.documents.references import (
     RESULT_KEY,
     STAND_IN,
     SUBS_KEY,
+    put_in,
     reference_objects,
-    replace,
     what_is_wrong,
     without_requirement,
 )
@@ -64,6 +65,7 @@ def _envelope(kind: Kind) -> schemas.Validator:
 
 
 def check_envelope(obj: Any, kind: Kind, report: Report) -> None:
+    """All but the nodes of tasks, against the schema."""
     for error in itertools.islice(_envelope(kind).iter_errors(obj), 2 * PROBLEMS_MAX):
         explain(error, (), report, kind == "extension")
     if isinstance(obj, dict) and not report.count:
@@ -354,7 +356,7 @@ def check_definition(
     if SUBS_KEY in text or RESULT_KEY in text:
         found = _check_references(label, task.get("payload"), labels, kind, report, taken)
         if found:
-            text = canonical_json(replace(task, lambda _: STAND_IN, lenient=True))
+            text = canonical_json(put_in(task, lambda _: STAND_IN, lenient=True))
     units = len(text) if len(text) <= limits.DEFINITION_CHARS_MAX // 2 else utf16_units(text)
     if units > limits.DEFINITION_CHARS_MAX:
         report.add(

@@ -28,6 +28,7 @@ STAND_IN: Final = "x" * 22  # as long as a taskId
 
 
 def what_is_wrong(here: Mapping[str, Any]) -> str:
+    """In words, of an object that has the key of a reference and is none."""
     if len(here) != 1:
         return f"it also has {show(next(key for key in here if key != SUBS))}"
     return f"the value is {show(here[SUBS])}"
@@ -127,10 +128,11 @@ def substitute(task: Mapping[str, Any], resolve: Callable[[str], str]) -> dict[s
     A `$result` object names that taskId besides the label. What resolve raises passes through. Raises InvalidInput for
     a payload that no validated document can hold.
     """
-    return replace(task, resolve)
+    return put_in(task, resolve)
 
 
-def replace(task: Mapping[str, Any], resolve: Callable[[str], str], *, lenient: bool = False) -> dict[str, Any]:
+def put_in(task: Mapping[str, Any], resolve: Callable[[str], str], *, lenient: bool = False) -> dict[str, Any]:
+    """`substitute` that, if lenient, leaves alone what is no valid reference."""
     if "payload" not in task:
         return dict(task)
     return {**task, "payload": _replaced(task["payload"], resolve, lenient, limits.DOCUMENT_DEPTH_MAX)}

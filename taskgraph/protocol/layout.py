@@ -52,10 +52,10 @@ from taskgraph.protocol.wiring import (
     UNSCHEDULED,
     KnownGroup,
     Link,
-    edges,
     end_reference,
+    lay_edges,
     relay_row,
-    wired,
+    wire_nodes,
 )
 from taskgraph.storage.tables import Insert
 
@@ -112,9 +112,9 @@ def lay_out(
     Relays take dependents and requirements as they come in the document, and that must stay so: a cursor of a request
     that is under way counts these very rows, and may have been begun by an older version.
     """
-    wired = wired(graph_id, nodes, groups, known)
+    wired = wire_nodes(graph_id, nodes, groups, known)
     order = _dependents_first({**wired.requires, **wired.ends} if wired.ends else wired.requires)
-    edges = edges(
+    edges = lay_edges(
         graph_id,
         nodes,
         stamp=stamp,
@@ -227,7 +227,7 @@ class GraphLayout:
         self._graph_id = graph_id
         self._whole = bool(max_in_flight)
         self._limited = self._whole or any(group.max_in_flight for group in groups.values())
-        self._edges = edges(
+        self._edges = lay_edges(
             graph_id,
             nodes,
             stamp="0",

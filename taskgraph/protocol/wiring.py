@@ -67,7 +67,7 @@ class _Edges:
     links: dict[str, list[str]]
 
 
-def wired(
+def wire_nodes(
     graph_id: str, nodes: Mapping[str, TaskNode], groups: Mapping[str, GroupNode], known: Mapping[str, KnownGroup]
 ) -> Wiring:
     """What tasks and ends of groups require.
@@ -104,7 +104,7 @@ def wired(
     return Wiring(requires, ends, optional)
 
 
-def edges(
+def lay_edges(
     graph_id: str,
     nodes: Mapping[str, TaskNode],
     *,
@@ -115,6 +115,7 @@ def edges(
     wired: Wiring,
     request: str,
 ) -> _Edges:
+    """The edges of all these nodes, and the joins and forks by which they go."""
     mapping = {label: task_id_of(graph_id, label) for label in nodes}
     told: dict[str, list[str]] = {own: [] for own in mapping.values()}
     requires: dict[str, Sequence[str]] = {}

@@ -326,4 +326,5 @@ STATES: Final = frozenset(GraphState)
 
 
 def tasks(number: int) -> str:
+    """So many, in words."""
     return f"{number} task{'s' if number != 1 else ''}"

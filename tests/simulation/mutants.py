@@ -1029,7 +1029,7 @@ MUTANTS: Final = (
     Mutant(
         "D13: a ready task goes to the queue of its level",
         "its commit forgets the level",
-        _reworded(propagation, "dispatch", ("level_of(task.value)", "NORMAL")),
+        _reworded(propagation, "dispatch", ("level_of(task.value)", '"normal"')),
         ranked_and_faulty,
     ),
     Mutant(
