@@ -8,7 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taskgraph.interfaces.client.client import Client, Graph, Group, SyncClient, Task
+    from taskgraph.interfaces.client.client import Client, SyncClient
+    from taskgraph.interfaces.client.graph import Graph
+    from taskgraph.interfaces.client.tasks import Group, Task
     from taskgraph.model.errors import (
         InvalidGraph,
         InvalidInput,

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from taskgraph.interfaces.app import open_app
 from taskgraph.interfaces.cli import app as commands
-from taskgraph.interfaces.client.client import Client, Graph
+from taskgraph.interfaces.client.client import Client
+from taskgraph.interfaces.client.graph import Graph
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.errors import InvalidInput, NotFound, Refused
 from taskgraph.model.ids import GRAPH

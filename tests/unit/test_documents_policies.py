@@ -12,7 +12,7 @@ from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.plan import plan, to_dot, to_json, to_mermaid
 from taskgraph.documents.read import document_from_object, read_document
 from taskgraph.documents.schema_check import named, node_is_plain
-from taskgraph.interfaces.client.client import Task
+from taskgraph.interfaces.client.tasks import Task
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph
 

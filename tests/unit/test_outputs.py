@@ -13,7 +13,7 @@ from taskgraph.documents.canonical import document_object, node_digest
 from taskgraph.documents.read import read_document
 from taskgraph.documents.references import external_labels, results_without_requirement, substitute, without_requirement
 from taskgraph.documents.results import NO_OUTPUT, OUTPUT, NoResult, handed_on, may_take, put_in, taken_from
-from taskgraph.interfaces.client.client import Graph
+from taskgraph.interfaces.client.graph import Graph
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.model.ids import task_id_of

@@ -13,7 +13,7 @@ from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.parameters import Replacing, Values, Words, typed
 from taskgraph.documents.problems import Report
 from taskgraph.documents.read import Given, document_from_object, read_document
-from taskgraph.interfaces.client.client import Graph
+from taskgraph.interfaces.client.graph import Graph
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 

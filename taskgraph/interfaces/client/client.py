@@ -8,22 +8,19 @@ questions (D16), and `Client.run` starts the loops that `taskgraph run` starts.
 
 import asyncio
 import contextlib
-import copy
 import functools
-import hashlib
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
 
 from taskgraph.documents.edit_document import EditDocument, edit_from_object
-from taskgraph.documents.nodes import GraphDocument, Kind
+from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.parameters import names_in
-from taskgraph.documents.plan import Plan, plan, to_mermaid
-from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object, read_document
+from taskgraph.documents.read import Given
 from taskgraph.documents.recurrence import Recurrence, Times
 from taskgraph.engine import archive as archives
 from taskgraph.engine import delete as retention
@@ -37,16 +34,18 @@ from taskgraph.engine.signing import read_trust
 from taskgraph.engine.submission import Extension, Submission
 from taskgraph.interfaces import asking, loops, pausing, rerunning, throttling
 from taskgraph.interfaces.app import App, open_app
+from taskgraph.interfaces.client.graph import Graph, GraphLike, document, explained, has_params, patterns
+from taskgraph.interfaces.client.tasks import Group, Task
 from taskgraph.interfaces.loops import Watcher
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.interfaces.waiting import ends
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.columns import Value
-from taskgraph.model.errors import InvalidGraph, InvalidInput, NotFound
+from taskgraph.model.errors import InvalidInput, NotFound
 from taskgraph.model.placement import target_of
 from taskgraph.model.secrecy import read_handed
-from taskgraph.model.states import GRAPH_ENDED, FailurePolicy, GraphState, TaskState, When
+from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
 from taskgraph.protocol.notices import has_notices
 from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
 from taskgraph.queries import targets as gates
@@ -70,7 +69,6 @@ SLOTS_DEFAULT: Final = 4
 """Tasks that `Client.run` runs side by side."""
 
 _FAILED_FOR_GOOD: Final = (TaskState.FAILED, TaskState.EXCEPTION)
-_DERIVED_NAME_CHARS_MAX: Final = 60
 _LOG_PIECE_BYTES: Final = 1 << 20
 
 P = ParamSpec("P")
@@ -78,717 +76,6 @@ R = TypeVar("R")
 
 
 # --- building --------------------------------------------------------------------------------------------------
-
-
-class Requires(tuple[str, ...]):
-    """The names that a task or group requires.
-
-    Called, it gives pairs for `Graph.add`, by which more is required: graph.add(unlock.requires(bulk)).
-    """
-
-    _dependent: "Task | Group"
-
-    def __new__(cls, dependent: "Task | Group", names: Iterable[str]) -> "Requires":
-        made = super().__new__(cls, names)
-        made._dependent = dependent
-        return made
-
-    def __call__(self, *required: "Task | Group | str") -> "list[Pair]":
-        """A pair (dependent, required) for each; nothing is required before these are added to a graph."""
-        return [(self._dependent, each) for each in required]
-
-
-class Task:
-    """One task of a graph in the making.
-
-    requires: tasks, groups, or names of such, that must complete before this one. optional: further ones, that are
-    waited for too and may fail. when: how those it requires must have ended for it to run: "all-completed"
-    (the default), "all-resolved", "any-failed", "always"; like optional, for graphs with failure_policy="continue".
-    reruns: how often it may run again because it failed itself. command, env, cwd, timeout (seconds): of the executor
-    `command`. call, arguments: of the executor `python`. payload: anything else that the executor reads; executor: its
-    name, where the payload does not tell it ("sleep", "noop", one of your own). target: the queue of workers that it
-    goes to. host: the one host that may run it, instead. worker_labels: what a worker must have (`--label`). deadline:
-    aware, or RFC 3339 text; past it the task ends as an exception, whether it runs or waits. not_before: aware, or RFC
-    3339 text; no worker claims it earlier. max_run_time: seconds that a run may take. pending_timeout: seconds that it
-    may wait for a worker. retry: how it is tried again after temporary failures, by the keys of a document (limit,
-    delay and max in seconds, exitCodes). priority: "highest", "high", "normal", "low" or "lowest", "" for that of its
-    graph. active: False holds it back until somebody activates it. notify: who is told how it fares, as in a document.
-    definition: a task definition as it stands in a document; the other arguments are added to it.
-
-    Raises InvalidInput when two arguments set the same thing. What a document must not hold is found by
-    `Graph.validate`, with all other problems.
-    """
-
-    __slots__ = (
-        "_definition",
-        "_groups",
-        "_requires",
-        "_timing",
-        "active",
-        "label",
-        "notify",
-        "priority",
-        "reruns",
-        "when",
-    )
-
-    def __init__(
-        self,
-        label: str,
-        *,
-        requires: "Task | Group | str | Iterable[Task | Group | str]" = (),
-        optional: "Task | Group | str | Iterable[Task | Group | str]" = (),
-        when: str = When.ALL_COMPLETED.value,
-        reruns: int = 0,
-        command: Sequence[str | Mapping[str, str]] | None = None,
-        env: Mapping[str, str | Mapping[str, str]] | None = None,
-        cwd: str | None = None,
-        timeout: float | None = None,
-        call: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
-        payload: Mapping[str, Any] | None = None,
-        executor: str | None = None,
-        target: str | None = None,
-        host: str | None = None,
-        worker_labels: Iterable[str] | None = None,
-        deadline: datetime | str | None = None,
-        routing: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-        notify: Mapping[str, Any] | None = None,
-        definition: Mapping[str, Any] | None = None,
-        not_before: datetime | str | None = None,
-        retry: Mapping[str, Any] | None = None,
-        max_run_time: float | None = None,
-        pending_timeout: float | None = None,
-        priority: str = "",
-        active: bool = True,
-    ) -> None:
-        self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
-        self.label = label
-        self.reruns = reruns
-        self.priority = priority
-        self.active = active
-        self.when = when
-        self._requires: dict[str, bool] = {}  # name -> whether it is optional
-        self._groups: dict[str, Group] = {}
-        self.after(requires)
-        self.after(optional, optional=True)
-        if isinstance(command, str):
-            raise InvalidInput(f'task “{label}”: command is a list of texts, such as ["sh", "-c", "make"]')
-        deadline = _moment_text(f"task “{label}”", "deadline", deadline)
-        timing = {
-            "notBefore": _moment_text(f"task “{label}”", "not_before", not_before),
-            "retry": None if retry is None else copy.deepcopy(dict(retry)),
-            "maxRunTime": max_run_time,
-            "pendingTimeout": pending_timeout,
-        }
-        self._timing = {key: value for key, value in timing.items() if value is not None}
-        own: dict[str, Any] = {
-            "command": None if command is None else list(command),
-            "env": None if env is None else dict(env),
-            "cwd": cwd,
-            "timeout": timeout,
-            "call": call,
-            "arguments": None if arguments is None else dict(arguments),
-        }
-        beside: dict[str, Any] = {
-            "executor": executor,
-            "target": target,
-            "host": host,
-            "workerLabels": None if worker_labels is None else list(worker_labels),
-            "deadline": deadline,
-            "routing": routing,
-            "metadata": None if metadata is None else dict(metadata),
-        }
-        merged = _merged(label, "payload", payload or {}, own)
-        if merged or payload is not None:
-            beside["payload"] = merged
-        self._definition = copy.deepcopy(_merged(label, "definition", definition or {}, beside))
-
-    @property
-    def requires(self) -> Requires:
-        """Labels and names of groups that it requires, in the order in which they were named.
-
-        Called with tasks and groups: pairs for `Graph.add`, by which it requires these.
-        """
-        return Requires(self, self._requires)
-
-    @property
-    def groups(self) -> "Mapping[str, Group]":
-        """The groups among what it requires, by name, as far as they were not named by a text."""
-        return MappingProxyType(self._groups)
-
-    @property
-    def optional(self) -> frozenset[str]:
-        """Those of them whose failing, or being skipped, does not matter."""
-        return frozenset(label for label, optional in self._requires.items() if optional)
-
-    @property
-    def definition(self) -> Mapping[str, Any]:
-        """The definition, as a document holds it under `task`."""
-        return MappingProxyType(self._definition)
-
-    @property
-    def reference(self) -> dict[str, str]:
-        """What stands for this task's id inside the payload of any task of the graph."""
-        return {"$subs": f"taskId:{self.label}"}
-
-    def result(self, path: str = "", **default: Any) -> dict[str, Any]:
-        """What stands for this task's result inside the payload of a task that requires it, directly or not.
-
-        path: JSON pointer of a part of it. default=…: the value where there is none. Raises InvalidInput for any other
-        argument.
-        """
-        if not default.keys() <= {"default"}:
-            raise InvalidInput(
-                f"task “{self.label}”: result takes path and default, and no {', '.join(sorted(default))}"
-            )
-        made: dict[str, Any] = {"$result": self.label}
-        if path:
-            made["path"] = path
-        return made | copy.deepcopy(default)
-
-    def after(self, *required: "Task | Group | str | Iterable[Task | Group | str]", optional: bool = False) -> None:
-        """Require further tasks and groups. One that is required already changes nothing.
-
-        optional: they are waited for, and how they end does not matter.
-        """
-        _add_requires(self._requires, self._groups, required, optional=optional)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The task as a document holds it; what has its default value is left out."""
-        made: dict[str, Any] = {}
-        if self._requires:
-            made["requires"] = [
-                {"label": label, "optional": True} if optional else label for label, optional in self._requires.items()
-            ]
-        if self.when != When.ALL_COMPLETED:
-            made["when"] = str(self.when)
-        if self.reruns:
-            made["reruns"] = self.reruns
-        made.update(copy.deepcopy(self._timing))
-        if self.notify:
-            made["notify"] = copy.deepcopy(self.notify)
-        if self.priority:
-            made["priority"] = str(self.priority)
-        if not self.active:
-            made["active"] = False
-        made["task"] = copy.deepcopy(self._definition)
-        return made
-
-    def __rshift__(self, other: "_Right") -> "_Right":
-        """`a >> b` and `a >> [b, c]`: b (and c) require a. Gives the right side, so that chains can be written."""
-        return _before(self, other)
-
-    def __rrshift__(self, other: "str | Iterable[Task | Group | str]") -> "Task":
-        """`[a, b] >> c`: c requires a and b."""
-        self.after(other)
-        return self
-
-    def __repr__(self) -> str:
-        return f"Task({self.label!r}, requires={list(self._requires)!r})"
-
-
-class Group:
-    """A name for tasks of a graph in the making. It may stand wherever a task may be required.
-
-    Requiring it means requiring all of its tasks, and what it requires each of its tasks requires.
-
-    bulk = Group("bulk", rename1, rename2, mail)
-    graph.add(bulk.requires(lock), unlock.requires(bulk))
-
-    members: tasks, groups, and names of such; a text that comes first is the name of the group, unless name says it.
-    Without a name it is called by its members: "(a, b)". requires: what has to complete before any of its tasks.
-    max_in_flight: so many of its tasks run at a time. active: False holds its tasks back until somebody resumes it.
-
-    Raises InvalidInput for a group without members.
-    """
-
-    __slots__ = ("_groups", "_members", "_requires", "active", "max_in_flight", "name")
-
-    def __init__(
-        self,
-        *members: "Task | Group | str",
-        name: str | None = None,
-        requires: "Task | Group | str | Iterable[Task | Group | str]" = (),
-        max_in_flight: int | None = None,
-        active: bool = True,
-    ) -> None:
-        if name is None and members and isinstance(members[0], str):
-            name, members = members[0], members[1:]
-        if not members:
-            raise InvalidInput(f"group “{name}” has no members" if name else "a group has no members")
-        self._members = members
-        self._requires: dict[str, bool] = {}  # name -> whether it is optional, which it never is for all of a group
-        self._groups: dict[str, Group] = {each.name: each for each in members if isinstance(each, Group)}
-        self.name: str = _called_by(self.tasks) if name is None else name
-        self.max_in_flight = max_in_flight
-        self.active = active
-        self.after(requires)
-
-    @property
-    def members(self) -> "tuple[Task | Group | str, ...]":
-        """What it was made of."""
-        return self._members
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """Labels of the tasks in it, and names of the groups in it."""
-        return tuple(dict.fromkeys(map(_label, self._members)))
-
-    @property
-    def requires(self) -> Requires:
-        """Labels and names of groups that it requires; called, pairs for `Graph.add`, by which it requires more."""
-        return Requires(self, self._requires)
-
-    @property
-    def groups(self) -> "Mapping[str, Group]":
-        """The groups in it and among what it requires, by name, as far as they were not named by a text."""
-        return MappingProxyType(self._groups)
-
-    def after(self, *required: "Task | Group | str | Iterable[Task | Group | str]") -> None:
-        """Require further tasks and groups, for all tasks in it."""
-        _add_requires(self._requires, self._groups, required)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The group as a document holds it; what has its default value is left out."""
-        made: dict[str, Any] = {"tasks": list(self.tasks)}
-        if self._requires:
-            made["requires"] = list(self._requires)
-        if self.max_in_flight is not None:
-            made["maxInFlight"] = self.max_in_flight
-        if not self.active:
-            made["active"] = False
-        return made
-
-    def __rshift__(self, other: "_Right") -> "_Right":
-        """`group >> b`: b requires all tasks of the group."""
-        return _before(self, other)
-
-    def __rrshift__(self, other: "str | Iterable[Task | Group | str]") -> "Group":
-        """`[a, b] >> group`: all tasks of the group require a and b."""
-        self.after(other)
-        return self
-
-    def __repr__(self) -> str:
-        return f"Group({self.name!r}, tasks={list(self.tasks)!r}, requires={list(self._requires)!r})"
-
-
-Pair = tuple[Task | Group, Task | Group | str]
-"""(dependent, required): what `requires` gives when it is called."""
-
-_Right = Task | Group | Iterable[Task | Group]
-
-
-def _label(task: Task | Group | str) -> str:
-    if isinstance(task, Group):
-        return task.name
-    return task.label if isinstance(task, Task) else task
-
-
-def _called_by(names: Sequence[str]) -> str:
-    """A name for a group that nobody gave one: the same for the same members."""
-    name = f"({', '.join(names)})"
-    if len(name) <= _DERIVED_NAME_CHARS_MAX:
-        return name
-    digest = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    first = names[0] if len(names[0]) <= _DERIVED_NAME_CHARS_MAX else f"{names[0][:_DERIVED_NAME_CHARS_MAX]}…"
-    return f"({first} and {len(names) - 1:,} more, {digest})"
-
-
-def _add_requires(
-    requires: dict[str, bool],
-    groups: dict[str, Group],
-    required: Iterable[Task | Group | str | Iterable[Task | Group | str]],
-    *,
-    optional: bool = False,
-) -> None:
-    for each in required:
-        for one in (each,) if isinstance(each, Task | Group | str) else each:
-            requires.setdefault(_label(one), optional)
-            if isinstance(one, Group):
-                groups[one.name] = one
-
-
-def _before(first: Task | Group, other: _Right) -> _Right:
-    if isinstance(other, Task | Group):
-        other.after(first)
-        return other
-    others = list(other)
-    for each in others:
-        each.after(first)
-    return others
-
-
-def _moment_text(owner: str, name: str, moment: datetime | str | None) -> str | None:
-    """A time as a document has it. Raises InvalidInput for one without a zone."""
-    if not isinstance(moment, datetime):
-        return moment
-    if moment.tzinfo is None:
-        raise InvalidInput(f"{owner}: {name} has no time zone")
-    return moment.isoformat()
-
-
-def _merged(label: str, name: str, given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """given, and what of more is not None. Raises InvalidInput for a key in both."""
-    added = {key: value for key, value in more.items() if value is not None}
-    twice = next((key for key in added if key in given), None)
-    if twice is not None:
-        raise InvalidInput(f"task “{label}”: {twice} is given twice, by itself and in {name}")
-    return {**given, **added}
-
-
-class Graph:
-    """A graph in the making: the same content as a file, in Python.
-
-    graph = Graph(name="nightly")
-    build = graph.task("build", command=["make"], reruns=1)
-    test = graph.task("test", requires=[build], command=["make", "test"])
-
-    name, description, owner, source: about the graph, for people. routing: at most 10 characters. tags: free words.
-    failure_policy: what a task that failed for good does to the graph: "block" (the default), "fail-fast", "continue".
-    deadline: aware, or RFC 3339 text; past it what is left of the graph is cancelled. max_in_flight: so many of its
-    tasks run at a time. priority: of all tasks that name none ("highest", "high", "normal", "low", "lowest").
-    stalled_after: it counts as stalled after so many seconds in which nothing moves; on_stalled: "report" or "cancel".
-    params: declarations by name, such as {"goal": {"type": "string", "default": "all"}}; {"$param": "goal"} anywhere in
-    a task becomes the value that is given when the graph is submitted. notify: who is told how it fares, such as
-    {"onFinished": {"queue": "builds"}}. As an extension of a graph that runs it has only tasks, groups of these, and
-    parameters; the tasks may require labels and groups of that graph.
-    """
-
-    def __init__(
-        self,
-        *,
-        name: str = "",
-        description: str = "",
-        owner: str = "",
-        source: str = "",
-        routing: str = "",
-        tags: Mapping[str, str] | None = None,
-        params: Mapping[str, Mapping[str, Any]] | None = None,
-        notify: Mapping[str, Any] | None = None,
-        failure_policy: str = FailurePolicy.BLOCK.value,
-        deadline: datetime | str | None = None,
-        max_in_flight: int | None = None,
-        priority: str = "",
-        stalled_after: float | None = None,
-        on_stalled: str = "",
-    ) -> None:
-        self.priority = priority
-        self.stalled_after = stalled_after
-        self.on_stalled = on_stalled
-        self.deadline = _moment_text("the graph", "deadline", deadline) or ""
-        self.max_in_flight = max_in_flight
-        metadata = {"name": name, "description": description, "owner": owner, "source": source}
-        self.metadata: dict[str, str] = {key: text for key, text in metadata.items() if text}
-        self.routing = routing
-        self.tags: dict[str, str] = dict(tags or {})
-        self.params: dict[str, dict[str, Any]] = {name: dict(each) for name, each in (params or {}).items()}
-        self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
-        self.failure_policy = failure_policy
-        self._tasks: dict[str, Task] = {}
-        self._groups: dict[str, Group] = {}
-
-    @property
-    def groups(self) -> Mapping[str, Group]:
-        """The groups by name: those that were added, and all that are required by a task, or by a group, or in one.
-
-        Raises InvalidInput where two have one name.
-        """
-        found: dict[str, Group] = {}
-        todo = [*self._groups.values(), *(each for task in self._tasks.values() for each in task.groups.values())]
-        for group in todo:  # it grows meanwhile
-            known = found.get(group.name)
-            if known is None:
-                found[group.name] = group
-                todo += group.groups.values()
-            elif known is not group:
-                raise InvalidInput(f"two groups are called “{group.name}”")
-        return MappingProxyType(found)
-
-    @property
-    def tasks(self) -> Mapping[str, Task]:
-        """The tasks by label, in the order in which they were added."""
-        return MappingProxyType(self._tasks)
-
-    def task(
-        self,
-        label: str,
-        *,
-        requires: Task | Group | str | Iterable[Task | Group | str] = (),
-        optional: Task | Group | str | Iterable[Task | Group | str] = (),
-        when: str = When.ALL_COMPLETED.value,
-        reruns: int = 0,
-        command: Sequence[str | Mapping[str, str]] | None = None,
-        env: Mapping[str, str | Mapping[str, str]] | None = None,
-        cwd: str | None = None,
-        timeout: float | None = None,
-        call: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
-        payload: Mapping[str, Any] | None = None,
-        executor: str | None = None,
-        target: str | None = None,
-        host: str | None = None,
-        worker_labels: Iterable[str] | None = None,
-        deadline: datetime | str | None = None,
-        routing: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-        notify: Mapping[str, Any] | None = None,
-        definition: Mapping[str, Any] | None = None,
-        not_before: datetime | str | None = None,
-        retry: Mapping[str, Any] | None = None,
-        max_run_time: float | None = None,
-        pending_timeout: float | None = None,
-        priority: str = "",
-        active: bool = True,
-    ) -> Task:
-        """Make a task and add it. The arguments are those of `Task`. Raises InvalidInput for a label that is taken."""
-        made = Task(
-            label,
-            requires=requires,
-            optional=optional,
-            when=when,
-            reruns=reruns,
-            command=command,
-            env=env,
-            cwd=cwd,
-            timeout=timeout,
-            call=call,
-            arguments=arguments,
-            payload=payload,
-            executor=executor,
-            target=target,
-            host=host,
-            worker_labels=worker_labels,
-            deadline=deadline,
-            routing=routing,
-            metadata=metadata,
-            notify=notify,
-            definition=definition,
-            not_before=not_before,
-            retry=retry,
-            max_run_time=max_run_time,
-            pending_timeout=pending_timeout,
-            priority=priority,
-            active=active,
-        )
-        self._add(made)
-        return made
-
-    def group(
-        self,
-        name: str,
-        *members: Task | Group | str,
-        requires: Task | Group | str | Iterable[Task | Group | str] = (),
-        max_in_flight: int | None = None,
-        active: bool = True,
-    ) -> Group:
-        """Make a group and add it, with the tasks in it. The arguments are those of `Group`."""
-        made = Group(*members, name=name, requires=requires, max_in_flight=max_in_flight, active=active)
-        self._add_group(made)
-        return made
-
-    def add(self, *things: "Task | Group | Pair | Iterable[Pair]") -> None:
-        """Add tasks that were made before; groups, with the tasks in them; and pairs, such as `a.requires(b)` gives.
-
-        Both ends of a pair must be in the graph, or be added by the same call; a group is, if all of its tasks are.
-        Raises InvalidInput for one that is not, and for a label or name that another task or group has.
-        """
-        pairs: list[Pair] = []
-        for thing in things:
-            if isinstance(thing, Task):
-                self._add(thing)
-            elif isinstance(thing, Group):
-                self._add_group(thing)
-            elif isinstance(thing, tuple):
-                pairs.append(thing)
-            else:
-                pairs += thing
-        for pair in pairs:
-            for end in pair:
-                self._check_member(end)
-        for dependent, required in pairs:
-            dependent.after(required)
-
-    def _add(self, task: Task) -> None:
-        if self._tasks.setdefault(task.label, task) is not task:
-            raise InvalidInput(f"the graph already has a task “{task.label}”")
-
-    def _add_group(self, group: Group) -> None:
-        if self._groups.setdefault(group.name, group) is not group:
-            raise InvalidInput(f"the graph already has a group “{group.name}”")
-        for member in group.members:
-            if isinstance(member, Task):
-                self._add(member)
-            elif isinstance(member, Group):
-                self._add_group(member)
-
-    def _check_member(self, end: Task | Group | str) -> None:
-        if isinstance(end, Group):
-            for member in end.members:
-                self._check_member(member)
-            if self._groups.setdefault(end.name, end) is not end:
-                raise InvalidInput(f"the graph already has another group “{end.name}”")
-        elif isinstance(end, Task):
-            if self._tasks.get(end.label) is not end:
-                raise InvalidInput(f"task “{end.label}” is not in the graph; add it first, or in the same call")
-        elif end not in self._tasks and end not in self._groups:
-            raise InvalidInput(f"the graph has no task or group “{end}”")
-
-    @classmethod
-    def from_document(cls, document: GraphDocument | Mapping[str, Any]) -> "Graph":
-        """A graph from a validated document, or from the value of its JSON. Raises InvalidGraph with all problems."""
-        document = _document(document, given=_OPEN)
-        graph = cls(
-            routing=document.routing,
-            tags=document.tags,
-            params=document.params,
-            notify=document.notify,
-            failure_policy=document.failure_policy,
-            deadline=document.deadline or None,
-            max_in_flight=document.max_in_flight or None,
-            priority=document.priority,
-            stalled_after=document.stalled_after or None,
-            on_stalled=document.on_stalled,
-        )
-        graph.metadata = dict(document.metadata)
-        for label, node in document.tasks.items():
-            said = node.timing
-            task = graph.task(
-                label,
-                when=node.when,
-                reruns=node.reruns,
-                notify=node.notify,
-                definition=node.task,
-                not_before=said.get("notBefore"),
-                retry=said.get("retry"),
-                max_run_time=said.get("maxRunTime"),
-                pending_timeout=said.get("pendingTimeout"),
-                priority=node.priority,
-                active=node.active,
-            )
-            for required in node.requires:
-                task.after(required, optional=required in node.optional)
-        for name, group in document.groups.items():
-            most = group.max_in_flight or None
-            graph.group(name, *group.tasks, requires=group.requires, max_in_flight=most, active=group.active)
-        return graph
-
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> "Graph":
-        """A graph from a JSON file. Raises InvalidGraph with all problems, each with its line; OSError."""
-        with _explained():
-            return cls.from_document(read_document(Path(path).read_bytes(), source=os.fspath(path), given=_OPEN))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The document as JSON values; what has its default value is left out. Nothing is checked."""
-        made: dict[str, Any] = {}
-        if self.routing:
-            made["routing"] = self.routing
-        if self.metadata:
-            made["metadata"] = dict(self.metadata)
-        if self.tags:
-            made["tags"] = dict(self.tags)
-        if self.deadline:
-            made["deadline"] = self.deadline
-        if self.max_in_flight is not None:
-            made["maxInFlight"] = self.max_in_flight
-        if self.params:
-            made["params"] = copy.deepcopy(self.params)
-        if self.notify:
-            made["notify"] = copy.deepcopy(self.notify)
-        if self.failure_policy != FailurePolicy.BLOCK:
-            made["failurePolicy"] = str(self.failure_policy)
-        if self.priority:
-            made["priority"] = str(self.priority)
-        if self.stalled_after is not None:
-            made["stalledAfter"] = self.stalled_after
-        if self.on_stalled:
-            made["onStalled"] = str(self.on_stalled)
-        made["tasks"] = {label: task.to_dict() for label, task in self._tasks.items()}
-        if groups := self.groups:
-            made["groups"] = {name: group.to_dict() for name, group in groups.items()}
-        return made
-
-    def to_json(self, *, indent: int | None = 2) -> str:
-        """The document as JSON text. Raises InvalidGraph: what is written can be submitted, if values are given."""
-        _document(self, given=_OPEN)
-        return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
-
-    def validate(self, kind: Kind = "graph", *, params: Mapping[str, Any] | None = None) -> GraphDocument:
-        """The validated document. kind: "extension" where labels of another graph may be required.
-
-        params: values of the parameters. Raises InvalidGraph with every problem at once.
-        """
-        return _document(self, kind, Given(params or {}))
-
-    def plan(self, *, params: Mapping[str, Any] | None = None) -> Plan:
-        """Size, shape and critical path, before anything is written. Raises InvalidGraph."""
-        return plan(self.validate(params=params))
-
-    def to_mermaid(self) -> str:
-        """A Mermaid flowchart of the graph. Raises InvalidGraph."""
-        return to_mermaid(_document(self, given=_OPEN))
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __iter__(self) -> Iterator[Task]:
-        return iter(self._tasks.values())
-
-    def __contains__(self, label: object) -> bool:
-        return label in self._tasks
-
-    def __getitem__(self, label: str) -> Task:
-        return self._tasks[label]
-
-    def __repr__(self) -> str:
-        return f"<Graph {self.metadata.get('name', '')!r}: {len(self._tasks)} tasks>"
-
-
-GraphLike = Graph | GraphDocument | Mapping[str, Any]
-"""What can be submitted: a graph in the making, a validated document, or the value of a document's JSON."""
-
-
-_OPEN: Final = Given(open=True)
-
-
-def _patterns(where: Mapping[str, str | Sequence[str]] | None) -> dict[str, Sequence[str]] | None:
-    if where is None:
-        return None
-    return {name: (each,) if isinstance(each, str) else tuple(each) for name, each in where.items()}
-
-
-def _document(graph: GraphLike, kind: Kind = "graph", given: Given = NOTHING_GIVEN) -> GraphDocument:
-    match graph:
-        case Graph():
-            with _explained():
-                source = graph.metadata.get("name", "graph")
-                return document_from_object(graph.to_dict(), source=source, kind=kind, given=given)
-        case GraphDocument():
-            if given.values:
-                raise InvalidInput("a validated document has its parameters already: hand in a Graph, or JSON values")
-            return graph
-        case _:
-            with _explained():
-                return document_from_object(graph, kind=kind, given=given)
-
-
-def _has_params(graph: Graph | Mapping[str, Any]) -> bool:
-    """Whether a graph says anything of parameters, so that those of the graph it extends matter."""
-    content: Mapping[str, Any] = graph.to_dict() if isinstance(graph, Graph) else graph
-    return "params" in content or bool(names_in([content.get("tasks")]))
-
-
-@contextlib.contextmanager
-def _explained() -> Iterator[None]:
-    """Let a traceback show what is wrong with a document; the text of InvalidGraph only counts the problems."""
-    try:
-        yield
-    except InvalidGraph as error:
-        for problem in error.problems:
-            error.add_note(f"  {problem.pointer or '(document)'}: {problem.message} {problem.remedy}")
-        raise
 
 
 # --- the asynchronous face -------------------------------------------------------------------------------------
@@ -851,7 +138,7 @@ class Client:
         content under the same id again gives the same answer, with another `outcome`. Raises InvalidGraph, InvalidInput
         for the id, Refused when another graph was submitted under it.
         """
-        document = _document(graph, given=Given(params or {}))
+        document = document(graph, given=Given(params or {}))
         if graph_id is None:
             graph_id = self._clock.new_id()
         check_graph_id(graph_id, new=True)
@@ -877,10 +164,10 @@ class Client:
         if request is not None:
             check_graph_id(request, "a request")
         if not isinstance(graph, GraphDocument):
-            inherited = await self.app.queries.params(graph_id) if params or _has_params(graph) else {}
-            graph = _document(graph, "extension", Given(params or {}, inherited))
+            inherited = await self.app.queries.params(graph_id) if params or has_params(graph) else {}
+            graph = document(graph, "extension", Given(params or {}, inherited))
         elif params:
-            graph = _document(graph, "extension", Given(params))
+            graph = document(graph, "extension", Given(params))
         return await submission.extend(self.app.handlers, graph_id, graph, request=request)
 
     async def edit(
@@ -918,7 +205,7 @@ class Client:
             return edit
         named = params or names_in([edit.get("update")])
         inherited = await self.app.queries.params(graph_id) if named else {}
-        with _explained():
+        with explained():
             return edit_from_object(edit, given=Given(params or {}, inherited))
 
     async def request(self, graph_id: str, request: str) -> Mapping[str, Value]:
@@ -981,7 +268,7 @@ class Client:
         where: only events whose fields have these values, such as {"event": "task-*", "label": ["build", "test"]}; `*`
         and `?` stand for any text. Raises InvalidInput for what is no cursor.
         """
-        return await self.app.queries.events(graph_id, since=since, limit=limit, where=_patterns(where))
+        return await self.app.queries.events(graph_id, since=since, limit=limit, where=patterns(where))
 
     async def follow(
         self, graph_id: str, *, since: int | str = 0, where: Mapping[str, str | Sequence[str]] | None = None
@@ -994,9 +281,7 @@ class Client:
         Whoever was interrupted goes on with `since=` the `cursor` of the last event that it has dealt with: none is
         left out, and none comes twice. where: as for `events`.
         """
-        async with contextlib.aclosing(
-            self.app.queries.follow(graph_id, since=since, where=_patterns(where))
-        ) as events:
+        async with contextlib.aclosing(self.app.queries.follow(graph_id, since=since, where=patterns(where))) as events:
             async for each in events:
                 yield each
 
@@ -1234,7 +519,7 @@ class Client:
         unfinished runs are handed back first.
         """
         app = self.app
-        document = _document(graph, given=Given(params or {}))
+        document = document(graph, given=Given(params or {}))
         submitted = await self.submit(document, graph_id)
         if targets is None:
             targets = sorted({target_of(node.task) for node in document.tasks.values()})
@@ -1307,7 +592,7 @@ class ScheduleCalls:
             raise InvalidInput("say when: one of cron, every and at")
         return await self._schedules.create(
             name,
-            _document(graph, given=Given(params or {})),
+            document(graph, given=Given(params or {})),
             recurrence,
             catch_up=_one_of(CatchUp, catch_up),
             overlap=_one_of(Overlap, overlap),
@@ -1338,7 +623,7 @@ class ScheduleCalls:
             raise InvalidInput("params go with a graph: the one that a schedule has was given its values with it")
         return await self._schedules.update(
             name,
-            document=None if graph is None else _document(graph, given=Given(params or {})),
+            document=None if graph is None else document(graph, given=Given(params or {})),
             times=_times(cron, timezone, every, anchor, at),
             catch_up=None if catch_up is None else _one_of(CatchUp, catch_up),
             overlap=None if overlap is None else _one_of(Overlap, overlap),

@@ -1,0 +1,372 @@
+"""Build a graph in Python, or take what stands for one: a document, a path, an object."""
+
+import contextlib
+import copy
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from taskgraph.documents.nodes import GraphDocument, Kind
+from taskgraph.documents.parameters import names_in
+from taskgraph.documents.plan import Plan, plan, to_mermaid
+from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object, read_document
+from taskgraph.interfaces.client.tasks import Group, Pair, Task, moment_text
+from taskgraph.model.errors import InvalidGraph, InvalidInput
+from taskgraph.model.states import FailurePolicy, When
+
+
+class Graph:
+    """A graph in the making: the same content as a file, in Python.
+
+    graph = Graph(name="nightly")
+    build = graph.task("build", command=["make"], reruns=1)
+    test = graph.task("test", requires=[build], command=["make", "test"])
+
+    name, description, owner, source: about the graph, for people. routing: at most 10 characters. tags: free words.
+    failure_policy: what a task that failed for good does to the graph: "block" (the default), "fail-fast", "continue".
+    deadline: aware, or RFC 3339 text; past it what is left of the graph is cancelled. max_in_flight: so many of its
+    tasks run at a time. priority: of all tasks that name none ("highest", "high", "normal", "low", "lowest").
+    stalled_after: it counts as stalled after so many seconds in which nothing moves; on_stalled: "report" or "cancel".
+    params: declarations by name, such as {"goal": {"type": "string", "default": "all"}}; {"$param": "goal"} anywhere in
+    a task becomes the value that is given when the graph is submitted. notify: who is told how it fares, such as
+    {"onFinished": {"queue": "builds"}}. As an extension of a graph that runs it has only tasks, groups of these, and
+    parameters; the tasks may require labels and groups of that graph.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "",
+        description: str = "",
+        owner: str = "",
+        source: str = "",
+        routing: str = "",
+        tags: Mapping[str, str] | None = None,
+        params: Mapping[str, Mapping[str, Any]] | None = None,
+        notify: Mapping[str, Any] | None = None,
+        failure_policy: str = FailurePolicy.BLOCK.value,
+        deadline: datetime | str | None = None,
+        max_in_flight: int | None = None,
+        priority: str = "",
+        stalled_after: float | None = None,
+        on_stalled: str = "",
+    ) -> None:
+        self.priority = priority
+        self.stalled_after = stalled_after
+        self.on_stalled = on_stalled
+        self.deadline = moment_text("the graph", "deadline", deadline) or ""
+        self.max_in_flight = max_in_flight
+        metadata = {"name": name, "description": description, "owner": owner, "source": source}
+        self.metadata: dict[str, str] = {key: text for key, text in metadata.items() if text}
+        self.routing = routing
+        self.tags: dict[str, str] = dict(tags or {})
+        self.params: dict[str, dict[str, Any]] = {name: dict(each) for name, each in (params or {}).items()}
+        self.notify: dict[str, Any] = copy.deepcopy(dict(notify or {}))
+        self.failure_policy = failure_policy
+        self._tasks: dict[str, Task] = {}
+        self._groups: dict[str, Group] = {}
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """The groups by name: those that were added, and all that are required by a task, or by a group, or in one.
+
+        Raises InvalidInput where two have one name.
+        """
+        found: dict[str, Group] = {}
+        todo = [*self._groups.values(), *(each for task in self._tasks.values() for each in task.groups.values())]
+        for group in todo:  # it grows meanwhile
+            known = found.get(group.name)
+            if known is None:
+                found[group.name] = group
+                todo += group.groups.values()
+            elif known is not group:
+                raise InvalidInput(f"two groups are called “{group.name}”")
+        return MappingProxyType(found)
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """The tasks by label, in the order in which they were added."""
+        return MappingProxyType(self._tasks)
+
+    def task(
+        self,
+        label: str,
+        *,
+        requires: Task | Group | str | Iterable[Task | Group | str] = (),
+        optional: Task | Group | str | Iterable[Task | Group | str] = (),
+        when: str = When.ALL_COMPLETED.value,
+        reruns: int = 0,
+        command: Sequence[str | Mapping[str, str]] | None = None,
+        env: Mapping[str, str | Mapping[str, str]] | None = None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        call: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        payload: Mapping[str, Any] | None = None,
+        executor: str | None = None,
+        target: str | None = None,
+        host: str | None = None,
+        worker_labels: Iterable[str] | None = None,
+        deadline: datetime | str | None = None,
+        routing: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        notify: Mapping[str, Any] | None = None,
+        definition: Mapping[str, Any] | None = None,
+        not_before: datetime | str | None = None,
+        retry: Mapping[str, Any] | None = None,
+        max_run_time: float | None = None,
+        pending_timeout: float | None = None,
+        priority: str = "",
+        active: bool = True,
+    ) -> Task:
+        """Make a task and add it. The arguments are those of `Task`. Raises InvalidInput for a label that is taken."""
+        made = Task(
+            label,
+            requires=requires,
+            optional=optional,
+            when=when,
+            reruns=reruns,
+            command=command,
+            env=env,
+            cwd=cwd,
+            timeout=timeout,
+            call=call,
+            arguments=arguments,
+            payload=payload,
+            executor=executor,
+            target=target,
+            host=host,
+            worker_labels=worker_labels,
+            deadline=deadline,
+            routing=routing,
+            metadata=metadata,
+            notify=notify,
+            definition=definition,
+            not_before=not_before,
+            retry=retry,
+            max_run_time=max_run_time,
+            pending_timeout=pending_timeout,
+            priority=priority,
+            active=active,
+        )
+        self._add(made)
+        return made
+
+    def group(
+        self,
+        name: str,
+        *members: Task | Group | str,
+        requires: Task | Group | str | Iterable[Task | Group | str] = (),
+        max_in_flight: int | None = None,
+        active: bool = True,
+    ) -> Group:
+        """Make a group and add it, with the tasks in it. The arguments are those of `Group`."""
+        made = Group(*members, name=name, requires=requires, max_in_flight=max_in_flight, active=active)
+        self._add_group(made)
+        return made
+
+    def add(self, *things: "Task | Group | Pair | Iterable[Pair]") -> None:
+        """Add tasks that were made before; groups, with the tasks in them; and pairs, such as `a.requires(b)` gives.
+
+        Both ends of a pair must be in the graph, or be added by the same call; a group is, if all of its tasks are.
+        Raises InvalidInput for one that is not, and for a label or name that another task or group has.
+        """
+        pairs: list[Pair] = []
+        for thing in things:
+            if isinstance(thing, Task):
+                self._add(thing)
+            elif isinstance(thing, Group):
+                self._add_group(thing)
+            elif isinstance(thing, tuple):
+                pairs.append(thing)
+            else:
+                pairs += thing
+        for pair in pairs:
+            for end in pair:
+                self._check_member(end)
+        for dependent, required in pairs:
+            dependent.after(required)
+
+    def _add(self, task: Task) -> None:
+        if self._tasks.setdefault(task.label, task) is not task:
+            raise InvalidInput(f"the graph already has a task “{task.label}”")
+
+    def _add_group(self, group: Group) -> None:
+        if self._groups.setdefault(group.name, group) is not group:
+            raise InvalidInput(f"the graph already has a group “{group.name}”")
+        for member in group.members:
+            if isinstance(member, Task):
+                self._add(member)
+            elif isinstance(member, Group):
+                self._add_group(member)
+
+    def _check_member(self, end: Task | Group | str) -> None:
+        if isinstance(end, Group):
+            for member in end.members:
+                self._check_member(member)
+            if self._groups.setdefault(end.name, end) is not end:
+                raise InvalidInput(f"the graph already has another group “{end.name}”")
+        elif isinstance(end, Task):
+            if self._tasks.get(end.label) is not end:
+                raise InvalidInput(f"task “{end.label}” is not in the graph; add it first, or in the same call")
+        elif end not in self._tasks and end not in self._groups:
+            raise InvalidInput(f"the graph has no task or group “{end}”")
+
+    @classmethod
+    def from_document(cls, document: GraphDocument | Mapping[str, Any]) -> "Graph":
+        """A graph from a validated document, or from the value of its JSON. Raises InvalidGraph with all problems."""
+        document = document(document, given=_OPEN)
+        graph = cls(
+            routing=document.routing,
+            tags=document.tags,
+            params=document.params,
+            notify=document.notify,
+            failure_policy=document.failure_policy,
+            deadline=document.deadline or None,
+            max_in_flight=document.max_in_flight or None,
+            priority=document.priority,
+            stalled_after=document.stalled_after or None,
+            on_stalled=document.on_stalled,
+        )
+        graph.metadata = dict(document.metadata)
+        for label, node in document.tasks.items():
+            said = node.timing
+            task = graph.task(
+                label,
+                when=node.when,
+                reruns=node.reruns,
+                notify=node.notify,
+                definition=node.task,
+                not_before=said.get("notBefore"),
+                retry=said.get("retry"),
+                max_run_time=said.get("maxRunTime"),
+                pending_timeout=said.get("pendingTimeout"),
+                priority=node.priority,
+                active=node.active,
+            )
+            for required in node.requires:
+                task.after(required, optional=required in node.optional)
+        for name, group in document.groups.items():
+            most = group.max_in_flight or None
+            graph.group(name, *group.tasks, requires=group.requires, max_in_flight=most, active=group.active)
+        return graph
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> "Graph":
+        """A graph from a JSON file. Raises InvalidGraph with all problems, each with its line; OSError."""
+        with explained():
+            return cls.from_document(read_document(Path(path).read_bytes(), source=os.fspath(path), given=_OPEN))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document as JSON values; what has its default value is left out. Nothing is checked."""
+        made: dict[str, Any] = {}
+        if self.routing:
+            made["routing"] = self.routing
+        if self.metadata:
+            made["metadata"] = dict(self.metadata)
+        if self.tags:
+            made["tags"] = dict(self.tags)
+        if self.deadline:
+            made["deadline"] = self.deadline
+        if self.max_in_flight is not None:
+            made["maxInFlight"] = self.max_in_flight
+        if self.params:
+            made["params"] = copy.deepcopy(self.params)
+        if self.notify:
+            made["notify"] = copy.deepcopy(self.notify)
+        if self.failure_policy != FailurePolicy.BLOCK:
+            made["failurePolicy"] = str(self.failure_policy)
+        if self.priority:
+            made["priority"] = str(self.priority)
+        if self.stalled_after is not None:
+            made["stalledAfter"] = self.stalled_after
+        if self.on_stalled:
+            made["onStalled"] = str(self.on_stalled)
+        made["tasks"] = {label: task.to_dict() for label, task in self._tasks.items()}
+        if groups := self.groups:
+            made["groups"] = {name: group.to_dict() for name, group in groups.items()}
+        return made
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """The document as JSON text. Raises InvalidGraph: what is written can be submitted, if values are given."""
+        document(self, given=_OPEN)
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
+
+    def validate(self, kind: Kind = "graph", *, params: Mapping[str, Any] | None = None) -> GraphDocument:
+        """The validated document. kind: "extension" where labels of another graph may be required.
+
+        params: values of the parameters. Raises InvalidGraph with every problem at once.
+        """
+        return document(self, kind, Given(params or {}))
+
+    def plan(self, *, params: Mapping[str, Any] | None = None) -> Plan:
+        """Size, shape and critical path, before anything is written. Raises InvalidGraph."""
+        return plan(self.validate(params=params))
+
+    def to_mermaid(self) -> str:
+        """A Mermaid flowchart of the graph. Raises InvalidGraph."""
+        return to_mermaid(document(self, given=_OPEN))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._tasks.values())
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._tasks
+
+    def __getitem__(self, label: str) -> Task:
+        return self._tasks[label]
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.metadata.get('name', '')!r}: {len(self._tasks)} tasks>"
+
+
+GraphLike = Graph | GraphDocument | Mapping[str, Any]
+"""What can be submitted: a graph in the making, a validated document, or the value of a document's JSON."""
+
+
+_OPEN: Final = Given(open=True)
+
+
+def patterns(where: Mapping[str, str | Sequence[str]] | None) -> dict[str, Sequence[str]] | None:
+    if where is None:
+        return None
+    return {name: (each,) if isinstance(each, str) else tuple(each) for name, each in where.items()}
+
+
+def document(graph: GraphLike, kind: Kind = "graph", given: Given = NOTHING_GIVEN) -> GraphDocument:
+    match graph:
+        case Graph():
+            with explained():
+                source = graph.metadata.get("name", "graph")
+                return document_from_object(graph.to_dict(), source=source, kind=kind, given=given)
+        case GraphDocument():
+            if given.values:
+                raise InvalidInput("a validated document has its parameters already: hand in a Graph, or JSON values")
+            return graph
+        case _:
+            with explained():
+                return document_from_object(graph, kind=kind, given=given)
+
+
+def has_params(graph: Graph | Mapping[str, Any]) -> bool:
+    """Whether a graph says anything of parameters, so that those of the graph it extends matter."""
+    content: Mapping[str, Any] = graph.to_dict() if isinstance(graph, Graph) else graph
+    return "params" in content or bool(names_in([content.get("tasks")]))
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Let a traceback show what is wrong with a document; the text of InvalidGraph only counts the problems."""
+    try:
+        yield
+    except InvalidGraph as error:
+        for problem in error.problems:
+            error.add_note(f"  {problem.pointer or '(document)'}: {problem.message} {problem.remedy}")
+        raise
