@@ -34,7 +34,7 @@ from taskgraph.engine.signing import read_trust
 from taskgraph.engine.submission import Extension, Submission
 from taskgraph.interfaces import asking, loops, pausing, rerunning, throttling
 from taskgraph.interfaces.app import App, open_app
-from taskgraph.interfaces.client.graph import Graph, GraphLike, document, explained, has_params, patterns
+from taskgraph.interfaces.client.graph import Graph, GraphLike, document_of, explained, has_params, patterns
 from taskgraph.interfaces.client.tasks import Group, Task
 from taskgraph.interfaces.loops import Watcher
 from taskgraph.interfaces.settings import StoreSettings, read_settings
@@ -138,7 +138,7 @@ class Client:
         content under the same id again gives the same answer, with another `outcome`. Raises InvalidGraph, InvalidInput
         for the id, Refused when another graph was submitted under it.
         """
-        document = document(graph, given=Given(params or {}))
+        document = document_of(graph, given=Given(params or {}))
         if graph_id is None:
             graph_id = self._clock.new_id()
         check_graph_id(graph_id, new=True)
@@ -165,9 +165,9 @@ class Client:
             check_graph_id(request, "a request")
         if not isinstance(graph, GraphDocument):
             inherited = await self.app.queries.params(graph_id) if params or has_params(graph) else {}
-            graph = document(graph, "extension", Given(params or {}, inherited))
+            graph = document_of(graph, "extension", Given(params or {}, inherited))
         elif params:
-            graph = document(graph, "extension", Given(params))
+            graph = document_of(graph, "extension", Given(params))
         return await submission.extend(self.app.handlers, graph_id, graph, request=request)
 
     async def edit(
@@ -519,7 +519,7 @@ class Client:
         unfinished runs are handed back first.
         """
         app = self.app
-        document = document(graph, given=Given(params or {}))
+        document = document_of(graph, given=Given(params or {}))
         submitted = await self.submit(document, graph_id)
         if targets is None:
             targets = sorted({target_of(node.task) for node in document.tasks.values()})
@@ -592,7 +592,7 @@ class ScheduleCalls:
             raise InvalidInput("say when: one of cron, every and at")
         return await self._schedules.create(
             name,
-            document(graph, given=Given(params or {})),
+            document_of(graph, given=Given(params or {})),
             recurrence,
             catch_up=_one_of(CatchUp, catch_up),
             overlap=_one_of(Overlap, overlap),
@@ -623,7 +623,7 @@ class ScheduleCalls:
             raise InvalidInput("params go with a graph: the one that a schedule has was given its values with it")
         return await self._schedules.update(
             name,
-            document=None if graph is None else document(graph, given=Given(params or {})),
+            document=None if graph is None else document_of(graph, given=Given(params or {})),
             times=_times(cron, timezone, every, anchor, at),
             catch_up=None if catch_up is None else _one_of(CatchUp, catch_up),
             overlap=None if overlap is None else _one_of(Overlap, overlap),

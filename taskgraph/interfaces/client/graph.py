@@ -219,7 +219,7 @@ class Graph:
     @classmethod
     def from_document(cls, document: GraphDocument | Mapping[str, Any]) -> "Graph":
         """A graph from a validated document, or from the value of its JSON. Raises InvalidGraph with all problems."""
-        document = document(document, given=_OPEN)
+        document = document_of(document, given=_OPEN)
         graph = cls(
             routing=document.routing,
             tags=document.tags,
@@ -293,7 +293,7 @@ class Graph:
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """The document as JSON text. Raises InvalidGraph: what is written can be submitted, if values are given."""
-        document(self, given=_OPEN)
+        document_of(self, given=_OPEN)
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
 
     def validate(self, kind: Kind = "graph", *, params: Mapping[str, Any] | None = None) -> GraphDocument:
@@ -301,7 +301,7 @@ class Graph:
 
         params: values of the parameters. Raises InvalidGraph with every problem at once.
         """
-        return document(self, kind, Given(params or {}))
+        return document_of(self, kind, Given(params or {}))
 
     def plan(self, *, params: Mapping[str, Any] | None = None) -> Plan:
         """Size, shape and critical path, before anything is written. Raises InvalidGraph."""
@@ -309,7 +309,7 @@ class Graph:
 
     def to_mermaid(self) -> str:
         """A Mermaid flowchart of the graph. Raises InvalidGraph."""
-        return to_mermaid(document(self, given=_OPEN))
+        return to_mermaid(document_of(self, given=_OPEN))
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -335,12 +335,14 @@ _OPEN: Final = Given(open=True)
 
 
 def patterns(where: Mapping[str, str | Sequence[str]] | None) -> dict[str, Sequence[str]] | None:
+    """Filters of a journal, each as a sequence."""
     if where is None:
         return None
     return {name: (each,) if isinstance(each, str) else tuple(each) for name, each in where.items()}
 
 
-def document(graph: GraphLike, kind: Kind = "graph", given: Given = NOTHING_GIVEN) -> GraphDocument:
+def document_of(graph: GraphLike, kind: Kind = "graph", given: Given = NOTHING_GIVEN) -> GraphDocument:
+    """The validated document of whatever stands for a graph. Raises InvalidGraph, with the problems as notes."""
     match graph:
         case Graph():
             with explained():

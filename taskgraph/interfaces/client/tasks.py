@@ -22,6 +22,7 @@ class Requires(tuple[str, ...]):
     _dependent: "Task | Group"
 
     def __new__(cls, dependent: "Task | Group", names: Iterable[str]) -> "Requires":
+        """The list of these names, which knows whose it is."""
         made = super().__new__(cls, names)
         made._dependent = dependent
         return made
