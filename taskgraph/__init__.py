@@ -8,8 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taskgraph.interfaces.client.client import Client, SyncClient
+    from taskgraph.interfaces.client.client import Client
     from taskgraph.interfaces.client.graph import Graph
+    from taskgraph.interfaces.client.sync import SyncClient
     from taskgraph.interfaces.client.tasks import Group, Task
     from taskgraph.model.errors import (
         InvalidGraph,
@@ -47,9 +48,9 @@ __all__ = [
 
 _MODULES = {
     "Client": "interfaces.client.client",
-    "Graph": "interfaces.client.client",
+    "Graph": "interfaces.client.graph",
     "GraphState": "model.states",
-    "Group": "interfaces.client.client",
+    "Group": "interfaces.client.tasks",
     "InvalidGraph": "model.errors",
     "InvalidInput": "model.errors",
     "NotFound": "model.errors",
@@ -57,8 +58,8 @@ _MODULES = {
     "Refused": "model.errors",
     "Registry": "worker.executors",
     "StorageUnavailable": "model.errors",
-    "SyncClient": "interfaces.client.client",
-    "Task": "interfaces.client.client",
+    "SyncClient": "interfaces.client.sync",
+    "Task": "interfaces.client.tasks",
     "TaskState": "model.states",
     "TaskgraphError": "model.errors",
     "TemporaryFailure": "worker.executors",

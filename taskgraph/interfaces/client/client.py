@@ -1,27 +1,23 @@
-"""The Python API: build a graph, submit it, look at it, run it in this process.
+"""The asynchronous client: submit graphs, look at them, run them in this process.
 
-What this room is for: what other Python programs import. `Graph`, `Task` and `Group` make the same documents that files
-hold and are judged by the same checks; `Client` is an asynchronous face over one store, `SyncClient` the same face for
-programs without an event loop. It never moves a task by rules of its own: it submits, puts messages on queues and asks
-questions (D16), and `Client.run` starts the loops that `taskgraph run` starts.
+What this room is for: what other Python programs import. Graphs in the making (`graph`, `tasks`) give the same documents
+that files hold, judged by the same checks. `Client` never moves a task by rules of its own: it submits, puts messages on
+queues and asks questions (D16), and `Client.run` starts the loops that `taskgraph run` starts.
 """
 
 import asyncio
 import contextlib
-import functools
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from taskgraph.documents.edit_document import EditDocument, edit_from_object
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.parameters import names_in
 from taskgraph.documents.read import Given
-from taskgraph.documents.recurrence import Recurrence, Times
 from taskgraph.engine import archive as archives
 from taskgraph.engine import delete as retention
 from taskgraph.engine import notifier, submission
@@ -29,25 +25,22 @@ from taskgraph.engine.archive import Archived, Restored
 from taskgraph.engine.delete import Deleted
 from taskgraph.engine.outlets import read_outlets
 from taskgraph.engine.preview_edit import EditPreview, preview_edit
-from taskgraph.engine.schedules import ScheduleDetail, Schedules, Written
 from taskgraph.engine.signing import read_trust
 from taskgraph.engine.submission import Extension, Submission
 from taskgraph.interfaces import asking, loops, pausing, rerunning, throttling
 from taskgraph.interfaces.app import App, open_app
-from taskgraph.interfaces.client.graph import Graph, GraphLike, document_of, explained, has_params, patterns
-from taskgraph.interfaces.client.tasks import Group, Task
+from taskgraph.interfaces.client.graph import GraphLike, document_of, explained, has_params, patterns
+from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.loops import Watcher
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.interfaces.waiting import ends
-from taskgraph.model import limits
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.columns import Value
-from taskgraph.model.errors import InvalidInput, NotFound
+from taskgraph.model.errors import NotFound
 from taskgraph.model.placement import target_of
 from taskgraph.model.secrecy import read_handed
 from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
 from taskgraph.protocol.notices import has_notices
-from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
 from taskgraph.queries import targets as gates
 from taskgraph.queries.graphs import check_graph_id
 from taskgraph.queries.values import (
@@ -63,22 +56,14 @@ from taskgraph.queries.values import (
 )
 from taskgraph.worker.executors import built_in
 
-__all__ = ["Client", "Graph", "Group", "SyncClient", "Task"]
+if TYPE_CHECKING:
+    from taskgraph.interfaces.client.sync import SyncClient
 
 SLOTS_DEFAULT: Final = 4
 """Tasks that `Client.run` runs side by side."""
 
 _FAILED_FOR_GOOD: Final = (TaskState.FAILED, TaskState.EXCEPTION)
 _LOG_PIECE_BYTES: Final = 1 << 20
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-# --- building --------------------------------------------------------------------------------------------------
-
-
-# --- the asynchronous face -------------------------------------------------------------------------------------
 
 
 class Client:
@@ -107,6 +92,8 @@ class Client:
     @classmethod
     def sync(cls, store: str | StoreSettings | None = None) -> "SyncClient":
         """The same face for programs without an event loop."""
+        from taskgraph.interfaces.client.sync import SyncClient  # it is made of this class
+
         return SyncClient(store)
 
     async def __aenter__(self) -> "Client":
@@ -551,281 +538,4 @@ class Client:
         return await self.status(submitted.graph_id)
 
 
-class ScheduleCalls:
-    """The schedules of one store: `client.schedules`.
-
-    cron: five fields, with a time zone such as Europe/Berlin (UTC if None). every: an interval of whole seconds (or a
-    timedelta), counted from anchor, or from now. at: one time, aware. catch_up: none, last or all; overlap: skip,
-    queue, cancel or allow; keep: how many fires may wait; params: values of the graph's parameters. Calls that name a
-    schedule raise NotFound, with the nearest names, and InvalidInput for a name that cannot be one.
-    """
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    @property
-    def _schedules(self) -> Schedules:
-        return self._client.app.schedules()
-
-    async def create(
-        self,
-        name: str,
-        graph: GraphLike,
-        *,
-        cron: str | None = None,
-        timezone: str | None = None,
-        every: float | timedelta | None = None,
-        anchor: datetime | None = None,
-        at: datetime | None = None,
-        catch_up: str = CatchUp.LAST,
-        overlap: str = Overlap.SKIP,
-        keep: int = limits.SCHEDULE_FIRES_MAX,
-        active: bool = True,
-        params: Mapping[str, Any] | None = None,
-    ) -> tuple[Schedule, Written]:
-        """Create a schedule; the same one again changes nothing. Somebody must serve the store for it to fire.
-
-        Raises InvalidInput, InvalidGraph, TooLarge, and Refused if there is another schedule of this name.
-        """
-        recurrence = _times(cron, timezone, every, anchor, at).over()
-        if recurrence == Recurrence():
-            raise InvalidInput("say when: one of cron, every and at")
-        return await self._schedules.create(
-            name,
-            document_of(graph, given=Given(params or {})),
-            recurrence,
-            catch_up=_one_of(CatchUp, catch_up),
-            overlap=_one_of(Overlap, overlap),
-            keep=keep,
-            active=active,
-        )
-
-    async def update(
-        self,
-        name: str,
-        graph: GraphLike | None = None,
-        *,
-        cron: str | None = None,
-        timezone: str | None = None,
-        every: float | timedelta | None = None,
-        anchor: datetime | None = None,
-        at: datetime | None = None,
-        catch_up: str | None = None,
-        overlap: str | None = None,
-        keep: int | None = None,
-        params: Mapping[str, Any] | None = None,
-    ) -> Schedule:
-        """Change what is given, and nothing else: new fields of cron keep their time zone, an interval its anchor.
-
-        What new times bring next is later than now. Raises as `create` does.
-        """
-        if graph is None and params:
-            raise InvalidInput("params go with a graph: the one that a schedule has was given its values with it")
-        return await self._schedules.update(
-            name,
-            document=None if graph is None else document_of(graph, given=Given(params or {})),
-            times=_times(cron, timezone, every, anchor, at),
-            catch_up=None if catch_up is None else _one_of(CatchUp, catch_up),
-            overlap=None if overlap is None else _one_of(Overlap, overlap),
-            keep=keep,
-        )
-
-    async def list(self) -> Sequence[Schedule]:
-        """All schedules by name."""
-        return await self._schedules.listed()
-
-    async def show(self, name: str) -> ScheduleDetail:
-        """A schedule with its next and last fires, and what keeps it from firing."""
-        return await self._schedules.show(name)
-
-    async def activate(self, name: str) -> Schedule:
-        """Let it fire again; what came meanwhile fires only as its catch-up says."""
-        return await self._schedules.activate(name)
-
-    async def deactivate(self, name: str) -> Schedule:
-        """Let it fire no more, until it is activated."""
-        return await self._schedules.deactivate(name)
-
-    async def activate_all(self) -> Sequence[Schedule]:
-        """Let every schedule fire again; gives those that were inactive."""
-        return await self._schedules.activate_all()
-
-    async def deactivate_all(self) -> Sequence[Schedule]:
-        """Let no schedule fire any more, until it is activated; gives those that were active."""
-        return await self._schedules.deactivate_all()
-
-    async def delete(self, name: str) -> Schedule:
-        """Delete it; graphs that it has fired stay."""
-        return await self._schedules.delete(name)
-
-    async def run_now(self, name: str) -> Submission:
-        """Submit its graph now, whatever its times."""
-        return await self._schedules.run_now(name)
-
-
-def _times(
-    cron: str | None,
-    timezone: str | None,
-    every: float | timedelta | None,
-    anchor: datetime | None,
-    at: datetime | None,
-) -> Times:
-    length = every.total_seconds() if isinstance(every, timedelta) else every
-    if length is not None and length != int(length):
-        raise InvalidInput(f"every {length:g} s: an interval is of whole seconds")
-    return Times(cron=cron, timezone=timezone, every=None if length is None else int(length), anchor=anchor, at=at)
-
-
-E = TypeVar("E", CatchUp, Overlap)
-
-
-def _one_of(kind: type[E], word: str) -> E:
-    if word not in list(kind):
-        raise InvalidInput(f"{word!r}: one of {', '.join(kind)}")
-    return kind(word)
-
-
 # --- the synchronous face --------------------------------------------------------------------------------------
-
-
-def _sync(
-    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate["SyncClient", P], R]:
-    """The method of Client, run to its end on the loop of a SyncClient."""
-
-    @functools.wraps(method)
-    def call(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._run(method(self._client, *args, **kwargs))
-
-    return call
-
-
-async def _next(events: AsyncGenerator[Event]) -> Event:
-    return await anext(events)
-
-
-class SyncClient:
-    """`Client` for programs without an event loop: a context manager whose methods wait for their answers.
-
-    with Client.sync("sqlite:///graphs.db") as client:
-        status = client.run(graph)
-
-    It has an event loop of its own, which runs while a method does. Inside a running event loop (a notebook) use
-    `Client`. Not to be shared between threads.
-    """
-
-    def __init__(self, store: str | StoreSettings | None = None) -> None:
-        self._client = Client(store)
-        self._runner: asyncio.Runner | None = None
-
-    def __enter__(self) -> "SyncClient":
-        if self._runner is not None:
-            raise RuntimeError("this client is open already")
-        runner = asyncio.Runner()
-        try:
-            runner.run(self._client.__aenter__())
-        except BaseException:
-            runner.close()
-            raise
-        self._runner = runner
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            with runner:
-                runner.run(self._client.__aexit__(kind, error, trace))
-
-    def _run(self, call: Coroutine[Any, Any, R]) -> R:
-        if self._runner is None:
-            call.close()
-            raise RuntimeError("this client is not open: use `with Client.sync(…) as client`")
-        return self._runner.run(call)
-
-    @property
-    def schedules(self) -> "SyncScheduleCalls":
-        """Graphs that are submitted by the clock."""
-        return SyncScheduleCalls(self._run, ScheduleCalls(self._client))
-
-    def follow(  # noqa: D102 as there
-        self, graph_id: str, *, since: int | str = 0, where: Mapping[str, str | Sequence[str]] | None = None
-    ) -> Iterator[Event]:
-        events = self._client.follow(graph_id, since=since, where=where)
-        try:
-            while True:
-                try:
-                    event = self._run(_next(events))
-                except StopAsyncIteration:
-                    return
-                yield event
-        finally:
-            if self._runner is not None:
-                self._run(events.aclose())
-
-    follow.__doc__ = Client.follow.__doc__
-    submit = _sync(Client.submit)
-    extend = _sync(Client.extend)
-    edit = _sync(Client.edit)
-    plan_edit = _sync(Client.plan_edit)
-    request = _sync(Client.request)
-    graphs = _sync(Client.graphs)
-    status = _sync(Client.status)
-    tasks = _sync(Client.tasks)
-    task = _sync(Client.task)
-    why = _sync(Client.why)
-    events = _sync(Client.events)
-    notices = _sync(Client.notices)
-    pause = _sync(Client.pause)
-    resume = _sync(Client.resume)
-    pause_target = _sync(Client.pause_target)
-    set_limit = _sync(Client.set_limit)
-    limits_of = _sync(Client.limits_of)
-    limit_target = _sync(Client.limit_target)
-    target_limits = _sync(Client.target_limits)
-    resume_target = _sync(Client.resume_target)
-    deactivate = _sync(Client.deactivate)
-    activate = _sync(Client.activate)
-    rerun = _sync(Client.rerun)
-    delete = _sync(Client.delete)
-    cancel = _sync(Client.cancel)
-    archive = _sync(Client.archive)
-    restore = _sync(Client.restore)
-    wait = _sync(Client.wait)
-    logs = _sync(Client.logs)
-    result = _sync(Client.result)
-    results = _sync(Client.results)
-    run = _sync(Client.run)
-
-
-def _sync_schedule(
-    method: Callable[Concatenate[ScheduleCalls, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate["SyncScheduleCalls", P], R]:
-    """The method of ScheduleCalls, run to its end on the loop of a SyncClient."""
-
-    @functools.wraps(method)
-    def call(self: "SyncScheduleCalls", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        found: R = self._run(method(self._calls, *args, **kwargs))
-        return found
-
-    return call
-
-
-class SyncScheduleCalls:
-    """`ScheduleCalls` for programs without an event loop: `client.schedules` of a SyncClient."""
-
-    def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], calls: ScheduleCalls) -> None:
-        self._run = run
-        self._calls = calls
-
-    create = _sync_schedule(ScheduleCalls.create)
-    update = _sync_schedule(ScheduleCalls.update)
-    list = _sync_schedule(ScheduleCalls.list)
-    show = _sync_schedule(ScheduleCalls.show)
-    activate = _sync_schedule(ScheduleCalls.activate)
-    deactivate = _sync_schedule(ScheduleCalls.deactivate)
-    activate_all = _sync_schedule(ScheduleCalls.activate_all)
-    deactivate_all = _sync_schedule(ScheduleCalls.deactivate_all)
-    delete = _sync_schedule(ScheduleCalls.delete)
-    run_now = _sync_schedule(ScheduleCalls.run_now)

@@ -1,0 +1,162 @@
+"""The client for programs without an event loop: each method is that of `Client`, run to its end."""
+
+import asyncio
+import functools
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from taskgraph.interfaces.client.client import Client
+from taskgraph.interfaces.client.schedules import ScheduleCalls
+from taskgraph.interfaces.settings import StoreSettings
+from taskgraph.queries.values import (
+    Event,
+)
+
+P = ParamSpec("P")
+
+
+R = TypeVar("R")
+
+
+def _sync(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate["SyncClient", P], R]:
+    """The method of Client, run to its end on the loop of a SyncClient."""
+
+    @functools.wraps(method)
+    def call(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._run(method(self._client, *args, **kwargs))
+
+    return call
+
+
+async def _next(events: AsyncGenerator[Event]) -> Event:
+    return await anext(events)
+
+
+class SyncClient:
+    """`Client` for programs without an event loop: a context manager whose methods wait for their answers.
+
+    with Client.sync("sqlite:///graphs.db") as client:
+        status = client.run(graph)
+
+    It has an event loop of its own, which runs while a method does. Inside a running event loop (a notebook) use
+    `Client`. Not to be shared between threads.
+    """
+
+    def __init__(self, store: str | StoreSettings | None = None) -> None:
+        self._client = Client(store)
+        self._runner: asyncio.Runner | None = None
+
+    def __enter__(self) -> "SyncClient":
+        if self._runner is not None:
+            raise RuntimeError("this client is open already")
+        runner = asyncio.Runner()
+        try:
+            runner.run(self._client.__aenter__())
+        except BaseException:
+            runner.close()
+            raise
+        self._runner = runner
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            with runner:
+                runner.run(self._client.__aexit__(kind, error, trace))
+
+    def _run(self, call: Coroutine[Any, Any, R]) -> R:
+        if self._runner is None:
+            call.close()
+            raise RuntimeError("this client is not open: use `with Client.sync(…) as client`")
+        return self._runner.run(call)
+
+    @property
+    def schedules(self) -> "SyncScheduleCalls":
+        """Graphs that are submitted by the clock."""
+        return SyncScheduleCalls(self._run, ScheduleCalls(self._client))
+
+    def follow(  # noqa: D102 as there
+        self, graph_id: str, *, since: int | str = 0, where: Mapping[str, str | Sequence[str]] | None = None
+    ) -> Iterator[Event]:
+        events = self._client.follow(graph_id, since=since, where=where)
+        try:
+            while True:
+                try:
+                    event = self._run(_next(events))
+                except StopAsyncIteration:
+                    return
+                yield event
+        finally:
+            if self._runner is not None:
+                self._run(events.aclose())
+
+    follow.__doc__ = Client.follow.__doc__
+    submit = _sync(Client.submit)
+    extend = _sync(Client.extend)
+    edit = _sync(Client.edit)
+    plan_edit = _sync(Client.plan_edit)
+    request = _sync(Client.request)
+    graphs = _sync(Client.graphs)
+    status = _sync(Client.status)
+    tasks = _sync(Client.tasks)
+    task = _sync(Client.task)
+    why = _sync(Client.why)
+    events = _sync(Client.events)
+    notices = _sync(Client.notices)
+    pause = _sync(Client.pause)
+    resume = _sync(Client.resume)
+    pause_target = _sync(Client.pause_target)
+    set_limit = _sync(Client.set_limit)
+    limits_of = _sync(Client.limits_of)
+    limit_target = _sync(Client.limit_target)
+    target_limits = _sync(Client.target_limits)
+    resume_target = _sync(Client.resume_target)
+    deactivate = _sync(Client.deactivate)
+    activate = _sync(Client.activate)
+    rerun = _sync(Client.rerun)
+    delete = _sync(Client.delete)
+    cancel = _sync(Client.cancel)
+    archive = _sync(Client.archive)
+    restore = _sync(Client.restore)
+    wait = _sync(Client.wait)
+    logs = _sync(Client.logs)
+    result = _sync(Client.result)
+    results = _sync(Client.results)
+    run = _sync(Client.run)
+
+
+def _sync_schedule(
+    method: Callable[Concatenate[ScheduleCalls, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate["SyncScheduleCalls", P], R]:
+    """The method of ScheduleCalls, run to its end on the loop of a SyncClient."""
+
+    @functools.wraps(method)
+    def call(self: "SyncScheduleCalls", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        found: R = self._run(method(self._calls, *args, **kwargs))
+        return found
+
+    return call
+
+
+class SyncScheduleCalls:
+    """`ScheduleCalls` for programs without an event loop: `client.schedules` of a SyncClient."""
+
+    def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], calls: ScheduleCalls) -> None:
+        self._run = run
+        self._calls = calls
+
+    create = _sync_schedule(ScheduleCalls.create)
+    update = _sync_schedule(ScheduleCalls.update)
+    list = _sync_schedule(ScheduleCalls.list)
+    show = _sync_schedule(ScheduleCalls.show)
+    activate = _sync_schedule(ScheduleCalls.activate)
+    deactivate = _sync_schedule(ScheduleCalls.deactivate)
+    activate_all = _sync_schedule(ScheduleCalls.activate_all)
+    deactivate_all = _sync_schedule(ScheduleCalls.deactivate_all)
+    delete = _sync_schedule(ScheduleCalls.delete)
+    run_now = _sync_schedule(ScheduleCalls.run_now)
