@@ -1,8 +1,8 @@
 """The asynchronous client: submit graphs, look at them, run them in this process.
 
-Graphs in the making (`graph`, `tasks`) give the same documents that files hold, judged by the same checks. `Client` never
-moves a task by rules of its own: it submits, puts messages on queues and asks questions (D16), and `Client.run` starts
-the loops that `taskgraph run` starts.
+Graphs in the making (`graph`, `tasks`) give the same documents that files hold, judged by the same checks. `Client`
+never moves a task by rules of its own: it submits, puts messages on queues and asks questions (D16), and `Client.run`
+starts the loops that `taskgraph run` starts.
 """
 
 import asyncio
