@@ -24,6 +24,7 @@ from taskgraph.engine.archive_file import USUAL, Archived, Bounds, Piece, Writer
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.plan_extension import row_bytes
 from taskgraph.engine.signing import NO_TRUST, Signer, Trust
+from taskgraph.engine.transact import back_off
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value, integer
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, Unclear
@@ -274,7 +275,7 @@ async def restore(
             if attempt + 1 == _COPIES_MAX:
                 raise
             log.info("graph %s: %s", graph_id, conflict)
-            await handlers.back_off(attempt)
+            await back_off(handlers.clock, attempt)
     raise AssertionError("the last attempt gives or raises")
 
 
@@ -357,7 +358,7 @@ async def _begin(handlers: Handlers, contents: Archived, source: str) -> Row | N
         try:
             await handlers.records.tables.commit(graph_id, [change])
         except (Conflict, Unclear):
-            await handlers.back_off(1)
+            await back_off(handlers.clock, 1)
     raise Conflict(f"graph {graph_id}: others kept writing its row; restore again to go on")
 
 

@@ -26,6 +26,7 @@ from typing import Final
 from taskgraph.engine import notifier
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
+from taskgraph.engine.transact import back_off
 from taskgraph.model import limits
 from taskgraph.model.columns import Value, integer, time_of
 from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
@@ -177,7 +178,7 @@ async def _empty(handlers: Handlers, graph_id: str, graph: Row, progress: Progre
                 try:
                     etags = await tables.commit(graph_id, changes)
                 except (Conflict, Unclear):
-                    await handlers.back_off(1)
+                    await back_off(handlers.clock, 1)
                     return gone, None
                 if etags[0] is None:
                     return gone, None  # written, without a word of its etag

@@ -9,18 +9,18 @@ tasks.
 import json
 import logging
 import math
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
-from taskgraph.engine.alarms import earliest
-from taskgraph.engine.commit import Operation, Records, changes_event, name_in
+from taskgraph.engine.commit import Records, name_in
+from taskgraph.engine.listeners import Listeners
 from taskgraph.engine.plan_edit import plan_edit, read_request
 from taskgraph.engine.plan_extension import EDIT, ExtensionPlan, plan_extension
-from taskgraph.engine.row_cache import KeptRows, Known
-from taskgraph.engine.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
+from taskgraph.engine.row_cache import KeptRows
+from taskgraph.engine.telemetry import OFF, Telemetry
+from taskgraph.engine.transact import Counters, KeepAlive, Taker, Transactor, no_keep_alive, task_of
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Columns, integer, is_held, texts
@@ -78,117 +78,44 @@ from taskgraph.protocol.context import (
     Refill,
     Started,
     Stop,
-    Take,
 )
 from taskgraph.protocol.decide import (
-    LATER,
     Answer,
     Claim,
     Completed,
     Decision,
     Failed,
-    Fire,
-    HandBack,
     Item,
-    LeaseLost,
     ManualRerun,
-    Need,
     Outcome,
-    Overdue,
-    Skip,
-    decide,
 )
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.dispatch_windows import Parcel, Windows
-from taskgraph.protocol.edit import DELETED_IN, EDITED, EditGraph, RefuseEdit
+from taskgraph.protocol.edit import EDITED, EditGraph, RefuseEdit
 from taskgraph.protocol.extension import DeferExtension, is_deferring, request_key
 from taskgraph.protocol.limited_backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
 from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
 from taskgraph.protocol.propagation import DEFERRED
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.set_limit import NOT_LIMITED, ChangeLimit
-from taskgraph.queries.edges import references
 from taskgraph.queries.groups import group_members, group_rows
 from taskgraph.queries.targets import levels_used, use_level
 from taskgraph.storage.queues import Queues
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, query_all
+from taskgraph.storage.tables import Delete, Range, Row, query_all
 
 log = logging.getLogger("taskgraph.handlers")
 
-KeepAlive = Callable[[], Awaitable[None]]
-"""Called between the steps of long work, so that the message in hand stays leased (P19)."""
-
-_BACKOFF_SECONDS: Final = 0.02
-_BACKOFF_SECONDS_MAX: Final = 2.0
-_SUSPICIONS_MAX: Final = 5
-_DOUBTS_MAX: Final = 5  # in a row that rows had to be read for a decision which was made by older ones
-_KEPT_CONFLICTS_MAX: Final = 2  # in a row; then whatever is kept of the graph is taken for old
 _SHARES_MIN: Final = 2  # into so many messages at least goes what is ready
 _WORKER_SECONDS: Final = 60.0
 _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
 _COUNTED_MAX: Final = 10_000  # graphs
-_ITEMS_MAX: Final = 400  # decided at a time
-_COMPLETED: Final = TaskState.COMPLETED.value
-_SKIPPED: Final = TaskState.SKIPPED.value
-_UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
-_NEEDS_MAX: Final = 4  # times that a decision asks for rows, one after the other, before more are read than it asks for
 _LOOKED_AT: Final = tuple(str(state) for state in GraphState if state not in {*GRAPH_ENDED, GraphState.DELETED})
 _FENCE_ROWS: Final = 3  # the graph, an extension that ends with it, the event
-_ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: others wait
 _LOOK_PAGES_MAX: Final = 4  # of ready tasks that are under a limit, in one look for them
 _WAITS: Final = ("run", "target", "limits", "held", "pendingSince", "notBefore", PRIORITY)
 
 
 _BELL_SECONDS: Final = 2.0  # between two messages that tell idle workers of a target that a level of it is used
-
-
-async def no_keep_alive() -> None:
-    """For callers that hold no message."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """What this process has done since it began."""
-
-    commits: int = 0
-    conflicts: int = 0
-    dispatched: int = 0
-    stale: int = 0
-    refused: int = 0
-
-
-class Taker(Protocol):
-    """A worker in this process, which takes what becomes ready without being sent a message."""
-
-    def wants(self, graph_id: str) -> bool:
-        """Whether it has something for `items`, now."""
-        ...
-
-    def items(self, graph_id: str) -> Sequence[Completed | Claim]:
-        """What it has to report, and claims of ready tasks that it knows of: to go along with the next commit."""
-        ...
-
-    def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
-        """What became of items, its own among them. rows: as the commit left them."""
-        ...
-
-    def failed(self, graph_id: str, error: Exception) -> None:
-        """What has not been answered will not be. With a StorageError it may be tried again."""
-        ...
-
-    def offer(self, graph_id: str) -> Take | None:
-        """How much it can take at once, now."""
-        ...
-
-    def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
-        """These are claimed in its name: run them. rows: as the commit left them."""
-        ...
-
-    def keep(
-        self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
-    ) -> Sequence[tuple[str, int]]:
-        """Ready tasks that nobody has been told of: keep those to be claimed soon, and give the others back."""
-        ...
 
 
 class Receiver(Protocol):
@@ -225,21 +152,13 @@ class Handlers:
     clock: Clock
     names: QueueNames = field(default_factory=QueueNames)
     counters: Counters = field(default_factory=Counters)
-    on_ended: list[Callable[[str], None]] = field(default_factory=list)
-    """Called with the id of a graph that this process sees end; a hint for all that wait here."""
-    on_news: list[Callable[[str], None]] = field(default_factory=list)
-    """Called with the id of a graph after each commit about it here; a hint that there may be notices."""
-    on_due: list[Callable[[str, datetime], None]] = field(default_factory=list)
-    """Called with the id of a graph, and a time at which something of it is over (a deadline, a wait for a worker)."""
+    listeners: Listeners = field(default_factory=Listeners)
     in_flight: dict[str, int] = field(default_factory=dict)
     """Graph id -> about how many tasks this process has sent out and not heard of again; for the size of bundles."""
     windows: Windows | None = None
     """What is ready and not sent yet, in a process that hears of results; None: all that is ready is sent at once."""
     receivers: list[Receiver] = field(default_factory=list)
     """What receives messages for these handlers: of several, each has graphs of its own, and one may lead."""
-    on_stop: list[Callable[[str, Sequence[Stop]], None]] = field(default_factory=list)
-    """Called with a graph id and runs that are cancelled: by the workers of this process, that they need not wait for
-    their next renewal to hear of it."""
     workers: dict[str, float] = field(default_factory=dict)
     """Worker -> when this process heard of it last (monotonic seconds)."""
     backlogs: dict[str, Backlog] = field(default_factory=dict)
@@ -252,6 +171,7 @@ class Handlers:
     kept_rows_max: int | None = None
     """Rows that are remembered over all graphs; limits.KEPT_ROWS_MAX if None."""
     kept: KeptRows = field(init=False)
+    transactor: Transactor = field(init=False)
     _levels: dict[tuple[str, str], float] = field(default_factory=dict)  # said to be used, and when (monotonic)
     _rung: dict[str, float] = field(default_factory=dict)  # target -> when its workers were told of levels
     _used: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -259,6 +179,16 @@ class Handlers:
 
     def __post_init__(self) -> None:
         self.kept = KeptRows(self.records.tables, self.kept_rows_max)
+        self.transactor = Transactor(
+            self.records,
+            self.clock,
+            self.kept,
+            self.counters,
+            self.telemetry,
+            self.listeners,
+            self.follow_up,
+            self.limited_wait,
+        )
 
     def takes(self, graph_id: str) -> bool:
         """Whether no other process handles a graph: then what this one remembers of limited tasks is all there is."""
@@ -352,8 +282,7 @@ class Handlers:
         rows: what the caller has read already; brought up to date. Raises NotFound for an unknown graph or task, and
         Conflict when others kept writing for `limits.COMMIT_ATTEMPTS_MAX` rounds: release the message then (P26).
         """
-        run = _Transition(self, graph_id, rows if rows is not None else {}, None, keep_alive, taker)
-        return await run.to_the_end(items)
+        return await self.transactor.transition(graph_id, items, keep_alive=keep_alive, rows=rows, taker=taker)
 
     async def advance(
         self,
@@ -368,41 +297,29 @@ class Handlers:
         Known rows may be old. A change made by them is good, or its commit conflicts and they are read; whatever is
         decided by a row without changing it is only decided once that row has been read.
         """
-        known = self.kept.of(graph_id)
-        run = _Transition(self, graph_id, known.rows, known, keep_alive, taker)
-        try:
-            return await run.to_the_end(items)
-        finally:
-            known.forget_absent()
+        return await self.transactor.advance(graph_id, items, keep_alive=keep_alive, taker=taker)
 
-    async def back_off(self, conflicts: int) -> None:
-        """Let others go first, for longer the more often they did."""
-        bound = min(_BACKOFF_SECONDS * 2 ** min(conflicts, 10), _BACKOFF_SECONDS_MAX)
-        await self.clock.sleep(bound * self.clock.jitter())
+    async def follow_up(
+        self,
+        transactor: Transactor,
+        graph_id: str,
+        decision: Decision,
+        rows: Mapping[str, Row | None],
+        *,
+        taker: Taker | None,
+        more: bool,
+        keep_alive: KeepAlive,
+    ) -> None:
+        """See FollowUp."""
+        parcels = self.landed(graph_id, decision.answers)
+        if decision.effects:
+            await self.emit(graph_id, decision.effects, rows, taker=taker, more=more, keep_alive=keep_alive)
+        if parcels:
+            await self.send_parcels(parcels, taker)
 
-    def count(self, graph_id: str, decision: Decision) -> None:
-        """Count what became of items, and log what belongs to no message."""
-        for answer in decision.answers:
-            if isinstance(answer.item, Fire | Skip) and answer.error is not None:
-                # It belongs to no message: the sweep tries again, and `doctor` names the damage.
-                who = answer.item.reference if isinstance(answer.item, Fire) else f"task {answer.item.task_id}"
-                log.error("graph %s: %s cannot pass on: %s", graph_id, who, answer.error)
-            self.counters.stale += answer.outcome is Outcome.STALE
-            self.counters.refused += answer.outcome is Outcome.REFUSED
-        if self.telemetry.enabled:
-            self._measure(graph_id, decision)
-
-    def _measure(self, graph_id: str, decision: Decision) -> None:
-        """Say what became of tasks, and of the graph, in numbers."""
-        again = {effect.task_id for effect in decision.effects if isinstance(effect, Dispatch | Refill | Started)}
-        counts = Counter(filter(None, (_became(answer, again) for answer in decision.answers)))
-        if skipped := sum(isinstance(c, Merge) and c.columns.get("state") == _SKIPPED for c in decision.changes):
-            counts["skipped"] = skipped
-        for outcome, count in counts.items():
-            self.telemetry.tasks(outcome, count)
-        for change in decision.changes:
-            if change.key == GRAPH and isinstance(change, Merge) and (state := change.columns.get("state")):
-                self.telemetry.graph_state(graph_id, str(state))
+    def limited_wait(self, graph_id: str) -> bool:
+        """Whether limited tasks of a graph are known to wait for room."""
+        return bool((backlog := self.backlogs.get(graph_id)) and backlog.waiting)
 
     async def emit(
         self,
@@ -446,7 +363,7 @@ class Handlers:
                     self.backlogs.pop(graph_id, None)
                     limited.clear()
                     self._forget_unsent(graph_id)
-                    for ended in self.on_ended:
+                    for ended in self.listeners.ended:
                         ended(graph_id)
                     await self.leave_live(graph_id)
                 case GraphRevived():
@@ -464,7 +381,7 @@ class Handlers:
         if limited:
             await self.refill(graph_id, limited, rows, taker=taker)
         if stops:
-            for tell_worker in self.on_stop:
+            for tell_worker in self.listeners.stop:
                 tell_worker(graph_id, stops)
         if cancelling:
             await self.go_on_cancelling(graph_id, keep_alive=keep_alive)
@@ -650,12 +567,6 @@ class Handlers:
             for graph_id in graphs:
                 self.windows.forget(graph_id)
 
-    def note_due(self, graph_id: str, rows: Iterable[Row | None], after: datetime | None = None) -> None:
-        """Say when the first of these rows is over by time, to all that wait for it in this process; see `earliest`."""
-        if self.on_due and (due := earliest(rows, after)) is not None:
-            for note in self.on_due:
-                note(graph_id, due)
-
     async def adopt(self, graph_id: str, after: str = "", *, taker: Taker | None = None) -> None:
         """Send what is ready in a graph and is not known to have been sent, by its rows.
 
@@ -667,14 +578,14 @@ class Handlers:
         (graph,) = await self.records.tables.get(graph_id, [GRAPH])
         if graph is None or graph.columns.get("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
             return
-        self.note_due(graph_id, [graph])
+        self.listeners.note_due(graph_id, [graph])
         ready = Range("task:", "task;", where={"state": (str(TaskState.PENDING),)})
         continuation = None
         while True:
             page = await self.records.tables.query(graph_id, ready, continuation=continuation)
             found: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
             rows: dict[str, Row | None] = {row.key: row for row in page.rows}
-            self.note_due(graph_id, page.rows)
+            self.listeners.note_due(graph_id, page.rows)
             for row in page.rows:
                 task_id, run = reference_of(row.key), row.columns.get("run")
                 if not isinstance(run, int) or not _is_ready(row, run):
@@ -839,7 +750,7 @@ class Handlers:
             self.in_flight[graph_id] = max(0, flying - heard)
         if self.windows is None:
             return []
-        task_ids = [task_id for answer in answers if not answer.error and (task_id := _task_of(answer.item))]
+        task_ids = [task_id for answer in answers if not answer.error and (task_id := task_of(answer.item))]
         return self.windows.landed(graph_id, task_ids, self.clock.monotonic()) if task_ids else []
 
     async def late_requests(self, graph_id: str) -> list[str]:
@@ -1110,350 +1021,16 @@ class Handlers:
                     return
 
 
-class _Transition:
-    """One call of `transition` or `advance`: the items that are left, and the rows by which they are decided."""
-
-    def __init__(
-        self,
-        handlers: Handlers,
-        graph_id: str,
-        rows: dict[str, Row | None],
-        known: Known | None,
-        keep_alive: KeepAlive,
-        taker: Taker | None,
-    ) -> None:
-        self._handlers = handlers
-        self._records = handlers.records
-        self._graph_id = graph_id
-        self._rows = rows
-        self._known = known
-        self._keep_alive = keep_alive
-        self._taker = taker
-        # Row key -> etag, as this call has read or written it (None: it was absent). What is known besides may be old.
-        self._fresh: dict[str, str | None] = {}
-        self._conflicts = self._suspicions = self._doubts = 0
-
-    async def to_the_end(self, items: Iterable[Item]) -> list[Answer]:
-        handlers, graph_id = self._handlers, self._graph_id
-        left: Sequence[Item] = list(items)
-        if self._known is not None:
-            _suppose(left, self._known)
-        answers: list[Answer] = []
-        theirs: set[int] = set()  # items of the taker, who is told their answers
-        # A commit takes so many at most: what is for later is not looked at time and again.
-        later: deque[Item] = deque()
-        rounds = needs = 0
-        while True:
-            rounds += 1
-            if self._known is not None and self._known.gone:
-                self._go_fresh()  # it does not hear what others here write, and could go back behind it
-            if self._taker is not None and self._known is not None and (left or later or rounds <= _ROUNDS_MAX):
-                more = self._taker.items(graph_id)
-                theirs.update(map(id, more))
-                left = [*more, *left]  # what has been done goes before what is to be begun
-            if len(left) > _ITEMS_MAX:
-                later.extendleft(reversed(left[_ITEMS_MAX:]))
-                left = left[:_ITEMS_MAX]
-            elif later:
-                left = [*left, *(later.popleft() for _ in range(min(len(later), _ITEMS_MAX - len(left))))]
-            if not left:
-                return answers
-            known = self._rows.get
-            own = {key for item in left if (key := _own_row(item)) and known(key) is None}
-            await self._load([key for key in own if self._must_read(key)])
-            left, absent = _present(left, self._rows)
-            if absent:
-                missing = [_not_found(graph_id, item) for item in absent]
-                self._give(answers, theirs, await self._excused(missing))
-                continue
-            operation, decision = await self._decide(left)
-            if isinstance(decision, Need):
-                await self._load(decision.keys)
-                needs += 1
-                if needs > _NEEDS_MAX:
-                    await self._look_ahead(decision.keys, 2 ** min(needs - _NEEDS_MAX, 10))
-                continue
-            needs = 0
-            if await self._doubts_about(decision):
-                continue
-            if decision.changes:
-                commit = self._records.commit(graph_id, decision.changes, operation, self._rows)
-                if handlers.telemetry.enabled:
-                    if (row := self._rows.get(GRAPH)) is not None:
-                        handlers.telemetry.met(graph_id, row.columns.get(TRACEPARENT_COLUMN))
-                    commit = handlers.telemetry.committing(graph_id, len(decision.changes), commit)
-                try:
-                    await commit
-                except Conflict as conflict:
-                    await self._after(conflict, decision.changes, left)
-                    continue
-                handlers.counters.commits += 1
-                for tell in handlers.on_news:
-                    tell(graph_id)
-                if handlers.on_due:
-                    handlers.note_due(graph_id, [self._rows.get(each.key) for each in decision.changes])
-                self._tidy(decision.changes)
-            handlers.count(graph_id, decision)
-            left = decision.left
-            given: Sequence[Answer] = decision.answers
-            if any(isinstance(answer.error, IntegrityError) for answer in given):
-                given = await self._excused(given)
-            self._give(answers, theirs, given)
-            parcels = handlers.landed(graph_id, decision.answers)
-            await handlers.emit(
-                graph_id,
-                decision.effects,
-                self._rows,
-                taker=self._taker,
-                more=bool(left or later),
-                keep_alive=self._keep_alive,
-            )
-            if self._known is not None and self._taker is None:
-                for change in decision.changes:
-                    if change.key.startswith("limit:"):  # workers elsewhere write it with their next claims
-                        self._known.drop((change.key,))
-            if parcels:
-                await handlers.send_parcels(parcels, self._taker)
-            await self._keep_alive()
-
-    async def _excused(self, answers: Sequence[Answer]) -> Sequence[Answer]:
-        """What a deleted graph lacks is nobody's error: whatever is heard of it comes late, and is let go.
-
-        The same for a task that an edit has taken away.
-        """
-        (graph,) = await self._records.tables.get(self._graph_id, [GRAPH])
-        if graph is None:
-            return answers
-        gone = graph.columns.get("state") in GRAPH_GONE
-        if not gone and not graph.columns.get(DELETED_IN):
-            return answers
-        why = "the graph was deleted" if gone else "an edit has taken the task away"
-        return [
-            Answer(answer.item, Outcome.STALE, why)
-            if isinstance(answer.error, NotFound) or (gone and answer.error is not None)
-            else answer
-            for answer in answers
-        ]
-
-    def _give(self, answers: list[Answer], theirs: set[int], given: Sequence[Answer]) -> None:
-        if theirs and self._taker is not None:
-            self._taker.answered(self._graph_id, [a for a in given if id(a.item) in theirs], self._rows)
-            given = [answer for answer in given if id(answer.item) not in theirs]
-        answers.extend(given)
-
-    async def _load(self, keys: Collection[str]) -> None:
-        if keys:
-            if self._known is None:
-                await self._records.load(self._graph_id, keys, self._rows)
-            else:
-                read = await self._handlers.kept.load(self._graph_id, self._known, keys)
-                self._fresh.update({key: row.etag if row is not None else None for key, row in read.items()})
-
-    def _must_read(self, key: str) -> bool:
-        """Whether a row that is not here has to be looked for: it is not known, or absent by what others have read."""
-        return key not in self._rows or (self._known is not None and not self._is_fresh(key))
-
-    def _is_fresh(self, key: str) -> bool:
-        """Whether what is known of a row is the very version that this call has read or written."""
-        row = self._rows.get(key)
-        return key in self._fresh and self._fresh[key] == (row.etag if row is not None else None)
-
-    async def _look_ahead(self, keys: Collection[str], levels: int) -> None:
-        """Load what comes behind rows that wait, level by level.
-
-        One who is skipped skips the next: each level that a decision has to ask for lets it begin anew, so it is asked
-        for ever more of them at once.
-        """
-        level: Collection[str] = keys
-        seen = 0
-        for _ in range(levels):
-            behind: dict[str, None] = {}
-            for key in level:
-                row = self._rows.get(key)
-                if row is not None and row.columns.get("state") == _UNSCHEDULED:
-                    behind.update(dict.fromkeys(map(row_key, references(row, "dependents"))))
-            level = [key for key in behind if key not in self._rows]
-            seen += len(level)
-            if not level or seen > self._records.changes_max:
-                return
-            await self._load(level)
-
-    async def _decide(self, items: Sequence[Item]) -> tuple[Operation, Decision | Need]:
-        records, graph_id = self._records, self._graph_id
-        take = self._taker.offer(graph_id) if self._taker is not None else None
-        if take is not None and (backlog := self._handlers.backlogs.get(graph_id)) is not None and backlog.waiting:
-            take = replace(take, limited=False)  # others have waited for room for longer
-        operation = records.begin(graph_id)
-        decision = self._decide_as(operation, items, take)
-        if isinstance(decision, Decision) and not operation.sequence and changes_event(decision.changes, 0):
-            # Only facts need a number, and finding it takes a new process some reads: claims do without.
-            operation = await records.operation(graph_id)
-            decision = self._decide_as(operation, items, take)
-        return operation, decision
-
-    def _decide_as(self, operation: Operation, items: Sequence[Item], take: Take | None) -> Decision | Need:
-        return decide(
-            self._rows,
-            items,
-            now=self._handlers.clock.now(),
-            operation=operation.id,
-            sequence=operation.sequence,
-            completed=operation.completed,
-            skipped=operation.skipped,
-            take=take,
-            changes_max=self._records.changes_max,
-        )
-
-    async def _doubts_about(self, decision: Decision) -> bool:
-        """Whether the decision rests on rows that had to be read first; it is to be made again by what was read."""
-        errors = [answer.error for answer in decision.answers if answer.error is not None]
-        if self._suspicions < _SUSPICIONS_MAX and any(isinstance(error, IntegrityError) for error in errors):
-            # Rows read one after the other may contradict each other while others write: look again first.
-            self._suspicions += 1
-            self._go_fresh()
-            await self._handlers.back_off(self._suspicions)
-            return True
-        if self._known is None:
-            return await self._rests_on_old(decision)
-        if errors:
-            self._go_fresh()  # nothing is refused by what may be old
-            return True
-        # Rows that were kept may be old: those that are written are made good by their etags, the others are read.
-        old = [key for key in decision.unchanged if not self._is_fresh(key)]
-        if old:
-            self._doubts += 1
-            if self._doubts > _DOUBTS_MAX:
-                self._go_fresh()  # others here write them faster than they can be read: go by rows of its own
-            else:
-                await self._load(old)
-        return bool(old)
-
-    async def _rests_on_old(self, decision: Decision) -> bool:
-        """Whether an edit goes by states that have changed: rows of one read may be of different moments.
-
-        An edit counts anew what a task waits for, by states of rows that it does not write. These are read once more,
-        after the rows that it writes: what ends later changes a row that it writes, and its etag refuses the commit.
-        """
-        if not decision.changes or not any(isinstance(answer.item, EditGraph) for answer in decision.answers):
-            return False
-        before = {key: self._rows[key] for key in decision.unchanged}
-        await self._records.load(self._graph_id, before, self._rows)
-        return any(_version(self._rows[key]) != _version(row) for key, row in before.items())
-
-    def _go_fresh(self) -> None:
-        """Go by nothing any more that was read or kept before."""
-        if self._known is not None:
-            if not self._known.gone:
-                self._handlers.kept.forget(self._graph_id)
-            self._known = None
-            self._rows = {}
-        self._rows.clear()
-
-    async def _after(self, conflict: Conflict, changes: Sequence[Change], items: Sequence[Item]) -> None:
-        """Others wrote first: forget what may be old. Raises Conflict when that has happened too often."""
-        self._handlers.counters.conflicts += 1
-        self._conflicts += 1
-        if self._conflicts >= limits.COMMIT_ATTEMPTS_MAX:
-            raise Conflict(f"graph {self._graph_id}: others kept writing the same rows") from conflict
-        if self._known is None or self._conflicts > _KEPT_CONFLICTS_MAX:
-            await self._handlers.back_off(self._conflicts)
-            self._go_fresh()
-            return
-        self._fresh.clear()
-        failed = changes[conflict.index].key if conflict.index is not None else ""
-        if failed.startswith("event:"):
-            await self._handlers.back_off(self._conflicts)  # the rows were not at fault
-            return
-        own = {_own_row(item) for item in items}
-        self._known.drop(
-            change.key
-            for change in changes
-            if not failed or change.key == failed or (failed in own and change.key in own)
-        )
-
-    def _tidy(self, changes: Sequence[Change]) -> None:
-        """Keep no row longer than a call may want it, and none that others here have made old."""
-        keys = [change.key for change in changes]
-        if self._known is None or self._known.gone:
-            self._handlers.kept.written(self._graph_id, keys)
-        if self._known is None:
-            return
-        self._doubts = 0
-        for change in changes:
-            if isinstance(change, Insert) or (isinstance(change, Merge) and change.columns.get("state") == _COMPLETED):
-                self._rows.pop(change.key, None)
-            elif (row := self._rows.get(change.key)) is not None:
-                self._fresh[change.key] = row.etag
-        self._known.overtake(keys)
-
-
-def _version(row: Row | None) -> str | None:
-    return row.etag if row is not None else None
-
-
 async def is_gone(records: Records, graph_id: str) -> bool:
     """Whether a graph is being deleted, or was: asked where something is missing, and not otherwise."""
     (graph,) = await records.tables.get(graph_id, [GRAPH])
     return graph is not None and graph.columns.get("state") in GRAPH_GONE
 
 
-def _became(answer: Answer, again: Collection[str]) -> str:
-    """What an answer says of a run, "" for one that says nothing new. again: tasks that are to run after it."""
-    item = answer.item
-    if answer.outcome is Outcome.STALE and isinstance(item, Completed | Failed):
-        return "stale"
-    if answer.outcome is Outcome.ENDED:
-        return "exception"
-    if answer.outcome is not Outcome.APPLIED:
-        return ""
-    if answer.reason == CANCELLED:  # a run that was to be stopped, however it ended
-        return "cancelled"
-    match item:
-        case Completed():
-            return "completed"
-        case Failed(exception=True):
-            return "exception"
-        case Failed() if answer.reason == LATER:
-            return "retried"
-        case Failed():
-            return "rerun" if item.task_id in again else "failed"
-        case ManualRerun():
-            return "rerun-asked"
-        case LeaseLost():
-            return "lease-lost"
-        case Overdue():
-            return "exception"
-        case HandBack():
-            return "handed-back"
-        case CancelTask():
-            return "" if answer.reason else "cancelled"
-        case _:
-            return ""
-
-
 def _number(graph: Row) -> int:
     """Of the last fence of what is held back in a graph."""
     number = graph.columns.get("holds", 0)
     return number if isinstance(number, int) else 0
-
-
-def _not_found(graph_id: str, item: Item) -> Answer:
-    missing = NotFound(f"graph {graph_id} has no row {_own_row(item)}")
-    return Answer(item, Outcome.REFUSED, str(missing), missing)
-
-
-def _suppose(items: Sequence[Item], known: Known) -> None:
-    """Bring known rows up to what a worker says that its claim has made of them.
-
-    Only where the claim was written over the very row that is known: otherwise somebody else has changed it too.
-    """
-    for item in items:
-        if isinstance(item, Completed) and item.etag:
-            key = row_key(item.task_id)
-            row = known.rows.get(key)
-            if row is not None and row.etag == item.over and row.columns.get("run") == item.run:
-                columns = {**row.columns, "state": str(TaskState.RUNNING), "claim": item.claim}
-                known.suppose(Row(key, item.etag, columns))
 
 
 def _seen(task_id: str, run: int, rows: Mapping[str, Row | None] | None, *, alone: bool) -> Seen | None:
@@ -1495,21 +1072,6 @@ def _only_next(task_id: str, columns: Columns, rows: Mapping[str, Row | None]) -
     return after if waits else ""
 
 
-def _present(items: Sequence[Item], rows: Mapping[str, Row | None]) -> tuple[list[Item], list[Item]]:
-    """Items whose task exists, and those whose task does not: a message may be foreign, or early."""
-    present: list[Item] = []
-    absent: list[Item] = []
-    for item in items:
-        key = _own_row(item)
-        (absent if key in rows and rows[key] is None else present).append(item)
-    return present, absent
-
-
-def _task_of(item: Item) -> str:
-    """The task that an item is about, "" for none."""
-    return getattr(item, "task_id", "")
-
-
 def _is_ready(row: Row | None, run: int) -> bool:
     """Whether a task stands pending in this run, and nothing holds it back."""
     if row is None or row.columns.get("state") != TaskState.PENDING or row.columns.get("run") != run:
@@ -1531,11 +1093,6 @@ def _has_moved_on(row: Row | None, run: int) -> bool:
 
 def _target(row: Row) -> str:
     return str(row.columns.get("target", DEFAULT_TARGET))
-
-
-def _own_row(item: Item) -> str:
-    task_id = _task_of(item)
-    return row_key(task_id) if task_id else ""
 
 
 def _completed(message: TaskCompleted) -> list[Completed]:

@@ -258,7 +258,7 @@ async def sweep_graph(
             remind.setdefault((target, level), []).append((task_id, run, age))
         elif age >= limits.REDISPATCH_SECONDS and windows is not None and not windows.knows(graph_id, task_id, run):
             unheard.setdefault((target, level), []).append((task_id, run))
-    handlers.note_due(graph_id, (graph, *open_tasks), after=now)
+    handlers.listeners.note_due(graph_id, (graph, *open_tasks), after=now)
     items += _recounts(under, open_tasks)
     expired, following = await _waiting_past_deadline(handlers, graph_id, graph, now)
     items += expired

@@ -144,7 +144,7 @@ async def end_what_is_over(app: App, stop: asyncio.Event, *, period_seconds: flo
     period_seconds: between two looks at the clock at most, which may be set.
     """
     alarms = Alarms()
-    app.handlers.on_due.append(alarms.note)
+    app.handlers.listeners.due.append(alarms.note)
     try:
         while not stop.is_set():
             for graph_id in alarms.take(app.clock.now()):
@@ -155,7 +155,7 @@ async def end_what_is_over(app: App, stop: asyncio.Event, *, period_seconds: flo
                     alarms.note(graph_id, app.clock.now() + timedelta(seconds=_AGAIN_SECONDS))
             await wait_any((stop, alarms.earlier), alarms.seconds_left(app.clock.now(), period_seconds))
     finally:
-        app.handlers.on_due.remove(alarms.note)
+        app.handlers.listeners.due.remove(alarms.note)
 
 
 async def keep_house_forever(
@@ -193,7 +193,7 @@ async def notify_forever(
             news.set()
 
     async with app.notifier(outlets) as notifier:
-        app.handlers.on_news.append(hear)
+        app.handlers.listeners.news.append(hear)
         looks = Looks(app.clock)
         try:
             while not stop.is_set():
@@ -211,7 +211,7 @@ async def notify_forever(
                     left = min(pause, asked + _INDEX_SECONDS - app.clock.monotonic())
                     await wait_any((stop,), max(0.0, left))
         finally:
-            app.handlers.on_news.remove(hear)
+            app.handlers.listeners.news.remove(hear)
 
 
 async def _notify_once(notifier: Notifier, looks: "Looks", heard: set[str]) -> bool:
@@ -481,7 +481,7 @@ async def _until_ended(
         if ended_id == graph_id:
             ended.set()
 
-    app.handlers.on_ended.append(hear)
+    app.handlers.listeners.ended.append(hear)
     pause = _LOOK_SECONDS_MIN
     try:
         while True:
@@ -495,7 +495,7 @@ async def _until_ended(
             await wait_any((ended, stop), pause)
             pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
     finally:
-        app.handlers.on_ended.remove(hear)
+        app.handlers.listeners.ended.remove(hear)
 
 
 async def _at_rest(app: App, graph_id: str) -> bool:

@@ -31,7 +31,7 @@ _BATCH_SECONDS: Final = 0.008  # a result waits for others as long as there is o
 
 
 class DeskLink:
-    """What one worker reports to the desk of its process, and takes from it. See `handlers.Taker`."""
+    """What one worker reports to the desk of its process, and takes from it. See `transact.Taker`."""
 
     def __init__(
         self,

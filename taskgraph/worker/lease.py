@@ -113,7 +113,7 @@ class LeaseKeeper:
             log.info("graph %s: task %s is cancelled", one.work.graph_id, one.work.task_id)
 
     def stop(self, graph_id: str, stops: Sequence[Stop]) -> None:
-        """Runs were cancelled by this very process, and some may be ours: see Handlers.on_stop."""
+        """Runs were cancelled by this very process, and some may be ours: see Listeners.stop."""
         wanted = {stop.claim: stop for stop in stops}
         for one in self._slots.claimed:
             stop = wanted.get(one.work.claim)

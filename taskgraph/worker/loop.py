@@ -15,8 +15,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from taskgraph.engine.handlers import Handlers, Taker
+from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
+from taskgraph.engine.transact import Taker
 from taskgraph.model import limits
 from taskgraph.model.errors import StorageError
 from taskgraph.model.placement import Offer, target_of
@@ -145,7 +146,7 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until asked to stop; then hand unfinished runs back and return."""
-        on_stop = self._context.handlers.on_stop
+        on_stop = self._context.handlers.listeners.stop
         stopped = asyncio.ensure_future(stop.wait())
         beat = asyncio.create_task(self._lease.beat())
         gates = asyncio.create_task(self._mind_gates())

@@ -178,7 +178,7 @@ class Node:
     def _go(self, role: str) -> dict[str, Any]:
         self._phase = Phase(self._counts)
         # Called in the process that made the last commit, right after it: nobody has to ask for the end.
-        hooks: Any = self._app.handlers.on_ended
+        hooks: Any = self._app.handlers.listeners.ended
         if isinstance(hooks, dict):  # in trees before 4cd124a: one hook a graph
             hooks[self._graph_id] = lambda: tell(ended=time.time())
         else:

@@ -22,8 +22,9 @@ from typing import Any, Final
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer
-from taskgraph.engine.handlers import Handled, Handlers, KeepAlive, Taker, no_keep_alive
+from taskgraph.engine.handlers import Handled, Handlers
 from taskgraph.engine.poison import Poison
+from taskgraph.engine.transact import KeepAlive, Taker, no_keep_alive
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidMessage, Trail
 from taskgraph.model.ids import GRAPH

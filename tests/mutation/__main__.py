@@ -29,6 +29,7 @@ MODULES: Final = (
     "protocol.rows",
     "engine.commit",
     "engine.handlers",
+    "engine.transact",
     "engine.plan_extension",
     "engine.sweep",
     "protocol.conditions",

@@ -115,7 +115,7 @@ async def test_terminate_waits_for_nobody_and_voids_claims(stage: Stage) -> None
     await stage.submit(graph({"a": [], "b": ["a"]}))
     held = await stage.claim("a")
     stops: list[Stop] = []
-    stage.handlers.on_stop.append(lambda graph_id, found: stops.extend(found))
+    stage.handlers.listeners.stop.append(lambda graph_id, found: stops.extend(found))
     await cancel(stage, terminate=True)
     assert await stage.state() == "cancelled"
     assert (await resolution(stage, "a"))["terminated"] is True

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from taskgraph.engine import handlers as handlers_module
+from taskgraph.engine import transact
 from taskgraph.model.errors import NotFound, StorageUnavailable
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import Rerun, to_text
@@ -83,7 +83,7 @@ def test_a_bug_with_one_message_is_told_to_who_handed_it_in_and_costs_no_other(
             return decide(rows, items, **more)
 
         held = await crew.stage.claims("a", "b", "c")
-        monkeypatch.setattr(handlers_module, "decide", broken)
+        monkeypatch.setattr(transact, "decide", broken)
         consumer = crew.consumer()
         messages = [crew.stage.completed(each) for each in held]
         found = await asyncio.gather(*(consumer.hand_in(each) for each in messages), return_exceptions=True)
@@ -91,7 +91,7 @@ def test_a_bug_with_one_message_is_told_to_who_handed_it_in_and_costs_no_other(
         assert [type(each).__name__ for each in found] == ["Handled", "RuntimeError", "Handled"]
         assert await crew.stage.states() == {"a": "completed", "b": "running", "c": "completed"}
 
-    decide = vars(handlers_module)["decide"]
+    decide = vars(transact)["decide"]
     virtually(act)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from taskgraph.engine import handlers as handlers_module
+from taskgraph.engine import transact
 from taskgraph.model import limits
 from taskgraph.model.ids import row_key
 from taskgraph.model.messages import RunTasks, TaskCompleted, TaskFailed, parse, to_text
@@ -424,7 +424,7 @@ def test_a_bug_in_handling_what_a_worker_reports_ends_with_a_message_that_is_set
                 raise Broken("a bug")
             return decide(rows, items, **more)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(handlers_module, "decide", broken)
+        monkeypatch.setattr(transact, "decide", broken)
         calls, script = Calls(), Script(by_label={"a": 5.0})
         crew.start(*crew.together(script, calls))
 

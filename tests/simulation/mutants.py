@@ -19,7 +19,7 @@ import pytest
 
 from taskgraph.documents.edit_document import EditDocument, Update
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.engine import handlers, plan_edit, plan_extension, submission
+from taskgraph.engine import handlers, plan_edit, plan_extension, submission, transact
 from taskgraph.engine import sweep as sweep_module
 from taskgraph.engine.commit import Operation, Records
 from taskgraph.engine.consumer import Consumer
@@ -557,13 +557,13 @@ MUTANTS: Final = (
     Mutant(
         "P2: a known row that is decided by, and not written, is read first",
         "it is taken for what stands there",
-        _set(handlers._Transition, "_is_fresh", believe_what_is_known),
+        _set(transact._Transition, "_is_fresh", believe_what_is_known),
     ),
     Mutant(
         "P2: of what a decision does not write only the version counts that its call has read",
         "whatever is known now of a row that it has read",
         _reworded(
-            handlers._Transition,
+            transact._Transition,
             "_is_fresh",
             (
                 "key in self._fresh and self._fresh[key] == (row.etag if row is not None else None)",
@@ -575,7 +575,7 @@ MUTANTS: Final = (
     Mutant(
         "P2: an older read replaces nothing that was written since",
         "it is kept",
-        _reworded(handlers._Transition, "_tidy", ("self._known.overtake(keys)", "pass")),
+        _reworded(transact._Transition, "_tidy", ("self._known.overtake(keys)", "pass")),
         overlapping,
     ),
     Mutant(
@@ -599,13 +599,13 @@ MUTANTS: Final = (
     Mutant(
         "P2: an edit goes by states that were read after what it writes",
         "rows of one read are of one moment",
-        _reworded(handlers._Transition, "_doubts_about", ("return await self._rests_on_old(decision)", "return False")),
+        _reworded(transact._Transition, "_doubts_about", ("return await self._rests_on_old(decision)", "return False")),
         overlapping,
     ),
     Mutant(
         "P2: what a claim made of a row is known to who knows the row that was claimed",
         "the etag of a result is put on whatever is known",
-        _reworded(handlers, "_suppose", ("row.etag == item.over and ", "")),
+        _reworded(transact, "_suppose", ("row.etag == item.over and ", "")),
     ),
     Mutant(
         "D9: the journal counts completed tasks",
@@ -721,7 +721,7 @@ MUTANTS: Final = (
     Mutant(
         "P2: rows that contradict each other are read again",
         "decided on as they were read",
-        _set(handlers, "_SUSPICIONS_MAX", 0),
+        _set(transact, "_SUSPICIONS_MAX", 0),
     ),
     Mutant(
         "P25: a reading goes on to its last continuation",

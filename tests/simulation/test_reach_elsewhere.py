@@ -206,10 +206,10 @@ async def test_what_is_over_is_ended_once_a_store_that_went_away_is_back(caplog:
     await submit(app.handlers, "g", DOCUMENT)
     stop = asyncio.Event()
     ending = asyncio.create_task(end_what_is_over(app, stop))
-    while not app.handlers.on_due:
+    while not app.handlers.listeners.due:
         await asyncio.sleep(0)
     tables.away = 1
-    for note in app.handlers.on_due:
+    for note in app.handlers.listeners.due:
         note("g", app.clock.now())
     while "could not be ended" not in caplog.text:
         assert not ending.done()

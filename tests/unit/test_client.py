@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from taskgraph import Client, Graph, InvalidGraph, InvalidInput, NotFound, Refused, SyncClient
+from taskgraph.engine.listeners import Listeners
 from taskgraph.engine.submission import Submitted
 from taskgraph.interfaces.loops import serve
 from taskgraph.worker.executors import built_in
@@ -311,7 +312,8 @@ async def test_a_graph_is_run_twice_at_once_and_beside_another(client: Client) -
         statuses = await asyncio.gather(*runs)
     assert [status.state for status in statuses] == ["finished", "finished", "finished"]
     handlers = client.app.handlers
-    assert (handlers.on_ended, handlers.on_news, handlers.on_stop, handlers.receivers) == ([], [], [], [])
+    assert handlers.listeners == Listeners()
+    assert handlers.receivers == []
 
 
 async def test_what_one_consumer_has_put_by_outlives_the_end_of_another(client: Client) -> None:

@@ -1,5 +1,6 @@
 """The loop from reading to sending: what is written, sent, counted and answered, and when it gives up."""
 
+import dataclasses
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -9,8 +10,9 @@ import pytest
 
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine.commit import Records
-from taskgraph.engine.handlers import Counters, Handlers
+from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.submission import extend, submit
+from taskgraph.engine.transact import Counters
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, IntegrityError, NotFound, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
@@ -112,6 +114,12 @@ def beats() -> Beats:
     return Beats()
 
 
+def reset(counters: Counters) -> None:
+    """Count anew."""
+    for each in dataclasses.fields(counters):
+        setattr(counters, each.name, 0)
+
+
 async def begin(handlers: Handlers, document: GraphDocument = DOCUMENT) -> None:
     """Submit a graph, and forget what was sent and counted."""
     await submit(handlers, "g", document)
@@ -120,7 +128,7 @@ async def begin(handlers: Handlers, document: GraphDocument = DOCUMENT) -> None:
     handlers.queues.messages.clear()
     for seen in (handlers.records.tables.gets, handlers.records.tables.queries, handlers.records.tables.written):
         seen.clear()
-    handlers.counters = Counters()
+    reset(handlers.counters)
 
 
 def claim(task_id: str = A, run: int = 0, name: str = "c") -> Claim:
@@ -361,7 +369,7 @@ async def test_rows_that_contradict_each_other_are_read_again_before_they_are_ca
     """Rows are read one after the other: what looks like damage may be somebody else's commit in between."""
     await begin(handlers)
     await handlers.transition("g", [claim()])
-    handlers.counters = Counters()
+    reset(handlers.counters)
     tables.torn[row_key(B)] = [None, None]
     (answer,) = await handlers.transition("g", [done()])
     assert answer.outcome is Outcome.APPLIED
@@ -587,7 +595,7 @@ async def test_a_graph_that_ended_leaves_the_live_index_and_whoever_waits_hears_
 ) -> None:
     await begin(handlers)
     heard: list[str] = []
-    handlers.on_ended += [heard.append, heard.append]
+    handlers.listeners.ended += [heard.append, heard.append]
     tables.put(GRAPH, state="finished")
     await handlers.emit("g", [GraphEnded(GraphState.FINISHED)])
     assert heard == ["g", "g"]

@@ -1,0 +1,584 @@
+"""Take items through read, decide, commit and send: the one loop by which anything changes a graph.
+
+What this room is for: handlers, workers' claims and the sweep all go through it (D8, D16). A decision is made by rows
+that are at hand, committed under their etags, and made again when others wrote first. What follows from a commit is
+done by the callable that it was given, which may start further transitions of its own. It never contains a rule about
+tasks, and never knows which message an item came with.
+"""
+
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from taskgraph.engine.commit import Operation, Records, changes_event
+from taskgraph.engine.listeners import Listeners
+from taskgraph.engine.row_cache import KeptRows, Known
+from taskgraph.engine.telemetry import TRACEPARENT_COLUMN, Telemetry
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.errors import Conflict, IntegrityError, NotFound
+from taskgraph.model.ids import GRAPH, row_key
+from taskgraph.model.states import GRAPH_GONE, TaskState
+from taskgraph.protocol.cancel import CancelTask
+from taskgraph.protocol.context import CANCELLED, Dispatch, Refill, Started, Take
+from taskgraph.protocol.decide import (
+    LATER,
+    Answer,
+    Claim,
+    Completed,
+    Decision,
+    Failed,
+    Fire,
+    HandBack,
+    Item,
+    LeaseLost,
+    ManualRerun,
+    Need,
+    Outcome,
+    Overdue,
+    Skip,
+    decide,
+)
+from taskgraph.protocol.edit import DELETED_IN, EditGraph
+from taskgraph.queries.edges import references
+from taskgraph.storage.tables import Change, Insert, Merge, Row
+
+log = logging.getLogger("taskgraph.handlers")
+
+KeepAlive = Callable[[], Awaitable[None]]
+"""Called between the steps of long work, so that the message in hand stays leased (P19)."""
+
+_BACKOFF_SECONDS: Final = 0.02
+_BACKOFF_SECONDS_MAX: Final = 2.0
+_SUSPICIONS_MAX: Final = 5
+_DOUBTS_MAX: Final = 5  # in a row that rows had to be read for a decision which was made by older ones
+_KEPT_CONFLICTS_MAX: Final = 2  # in a row; then whatever is kept of the graph is taken for old
+_ITEMS_MAX: Final = 400  # decided at a time
+_NEEDS_MAX: Final = 4  # times that a decision asks for rows, one after the other, before more are read than it asks for
+_ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: others wait
+_COMPLETED: Final = TaskState.COMPLETED.value
+_SKIPPED: Final = TaskState.SKIPPED.value
+_UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
+
+
+async def back_off(clock: Clock, conflicts: int) -> None:
+    """Let others go first, for longer the more often they did."""
+    bound = min(_BACKOFF_SECONDS * 2 ** min(conflicts, 10), _BACKOFF_SECONDS_MAX)
+    await clock.sleep(bound * clock.jitter())
+
+
+async def no_keep_alive() -> None:
+    """For callers that hold no message."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What this process has done since it began."""
+
+    commits: int = 0
+    conflicts: int = 0
+    dispatched: int = 0
+    stale: int = 0
+    refused: int = 0
+
+
+class Taker(Protocol):
+    """A worker in this process, which takes what becomes ready without being sent a message."""
+
+    def wants(self, graph_id: str) -> bool:
+        """Whether it has something for `items`, now."""
+        ...
+
+    def items(self, graph_id: str) -> Sequence[Completed | Claim]:
+        """What it has to report, and claims of ready tasks that it knows of: to go along with the next commit."""
+        ...
+
+    def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
+        """What became of items, its own among them. rows: as the commit left them."""
+        ...
+
+    def failed(self, graph_id: str, error: Exception) -> None:
+        """What has not been answered will not be. With a StorageError it may be tried again."""
+        ...
+
+    def offer(self, graph_id: str) -> Take | None:
+        """How much it can take at once, now."""
+        ...
+
+    def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
+        """These are claimed in its name: run them. rows: as the commit left them."""
+        ...
+
+    def keep(
+        self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
+    ) -> Sequence[tuple[str, int]]:
+        """Ready tasks that nobody has been told of: keep those to be claimed soon, and give the others back."""
+        ...
+
+
+class FollowUp(Protocol):
+    """Does what follows from a commit, or from items that needed none. Repeating it is harmless."""
+
+    async def __call__(
+        self,
+        transactor: "Transactor",
+        graph_id: str,
+        decision: Decision,
+        rows: Mapping[str, Row | None],
+        *,
+        taker: Taker | None,
+        more: bool,
+        keep_alive: KeepAlive,
+    ) -> None:
+        """Send and tell it. rows: as the commit left them. more: further commits of the same call will send more.
+
+        transactor: takes what is to be decided next.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class Transactor:
+    """Takes items through the loop, for every caller of one process."""
+
+    records: Records
+    clock: Clock
+    kept: KeptRows
+    counters: Counters
+    telemetry: Telemetry
+    listeners: Listeners
+    follow_up: FollowUp
+    limited_wait: Callable[[str], bool]
+    """Whether limited tasks of a graph are known to wait for room."""
+
+    async def transition(
+        self,
+        graph_id: str,
+        items: Iterable[Item],
+        *,
+        keep_alive: KeepAlive = no_keep_alive,
+        rows: dict[str, Row | None] | None = None,
+        taker: Taker | None = None,
+    ) -> list[Answer]:
+        """Take items through read → decide → commit → send, in as many commits as they need.
+
+        rows: what the caller has read already; brought up to date. Raises NotFound for an unknown graph or task, and
+        Conflict when others kept writing for `limits.COMMIT_ATTEMPTS_MAX` rounds: release the message then (P26).
+        """
+        run = _Transition(self, graph_id, rows if rows is not None else {}, None, keep_alive, taker)
+        return await run.to_the_end(items)
+
+    async def advance(
+        self,
+        graph_id: str,
+        items: Iterable[Completed | Claim],
+        *,
+        keep_alive: KeepAlive = no_keep_alive,
+        taker: Taker | None = None,
+    ) -> list[Answer]:
+        """`transition` for what a graph mostly consists of, by the rows that this process knows already.
+
+        Known rows may be old. A change made by them is good, or its commit conflicts and they are read; whatever is
+        decided by a row without changing it is only decided once that row has been read.
+        """
+        known = self.kept.of(graph_id)
+        run = _Transition(self, graph_id, known.rows, known, keep_alive, taker)
+        try:
+            return await run.to_the_end(items)
+        finally:
+            known.forget_absent()
+
+    def count(self, graph_id: str, decision: Decision) -> None:
+        """Count what became of items, and log what belongs to no message."""
+        for answer in decision.answers:
+            if isinstance(answer.item, Fire | Skip) and answer.error is not None:
+                # It belongs to no message: the sweep tries again, and `doctor` names the damage.
+                who = answer.item.reference if isinstance(answer.item, Fire) else f"task {answer.item.task_id}"
+                log.error("graph %s: %s cannot pass on: %s", graph_id, who, answer.error)
+            self.counters.stale += answer.outcome is Outcome.STALE
+            self.counters.refused += answer.outcome is Outcome.REFUSED
+        if self.telemetry.enabled:
+            self._measure(graph_id, decision)
+
+    def _measure(self, graph_id: str, decision: Decision) -> None:
+        """Say what became of tasks, and of the graph, in numbers."""
+        again = {effect.task_id for effect in decision.effects if isinstance(effect, Dispatch | Refill | Started)}
+        counts = Counter(filter(None, (_became(answer, again) for answer in decision.answers)))
+        if skipped := sum(isinstance(c, Merge) and c.columns.get("state") == _SKIPPED for c in decision.changes):
+            counts["skipped"] = skipped
+        for outcome, count in counts.items():
+            self.telemetry.tasks(outcome, count)
+        for change in decision.changes:
+            if change.key == GRAPH and isinstance(change, Merge) and (state := change.columns.get("state")):
+                self.telemetry.graph_state(graph_id, str(state))
+
+
+class _Transition:
+    """One call of `transition` or `advance`: the items that are left, and the rows by which they are decided."""
+
+    def __init__(
+        self,
+        transactor: Transactor,
+        graph_id: str,
+        rows: dict[str, Row | None],
+        known: Known | None,
+        keep_alive: KeepAlive,
+        taker: Taker | None,
+    ) -> None:
+        self._transactor = transactor
+        self._records = transactor.records
+        self._graph_id = graph_id
+        self._rows = rows
+        self._known = known
+        self._keep_alive = keep_alive
+        self._taker = taker
+        # Row key -> etag, as this call has read or written it (None: it was absent). What is known besides may be old.
+        self._fresh: dict[str, str | None] = {}
+        self._conflicts = self._suspicions = self._doubts = 0
+        self._answers: list[Answer] = []
+        self._theirs: set[int] = set()  # items of the taker, who is told their answers
+        # A commit takes so many at most: what is for later is not looked at time and again.
+        self._later: deque[Item] = deque()
+
+    async def to_the_end(self, items: Iterable[Item]) -> list[Answer]:
+        left: Sequence[Item] = list(items)
+        if self._known is not None:
+            _suppose(left, self._known)
+        rounds = needs = 0
+        while True:
+            rounds += 1
+            left = self._next(left, rounds)
+            if not left:
+                return self._answers
+            known = self._rows.get
+            own = {key for item in left if (key := _own_row(item)) and known(key) is None}
+            await self._load([key for key in own if self._must_read(key)])
+            left, absent = _present(left, self._rows)
+            if absent:
+                self._give(await self._excused([_not_found(self._graph_id, item) for item in absent]))
+                continue
+            operation, decision = await self._decide(left)
+            if isinstance(decision, Need):
+                await self._load(decision.keys)
+                needs += 1
+                if needs > _NEEDS_MAX:
+                    await self._look_ahead(decision.keys, 2 ** min(needs - _NEEDS_MAX, 10))
+                continue
+            needs = 0
+            if await self._doubts_about(decision):
+                continue
+            if decision.changes:
+                try:
+                    await self._commit(decision.changes, operation)
+                except Conflict as conflict:
+                    await self._after(conflict, decision.changes, left)
+                    continue
+                self._committed(decision.changes)
+            await self._follow(decision)
+            left = decision.left
+
+    def _next(self, left: Sequence[Item], rounds: int) -> Sequence[Item]:
+        """What is to be decided in this round: what is left of the last one, what the taker has, what was for later."""
+        if self._known is not None and self._known.gone:
+            self._go_fresh()  # it does not hear what others here write, and could go back behind it
+        if self._taker is not None and self._known is not None and (left or self._later or rounds <= _ROUNDS_MAX):
+            more = self._taker.items(self._graph_id)
+            self._theirs.update(map(id, more))
+            left = [*more, *left]  # what has been done goes before what is to be begun
+        if len(left) > _ITEMS_MAX:
+            self._later.extendleft(reversed(left[_ITEMS_MAX:]))
+            return left[:_ITEMS_MAX]
+        if self._later:
+            return [*left, *(self._later.popleft() for _ in range(min(len(self._later), _ITEMS_MAX - len(left))))]
+        return left
+
+    def _commit(self, changes: Sequence[Change], operation: Operation) -> Awaitable[None]:
+        commit = self._records.commit(self._graph_id, changes, operation, self._rows)
+        telemetry = self._transactor.telemetry
+        if not telemetry.enabled:
+            return commit
+        if (row := self._rows.get(GRAPH)) is not None:
+            telemetry.met(self._graph_id, row.columns.get(TRACEPARENT_COLUMN))
+        return telemetry.committing(self._graph_id, len(changes), commit)
+
+    def _committed(self, changes: Sequence[Change]) -> None:
+        self._transactor.counters.commits += 1
+        listeners = self._transactor.listeners
+        for tell in listeners.news:
+            tell(self._graph_id)
+        if listeners.due:
+            listeners.note_due(self._graph_id, [self._rows.get(each.key) for each in changes])
+        self._tidy(changes)
+
+    async def _follow(self, decision: Decision) -> None:
+        """Give the answers, and do what follows from them."""
+        transactor = self._transactor
+        transactor.count(self._graph_id, decision)
+        given: Sequence[Answer] = decision.answers
+        if any(isinstance(answer.error, IntegrityError) for answer in given):
+            given = await self._excused(given)
+        self._give(given)
+        await transactor.follow_up(
+            transactor,
+            self._graph_id,
+            decision,
+            self._rows,
+            taker=self._taker,
+            more=bool(decision.left or self._later),
+            keep_alive=self._keep_alive,
+        )
+        if self._known is not None and self._taker is None:
+            for change in decision.changes:
+                if change.key.startswith("limit:"):  # workers elsewhere write it with their next claims
+                    self._known.drop((change.key,))
+        await self._keep_alive()
+
+    async def _excused(self, answers: Sequence[Answer]) -> Sequence[Answer]:
+        """What a deleted graph lacks is nobody's error: whatever is heard of it comes late, and is let go.
+
+        The same for a task that an edit has taken away.
+        """
+        (graph,) = await self._records.tables.get(self._graph_id, [GRAPH])
+        if graph is None:
+            return answers
+        gone = graph.columns.get("state") in GRAPH_GONE
+        if not gone and not graph.columns.get(DELETED_IN):
+            return answers
+        why = "the graph was deleted" if gone else "an edit has taken the task away"
+        return [
+            Answer(answer.item, Outcome.STALE, why)
+            if isinstance(answer.error, NotFound) or (gone and answer.error is not None)
+            else answer
+            for answer in answers
+        ]
+
+    def _give(self, given: Sequence[Answer]) -> None:
+        theirs = self._theirs
+        if theirs and self._taker is not None:
+            self._taker.answered(self._graph_id, [a for a in given if id(a.item) in theirs], self._rows)
+            given = [answer for answer in given if id(answer.item) not in theirs]
+        self._answers.extend(given)
+
+    async def _load(self, keys: Collection[str]) -> None:
+        if keys:
+            if self._known is None:
+                await self._records.load(self._graph_id, keys, self._rows)
+            else:
+                read = await self._transactor.kept.load(self._graph_id, self._known, keys)
+                self._fresh.update({key: row.etag if row is not None else None for key, row in read.items()})
+
+    def _must_read(self, key: str) -> bool:
+        """Whether a row that is not here has to be looked for: it is not known, or absent by what others have read."""
+        return key not in self._rows or (self._known is not None and not self._is_fresh(key))
+
+    def _is_fresh(self, key: str) -> bool:
+        """Whether what is known of a row is the very version that this call has read or written."""
+        row = self._rows.get(key)
+        return key in self._fresh and self._fresh[key] == (row.etag if row is not None else None)
+
+    async def _look_ahead(self, keys: Collection[str], levels: int) -> None:
+        """Load what comes behind rows that wait, level by level.
+
+        One who is skipped skips the next: each level that a decision has to ask for lets it begin anew, so it is asked
+        for ever more of them at once.
+        """
+        level: Collection[str] = keys
+        seen = 0
+        for _ in range(levels):
+            behind: dict[str, None] = {}
+            for key in level:
+                row = self._rows.get(key)
+                if row is not None and row.columns.get("state") == _UNSCHEDULED:
+                    behind.update(dict.fromkeys(map(row_key, references(row, "dependents"))))
+            level = [key for key in behind if key not in self._rows]
+            seen += len(level)
+            if not level or seen > self._records.changes_max:
+                return
+            await self._load(level)
+
+    async def _decide(self, items: Sequence[Item]) -> tuple[Operation, Decision | Need]:
+        records, graph_id = self._records, self._graph_id
+        take = self._taker.offer(graph_id) if self._taker is not None else None
+        if take is not None and self._transactor.limited_wait(graph_id):
+            take = replace(take, limited=False)  # others have waited for room for longer
+        operation = records.begin(graph_id)
+        decision = self._decide_as(operation, items, take)
+        if isinstance(decision, Decision) and not operation.sequence and changes_event(decision.changes, 0):
+            # Only facts need a number, and finding it takes a new process some reads: claims do without.
+            operation = await records.operation(graph_id)
+            decision = self._decide_as(operation, items, take)
+        return operation, decision
+
+    def _decide_as(self, operation: Operation, items: Sequence[Item], take: Take | None) -> Decision | Need:
+        return decide(
+            self._rows,
+            items,
+            now=self._transactor.clock.now(),
+            operation=operation.id,
+            sequence=operation.sequence,
+            completed=operation.completed,
+            skipped=operation.skipped,
+            take=take,
+            changes_max=self._records.changes_max,
+        )
+
+    async def _doubts_about(self, decision: Decision) -> bool:
+        """Whether the decision rests on rows that had to be read first; it is to be made again by what was read."""
+        errors = [answer.error for answer in decision.answers if answer.error is not None]
+        if self._suspicions < _SUSPICIONS_MAX and any(isinstance(error, IntegrityError) for error in errors):
+            # Rows read one after the other may contradict each other while others write: look again first.
+            self._suspicions += 1
+            self._go_fresh()
+            await back_off(self._transactor.clock, self._suspicions)
+            return True
+        if self._known is None:
+            return await self._rests_on_old(decision)
+        if errors:
+            self._go_fresh()  # nothing is refused by what may be old
+            return True
+        # Rows that were kept may be old: those that are written are made good by their etags, the others are read.
+        old = [key for key in decision.unchanged if not self._is_fresh(key)]
+        if old:
+            self._doubts += 1
+            if self._doubts > _DOUBTS_MAX:
+                self._go_fresh()  # others here write them faster than they can be read: go by rows of its own
+            else:
+                await self._load(old)
+        return bool(old)
+
+    async def _rests_on_old(self, decision: Decision) -> bool:
+        """Whether an edit goes by states that have changed: rows of one read may be of different moments.
+
+        An edit counts anew what a task waits for, by states of rows that it does not write. These are read once more,
+        after the rows that it writes: what ends later changes a row that it writes, and its etag refuses the commit.
+        """
+        if not decision.changes or not any(isinstance(answer.item, EditGraph) for answer in decision.answers):
+            return False
+        before = {key: self._rows[key] for key in decision.unchanged}
+        await self._records.load(self._graph_id, before, self._rows)
+        return any(_version(self._rows[key]) != _version(row) for key, row in before.items())
+
+    def _go_fresh(self) -> None:
+        """Go by nothing any more that was read or kept before."""
+        if self._known is not None:
+            if not self._known.gone:
+                self._transactor.kept.forget(self._graph_id)
+            self._known = None
+            self._rows = {}
+        self._rows.clear()
+
+    async def _after(self, conflict: Conflict, changes: Sequence[Change], items: Sequence[Item]) -> None:
+        """Others wrote first: forget what may be old. Raises Conflict when that has happened too often."""
+        self._transactor.counters.conflicts += 1
+        self._conflicts += 1
+        if self._conflicts >= limits.COMMIT_ATTEMPTS_MAX:
+            raise Conflict(f"graph {self._graph_id}: others kept writing the same rows") from conflict
+        if self._known is None or self._conflicts > _KEPT_CONFLICTS_MAX:
+            await back_off(self._transactor.clock, self._conflicts)
+            self._go_fresh()
+            return
+        self._fresh.clear()
+        failed = changes[conflict.index].key if conflict.index is not None else ""
+        if failed.startswith("event:"):
+            await back_off(self._transactor.clock, self._conflicts)  # the rows were not at fault
+            return
+        own = {_own_row(item) for item in items}
+        self._known.drop(
+            change.key
+            for change in changes
+            if not failed or change.key == failed or (failed in own and change.key in own)
+        )
+
+    def _tidy(self, changes: Sequence[Change]) -> None:
+        """Keep no row longer than a call may want it, and none that others here have made old."""
+        keys = [change.key for change in changes]
+        if self._known is None or self._known.gone:
+            self._transactor.kept.written(self._graph_id, keys)
+        if self._known is None:
+            return
+        self._doubts = 0
+        for change in changes:
+            if isinstance(change, Insert) or (isinstance(change, Merge) and change.columns.get("state") == _COMPLETED):
+                self._rows.pop(change.key, None)
+            elif (row := self._rows.get(change.key)) is not None:
+                self._fresh[change.key] = row.etag
+        self._known.overtake(keys)
+
+
+def _version(row: Row | None) -> str | None:
+    return row.etag if row is not None else None
+
+
+def _became(answer: Answer, again: Collection[str]) -> str:
+    """What an answer says of a run, "" for one that says nothing new. again: tasks that are to run after it."""
+    item = answer.item
+    if answer.outcome is Outcome.STALE and isinstance(item, Completed | Failed):
+        return "stale"
+    if answer.outcome is Outcome.ENDED:
+        return "exception"
+    if answer.outcome is not Outcome.APPLIED:
+        return ""
+    if answer.reason == CANCELLED:  # a run that was to be stopped, however it ended
+        return "cancelled"
+    match item:
+        case Completed():
+            return "completed"
+        case Failed(exception=True):
+            return "exception"
+        case Failed() if answer.reason == LATER:
+            return "retried"
+        case Failed():
+            return "rerun" if item.task_id in again else "failed"
+        case ManualRerun():
+            return "rerun-asked"
+        case LeaseLost():
+            return "lease-lost"
+        case Overdue():
+            return "exception"
+        case HandBack():
+            return "handed-back"
+        case CancelTask():
+            return "" if answer.reason else "cancelled"
+        case _:
+            return ""
+
+
+def _not_found(graph_id: str, item: Item) -> Answer:
+    missing = NotFound(f"graph {graph_id} has no row {_own_row(item)}")
+    return Answer(item, Outcome.REFUSED, str(missing), missing)
+
+
+def _suppose(items: Sequence[Item], known: Known) -> None:
+    """Bring known rows up to what a worker says that its claim has made of them.
+
+    Only where the claim was written over the very row that is known: otherwise somebody else has changed it too.
+    """
+    for item in items:
+        if isinstance(item, Completed) and item.etag:
+            key = row_key(item.task_id)
+            row = known.rows.get(key)
+            if row is not None and row.etag == item.over and row.columns.get("run") == item.run:
+                columns = {**row.columns, "state": str(TaskState.RUNNING), "claim": item.claim}
+                known.suppose(Row(key, item.etag, columns))
+
+
+def _present(items: Sequence[Item], rows: Mapping[str, Row | None]) -> tuple[list[Item], list[Item]]:
+    """Items whose task exists, and those whose task does not: a message may be foreign, or early."""
+    present: list[Item] = []
+    absent: list[Item] = []
+    for item in items:
+        key = _own_row(item)
+        (absent if key in rows and rows[key] is None else present).append(item)
+    return present, absent
+
+
+def _own_row(item: Item) -> str:
+    task_id = task_of(item)
+    return row_key(task_id) if task_id else ""
+
+
+def task_of(item: Item) -> str:
+    """The task that an item is about, "" for none."""
+    return getattr(item, "task_id", "")
