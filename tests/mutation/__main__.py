@@ -210,7 +210,7 @@ PARSER: Final = argparse.ArgumentParser(
     prog="scripts/mutate",
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
-    epilog="example: scripts/mutate transitions propagation --sample 10",
+    epilog="example: scripts/mutate protocol.decide protocol.propagation --sample 10",
 )
 PARSER.add_argument("modules", nargs="*", metavar="MODULE", help=f"some of: {', '.join(MODULES)} (default: all)")
 PARSER.add_argument("--sample", type=int, default=1, metavar="N", help="only every Nth mutant")
