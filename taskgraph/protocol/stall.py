@@ -76,7 +76,7 @@ def stall(item: Stall, context: Context) -> tuple[str, str]:
     graph.set("stalledAt", context.sequence)
     context.event("graph-stalled", reason=because)
     if graph.text("onStalled") == CANCEL:
-        fence(graph, context, f"it has stalled: {because}"[: limits.REASON_CHARS_MAX], STALLED, at_once=False)
+        fence(graph, context, f"it has stalled: {because}"[: limits.REASON_CHARS_MAX], STALLED)
     return APPLIED, ""
 
 

@@ -180,6 +180,9 @@ def test_a_graph_that_has_moved_is_not_marked() -> None:
     claimed = apply(rows, decided(rows, Claim(A, 0, "c", "w", PAST)))
     for moved in (at(rows, MARK, 5), at(claimed, MARK), at(rows, Stall(3, "x", A, 1))):
         assert (moved.changes, moved.answers[0].outcome) == ((), Outcome.STALE)
+        assert moved.answers[0].reason == "it has moved"
+    again = changed(rows, "a", run=1)
+    assert at(again, Stall(3, "x", A, 1)).answers[0].outcome is Outcome.APPLIED
     blocked = dict(rows)
     for state in ("blocked", "finished", "cancelling", "cancelled", "submitting"):
         blocked[GRAPH] = changed(rows, GRAPH, state=state)[GRAPH]
