@@ -114,6 +114,7 @@ TESTS: Final = (
     "tests/unit/test_kept.py",
     "tests/unit/test_layout.py",
     "tests/unit/test_layout_groups.py",
+    "tests/unit/test_limited_backlog.py",
     "tests/unit/test_leasing.py",
     "tests/unit/test_limiting.py",
     "tests/unit/test_messages.py",
