@@ -1,5 +1,6 @@
-"""The row of a schedule to the letter: other versions, and people in table explorers, read the same columns."""
+"""The row of a schedule to the letter, as other versions and explorers read it; and what clocks do to its times."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final
 
@@ -7,21 +8,26 @@ import pytest
 
 from taskgraph.documents.recurrence import Recurrence
 from taskgraph.model import limits
-from taskgraph.model.errors import IntegrityError
+from taskgraph.model.errors import IntegrityError, InvalidInput
 from taskgraph.protocol.schedule_rules import (
     CatchUp,
     Overlap,
     Run,
     Schedule,
+    begin,
     changed_columns,
+    check_keep,
     columns_of,
+    deactivated,
     done,
     dropped,
     failed,
     graph_id_of,
+    may_begin,
     new_columns,
     over,
     schedule_of,
+    set_right,
 )
 
 NOON: Final = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -158,3 +164,67 @@ def test_a_fire_that_fails_waits_again_in_its_place_and_names_the_cause() -> Non
     given_up = dropped(WHOLE, "x" * 5_000)
     assert (given_up.firing, given_up.firing_document, given_up.errors, given_up.skipped) == (None, "", 7, 6)
     assert (given_up.try_after, len(given_up.error)) == (None, limits.REASON_CHARS_MAX)
+
+
+@pytest.mark.parametrize("ended", [lambda one: done(one, NOON), lambda one: failed(one, "x", NOON)])
+def test_what_has_not_begun_does_not_end(ended: Callable[[Schedule], Schedule]) -> None:
+    with pytest.raises(IntegrityError, match="schedule nightly: no fire has begun"):
+        ended(schedule())
+
+
+def test_how_many_may_wait() -> None:
+    assert [check_keep(keep) for keep in (1, limits.SCHEDULE_WAITING_MAX)] == [1, limits.SCHEDULE_WAITING_MAX]
+    for keep in (0, limits.SCHEDULE_WAITING_MAX + 1):
+        with pytest.raises(InvalidInput, match=f"keep {keep}: 1 to {limits.SCHEDULE_WAITING_MAX} fires may wait"):
+            check_keep(keep)
+
+
+def test_what_may_begin() -> None:
+    late = timedelta(seconds=limits.SCHEDULE_LATE_SECONDS)
+    waits = schedule(waiting=(NOON, NOON + HOUR))
+    assert may_begin(waits, NOON)
+    assert may_begin(waits, NOON - late)
+    assert not may_begin(waits, NOON - late - timedelta(seconds=1))
+    assert not may_begin(schedule(), NOON)
+    assert not may_begin(schedule(waiting=(NOON,), firing=NOON), NOON)
+    assert not may_begin(schedule(waiting=(NOON,), active=False), NOON)
+    begun = begin(schedule(waiting=(NOON, NOON + HOUR), try_after=NOON))
+    assert (begun.firing, begun.waiting, begun.firing_document, begun.try_after) == (NOON, (NOON + HOUR,), "d1", None)
+    assert not may_begin(begun, NOON + 2 * HOUR)
+
+
+def test_a_schedule_that_is_made_inactive_says_when() -> None:
+    assert deactivated(schedule(), NOON + 2 * HOUR) == schedule(active=False, updated=NOON + 2 * HOUR)
+    assert deactivated(WHOLE, NOON + 5 * HOUR) is WHOLE
+
+
+HOURLY: Final = Recurrence(cron="0 * * * *", timezone="UTC")
+
+
+def test_times_of_a_clock_that_may_be_right_stay() -> None:
+    sound = schedule(recurrence=HOURLY, next=NOON + HOUR, waiting=(NOON,))
+    assert set_right(sound, NOON) is sound
+    assert set_right(schedule(recurrence=Recurrence(at=NOON)), NOON) == schedule(recurrence=Recurrence(at=NOON))
+
+
+@pytest.mark.parametrize("what", ["next", "waiting"])
+def test_times_of_a_clock_far_ahead_come_anew(what: str) -> None:
+    year = timedelta(days=365)
+    times = {"next": NOON + year} if what == "next" else {"next": NOON + HOUR, "waiting": (NOON, NOON + year)}
+    off = schedule(recurrence=HOURLY, **times)
+    right = set_right(off, NOON)
+    assert right.next == NOON + HOUR
+    assert right.ahead == NOON + year
+    assert right.waiting == ((NOON,) if what == "waiting" else ())
+    assert (right.recurrence, right.created) == (HOURLY, NOON)
+
+
+def test_a_schedule_of_a_clock_far_ahead_begins_now() -> None:
+    """Its anchor was the time of its creation where nothing was named; one that was named stays."""
+    ahead = NOON + timedelta(days=365)
+    off = schedule(recurrence=Recurrence(every=60, anchor=ahead), created=ahead + timedelta(microseconds=7), next=ahead)
+    now = NOON + timedelta(microseconds=9)
+    right = set_right(off, now)
+    assert (right.created, right.recurrence.anchor, right.next) == (now, NOON, NOON + timedelta(seconds=60))
+    named = schedule(recurrence=Recurrence(every=60, anchor=NOON), created=ahead, next=ahead)
+    assert set_right(named, now).recurrence == named.recurrence
