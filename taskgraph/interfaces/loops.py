@@ -20,7 +20,7 @@ from taskgraph.engine.notifier import Notifier, Told
 from taskgraph.engine.outlets import OutletSettings
 from taskgraph.engine.sweep import Swept, sweep, sweep_graph
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.waiting import poll
+from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, StorageError, StorageUnavailable

@@ -80,12 +80,12 @@ MODULES: Final = (
     "model.messages",
     "model.ids",
     "documents.plan",
-    "interfaces.rerunning",
+    "interfaces.operations.rerun",
     "protocol.rerun",
     "model.secrecy",
     "engine.signing",
     "protocol.at_rest",
-    "interfaces.waiting",
+    "interfaces.operations.waiting",
 )
 
 KILLED_MIN_PERCENT: Final = 95.0

@@ -16,8 +16,8 @@ from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.lead import Lead
 from taskgraph.engine.store_times import repair_store
-from taskgraph.interfaces import pausing, throttling
 from taskgraph.interfaces.app import App
+from taskgraph.interfaces.operations import limit, pause
 from taskgraph.model import limits
 from taskgraph.model.messages import HoldBack, Message, SetLimit, parse
 from taskgraph.queries import targets as gates_module
@@ -172,16 +172,16 @@ async def test_of_wishes_that_have_seen_each_other_the_later_one_counts_by_any_c
         asked: list[Message] = []
         for number in range(6):
             client, on = (right, theirs)[number // 2 % 2], number % 2 == 0
-            wish = await pausing.ask(client.app, "g", on=on, **what)
-            change = await throttling.ask(client.app, "g", 1 + number)
+            wish = await pause.ask(client.app, "g", on=on, **what)
+            change = await limit.ask(client.app, "g", 1 + number)
             clock.advance(6)  # so often a process looks for messages of a clock that was ahead
             new = await handled(right.app)
-            assert await pausing.settled(client.app, wish, until=0.0)
-            assert await throttling.settled(client.app, change, until=0.0)
+            assert await pause.settled(client.app, wish, until=0.0)
+            assert await limit.settled(client.app, change, until=0.0)
             for message in asked:  # of before, once more
                 await right.app.handlers.handle("g", [message])
-            assert await pausing.settled(client.app, wish, until=0.0)
-            assert await throttling.settled(client.app, change, until=0.0)
+            assert await pause.settled(client.app, wish, until=0.0)
+            assert await limit.settled(client.app, change, until=0.0)
             asked += [each for each in new if isinstance(each, HoldBack | SetLimit)]
         assert len(asked) == 12
 
@@ -192,6 +192,6 @@ async def test_wishes_at_the_end_of_time_count_as_they_are_decided(tmp_path: Pat
         graph.task("a")
         await client.submit(graph, "g")
         await client.app.handlers.handle("g", [HoldBack("g", True, "9999-12-31T23:59:59.999999+00:00")])
-        wish = await pausing.ask(client.app, "g", on=False)
+        wish = await pause.ask(client.app, "g", on=False)
         await handled(client.app)
-        assert await pausing.settled(client.app, wish, until=0.0)
+        assert await pause.settled(client.app, wish, until=0.0)

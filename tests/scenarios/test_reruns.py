@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from taskgraph import Client, InvalidInput, Refused
-from taskgraph.interfaces import rerunning
 from taskgraph.interfaces.cli import app as commands
+from taskgraph.interfaces.operations import rerun
 from taskgraph.model import limits
 from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.model.messages import Rerun, parse
@@ -132,22 +132,22 @@ async def test_those_of_a_group_are_rerun_or_all_that_failed_for_good(client: Cl
         (["a", "b", "d"], {}),
         (["d"], {"labels": ["d"]}),
     ):
-        asked = await rerunning.ask(app, "g", reason=reason, **more)  # type: ignore[arg-type]
+        asked = await rerun.ask(app, "g", reason=reason, **more)  # type: ignore[arg-type]
         assert sorted(each.label for each in asked) == wanted
         put_down = await messages(client)
         assert {each.task for each in put_down} == {task_id_of("g", label) for label in wanted}
         assert {(each.run, each.reason) for each in put_down} == {(0, reason)}
-    await rerunning.ask(app, "g", ["d"])
+    await rerun.ask(app, "g", ["d"])
     assert [each.reason for each in await messages(client)] == [""]
     for wrong, words in (
         ({"reason": reason + "n"}, "the reason has 1,001 characters; 1,000 are allowed"),
         ({"labels": ["a"], "group": "some"}, "name labels or a group, not both"),
     ):
         with pytest.raises(InvalidInput) as invalid:
-            await rerunning.ask(app, "g", **wrong)  # type: ignore[arg-type]
+            await rerun.ask(app, "g", **wrong)  # type: ignore[arg-type]
         assert str(invalid.value) == words
     with pytest.raises(Refused) as refused:
-        await rerunning.ask(app, "g", ["c"])
+        await rerun.ask(app, "g", ["c"])
     assert str(refused.value) == (
         "“c” cannot be rerun: the task is pending; only a task that failed for good can be rerun"
     )
@@ -166,17 +166,17 @@ async def test_who_waits_for_reruns_hears_when_all_have_begun_or_nothing_is_on_i
     async def waited(asked: Mapping[str, int], seconds: float | None) -> tuple[bool, float]:
         began = clock.monotonic()
         until = None if seconds is None else began + seconds
-        return await rerunning.begun(app, "g", asked, until=until), round(clock.monotonic() - began, 1)
+        return await rerun.taken_up(app, "g", asked, until=until), round(clock.monotonic() - began, 1)
 
     assert await waited({}, 3) == (True, 0.0)
     for delivery in await queues.receive(events, count=32, lease_seconds=30):
         await queues.delete(delivery)
     assert await waited(asked, 3) == (False, 3.0), "it may be on its way"
     assert await waited(asked, None) == (True, pytest.approx(5.0, abs=0.11)), "no message is there, for so long"
-    await rerunning.ask(app, "g")
+    await rerun.ask(app, "g")
     assert await waited(asked, 20) == (False, 20.0), "a handler has still to hear of it"
-    rerun = [ManualRerun(task_id_of("g", "a"), 0)]
-    assert [each.outcome for each in await app.handlers.transition("g", rerun)] == [Outcome.APPLIED]
+    again = [ManualRerun(task_id_of("g", "a"), 0)]
+    assert [each.outcome for each in await app.handlers.transition("g", again)] == [Outcome.APPLIED]
     assert await waited(asked, 3) == (False, 3.0), "one has begun of two"
     assert await waited({task_id_of("g", "a"): 0}, 3) == (True, 0.0)
     assert await waited({task_id_of("g", "x"): 0}, 3) == (True, 0.0), "there is no such task any more"
@@ -189,9 +189,9 @@ async def test_waiting_ends_in_the_moment_in_which_nothing_has_been_on_its_way_f
     await client.submit(document(client), "g")
     await fail(client, "g", "a")
     await messages(client)
-    monkeypatch.setattr(rerunning, "_LOOK_SECONDS", 2.5)
+    monkeypatch.setattr(rerun, "_LOOK_SECONDS", 2.5)
     began = clock.monotonic()
-    assert await rerunning.begun(client.app, "g", {task_id_of("g", "a"): 0})
+    assert await rerun.taken_up(client.app, "g", {task_id_of("g", "a"): 0})
     assert clock.monotonic() - began == 5.0
 
 
@@ -202,7 +202,7 @@ async def test_all_that_failed_for_good_are_rerun_however_many(client: Client) -
     for start in range(0, len(keys), 100):
         rows = await tables.get("g", keys[start : start + 100])
         await tables.commit("g", [Merge(row.key, row.etag, {"state": "failed"}) for row in rows if row is not None])
-    assert [each.label for each in await rerunning.ask(client.app, "g")] == labels
+    assert [each.label for each in await rerun.ask(client.app, "g")] == labels
 
 
 async def test_who_measures_sees_what_asked_for_reruns(client: Client) -> None:
@@ -210,6 +210,6 @@ async def test_who_measures_sees_what_asked_for_reruns(client: Client) -> None:
     await client.submit(document(client), "g")
     await fail(client, "g", "a")
     client.app.handlers.telemetry = client.app.handlers.transactor.telemetry = measured.telemetry()
-    await rerunning.ask(client.app, "g")
+    await rerun.ask(client.app, "g")
     (span,) = measured.named("taskgraph.rerun")
     assert attributes(span)["taskgraph.graph.id"] == "g"

@@ -11,13 +11,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from taskgraph import Client, Graph, Refused
-from taskgraph.interfaces import asking, pausing, throttling
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.cli import app as commands
-from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.workers import _drained
 from taskgraph.interfaces.loops import wait_for_end
-from taskgraph.interfaces.waiting import ends, poll
+from taskgraph.interfaces.operations import cancel, drain, limit, pause
+from taskgraph.interfaces.operations.waiting import ends, poll
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns
 from taskgraph.model.messages import parse
@@ -72,89 +70,89 @@ async def test_a_request_to_hold_back_is_waited_for_until_a_later_one_asks_for_t
     app: App, what: dict[str, Any], on: bool
 ) -> None:
     if not on:
-        await pausing.ask(app, "g", on=True, **what)
+        await pause.ask(app, "g", on=True, **what)
         await handle(app)
-    wish = await pausing.ask(app, "g", on=on, **what)
-    assert not await pausing.settled(app, wish, until=late(app)), "no handler has heard of it"
-    await pausing.ask(app, "g", on=not on, **what)
-    assert not await pausing.settled(app, wish, until=late(app))
+    wish = await pause.ask(app, "g", on=on, **what)
+    assert not await pause.settled(app, wish, until=late(app)), "no handler has heard of it"
+    await pause.ask(app, "g", on=not on, **what)
+    assert not await pause.settled(app, wish, until=late(app))
     await handle(app)
     with pytest.raises(Refused, match="a later request asked for the opposite") as refused:
-        await pausing.settled(app, wish, until=late(app))
+        await pause.settled(app, wish, until=late(app))
     assert refused.value.code == "superseded"
 
 
 @WHAT
 async def test_what_is_so_is_so_whichever_request_made_it(app: App, what: dict[str, Any]) -> None:
-    first = await pausing.ask(app, "g", on=True, **what)
-    second = await pausing.ask(app, "g", on=True, **what)
+    first = await pause.ask(app, "g", on=True, **what)
+    second = await pause.ask(app, "g", on=True, **what)
     await handle(app)
-    assert await pausing.settled(app, first, until=late(app))
-    assert await pausing.settled(app, second, until=late(app))
+    assert await pause.settled(app, first, until=late(app))
+    assert await pause.settled(app, second, until=late(app))
 
 
 async def test_a_request_to_hold_back_that_came_before_the_one_that_counts_is_over(app: App) -> None:
     """Of two requests the later one counts, in whatever order they are handled."""
-    wish = await pausing.ask(app, "g", on=True)
+    wish = await pause.ask(app, "g", on=True)
     (delivery,) = [
         each
         for each in await app.handlers.queues.receive(app.handlers.names.events, count=32, lease_seconds=600)
         if '"hold-back"' in each.body
     ]
-    await pausing.ask(app, "g", on=False)
+    await pause.ask(app, "g", on=False)
     await handle(app)
     with pytest.raises(Refused, match="it goes on"):
-        await pausing.settled(app, wish, until=late(app))
+        await pause.settled(app, wish, until=late(app))
     await app.consumer().take("g", [(delivery, parse(delivery.body))])
     with pytest.raises(Refused, match="it goes on"):
-        await pausing.settled(app, wish, until=late(app))
+        await pause.settled(app, wish, until=late(app))
 
 
 @WHAT
 async def test_a_graph_that_is_over_is_not_waited_for(app: App, what: dict[str, Any]) -> None:
-    wish = await pausing.ask(app, "g", on=True, **what)
-    await asking.cancel(app, "g", terminate=True)
+    wish = await pause.ask(app, "g", on=True, **what)
+    await cancel.ask(app, "g", terminate=True)
     for delivery in await app.handlers.queues.receive(app.handlers.names.events, count=32, lease_seconds=600):
         if '"cancel"' in delivery.body:
             await app.consumer().take("g", [(delivery, parse(delivery.body))])
     if what.get("labels"):
-        assert await pausing.settled(app, wish, until=late(app)), "nothing of it can run"
+        assert await pause.settled(app, wish, until=late(app)), "nothing of it can run"
         return
     with pytest.raises(Refused, match="is cancelled: it can be neither paused nor resumed"):
-        await pausing.settled(app, wish, until=late(app))
+        await pause.settled(app, wish, until=late(app))
 
 
 async def test_a_limit_is_waited_for_until_a_later_request_sets_another(app: App) -> None:
-    change = await throttling.ask(app, "g", 5)
-    assert not await throttling.settled(app, change, until=late(app))
-    other = await throttling.ask(app, "g", 7)
-    same = await throttling.ask(app, "g", 7)
+    change = await limit.ask(app, "g", 5)
+    assert not await limit.settled(app, change, until=late(app))
+    other = await limit.ask(app, "g", 7)
+    same = await limit.ask(app, "g", 7)
     await handle(app)
     with pytest.raises(Refused, match="a later request asked for another limit: it is 7") as refused:
-        await throttling.settled(app, change, until=late(app))
+        await limit.settled(app, change, until=late(app))
     assert refused.value.code == "superseded"
-    assert await throttling.settled(app, other, until=late(app))
-    assert await throttling.settled(app, same, until=late(app))
+    assert await limit.settled(app, other, until=late(app))
+    assert await limit.settled(app, same, until=late(app))
 
 
 async def test_the_limit_of_a_graph_that_is_over_is_not_waited_for(app: App) -> None:
-    change = await throttling.ask(app, "g", 5)
-    await asking.cancel(app, "g", terminate=True)
+    change = await limit.ask(app, "g", 5)
+    await cancel.ask(app, "g", terminate=True)
     for delivery in await app.handlers.queues.receive(app.handlers.names.events, count=32, lease_seconds=600):
         if '"cancel"' in delivery.body:
             await app.consumer().take("g", [(delivery, parse(delivery.body))])
     with pytest.raises(Refused, match="is cancelled: its limits cannot be changed"):
-        await throttling.settled(app, change, until=late(app))
+        await limit.settled(app, change, until=late(app))
 
 
 async def test_the_methods_of_a_client_say_that_a_later_request_counts(client: Client, app: App) -> None:
-    await pausing.ask(app, "g", on=True)
+    await pause.ask(app, "g", on=True)
     await handle(app)
     resuming = asyncio.create_task(client.resume("g", wait=True))
     while not await app.handlers.queues.count(app.handlers.names.events):
         await asyncio.sleep(0.01)
     await app.handlers.queues.receive(app.handlers.names.events, lease_seconds=600)  # it is on its way still
-    await pausing.ask(app, "g", on=True)
+    await pause.ask(app, "g", on=True)
     await handle(app)
     with pytest.raises(Refused, match="a later request asked for the opposite: it is held back"):
         await resuming
@@ -164,11 +162,10 @@ async def test_a_worker_that_is_to_go_on_again_is_not_waited_for(app: App) -> No
     columns: Columns = {"schema": 1, "name": "w", "seen": app.clock.now(), "slots": 1, "busy": 1, "draining": ""}
     await app.tables.commit(workers.WORKERS, [Insert(workers.key_of("w"), columns)])
     await workers.ask(app.tables, "w", draining=workers.FINISH, exits=False)
-    with pytest.raises(failures.TimedOut, match="has 1 run in hand after 1 s"):
-        await _drained(app, "w", 1)
+    assert await drain.settled(app, "w", until=ends(app.clock, 1)) == ("", 1)
     await workers.ask(app.tables, "w", draining="", exits=False)
     with pytest.raises(Refused, match="a later request asked for the opposite: it takes work again") as refused:
-        await _drained(app, "w", SECONDS)
+        await drain.settled(app, "w", until=late(app))
     assert refused.value.code == "superseded"
 
 

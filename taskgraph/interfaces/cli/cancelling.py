@@ -20,7 +20,7 @@ from taskgraph.model.states import GraphState
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
-    from taskgraph.interfaces.asking import Asked
+    from taskgraph.interfaces.operations.cancel import Cancellation
 
 
 def cancel(
@@ -56,16 +56,16 @@ def cancel(
         raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
 
     async def ask(app: "App") -> int:
-        from taskgraph.interfaces import asking
-        from taskgraph.interfaces.waiting import ends
+        from taskgraph.interfaces.operations import cancel
+        from taskgraph.interfaces.operations.waiting import ends
 
-        asked = await asking.cancel(app, graph_id, labels or (), group=group, reason=reason, terminate=terminate)
+        asked = await cancel.ask(app, graph_id, labels or (), group=group, reason=reason, terminate=terminate)
         if not wait or asked.nothing:
             return _say(session, asked)
         until = ends(app.clock, timeout)
         async with minding_signals(lambda _: None) as stop:
             try:
-                over = with_hint(asking.over(app, asked, until=until), lambda: hint_at_handlers(session, graph_id))
+                over = with_hint(cancel.settled(app, asked, until=until), lambda: hint_at_handlers(session, graph_id))
                 ended = await unless_stopped(stop, over)
             except failures.Interrupted:
                 raise failures.Interrupted(f"stopped waiting; graph {graph_id} is being cancelled") from None
@@ -84,7 +84,7 @@ CANCEL_EXAMPLES = examples(
 )
 
 
-def _say(session: Session, asked: "Asked") -> int:
+def _say(session: Session, asked: "Cancellation") -> int:
     """It has been asked for, or there was nothing left to ask for."""
     output = session.output
     labels = sorted(asked.tasks.values())
@@ -100,7 +100,7 @@ def _say(session: Session, asked: "Asked") -> int:
     return failures.DONE
 
 
-async def _say_end(app: "App", session: Session, asked: "Asked") -> int:
+async def _say_end(app: "App", session: Session, asked: "Cancellation") -> int:
     """It is over: as was asked for, or because it ended first."""
     output = session.output
     state = await app.queries.state(asked.graph_id)

@@ -97,7 +97,6 @@ def edit(
         check_graph_id(request)
     from taskgraph.documents.edit_document import edit_from_object, read_edit
     from taskgraph.documents.parameters import mentions, typed
-    from taskgraph.documents.read import Given
 
     update: dict[str, Any] = {}
     if requires and no_requires:
@@ -134,9 +133,12 @@ def edit(
     values = typed(param or ())
     data, name = read_source(file) if file is not None else (jsonlib.dumps(said).encode(), "options")
 
+    named = mentions(data.decode("utf-8", "replace"))
+
     async def ask(app: "App") -> int:
-        inherited = await app.queries.params(graph_id) if values or mentions(data.decode("utf-8", "replace")) else {}
-        given = Given(values, inherited)
+        from taskgraph.interfaces.operations import requests
+
+        given = await requests.given(app, graph_id, values, named=named)
         document = read_edit(data, source=name, given=given)
         if file is not None and said:  # what options say is said beside the file
             document = edit_from_object({**document.said, **said}, source=name)
@@ -144,7 +146,7 @@ def edit(
             return await _plan(app, session, graph_id, document)
         return await _ask(app, session, graph_id, document, request, wait, timeout)
 
-    if not values and not mentions(data.decode("utf-8", "replace")):
+    if not values and not named:
         read_edit(data, source=name)  # what is wrong with it is said without a store
     raise typer.Exit(session.open(ask, measured=True))
 
@@ -165,23 +167,20 @@ async def _ask(
     wait: bool,
     timeout_seconds: float,
 ) -> int:
-    from taskgraph.engine import submission
-    from taskgraph.interfaces import asking
-    from taskgraph.interfaces.waiting import ends
+    from taskgraph.interfaces.operations import edit, requests
+    from taskgraph.interfaces.operations.waiting import ends
 
     output = session.output
-    staged = await submission.edit(app.handlers, graph_id, document, request=request)
+    staged = await edit.ask(app, graph_id, document, request=request)
     before = staged.state == "done"
     until = ends(app.clock, timeout_seconds if wait else 0)
-    head = await asking.answered(app, graph_id, staged.request, until=until)
-    if wait and head.get("state") not in asking.REQUEST_ANSWERED:
+    head = await edit.settled(app, staged, until=until)
+    if wait and head.get("state") not in requests.ANSWERED:
         raise failures.TimedOut(
             f"edit {staged.request} is {head.get('state')} after {timeout_seconds:g} s, and is answered once "
             "handlers run (taskgraph serve); the same command looks again"
         )
     state, revision = str(head.get("state", "")), head.get("revision")
-    if state == "refused":
-        raise Refused(f"graph {graph_id} refused the edit: {head.get('reason', '')}", "refused")
     if output.json:
         unchanged = state == "done" and head.get("unchanged") is True
         output.document(views.edited(graph_id, staged.request, state, revision, unchanged=unchanged))
@@ -210,10 +209,10 @@ def _in_words(document: "EditDocument", head: Mapping[str, Any]) -> str:
 
 
 async def _plan(app: "App", session: Session, graph_id: str, document: "EditDocument") -> int:
-    from taskgraph.engine.preview_edit import preview_edit
+    from taskgraph.interfaces.operations import edit
 
     output = session.output
-    found = await preview_edit(app.handlers.records, graph_id, document, now=app.clock.now())
+    found = await edit.preview(app, graph_id, document)
     if output.json:
         output.document(views.edit_preview(graph_id, found))
     elif not found.refusal:

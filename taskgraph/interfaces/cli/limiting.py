@@ -17,7 +17,7 @@ from taskgraph.interfaces.cli.pausing import GroupOption, OptionalGraphArgument,
 from taskgraph.interfaces.cli.served import check_targets
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model import limits
-from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
@@ -134,22 +134,22 @@ def _change(
     check_graph_id(graph_id)
 
     async def ask(app: "App") -> int:
-        from taskgraph.interfaces import throttling
-        from taskgraph.interfaces.waiting import ends
+        from taskgraph.interfaces.operations import limit
+        from taskgraph.interfaces.operations.waiting import ends
 
-        change = await throttling.ask(app, graph_id, most, group=group, reason=reason)
+        asked = await limit.ask(app, graph_id, most, group=group, reason=reason)
         if wait:
             until = ends(app.clock, timeout)
             async with minding_signals(lambda _: None) as stop:
-                done = await unless_stopped(stop, throttling.settled(app, change, until=until))
+                done = await unless_stopped(stop, limit.settled(app, asked, until=until))
             if not done:
                 raise failures.TimedOut(f"graph {graph_id}: the limit is not changed after {timeout:g} s")
         output = session.output
         if output.json:
-            output.document(views.limit_changed(graph_id, group, change.most, settled=wait))
+            output.document(views.limit_changed(graph_id, group, asked.most, settled=wait))
             return failures.DONE
         whose = f"group “{safe(group)}” of graph {graph_id}" if group else f"graph {graph_id}"
-        output.data(f"{whose}: the limit {'is' if wait else 'is asked to be'} {change.most:,}")
+        output.data(f"{whose}: the limit {'is' if wait else 'is asked to be'} {asked.most:,}")
         if not wait:
             output.hint(f"handlers must run for it: taskgraph serve{session.store_words}")
         return failures.DONE
@@ -158,18 +158,9 @@ def _change(
 
 
 async def _change_target(app: "App", session: Session, target: str, most: int, reason: str, *, wait: bool) -> int:
-    from taskgraph.queries import targets
+    from taskgraph.interfaces.operations import limit
 
-    if most:
-        changed = await targets.limit_target(app.tables, target, most, app.clock.now(), reason)
-    else:
-        changed = await targets.clear_target(app.tables, target)
-    if wait and changed:
-        await app.clock.sleep(2 * limits.GATE_SECONDS)
-        found = (await targets.limited(app.tables, app.clock.now())).get(target)
-        if (found.most if found is not None else 0) != most:
-            now = f"it is {found.most:,}" if found is not None else "there is none"
-            raise Refused(f"target {target}: a later request asked for another limit: {now}", "superseded")
+    changed = await limit.ask_target(app, target, most, reason=reason, wait=wait)
     if session.output.json:
         session.output.document(views.target_limited(target, most, changed=changed))
     elif most:
@@ -180,9 +171,9 @@ async def _change_target(app: "App", session: Session, target: str, most: int, r
 
 
 async def _targets(app: "App") -> "list[TargetLimit]":
-    from taskgraph.queries import targets
+    from taskgraph.interfaces.operations import limit
 
-    return sorted((await targets.limited(app.tables, app.clock.now())).values(), key=lambda each: each.target)
+    return await limit.of_targets(app)
 
 
 def _show_targets(session: Session, found: "list[TargetLimit]") -> None:

@@ -35,13 +35,11 @@ def notices(
     session = begin(ctx, store=store, json=json, verbose=verbose)
 
     async def show(app: "App") -> int:
-        from taskgraph.engine.notifier import retry as try_again
+        from taskgraph.interfaces.operations import notify
 
-        await app.queries.state(graph_id)
+        found, number = await notify.channels(app, graph_id, retry=retry)
         if retry:
-            number = await try_again(app.tables, graph_id, app.clock.now())
             session.say(f"{count(number, 'channel')} will be tried at once")
-        found = await app.queries.channels(graph_id)
         if json:
             session.output.document(views.channels(graph_id, found))
         elif not found:

@@ -16,11 +16,11 @@ from taskgraph.interfaces.cli.output import count
 from taskgraph.interfaces.cli.served import check_targets
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model import limits
-from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
-    from taskgraph.interfaces.pausing import Wish
+    from taskgraph.interfaces.operations.pause import PauseRequest
 
 OptionalGraphArgument = Annotated[
     str | None, typer.Argument(metavar="ID", help="The id of the graph.", show_default=False)
@@ -149,19 +149,19 @@ def _ask(
         raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
 
     async def ask(app: "App") -> int:
-        from taskgraph.interfaces import pausing
-        from taskgraph.interfaces.waiting import ends
+        from taskgraph.interfaces.operations import pause
+        from taskgraph.interfaces.operations.waiting import ends
 
-        wish = await pausing.ask(app, graph_id, labels, on=on, group=group, reason=reason)
+        asked = await pause.ask(app, graph_id, labels, on=on, group=group, reason=reason)
         if not wait:
-            return _say(session, wish, settled=False)
+            return _say(session, asked, settled=False)
         until = ends(app.clock, timeout)
         async with minding_signals(lambda _: None) as stop:
-            settled = with_hint(pausing.settled(app, wish, until=until), lambda: hint_at_handlers(session, graph_id))
+            settled = with_hint(pause.settled(app, asked, until=until), lambda: hint_at_handlers(session, graph_id))
             done = await unless_stopped(stop, settled)
         if not done:
             raise failures.TimedOut(f"graph {graph_id}: what was asked for is not so after {timeout:g} s")
-        return _say(session, wish, settled=True)
+        return _say(session, asked, settled=True)
 
     raise typer.Exit(session.open(ask, measured=True))
 
@@ -177,16 +177,9 @@ def _gate(
         raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
 
     async def gate(app: "App") -> int:
-        from taskgraph.queries import targets
+        from taskgraph.interfaces.operations import pause
 
-        if on:
-            changed = await targets.close(app.tables, target, app.clock.now(), reason)
-        else:
-            changed = await targets.reopen(app.tables, target)
-        if wait and changed and on:
-            await app.clock.sleep(limits.GATE_SECONDS)
-            if target not in await targets.closed(app.tables):
-                raise Refused(f"target {target}: a later request asked for the opposite: it goes on", "superseded")
+        changed = await pause.ask_target(app, target, on=on, reason=reason, wait=wait)
         if session.output.json:
             session.output.document(views.target_paused(target, on=on, changed=changed))
         else:
@@ -197,15 +190,15 @@ def _gate(
     raise typer.Exit(session.open(gate))
 
 
-def _say(session: Session, wish: "Wish", *, settled: bool) -> int:
+def _say(session: Session, asked: "PauseRequest", *, settled: bool) -> int:
     output = session.output
     if output.json:
-        labels = wish.tasks.values()
-        output.document(views.held(wish.graph_id, wish.group, labels, on=wish.on, settled=settled))
+        labels = asked.tasks.values()
+        output.document(views.held(asked.graph_id, asked.group, labels, on=asked.on, settled=settled))
         return failures.DONE
-    what = count(len(wish.tasks), "task") if wish.tasks else f"group “{wish.group}”" if wish.group else "all of it"
-    became = ("is held back" if wish.on else "goes on") if settled else ("to be held back" if wish.on else "to go on")
-    output.data(f"graph {wish.graph_id}: {what} {became if settled else f'is asked {became}'}")
+    what = count(len(asked.tasks), "task") if asked.tasks else f"group “{asked.group}”" if asked.group else "all of it"
+    became = ("is held back" if asked.on else "goes on") if settled else ("to be held back" if asked.on else "to go on")
+    output.data(f"graph {asked.graph_id}: {what} {became if settled else f'is asked {became}'}")
     if not settled:
-        hint_at_handlers(session, wish.graph_id)
+        hint_at_handlers(session, asked.graph_id)
     return failures.DONE

@@ -52,11 +52,11 @@ RERUN_EXAMPLES = examples(
 
 
 async def _rerun(app: "App", session: Session, graph_id: str, label: str | None, group: str | None, reason: str) -> int:
-    from taskgraph.interfaces import rerunning
+    from taskgraph.interfaces.operations import rerun
 
     output = session.output
     labels = () if label is None else (label,)
-    wanted = await rerunning.ask(app, graph_id, labels, group=group, reason=reason)
+    wanted = await rerun.ask(app, graph_id, labels, group=group, reason=reason)
     if not wanted:
         raise Refused(f"no task of group “{group}” failed for good; only such can be rerun", "not-failed")
     if output.json:

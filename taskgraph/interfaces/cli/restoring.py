@@ -5,7 +5,6 @@ may hold is judged by `engine.archive`; what a signature is, by `signing`.
 """
 
 import contextlib
-import os
 import shutil
 import sys
 import tempfile
@@ -86,13 +85,10 @@ def _stdin() -> BinaryIO:
 async def _restore(
     app: "App", session: Session, file: str, bounds: "Bounds", *, only_plan: bool, required: bool
 ) -> int:
-    from taskgraph.engine.archive import check, free_bytes, look, open_archive
-    from taskgraph.engine.archive import restore as restore_graph
-    from taskgraph.engine.signing import read_trust
+    from taskgraph.engine.archive import open_archive
+    from taskgraph.interfaces.operations import archive
 
     output = session.output
-    trust = read_trust(os.environ, required=required)
-    room = free_bytes(app.settings.path)
     planned: list[Plan] = []
 
     def show(plan: "Plan") -> None:
@@ -100,28 +96,19 @@ async def _restore(
         if not output.json:
             _say(session, plan, output.say)
 
+    def tell_plan(plan: "Plan") -> None:
+        if output.json:
+            output.document(views.restore_plan(plan))
+        else:
+            _say(session, plan, output.data)
+
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(_stdin() if file == STDIN else open_archive(Path(file)))
         if only_plan:
-            found = look(opened, file, app.clock.now(), bounds=bounds, trust=trust)
-            if output.json:
-                output.document(views.restore_plan(found))
-            else:
-                _say(session, found, output.data)
-            check(found, file, trust, room)
+            await archive.preview_restore(app, opened, file, bounds=bounds, required=required, planned=tell_plan)
             return failures.DONE
         tell = stack.enter_context(counting(output, app.clock, "restoring", rows_told))
-        done = await restore_graph(
-            app.handlers,
-            app.logs,
-            opened,
-            file,
-            bounds=bounds,
-            trust=trust,
-            room=room,
-            planned=show,
-            progress=tell,
-        )
+        done = await archive.restore(app, opened, file, bounds=bounds, required=required, planned=show, progress=tell)
     if output.json:
         output.document(views.restored(done, planned[0]))
     elif done.again:

@@ -4,10 +4,9 @@ What this room is for: saying which graphs and files, showing how far it has com
 taken away, and in which order, is the room `engine.delete`'s; what a file holds, `engine.archive`'.
 """
 
-import os
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -20,8 +19,7 @@ from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOpt
 from taskgraph.interfaces.cli.output import Column, count, moment
 from taskgraph.interfaces.cli.progress import counting
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, TaskgraphError
-from taskgraph.model.ids import GRAPH
-from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState
+from taskgraph.model.states import GRAPH_ENDED, GraphState
 
 if TYPE_CHECKING:
     from taskgraph.engine.archive import Archived
@@ -110,7 +108,7 @@ DELETE_EXAMPLES = examples(
 
 
 async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bool, file: Path | None = None) -> int:
-    from taskgraph.engine.delete import delete as delete_graph
+    from taskgraph.interfaces.operations import archive, delete
 
     done: list[Deleted] = []
     failed: list[tuple[str, TaskgraphError]] = []
@@ -121,51 +119,16 @@ async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bo
     for graph_id in ids:
         try:
             if file is not None:
-                await _archive_first(app, session, graph_id, file, force=force)
+                with counting(session.output, app.clock, f"archiving {graph_id}", rows_told) as tell:
+                    await archive.write_before_deletion(app, graph_id, file, force=force, progress=tell)
             with counting(session.output, app.clock, f"deleting {graph_id}", told) as tell:
-                done.append(
-                    await delete_graph(
-                        app.handlers, app.logs, graph_id, force=force, because="taskgraph delete", progress=tell
-                    )
-                )
-        except NotFound:
-            try:
-                await app.queries.graph_row(graph_id)  # names the nearest ids
-            except NotFound as missing:
-                failed.append((graph_id, missing))
-        except (Refused, Conflict) as error:
+                done.append(await delete.delete(app, graph_id, force=force, reason="taskgraph delete", progress=tell))
+        except (NotFound, Refused, Conflict) as error:
             failed.append((graph_id, error))
         if len(ids) == 1 and failed:
             raise failed[0][1]
     _tell(session, done, failed)
     return failures.exit_code(failed[0][1]) if failed else failures.DONE
-
-
-async def _archive_first(app: "App", session: Session, graph_id: str, file: Path, *, force: bool) -> None:
-    """Write the graph into a file, unless it has gone so far already that it was written before."""
-    from taskgraph.engine.archive import Bounds, look, open_archive
-    from taskgraph.protocol.decide import undeletable
-
-    (row,) = await app.tables.get(graph_id, [GRAPH])
-    state = str(row.columns.get("state", "")) if row is not None else ""
-    if not state or state in GRAPH_GONE:
-        return  # by this very command, which was cut off: then the file is there
-    if refusal := undeletable(state, forced=force):
-        raise Refused(f"graph {graph_id}: {refusal}", "not-ended")
-    done = await _write(app, session, graph_id, file, with_logs=True, overwrite=False)
-    if not done.complete:
-        raise Refused(
-            f"graph {graph_id} moved while it was written to {file}, or something of it still can; nothing is deleted",
-            "not-ended",
-        )
-    with open_archive(file) as opened:
-        plan = look(opened, str(file), app.clock.now(), bounds=Bounds(done.rows, done.size, ratio=0))
-    if plan.standing.refusals:
-        raise Refused(
-            f"{file} could not be put back: {'; '.join(plan.standing.refusals)}. Nothing is deleted; "
-            f"taskgraph doctor {graph_id} --repair, or delete it without --archive",
-            "not-standing",
-        )
 
 
 def _tell(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[str, TaskgraphError]]) -> None:
@@ -189,11 +152,11 @@ def _tell(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[st
 
 
 async def _by_age(app: "App", session: Session, days: float, states: Sequence[str], *, dry_run: bool) -> int:
-    from taskgraph.engine.housekeeping import ended_before
+    from taskgraph.interfaces.operations.delete import deletable
 
     output = session.output
     before = app.clock.now() - timedelta(days=days)
-    found: list[tuple[str, str, datetime]] = [each async for each in ended_before(app.handlers, before, states)]
+    found = await deletable(app, before, states)
     if not dry_run:
         return await _delete(
             app, session, [graph_id for graph_id, _, _ in reversed(found)], force=GraphState.BLOCKED in states
@@ -272,37 +235,18 @@ def _warn(session: Session, done: "Archived") -> None:
 async def _write(
     app: "App", session: Session, graph_id: str, path: Path, *, with_logs: bool, overwrite: bool
 ) -> "Archived":
-    from taskgraph.engine.archive import archive_to
+    from taskgraph.interfaces.operations import archive
 
-    await app.queries.graph_row(graph_id)  # names the nearest ids
     with counting(session.output, app.clock, f"archiving {graph_id}", rows_told) as tell:
-        return await archive_to(
-            app.handlers,
-            app.logs,
-            graph_id,
-            path,
-            with_logs=with_logs,
-            overwrite=overwrite,
-            signer=app.signer(os.environ),
-            progress=tell,
-        )
+        return await archive.write(app, graph_id, path, with_logs=with_logs, overwrite=overwrite, progress=tell)
 
 
 async def _to_stdout(app: "App", session: Session, graph_id: str, *, with_logs: bool) -> None:
-    from taskgraph.engine.archive import archive as archive_graph
+    from taskgraph.interfaces.operations import archive
 
-    await app.queries.graph_row(graph_id)
     with session.output.out.writing():
         with counting(session.output, app.clock, f"archiving {graph_id}", rows_told) as tell:
-            done = await archive_graph(
-                app.handlers,
-                app.logs,
-                graph_id,
-                sys.stdout.buffer,
-                with_logs=with_logs,
-                signer=app.signer(os.environ),
-                progress=tell,
-            )
+            done = await archive.write_to(app, graph_id, sys.stdout.buffer, with_logs=with_logs, progress=tell)
         sys.stdout.buffer.flush()
         _warn(session, done)
 

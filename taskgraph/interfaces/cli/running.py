@@ -275,11 +275,12 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
 
 
 async def _submit(app: "App", session: Session, graph_id: str, document: "GraphDocument", stop: Stop) -> "Submission":
-    from taskgraph.engine.submission import Submitted, submit
+    from taskgraph.engine.submission import Submitted
+    from taskgraph.interfaces.operations.submit import submit
 
     try:
         with submitting(session.output, app.clock) as progress:
-            submission = await unless_stopped(stop, submit(app.handlers, graph_id, document, progress=progress))
+            submission = await unless_stopped(stop, submit(app, graph_id, document, progress=progress))
     except failures.Interrupted:
         raise failures.Interrupted(
             f"interrupted while graph {graph_id} was being submitted; the same command with --id {graph_id} goes on"
@@ -485,7 +486,7 @@ async def wait_and_finish(
 ) -> int:
     """Show a graph until it has ended, and say how. Raises TimedOut, and Interrupted."""
     from taskgraph.interfaces.loops import wait_for_end
-    from taskgraph.interfaces.waiting import ends
+    from taskgraph.interfaces.operations.waiting import ends
 
     until = ends(app.clock, timeout_seconds)
     display = display_for(session.output, app.clock, json_lines=json_lines)
@@ -546,7 +547,7 @@ def extend(
     if request is not None and len(request) > 0:
         check_graph_id(request)
     from taskgraph.documents.parameters import mentions, typed
-    from taskgraph.documents.read import Given, read_document
+    from taskgraph.documents.read import read_document
 
     values = typed(param or ())
     data, name = read_source(file)
@@ -556,9 +557,11 @@ def extend(
         alone = read_document(data, source=name, kind="extension")
 
     async def extended(app: "App") -> int:
+        from taskgraph.interfaces.operations import requests
+
         document = alone
         if document is None:
-            given = Given(values, await app.queries.params(graph_id))
+            given = await requests.given(app, graph_id, values, named=True)
             document = read_document(data, source=name, kind="extension", given=given)
         return await _extend(app, session, graph_id, document, request, wait, timeout)
 
@@ -580,35 +583,28 @@ async def _extend(
     wait: bool | None,
     timeout_seconds: float,
 ) -> int:
-    from taskgraph.engine import submission
-    from taskgraph.interfaces import asking
-    from taskgraph.interfaces.waiting import ends
+    from taskgraph.interfaces.operations import extend, requests
+    from taskgraph.interfaces.operations.waiting import ends
 
     output = session.output
-    staged = await submission.extend(app.handlers, graph_id, document, request=request)
-    state, reason, waits_for = staged.state, "", staged.waits_for
-    if wait is not False and state not in asking.REQUEST_ANSWERED:
+    asked = await extend.ask(app, graph_id, document, request=request or None)
+    if wait is not False:
         until = ends(app.clock, timeout_seconds)
-        head = await asking.answered(app, graph_id, staged.request, until=until, deferred=wait is None)
-        state, reason = str(head.get("state", "")), str(head.get("reason", ""))
-        waits_for = str(head.get("waitsFor", ""))
-        if state not in asking.REQUEST_ANSWERED and (wait or not waits_for):
+        asked = await extend.settled(app, asked, until=until, deferred=wait is None)
+        if asked.state not in requests.ANSWERED and (wait or not asked.waits_for):
             raise failures.TimedOut(
-                f"request {staged.request} is {state} after {timeout_seconds:g} s, and goes on by itself once handlers "
-                "run (taskgraph serve); the same command looks again"
+                f"request {asked.request} is {asked.state} after {timeout_seconds:g} s, and goes on by itself once "
+                "handlers run (taskgraph serve); the same command looks again"
             )
-    if state == "refused":
-        raise Refused(f"graph {graph_id} refused the extension: {reason}", "refused")
     if output.json:
-        output.document(views.extended(graph_id, staged.request, state, len(document.tasks), waits_for))
+        output.document(views.extended(graph_id, asked.request, asked.state, len(document.tasks), asked.waits_for))
     else:
-        output.data(staged.request)
+        output.data(asked.request)
     added = count(len(document.tasks), "task")
-    if waits_for:
+    if asked.waits_for:
         output.say(f"graph {graph_id}: {added} staged: made at resume, as the graph is paused")
     else:
-        output.say(f"graph {graph_id}: {added} added" if state == "done" else f"graph {graph_id}: {added} asked for")
+        output.say(
+            f"graph {graph_id}: {added} added" if asked.state == "done" else f"graph {graph_id}: {added} asked for"
+        )
     return failures.DONE
-
-
-# --- serve, worker ---------------------------------------------------------------------------------------------

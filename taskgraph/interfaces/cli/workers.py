@@ -16,13 +16,12 @@ from taskgraph.interfaces.cli.output import Column, count, seconds
 from taskgraph.interfaces.cli.served import check_targets
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model import limits
-from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
     from taskgraph.queries.workers import WorkerStatus
 
-_LOOK_SECONDS: Final = 1.0
 _WAIT_SECONDS: Final = 3600.0
 
 WorkerArgument = Annotated[
@@ -147,18 +146,19 @@ UNDRAIN_EXAMPLES = examples("taskgraph workers undrain vm-2509-JfNT9L")
 
 
 async def _ask(app: "App", session: Session, name: str, draining: str, *, exits: bool, wait: bool, most: float) -> int:
-    from taskgraph.queries.workers import ask
+    from taskgraph.interfaces.operations import drain
+    from taskgraph.interfaces.operations.waiting import ends
 
     output = session.output
     if not name:
         raise InvalidInput("give the NAME of a worker, as `taskgraph workers` shows it")
-    found = await ask(app.tables, name, draining=draining, exits=exits)
-    if found is None:
-        raise Refused(f"worker {name} kept writing its row; try again", "busy")
+    await drain.ask(app, name, draining=draining, exits=exits)
     state = "asked"
     if wait:
         async with minding_signals(lambda _: None) as stop:
-            state = await unless_stopped(stop, _drained(app, name, most))
+            state, busy = await unless_stopped(stop, drain.settled(app, name, until=ends(app.clock, most)))
+        if not state:
+            raise failures.TimedOut(f"worker {name} has {count(busy, 'run')} in hand after {most:g} s")
     if output.json:
         output.document(views.drained(name, state, draining=draining, exits=exits))
         return failures.DONE
@@ -170,31 +170,3 @@ async def _ask(app: "App", session: Session, name: str, draining: str, *, exits:
     else:
         output.say({"ended": "it has ended", "gone": "it is gone"}.get(state, "it has nothing in hand"))
     return failures.DONE
-
-
-async def _drained(app: "App", name: str, most: float) -> str:
-    """Wait until a worker has drained, ended or gone; gives which. Raises TimedOut, and Refused if it is to go on."""
-    from taskgraph.interfaces.waiting import ends, poll
-    from taskgraph.queries import workers as registry
-
-    asked, busy = app.clock.now(), 0
-
-    async def look() -> str:
-        nonlocal busy
-        found = next((one for one in await registry.workers(app.tables, app.clock.now()) if one.name == name), None)
-        if found is None:
-            return "ended"
-        if found.state == "gone":
-            return "gone"
-        if found.state == "active":
-            raise Refused(f"worker {name}: a later request asked for the opposite: it takes work again", "superseded")
-        # Busy as of a word that it gave after it had been asked: the one before may have been written by then.
-        if found.state == "drained" and found.seen is not None and found.seen > asked and not found.exits:
-            return "drained"
-        busy = found.busy
-        return ""
-
-    state = await poll(look, app.clock, until=ends(app.clock, most), pause=_LOOK_SECONDS, pause_max=_LOOK_SECONDS)
-    if not state:
-        raise failures.TimedOut(f"worker {name} has {count(busy, 'run')} in hand after {most:g} s")
-    return state

@@ -18,31 +18,40 @@ from taskgraph.documents.edit_document import EditDocument, edit_from_object
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.parameters import names_in
 from taskgraph.documents.read import Given
-from taskgraph.engine import archive as archives
-from taskgraph.engine import delete as retention
-from taskgraph.engine import notifier, submission
-from taskgraph.engine.archive import Archived, Restored
+from taskgraph.engine.archive import Archived, Bounds, Restored, open_archive
 from taskgraph.engine.delete import Deleted
 from taskgraph.engine.outlets import read_outlets
-from taskgraph.engine.preview_edit import EditPreview, preview_edit
-from taskgraph.engine.signing import read_trust
-from taskgraph.engine.submission import Extension, Submission
-from taskgraph.interfaces import asking, loops, pausing, rerunning, throttling
+from taskgraph.engine.preview_edit import EditPreview
+from taskgraph.engine.submission import Extension, Submission, Submitted
+from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.client.graph import GraphLike, document_of, explained, has_params, patterns
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.loops import Watcher
+from taskgraph.interfaces.operations import (
+    archive,
+    cancel,
+    delete,
+    extend,
+    limit,
+    notify,
+    pause,
+    requests,
+    rerun,
+    submit,
+)
+from taskgraph.interfaces.operations import edit as edits
+from taskgraph.interfaces.operations.waiting import ends
 from taskgraph.interfaces.settings import StoreSettings, read_settings
-from taskgraph.interfaces.waiting import ends
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import NotFound
 from taskgraph.model.placement import target_of
 from taskgraph.model.secrecy import read_handed
-from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
+from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol.notices import has_notices
-from taskgraph.queries import targets as gates
 from taskgraph.queries.graphs import check_graph_id
+from taskgraph.queries.targets import TargetLimit
 from taskgraph.queries.values import (
     ChannelStatus,
     Event,
@@ -62,7 +71,6 @@ if TYPE_CHECKING:
 SLOTS_DEFAULT: Final = 4
 """Tasks that `Client.run` runs side by side."""
 
-_FAILED_FOR_GOOD: Final = (TaskState.FAILED, TaskState.EXCEPTION)
 _LOG_PIECE_BYTES: Final = 1 << 20
 
 
@@ -87,7 +95,7 @@ class Client:
         self._app: App | None = None
         self._stack = contextlib.AsyncExitStack()
         self._rerun: dict[str, dict[str, int]] = {}  # graph id -> taskId -> the run that is to be replaced
-        self._cancel: dict[str, asking.Asked] = {}  # graph id -> what was asked for last
+        self._cancel: dict[str, cancel.Cancellation] = {}  # graph id -> what was asked for last
 
     @classmethod
     def sync(cls, store: str | StoreSettings | None = None) -> "SyncClient":
@@ -126,10 +134,7 @@ class Client:
         for the id, Refused when another graph was submitted under it.
         """
         document = document_of(graph, given=Given(params or {}))
-        if graph_id is None:
-            graph_id = self._clock.new_id()
-        check_graph_id(graph_id, new=True)
-        return await submission.submit(self.app.handlers, graph_id, document)
+        return await submit.submit(self.app, graph_id, document)
 
     async def extend(
         self,
@@ -147,15 +152,13 @@ class Client:
         that the request is put down; `request` tells what became of it. params: values of parameters; what is not given
         is as the graph has it. Raises InvalidGraph, Refused.
         """
-        check_graph_id(graph_id)
-        if request is not None:
-            check_graph_id(request, "a request")
+        requests.check_ids(graph_id, request)
         if not isinstance(graph, GraphDocument):
-            inherited = await self.app.queries.params(graph_id) if params or has_params(graph) else {}
-            graph = document_of(graph, "extension", Given(params or {}, inherited))
+            given = await requests.given(self.app, graph_id, params or {}, named=has_params(graph))
+            graph = document_of(graph, "extension", given)
         elif params:
             graph = document_of(graph, "extension", Given(params))
-        return await submission.extend(self.app.handlers, graph_id, graph, request=request)
+        return await extend.ask(self.app, graph_id, graph, request=request)
 
     async def edit(
         self,
@@ -171,11 +174,9 @@ class Client:
         as for `extend`. The answer says that the request is put down; `request` tells what became of it, and why it was
         refused. params: values of parameters; what is not given is as the graph has it. Raises InvalidGraph, Refused.
         """
-        check_graph_id(graph_id)
-        if request is not None:
-            check_graph_id(request, "a request")
+        requests.check_ids(graph_id, request)
         document = await self._edit(graph_id, edit, params)
-        return await submission.edit(self.app.handlers, graph_id, document, request=request)
+        return await edits.ask(self.app, graph_id, document, request=request)
 
     async def plan_edit(
         self, graph_id: str, edit: Mapping[str, Any] | EditDocument, *, params: Mapping[str, Any] | None = None
@@ -183,17 +184,17 @@ class Client:
         """What an edit would do now, row by row, or why it would be refused; nothing is written."""
         check_graph_id(graph_id)
         document = await self._edit(graph_id, edit, params)
-        return await preview_edit(self.app.handlers.records, graph_id, document, now=self._clock.now())
+        return await edits.preview(self.app, graph_id, document)
 
     async def _edit(
         self, graph_id: str, edit: Mapping[str, Any] | EditDocument, params: Mapping[str, Any] | None
     ) -> EditDocument:
         if isinstance(edit, EditDocument):
             return edit
-        named = params or names_in([edit.get("update")])
-        inherited = await self.app.queries.params(graph_id) if named else {}
+        named = bool(names_in([edit.get("update")]))
+        given = await requests.given(self.app, graph_id, params or {}, named=named)
         with explained():
-            return edit_from_object(edit, given=Given(params or {}, inherited))
+            return edit_from_object(edit, given=given)
 
     async def request(self, graph_id: str, request: str) -> Mapping[str, Value]:
         """What became of an extension or edit: `state` (staged, accepted, done, refused), and `reason` if refused."""
@@ -274,11 +275,8 @@ class Client:
 
     async def notices(self, graph_id: str, *, retry: bool = False) -> list[ChannelStatus]:
         """Who is told of a graph, and how far. retry: try those at once that wait, or were given up."""
-        check_graph_id(graph_id)
-        await self.app.queries.state(graph_id)
-        if retry:
-            await notifier.retry(self.app.tables, graph_id, self._clock.now())
-        return await self.app.queries.channels(graph_id)
+        found, _ = await notify.channels(self.app, graph_id, retry=retry)
+        return found
 
     async def rerun(self, graph_id: str, *labels: str, group: str | None = None, reason: str = "") -> list[str]:
         """Ask for another run of tasks that failed for good: of these, all in a group, or all. Gives their labels.
@@ -287,7 +285,7 @@ class Client:
         not be rerun: it has not failed for good, its deadline has passed, or its graph is over. Then nothing has been
         asked for.
         """
-        wanted = await rerunning.ask(self.app, graph_id, labels, group=group, reason=reason)
+        wanted = await rerun.ask(self.app, graph_id, labels, group=group, reason=reason)
         self._rerun.setdefault(graph_id, {}).update({each.task_id: each.run for each in wanted})
         return [each.label for each in wanted]
 
@@ -297,8 +295,7 @@ class Client:
         force: a blocked graph too. reason: kept with its tombstone, for 30 days, during which its id is not given
         again. Raises NotFound for a graph that never was, Refused for one that has not ended.
         """
-        check_graph_id(graph_id)
-        return await retention.delete(self.app.handlers, self.app.logs, graph_id, force=force, because=reason)
+        return await delete.delete(self.app, graph_id, force=force, reason=reason)
 
     async def archive(
         self, graph_id: str, path: str | Path, *, logs: bool = False, overwrite: bool = False
@@ -309,17 +306,7 @@ class Client:
         could. Raises NotFound, Refused if the file exists and may not be overwritten, StorageUnavailable where the
         disk is full, InvalidInput for another place that cannot be written to.
         """
-        check_graph_id(graph_id)
-        await self.app.queries.graph_row(graph_id)  # names the nearest ids
-        return await archives.archive_to(
-            self.app.handlers,
-            self.app.logs,
-            graph_id,
-            Path(path),
-            with_logs=logs,
-            overwrite=overwrite,
-            signer=self.app.signer(os.environ),
-        )
+        return await archive.write(self.app, graph_id, Path(path), with_logs=logs, overwrite=overwrite)
 
     async def restore(
         self,
@@ -335,16 +322,9 @@ class Client:
         Raises InvalidInput for what is no archive, TooLarge for one beyond a bound, Refused for one of a graph that
         could move or contradicts itself, or if the id is taken; nothing is written then.
         """
-        with archives.open_archive(Path(path)) as file:
-            return await archives.restore(
-                self.app.handlers,
-                self.app.logs,
-                file,
-                str(path),
-                bounds=archives.Bounds.of(max_rows, max_bytes),
-                trust=read_trust(os.environ, required=require_signature),
-                room=archives.free_bytes(self.app.settings.path),
-            )
+        bounds = Bounds.of(max_rows, max_bytes)
+        with open_archive(Path(path)) as file:
+            return await archive.restore(self.app, file, str(path), bounds=bounds, required=require_signature)
 
     async def cancel(
         self, graph_id: str, *labels: str, group: str = "", reason: str = "", terminate: bool = False
@@ -356,7 +336,7 @@ class Client:
         the whole graph, and where everything is cancelled already. Raises InvalidInput for a reason that is too long,
         and Refused where the graph, or a task that is named, came to another end before.
         """
-        asked = await asking.cancel(self.app, graph_id, labels, group=group, reason=reason, terminate=terminate)
+        asked = await cancel.ask(self.app, graph_id, labels, group=group, reason=reason, terminate=terminate)
         if not asked.nothing:
             self._cancel[graph_id] = asked
         return sorted(asked.tasks.values())
@@ -386,11 +366,11 @@ class Client:
 
         Workers notice within limits.GATE_SECONDS (5 s), and what runs then runs to its end.
         """
-        return await gates.close(self.app.tables, target, self._clock.now(), reason)
+        return await pause.ask_target(self.app, target, on=True, reason=reason)
 
     async def resume_target(self, target: str) -> bool:
         """Let a target go on; whether it was paused."""
-        return await gates.reopen(self.app.tables, target)
+        return await pause.ask_target(self.app, target, on=False)
 
     async def set_limit(
         self, graph_id: str, most: int, *, group: str = "", reason: str = "", wait: bool = False
@@ -400,9 +380,9 @@ class Client:
         What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over, or that was
         submitted without this limit; and, where it waits, if a later request sets another one (code `superseded`).
         """
-        change = await throttling.ask(self.app, graph_id, most, group=group, reason=reason)
+        asked = await limit.ask(self.app, graph_id, most, group=group, reason=reason)
         if wait:
-            await throttling.settled(self.app, change)
+            await limit.settled(self.app, asked)
 
     async def limits_of(self, graph_id: str) -> list[LimitStatus]:
         """The limits on tasks in flight of a graph, and what is in flight."""
@@ -413,21 +393,18 @@ class Client:
 
         Workers notice within some 10 s, and what runs then runs to its end.
         """
-        if most:
-            return await gates.limit_target(self.app.tables, target, most, self._clock.now(), reason)
-        return await gates.clear_target(self.app.tables, target)
+        return await limit.ask_target(self.app, target, most, reason=reason)
 
-    async def target_limits(self) -> list[gates.TargetLimit]:
+    async def target_limits(self) -> list[TargetLimit]:
         """The limited targets, and who holds their permits."""
-        found = await gates.limited(self.app.tables, self._clock.now())
-        return [found[target] for target in sorted(found)]
+        return await limit.of_targets(self.app)
 
     async def _hold(
         self, graph_id: str, labels: Sequence[str], *, on: bool, group: str = "", reason: str = "", wait: bool = False
     ) -> None:
-        wish = await pausing.ask(self.app, graph_id, labels, on=on, group=group, reason=reason)
+        asked = await pause.ask(self.app, graph_id, labels, on=on, group=group, reason=reason)
         if wait:
-            await pausing.settled(self.app, wish)
+            await pause.settled(self.app, asked)
 
     async def wait(
         self, graph_id: str, *, timeout_seconds: float | None = None, watcher: Watcher | None = None
@@ -438,11 +415,11 @@ class Client:
         """
         app = self.app
         until = ends(app.clock, timeout_seconds)
-        heard = await rerunning.begun(app, graph_id, self._rerun.get(graph_id, {}), until=until)
+        heard = await rerun.taken_up(app, graph_id, self._rerun.get(graph_id, {}), until=until)
         if heard:
             self._rerun.pop(graph_id, None)
         if heard and (asked := self._cancel.get(graph_id)) is not None:
-            heard = await asking.heard(app, asked, until=until)
+            heard = await cancel.taken_up(app, asked, until=until)
             if heard:
                 del self._cancel[graph_id]
         state = await loops.wait_for_end(app, graph_id, until=until, watcher=watcher) if heard else None
@@ -524,7 +501,7 @@ class Client:
 
         timer = None if timeout_seconds is None else asyncio.get_running_loop().call_later(timeout_seconds, end)
         try:
-            fresh = submitted.outcome is submission.Submitted.CREATED
+            fresh = submitted.outcome is Submitted.CREATED
             state = await loops.run_graph(
                 app, submitted.graph_id, stop, workers=[worker], watcher=watcher, fresh=fresh, outlets=outlets
             )
@@ -536,6 +513,3 @@ class Client:
         if late and state not in GRAPH_ENDED and await app.queries.busy(submitted.graph_id):
             raise TimeoutError(f"graph {submitted.graph_id} has not ended within {timeout_seconds:g} s")
         return await self.status(submitted.graph_id)
-
-
-# --- the synchronous face --------------------------------------------------------------------------------------

@@ -1,32 +1,26 @@
-"""Ask for a graph, a group or some tasks to be held back or to go on, and wait until that is so.
-
-What this room is for: what the doors that pause have in common, on the command line and in Python: look at what there
-is, say so where there is nothing to do, and put the messages down. It never writes a row of a graph and never decides
-about tasks; handlers do.
-"""
+"""Hold back a graph, a group, some tasks or a target, or let it go on; and wait until that is so."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.waiting import poll
+from taskgraph.interfaces.operations.checks import GOING, check_reason, check_target
+from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.columns import texts
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.ids import reference_of, row_key
 from taskgraph.model.messages import HoldBack, Message, bundles
-from taskgraph.model.states import INACTIVE, PAUSED, TASK_UNRESOLVED, GraphState, by_group
+from taskgraph.model.states import INACTIVE, PAUSED, TASK_UNRESOLVED, by_group
+from taskgraph.queries import targets
 from taskgraph.queries.groups import group_rows
 from taskgraph.storage.tables import Row
 
-_GOING: Final = (GraphState.RUNNING, GraphState.BLOCKED)
-
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PauseRequest:
     """What is to be held back (on), or let go. tasks: taskId -> label; none: a group, or the whole graph.
 
     asked: when, as its messages say it: a request with a later time takes its place (see
@@ -53,19 +47,18 @@ async def ask(
     on: bool,
     group: str = "",
     reason: str = "",
-) -> Wish:
+) -> PauseRequest:
     """Ask for these tasks, this group, or the whole graph to be held back, or to go on. Handlers do it.
 
     Raises NotFound for a graph, task or group that there is not, InvalidInput for a reason that is too long, and
     Refused where the graph, or one of the tasks, is over: nothing has been asked for then.
     """
-    if len(reason) > limits.REASON_CHARS_MAX:
-        raise InvalidInput(f"the reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+    check_reason(reason)
     if labels and group:
         raise InvalidInput("name tasks or a group, not both")
     graph = await app.queries.graph_row(graph_id)
     state = str(graph.columns.get("state"))
-    if state not in _GOING:
+    if state not in GOING:
         raise Refused(f"graph {graph_id} is {state}: it can be neither paused nor resumed", state)
     rows = [await app.queries.find_task(graph_id, label) for label in labels]
     for row in rows:
@@ -73,7 +66,9 @@ async def ask(
             raise Refused(f"“{row.columns.get('label')}” is {row.columns.get('state')}: it is over", "over")
     if group:
         await group_rows(app.tables, graph_id, group)
-    wish = Wish(graph_id, on, "", group, {reference_of(row.key): str(row.columns.get("label", "")) for row in rows})
+    wish = PauseRequest(
+        graph_id, on, "", group, {reference_of(row.key): str(row.columns.get("label", "")) for row in rows}
+    )
     seen = [_asked(row, wish.holder) for row in rows or [graph]]
     asked = asked_after(app.clock.now(), seen, app.clock.jitter())
     wish = replace(wish, asked=asked)
@@ -85,7 +80,7 @@ async def ask(
     return wish
 
 
-async def settled(app: App, wish: Wish, *, until: float | None = None) -> bool:
+async def settled(app: App, wish: PauseRequest, *, until: float | None = None) -> bool:
     """Wait until it is so; False when `until` comes first.
 
     Raises Refused where it will not be: a later request asked for the opposite, or the graph is over.
@@ -102,13 +97,31 @@ async def settled(app: App, wish: Wish, *, until: float | None = None) -> bool:
             became = "it goes on" if wish.on else "it is held back"
             raise Refused(f"graph {wish.graph_id}: a later request asked for the opposite: {became}", "superseded")
         state = graph.columns.get("state")
-        if state not in _GOING:
+        if state not in GOING:
             if left:
                 raise Refused(f"graph {wish.graph_id} is {state}: it can be neither paused nor resumed", str(state))
             return True
         return not left and (bool(wish.tasks) or graph.columns.get("settling") is not True)
 
     return await poll(look, app.clock, until=until, pause_max=1.0)
+
+
+async def ask_target(app: App, target: str, *, on: bool, reason: str = "", wait: bool = False) -> bool:
+    """Hold back all work of a target, of all graphs, or let it go on; whether that is new.
+
+    wait: until workers have noticed. Raises InvalidInput for what is no target and a reason that is too long; and,
+    where it waits, Refused if a later request asked for the opposite.
+    """
+    check_target(target)
+    check_reason(reason)
+    if not on:
+        return await targets.reopen(app.tables, target)
+    changed = await targets.close(app.tables, target, app.clock.now(), reason)
+    if wait and changed:
+        await app.clock.sleep(limits.GATE_SECONDS)
+        if target not in await targets.closed(app.tables):
+            raise Refused(f"target {target}: a later request asked for the opposite: it goes on", "superseded")
+    return changed
 
 
 def _asked(row: Row, holder: str) -> str:

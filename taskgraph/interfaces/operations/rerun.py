@@ -1,16 +1,12 @@
-"""Ask for tasks to be rerun that failed for good, and wait until they are.
-
-What this room is for: what the doors that rerun have in common, on the command line and in Python: look whether these
-tasks may be rerun, say so where one may not, and put the messages down. It never writes a row of a graph and never
-decides about tasks; handlers do, by the same rule (`reruns`).
-"""
+"""Run tasks again that failed for good, and wait until these runs have begun."""
 
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.waiting import poll
+from taskgraph.interfaces.operations.checks import check_reason
+from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.ids import row_key
@@ -34,8 +30,7 @@ async def ask(
     Gives them as they stand; handlers begin the runs. Raises NotFound for a graph, task or group that there is not,
     InvalidInput for a reason that is too long, and Refused where one may not be rerun: nothing has been asked for then.
     """
-    if len(reason) > limits.REASON_CHARS_MAX:
-        raise InvalidInput(f"the reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+    check_reason(reason)
     if labels and group is not None:
         raise InvalidInput("name labels or a group, not both")
     if group is not None:
@@ -61,7 +56,7 @@ async def ask(
     return wanted
 
 
-async def begun(app: App, graph_id: str, asked: Mapping[str, int], *, until: float | None = None) -> bool:
+async def taken_up(app: App, graph_id: str, asked: Mapping[str, int], *, until: float | None = None) -> bool:
     """Wait until reruns have begun that were asked for: up to then the graph still looks blocked.
 
     asked: taskId -> the run that is to be replaced. Gives whether there is nothing left to wait for before `until`:

@@ -1,9 +1,4 @@
-"""Ask for the end of a graph, a group or some tasks, and wait for it; wait for the answer to a request.
-
-What this room is for: what the doors that cancel have in common, on the command line and in Python: look at what there
-is to cancel, say so where it is nothing, and put the messages down; and how those that extend and edit wait. It never
-writes a row of a graph and never decides about tasks; handlers do.
-"""
+"""Cancel a graph, a group or some tasks, and wait for their end."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,19 +6,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.waiting import poll
-from taskgraph.model import limits
-from taskgraph.model.columns import Value
-from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.interfaces.operations.checks import check_reason
+from taskgraph.interfaces.operations.waiting import poll
+from taskgraph.model.errors import Refused
 from taskgraph.model.ids import reference_of, row_key
 from taskgraph.model.messages import Cancel, bundles
 from taskgraph.model.states import GRAPH_ENDED, TASK_UNRESOLVED, GraphState, TaskState
-from taskgraph.protocol.extension import WAITS_FOR
 from taskgraph.queries.groups import group_members
 from taskgraph.storage.tables import Row
-
-REQUEST_ANSWERED: Final = ("done", "refused")
-"""States of a request that handlers have answered."""
 
 _ROWS_READ: Final = 500
 _CANCELLABLE: Final = frozenset(
@@ -38,8 +28,8 @@ _CANCELLABLE: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What somebody wants cancelled.
+class Cancellation:
+    """What is to be cancelled.
 
     state: of the graph when this was asked for. tasks: taskId -> label of those asked for; none: the whole graph.
     reruns: taskId -> how often each had been rerun by hand. nothing: why there was nothing left to ask for, or "".
@@ -52,25 +42,24 @@ class Asked:
     nothing: str = ""
 
 
-async def cancel(
+async def ask(
     app: App, graph_id: str, labels: Sequence[str] = (), *, group: str = "", reason: str = "", terminate: bool = False
-) -> Asked:
+) -> Cancellation:
     """Ask for a graph to be cancelled, or only for these tasks, or for a group. Handlers do it.
 
     What is cancelled already says so. Raises NotFound for a graph, task or group that there is not, InvalidInput for a
     reason that is too long, and Refused where it came to another end before: nothing has been asked for then.
     """
-    if len(reason) > limits.REASON_CHARS_MAX:
-        raise InvalidInput(f"the reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+    check_reason(reason)
     state = await app.queries.state(graph_id)
     if not labels and not group:
         if state not in _CANCELLABLE:
             raise Refused(f"graph {graph_id} is {state}: there is nothing left to cancel", str(state))
         if state == GraphState.CANCELLED:
-            return Asked(graph_id, state, nothing=f"graph {graph_id} is cancelled already")
+            return Cancellation(graph_id, state, nothing=f"graph {graph_id} is cancelled already")
         with app.handlers.telemetry.asking("cancel", graph_id):
             await app.handlers.tell([Cancel(graph_id, (), reason, terminate)])
-        return Asked(graph_id, state)
+        return Cancellation(graph_id, state)
     if state == GraphState.SUBMITTING:
         raise Refused(f"graph {graph_id} is still being submitted; only all of it can be cancelled", "submitting")
     rows = [await app.queries.find_task(graph_id, label) for label in labels]
@@ -88,7 +77,7 @@ async def cancel(
             what = (
                 f"group “{group}”" if group else "all of it" if len(rows) > 1 else f"“{rows[0].columns.get('label')}”"
             )
-            return Asked(graph_id, state, nothing=f"{what} is cancelled already, or over")
+            return Cancellation(graph_id, state, nothing=f"{what} is cancelled already, or over")
         raise Refused(f"no task of group “{group}” is left to cancel", "over")
     if state not in _CANCELLABLE:
         raise Refused(f"graph {graph_id} is {state}: nothing of it runs any more", str(state))
@@ -96,10 +85,10 @@ async def cancel(
     reruns = {reference_of(row.key): _reruns(row) for row in open_rows}
     with app.handlers.telemetry.asking("cancel", graph_id):
         await app.handlers.tell(bundles(lambda part: Cancel(graph_id, part, reason, terminate), list(reruns.items())))
-    return Asked(graph_id, state, tasks, reruns)
+    return Cancellation(graph_id, state, tasks, reruns)
 
 
-async def over(app: App, asked: Asked, *, until: float | None = None) -> bool:
+async def settled(app: App, asked: Cancellation, *, until: float | None = None) -> bool:
     """Wait until what was asked for has come to its end, whichever that is; False when `until` comes first."""
 
     async def look() -> bool:
@@ -110,7 +99,7 @@ async def over(app: App, asked: Asked, *, until: float | None = None) -> bool:
     return await poll(look, app.clock, until=until)
 
 
-async def heard(app: App, asked: Asked, *, until: float | None = None) -> bool:
+async def taken_up(app: App, asked: Cancellation, *, until: float | None = None) -> bool:
     """Wait until handlers have taken it up: up to then the graph looks as it did. False when `until` comes first."""
 
     async def look() -> bool:
@@ -121,24 +110,7 @@ async def heard(app: App, asked: Asked, *, until: float | None = None) -> bool:
     return await poll(look, app.clock, until=until)
 
 
-async def answered(
-    app: App, graph_id: str, request: str, *, until: float | None = None, deferred: bool = False
-) -> Mapping[str, Value]:
-    """Wait until a request is done or refused; gives what became of it, or what it is when `until` comes first.
-
-    deferred: that it is made when its graph is resumed is an answer, too.
-    """
-    return await poll(
-        lambda: app.queries.request(graph_id, request),
-        app.clock,
-        done=lambda head: head.get("state") in REQUEST_ANSWERED or (deferred and head.get(WAITS_FOR)),
-        until=until,
-        pause=0.02,
-        pause_max=1.0,
-    )
-
-
-async def _left(app: App, asked: Asked) -> list[Row]:
+async def _left(app: App, asked: Cancellation) -> list[Row]:
     """Those of the tasks that are unresolved still, and have not been rerun since."""
     rows = await _rows(app, asked.graph_id, list(asked.tasks))
     return [

@@ -1,29 +1,24 @@
-"""Ask for a limit on tasks in flight to be changed, and wait until that is so.
-
-What this room is for: what the doors have in common, on the command line and in Python. It never writes a row of a
-graph and never decides about tasks; handlers do. Limits of targets belong to no graph, and are written by `permits`.
-"""
+"""Change how many tasks may be in flight, of a graph, a group or a target; and wait until that is so."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.waiting import poll
+from taskgraph.interfaces.operations.checks import GOING, check_reason, check_target
+from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.ids import limit_key, limit_scope
 from taskgraph.model.messages import SetLimit
-from taskgraph.model.states import GraphState
 from taskgraph.protocol.concurrency import limit_of
 from taskgraph.protocol.set_limit import NOT_LIMITED
+from taskgraph.queries import targets
 from taskgraph.queries.groups import group_rows
-
-_GOING: Final = (GraphState.RUNNING, GraphState.BLOCKED)
+from taskgraph.queries.targets import TargetLimit
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LimitRequest:
     """What a limit is to be. asked: when, as its message says it: a request with a later time takes its place."""
 
     graph_id: str
@@ -32,7 +27,7 @@ class Change:
     asked: str
 
 
-async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: str = "") -> Change:
+async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: str = "") -> LimitRequest:
     """Ask for so many tasks in flight; 0: as many as can be counted.
 
     Raises NotFound for a graph or group that there is not, InvalidInput for what is no limit, and Refused where the
@@ -40,10 +35,9 @@ async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: st
     """
     if not 0 <= most <= limits.IN_FLIGHT_MAX:
         raise InvalidInput(f"a limit is a number from 1 to {limits.IN_FLIGHT_MAX:,}, and {most} is none")
-    if len(reason) > limits.REASON_CHARS_MAX:
-        raise InvalidInput(f"the reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+    check_reason(reason)
     state = await app.queries.state(graph_id)
-    if state not in _GOING:
+    if state not in GOING:
         raise Refused(f"graph {graph_id} is {state}: its limits cannot be changed", str(state))
     (row,) = await app.tables.get(graph_id, [limit_key(limit_scope(graph_id, group))])
     if row is None:
@@ -54,10 +48,10 @@ async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: st
     asked = asked_after(app.clock.now(), [str(row.columns.get("asked", ""))], app.clock.jitter())
     with app.handlers.telemetry.asking("set-limit", graph_id):
         await app.handlers.tell([SetLimit(graph_id, most, asked, group, reason)])
-    return Change(graph_id, group, most or limits.IN_FLIGHT_MAX, asked)
+    return LimitRequest(graph_id, group, most or limits.IN_FLIGHT_MAX, asked)
 
 
-async def settled(app: App, change: Change, *, until: float | None = None) -> bool:
+async def settled(app: App, change: LimitRequest, *, until: float | None = None) -> bool:
     """Wait until it is so; False when `until` comes first.
 
     Raises Refused where it will not be: a later request asked for another limit, or the graph is over.
@@ -74,8 +68,35 @@ async def settled(app: App, change: Change, *, until: float | None = None) -> bo
                 whose = f"graph {change.graph_id}"
                 raise Refused(f"{whose}: a later request asked for another limit: it is {most:,}", "superseded")
         state = await app.queries.state(change.graph_id)
-        if state not in _GOING:
+        if state not in GOING:
             raise Refused(f"graph {change.graph_id} is {state}: its limits cannot be changed", str(state))
         return False
 
     return await poll(look, app.clock, until=until, pause_max=1.0)
+
+
+async def ask_target(app: App, target: str, most: int, *, reason: str = "", wait: bool = False) -> bool:
+    """Let so many tasks of a target be in flight, over all graphs; 0: any number. Whether that is new.
+
+    wait: until workers have noticed. Raises InvalidInput for what is no target, no limit, and a reason that is too
+    long; and, where it waits, Refused if a later request asked for another limit.
+    """
+    check_target(target)
+    check_reason(reason)
+    if most:
+        changed = await targets.limit_target(app.tables, target, most, app.clock.now(), reason)
+    else:
+        changed = await targets.clear_target(app.tables, target)
+    if wait and changed:
+        await app.clock.sleep(2 * limits.GATE_SECONDS)
+        found = (await targets.limited(app.tables, app.clock.now())).get(target)
+        if (found.most if found is not None else 0) != most:
+            now = f"it is {found.most:,}" if found is not None else "there is none"
+            raise Refused(f"target {target}: a later request asked for another limit: {now}", "superseded")
+    return changed
+
+
+async def of_targets(app: App) -> list[TargetLimit]:
+    """The limited targets by name, and who holds their permits."""
+    found = await targets.limited(app.tables, app.clock.now())
+    return [found[target] for target in sorted(found)]

@@ -1,0 +1,126 @@
+"""Write a graph into a file from which it can be put back, and put it back."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from taskgraph.engine import archive as archives
+from taskgraph.engine.archive import Archived, Bounds, Plan, Restored
+from taskgraph.engine.signing import read_trust
+from taskgraph.interfaces.app import App
+from taskgraph.model.errors import Refused
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.states import GRAPH_GONE
+from taskgraph.protocol.decide import undeletable
+from taskgraph.queries.graphs import check_graph_id
+
+
+async def write(
+    app: App,
+    graph_id: str,
+    path: Path,
+    *,
+    with_logs: bool = False,
+    overwrite: bool = False,
+    progress: archives.Progress = archives.no_progress,
+) -> Archived:
+    """Write a graph into a file, signed if the environment names a key (see `engine.archive.archive_to`)."""
+    check_graph_id(graph_id)
+    await app.queries.graph_row(graph_id)  # names the nearest ids
+    return await archives.archive_to(
+        app.handlers,
+        app.logs,
+        graph_id,
+        path,
+        with_logs=with_logs,
+        overwrite=overwrite,
+        signer=app.signer(os.environ),
+        progress=progress,
+    )
+
+
+async def write_to(
+    app: App,
+    graph_id: str,
+    stream: BinaryIO,
+    *,
+    with_logs: bool = False,
+    progress: archives.Progress = archives.no_progress,
+) -> Archived:
+    """The same, into a stream."""
+    check_graph_id(graph_id)
+    await app.queries.graph_row(graph_id)  # names the nearest ids
+    return await archives.archive(
+        app.handlers,
+        app.logs,
+        graph_id,
+        stream,
+        with_logs=with_logs,
+        signer=app.signer(os.environ),
+        progress=progress,
+    )
+
+
+async def write_before_deletion(
+    app: App, graph_id: str, path: Path, *, force: bool = False, progress: archives.Progress = archives.no_progress
+) -> None:
+    """Write a graph with its logs, unless its deletion has begun, so that it was written before.
+
+    Raises Refused where nothing may be deleted after it: the graph has not ended, moved meanwhile, or could not be put
+    back from the file.
+    """
+    (row,) = await app.tables.get(graph_id, [GRAPH])
+    state = str(row.columns.get("state", "")) if row is not None else ""
+    if not state or state in GRAPH_GONE:
+        return  # by the very same call, which was cut off: then the file is there
+    if refusal := undeletable(state, forced=force):
+        raise Refused(f"graph {graph_id}: {refusal}", "not-ended")
+    done = await write(app, graph_id, path, with_logs=True, progress=progress)
+    if not done.complete:
+        raise Refused(
+            f"graph {graph_id} moved while it was written to {path}, or something of it still can; nothing is deleted",
+            "not-ended",
+        )
+    with archives.open_archive(path) as opened:
+        plan = archives.look(opened, str(path), app.clock.now(), bounds=Bounds(done.rows, done.size, ratio=0))
+    if plan.standing.refusals:
+        raise Refused(
+            f"{path} could not be put back: {'; '.join(plan.standing.refusals)}. Nothing is deleted; "
+            f"taskgraph doctor {graph_id} --repair, or delete it without --archive",
+            "not-standing",
+        )
+
+
+async def preview_restore(
+    app: App, file: BinaryIO, source: str, *, bounds: Bounds, required: bool, planned: Callable[[Plan], None]
+) -> None:
+    """Say what a file would put back, and raise Refused for what would not be; nothing is written."""
+    trust = read_trust(os.environ, required=required)
+    plan = archives.look(file, source, app.clock.now(), bounds=bounds, trust=trust)
+    planned(plan)
+    archives.check(plan, source, trust, archives.free_bytes(app.settings.path))
+
+
+async def restore(
+    app: App,
+    file: BinaryIO,
+    source: str,
+    *,
+    bounds: Bounds,
+    required: bool = False,
+    planned: Callable[[Plan], None] = lambda plan: None,
+    progress: archives.Progress = archives.no_progress,
+) -> Restored:
+    """Put a graph back that was archived (see `engine.archive.restore`). required: a signature that is trusted."""
+    return await archives.restore(
+        app.handlers,
+        app.logs,
+        file,
+        source,
+        bounds=bounds,
+        trust=read_trust(os.environ, required=required),
+        room=archives.free_bytes(app.settings.path),
+        planned=planned,
+        progress=progress,
+    )
