@@ -47,6 +47,17 @@ LIBRARIES: Final = MappingProxyType(
 ADAPTERS: Final = ("taskgraph.storage.azure", "taskgraph.storage.sqlite")
 NAMERS_OF_ADAPTERS: Final = ("taskgraph.interfaces.app", *ADAPTERS)
 
+DOORS: Final = ("taskgraph.interfaces.cli", "taskgraph.interfaces.client")
+PAST_THE_OPERATIONS: Final = ("app.handlers", "app.tables", "app.queues")
+READS_OF_DOORS: Final = {
+    ("cli.common", "app.tables"),  # one row, to see that the store answers
+    ("cli.functions", "app.queues"),  # the emulated host is a receiver
+    ("cli.serve", "app.handlers"),  # one look, to see that the store answers
+    ("cli.top", "app.handlers"),  # all that an overview reads
+    ("cli.top", "app.queues"),
+    ("cli.top", "app.tables"),
+}
+
 # Ways to read a clock or draw chance through modules that are otherwise welcome.
 READS_OF_CHANCE: Final = frozenset(
     {
@@ -102,6 +113,18 @@ def reads_of_chance(module: str, source: str) -> list[str]:
         and ast.unparse(node) in READS_OF_CHANCE
         and module != "taskgraph.model.clock"
     ]
+
+
+def test_the_command_line_and_the_client_go_through_the_operations() -> None:
+    """Neither touches rows, queues or handlers itself: what is asked of a store has one door for all of them."""
+    found = {
+        (module.removeprefix("taskgraph.interfaces."), ast.unparse(node))
+        for module, path in MODULES.items()
+        if within(module, DOORS)
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node).endswith(PAST_THE_OPERATIONS)
+    }
+    assert found == READS_OF_DOORS
 
 
 def test_there_is_something_to_look_at() -> None:

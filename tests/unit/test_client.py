@@ -11,6 +11,8 @@ import pytest
 from taskgraph import Client, Graph, InvalidGraph, InvalidInput, NotFound, Refused, SyncClient
 from taskgraph.engine.listeners import Listeners
 from taskgraph.engine.submission import Submitted
+from taskgraph.interfaces.client.schedules import ScheduleCalls
+from taskgraph.interfaces.client.sync import SyncScheduleCalls
 from taskgraph.interfaces.loops import serve
 from taskgraph.worker.executors import built_in
 
@@ -270,14 +272,15 @@ def test_the_synchronous_face_does_the_same(store: str) -> None:
         client.graphs()
 
 
-def test_the_synchronous_face_has_every_method() -> None:
+@pytest.mark.parametrize(("whole", "twin"), [(Client, SyncClient), (ScheduleCalls, SyncScheduleCalls)])
+def test_the_synchronous_face_has_every_method(whole: type, twin: type) -> None:
     def public(owner: type) -> set[str]:
         return {name for name, member in inspect.getmembers(owner, inspect.isfunction) if not name.startswith("_")}
 
-    assert public(SyncClient) == public(Client)
-    for name in public(Client):
-        method = getattr(SyncClient, name)
-        assert method.__doc__ == getattr(Client, name).__doc__
+    assert public(twin) == public(whole)
+    for name in public(whole):
+        method = getattr(twin, name)
+        assert method.__doc__ == getattr(whole, name).__doc__
         assert not inspect.iscoroutinefunction(method)
 
 

@@ -14,7 +14,8 @@ from taskgraph import Client, Graph, Refused
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.loops import wait_for_end
-from taskgraph.interfaces.operations import cancel, drain, limit, pause
+from taskgraph.interfaces.operations import cancel, limit, pause
+from taskgraph.interfaces.operations import workers as operation
 from taskgraph.interfaces.operations.waiting import ends, poll
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns
@@ -162,10 +163,10 @@ async def test_a_worker_that_is_to_go_on_again_is_not_waited_for(app: App) -> No
     columns: Columns = {"schema": 1, "name": "w", "seen": app.clock.now(), "slots": 1, "busy": 1, "draining": ""}
     await app.tables.commit(workers.WORKERS, [Insert(workers.key_of("w"), columns)])
     await workers.ask(app.tables, "w", draining=workers.FINISH, exits=False)
-    assert await drain.settled(app, "w", until=ends(app.clock, 1)) == ("", 1)
+    assert await operation.settled(app, "w", until=ends(app.clock, 1)) == ("", 1)
     await workers.ask(app.tables, "w", draining="", exits=False)
     with pytest.raises(Refused, match="a later request asked for the opposite: it takes work again") as refused:
-        await drain.settled(app, "w", until=late(app))
+        await operation.settled(app, "w", until=late(app))
     assert refused.value.code == "superseded"
 
 

@@ -14,7 +14,6 @@ from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, exam
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, Output, Style, count, safe
 from taskgraph.interfaces.cli.progress import reading
-from taskgraph.model.errors import NotFound
 
 if TYPE_CHECKING:
     from taskgraph.engine.doctor import Examined
@@ -56,15 +55,10 @@ DOCTOR_EXAMPLES = examples("taskgraph doctor nightly-2026-08-01", "taskgraph doc
 
 
 async def _one(app: "App", session: Session, graph_id: str, *, repair: bool) -> int:
-    from taskgraph.engine.doctor import examine_graph, repair_graph
+    from taskgraph.interfaces.operations.doctor import examine
 
-    examine = repair_graph if repair else examine_graph
     with reading(session.output, app.clock, "row") as tell:
-        try:
-            found = await examine(app.handlers, app.poison, graph_id, progress=lambda rows: tell(rows, None))
-        except NotFound:
-            await app.queries.graph_row(graph_id)  # names the nearest ids
-            raise
+        found = await examine(app, graph_id, repair=repair, progress=lambda rows: tell(rows, None))
     if session.output.json:
         session.output.document(views.examined(found))
     else:
@@ -73,25 +67,11 @@ async def _one(app: "App", session: Session, graph_id: str, *, repair: bool) -> 
 
 
 async def _all(app: "App", session: Session, *, repair: bool) -> int:
-    from taskgraph.engine.doctor import examine_graph, live_graphs, repair_graph
-    from taskgraph.engine.store_times import examine_store, repair_store
+    from taskgraph.interfaces.operations.doctor import examine_all
 
     output = session.output
-    if repair:
-        store = await repair_store(app.tables, app.hidden, app.clock)
-    else:
-        store = await examine_store(app.tables, app.hidden, app.clock.now())
-    examine = repair_graph if repair else examine_graph
-    graphs = await live_graphs(app.handlers)
-    found: list[Examined] = []
-    gone: list[str] = []
     with reading(output, app.clock, "graph") as tell:
-        for number, graph_id in enumerate(graphs):
-            tell(number, len(graphs))
-            try:
-                found.append(await examine(app.handlers, app.poison, graph_id))
-            except NotFound:
-                gone.append(graph_id)  # being submitted, or never was: the sweep drops the name after an hour
+        store, found, gone = await examine_all(app, repair=repair, progress=tell)
     sound = all(one.sound for one in found)
     if output.json:
         output.document(views.all_examined(found, gone, store))

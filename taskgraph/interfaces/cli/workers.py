@@ -75,9 +75,9 @@ WORKER_COLUMNS: Final = (
 
 
 async def _workers(app: "App", target: str) -> "list[WorkerStatus]":
-    from taskgraph.queries import workers as registry
+    from taskgraph.interfaces.operations.workers import listed
 
-    return await registry.workers(app.tables, app.clock.now(), target=target)
+    return await listed(app, target)
 
 
 def worker_cells(one: "WorkerStatus") -> list[str]:
@@ -146,17 +146,17 @@ UNDRAIN_EXAMPLES = examples("taskgraph workers undrain vm-2509-JfNT9L")
 
 
 async def _ask(app: "App", session: Session, name: str, draining: str, *, exits: bool, wait: bool, most: float) -> int:
-    from taskgraph.interfaces.operations import drain
+    from taskgraph.interfaces.operations import workers
     from taskgraph.interfaces.operations.waiting import ends
 
     output = session.output
     if not name:
         raise InvalidInput("give the NAME of a worker, as `taskgraph workers` shows it")
-    await drain.ask(app, name, draining=draining, exits=exits)
+    await workers.ask(app, name, draining=draining, exits=exits)
     state = "asked"
     if wait:
         async with minding_signals(lambda _: None) as stop:
-            state, busy = await unless_stopped(stop, drain.settled(app, name, until=ends(app.clock, most)))
+            state, busy = await unless_stopped(stop, workers.settled(app, name, until=ends(app.clock, most)))
         if not state:
             raise failures.TimedOut(f"worker {name} has {count(busy, 'run')} in hand after {most:g} s")
     if output.json:

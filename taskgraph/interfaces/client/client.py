@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, overload
@@ -175,7 +175,7 @@ class Client:
         refused. params: values of parameters; what is not given is as the graph has it. Raises InvalidGraph, Refused.
         """
         requests.check_ids(graph_id, request)
-        document = await self._edit(graph_id, edit, params)
+        document = await _edit_of(self.app, graph_id, edit, params)
         return await edits.ask(self.app, graph_id, document, request=request)
 
     async def plan_edit(
@@ -183,18 +183,8 @@ class Client:
     ) -> EditPreview:
         """What an edit would do now, row by row, or why it would be refused; nothing is written."""
         check_graph_id(graph_id)
-        document = await self._edit(graph_id, edit, params)
+        document = await _edit_of(self.app, graph_id, edit, params)
         return await edits.preview(self.app, graph_id, document)
-
-    async def _edit(
-        self, graph_id: str, edit: Mapping[str, Any] | EditDocument, params: Mapping[str, Any] | None
-    ) -> EditDocument:
-        if isinstance(edit, EditDocument):
-            return edit
-        named = bool(names_in([edit.get("update")]))
-        given = await requests.given(self.app, graph_id, params or {}, named=named)
-        with explained():
-            return edit_from_object(edit, given=given)
 
     async def request(self, graph_id: str, request: str) -> Mapping[str, Value]:
         """What became of an extension or edit: `state` (staged, accepted, done, refused), and `reason` if refused."""
@@ -347,19 +337,19 @@ class Client:
         What runs already runs to its end. wait: until that is so. Raises Refused for a graph that is over; and, where
         it waits, if a later request asks for the opposite (code `superseded`). The same holds for the next three.
         """
-        await self._hold(graph_id, (), on=True, group=group, reason=reason, wait=wait)
+        await _pause(self.app, graph_id, (), on=True, group=group, reason=reason, wait=wait)
 
     async def resume(self, graph_id: str, *, group: str = "", reason: str = "", wait: bool = False) -> None:
         """Ask for a graph that was paused to go on, or a group; also a group that was not active from the start."""
-        await self._hold(graph_id, (), on=False, group=group, reason=reason, wait=wait)
+        await _pause(self.app, graph_id, (), on=False, group=group, reason=reason, wait=wait)
 
     async def deactivate(self, graph_id: str, *labels: str, reason: str = "", wait: bool = False) -> None:
         """Ask for single tasks to be held back, however ready they are. Raises Refused for one that is over."""
-        await self._hold(graph_id, labels, on=True, reason=reason, wait=wait)
+        await _pause(self.app, graph_id, labels, on=True, reason=reason, wait=wait)
 
     async def activate(self, graph_id: str, *labels: str, reason: str = "", wait: bool = False) -> None:
         """Ask for tasks to run that were deactivated, or were not active from the start."""
-        await self._hold(graph_id, labels, on=False, reason=reason, wait=wait)
+        await _pause(self.app, graph_id, labels, on=False, reason=reason, wait=wait)
 
     async def pause_target(self, target: str, *, reason: str = "") -> bool:
         """Pause a target for all graphs; whether it was not paused before.
@@ -399,13 +389,6 @@ class Client:
         """The limited targets, and who holds their permits."""
         return await limit.of_targets(self.app)
 
-    async def _hold(
-        self, graph_id: str, labels: Sequence[str], *, on: bool, group: str = "", reason: str = "", wait: bool = False
-    ) -> None:
-        asked = await pause.ask(self.app, graph_id, labels, on=on, group=group, reason=reason)
-        if wait:
-            await pause.settled(self.app, asked)
-
     async def wait(
         self, graph_id: str, *, timeout_seconds: float | None = None, watcher: Watcher | None = None
     ) -> GraphState:
@@ -432,11 +415,11 @@ class Client:
 
         Raises NotFound for a run that has not begun.
         """
-        return (await self._file(graph_id, label, run, "run.log") or b"").decode("utf-8", "replace")
+        return (await _whole_file(self.app, graph_id, label, run, "run.log") or b"").decode("utf-8", "replace")
 
     async def result(self, graph_id: str, label: str, *, run: int | None = None) -> Any:
         """The JSON value that a run left as its result; None if it left none. Raises NotFound as `logs` does."""
-        data = await self._file(graph_id, label, run, "result.json")
+        data = await _whole_file(self.app, graph_id, label, run, "result.json")
         return None if data is None else json.loads(data)
 
     async def results(self, graph_id: str) -> dict[str, Any]:
@@ -445,22 +428,6 @@ class Client:
         One read for every page of completed tasks.
         """
         return await self.app.queries.results(graph_id)
-
-    async def _file(self, graph_id: str, label: str, run: int | None, name: str) -> bytes | None:
-        app = self.app
-        status = await app.queries.task_status(graph_id, label)
-        if run is None:
-            run = status.run
-        if not 0 <= run <= status.run:
-            raise NotFound(f"task “{status.label}” has no run {run}; its present one is {status.run}")
-        data = b""
-        while True:
-            piece = await app.logs.read(
-                graph_id, status.task_id, run, offset=len(data), limit=_LOG_PIECE_BYTES, name=name
-            )
-            if not piece:
-                return None if piece is None and not data else data
-            data += piece
 
     async def run(
         self,
@@ -491,25 +458,63 @@ class Client:
         executors = built_in(app.clock, callables=callables, handed=handed)
         worker = app.worker(executors, targets=targets, slots=slots, with_store=handed.store)
         outlets = read_outlets(os.environ, commands=True) if has_notices(document) else None
-        stop = asyncio.Event()
-        late = False
-
-        def end() -> None:
-            nonlocal late
-            late = True
-            stop.set()
-
-        timer = None if timeout_seconds is None else asyncio.get_running_loop().call_later(timeout_seconds, end)
-        try:
+        with _patience(timeout_seconds) as (stop, late):
             fresh = submitted.outcome is Submitted.CREATED
             state = await loops.run_graph(
                 app, submitted.graph_id, stop, workers=[worker], watcher=watcher, fresh=fresh, outlets=outlets
             )
             if outlets is not None:
                 await loops.deliver_rest(app, submitted.graph_id, stop, outlets)
-        finally:
-            if timer is not None:
-                timer.cancel()
-        if late and state not in GRAPH_ENDED and await app.queries.busy(submitted.graph_id):
+        if late.is_set() and state not in GRAPH_ENDED and await app.queries.busy(submitted.graph_id):
             raise TimeoutError(f"graph {submitted.graph_id} has not ended within {timeout_seconds:g} s")
         return await self.status(submitted.graph_id)
+
+
+async def _edit_of(
+    app: App, graph_id: str, edit: Mapping[str, Any] | EditDocument, params: Mapping[str, Any] | None
+) -> EditDocument:
+    if isinstance(edit, EditDocument):
+        return edit
+    given = await requests.given(app, graph_id, params or {}, named=bool(names_in([edit.get("update")])))
+    with explained():
+        return edit_from_object(edit, given=given)
+
+
+async def _pause(
+    app: App, graph_id: str, labels: Sequence[str], *, on: bool, group: str = "", reason: str, wait: bool
+) -> None:
+    asked = await pause.ask(app, graph_id, labels, on=on, group=group, reason=reason)
+    if wait:
+        await pause.settled(app, asked)
+
+
+async def _whole_file(app: App, graph_id: str, label: str, run: int | None, name: str) -> bytes | None:
+    """A file that a run has left; None if there is none."""
+    status = await app.queries.task_status(graph_id, label)
+    if run is None:
+        run = status.run
+    if not 0 <= run <= status.run:
+        raise NotFound(f"task “{status.label}” has no run {run}; its present one is {status.run}")
+    data = b""
+    while True:
+        piece = await app.logs.read(graph_id, status.task_id, run, offset=len(data), limit=_LOG_PIECE_BYTES, name=name)
+        if not piece:
+            return None if piece is None and not data else data
+        data += piece
+
+
+@contextlib.contextmanager
+def _patience(seconds: float | None) -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
+    """Two events: what stops a run, and that it was stopped as its time was up; never for None."""
+    stop, late = asyncio.Event(), asyncio.Event()
+
+    def end() -> None:
+        late.set()
+        stop.set()
+
+    timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, end)
+    try:
+        yield stop, late
+    finally:
+        if timer is not None:
+            timer.cancel()

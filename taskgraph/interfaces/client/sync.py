@@ -1,4 +1,8 @@
-"""The client for programs without an event loop: each method is that of `Client`, run to its end."""
+"""The client for programs without an event loop: each method is that of `Client`, run to its end.
+
+The methods are named one by one so that a type checker knows what each takes and gives; a test holds that none is
+missing.
+"""
 
 import asyncio
 import functools
@@ -9,13 +13,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from taskgraph.interfaces.client.client import Client
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.settings import StoreSettings
-from taskgraph.queries.values import (
-    Event,
-)
+from taskgraph.queries.values import Event
 
 P = ParamSpec("P")
-
-
 R = TypeVar("R")
 
 

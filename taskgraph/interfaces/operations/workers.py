@@ -1,4 +1,4 @@
-"""Have a worker take no new work, or take work again; and wait until it has nothing in hand."""
+"""Workers: those that are registered; have one take no new work, or take work again, and wait for that."""
 
 from typing import Final
 
@@ -6,8 +6,14 @@ from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.errors import Refused
 from taskgraph.queries import workers as registry
+from taskgraph.queries.workers import WorkerStatus
 
 _LOOK_SECONDS: Final = 1.0
+
+
+async def listed(app: App, target: str = "") -> list[WorkerStatus]:
+    """The workers that are registered, of all targets or of one."""
+    return await registry.workers(app.tables, app.clock.now(), target=target)
 
 
 async def ask(app: App, name: str, *, draining: str, exits: bool = False) -> None:
@@ -28,7 +34,7 @@ async def settled(app: App, name: str, *, until: float | None = None) -> tuple[s
 
     async def look() -> str:
         nonlocal busy
-        found = next((one for one in await registry.workers(app.tables, app.clock.now()) if one.name == name), None)
+        found = next((one for one in await listed(app) if one.name == name), None)
         if found is None:
             return "ended"
         if found.state == "gone":

@@ -1,0 +1,42 @@
+"""Say what is wrong with the rows of a graph, or of a store and all its live graphs, and mend what can be mended."""
+
+from collections.abc import Callable
+
+from taskgraph.engine.doctor import Examined, examine_graph, live_graphs, repair_graph
+from taskgraph.engine.store_times import ExaminedStore, examine_store, repair_store
+from taskgraph.interfaces.app import App
+from taskgraph.model.errors import NotFound
+from taskgraph.queries.graphs import check_graph_id
+
+
+async def examine(app: App, graph_id: str, *, repair: bool, progress: Callable[[int], None]) -> Examined:
+    """What is wrong with a graph. repair: mend what can be mended for certain. progress: told the rows so far."""
+    check_graph_id(graph_id)
+    try:
+        return await (repair_graph if repair else examine_graph)(app.handlers, app.poison, graph_id, progress=progress)
+    except NotFound:
+        await app.queries.graph_row(graph_id)  # names the nearest ids
+        raise
+
+
+async def examine_all(
+    app: App, *, repair: bool, progress: Callable[[int, int], None]
+) -> tuple[ExaminedStore, list[Examined], list[str]]:
+    """What is wrong with the store's own rows, with each live graph, and which of these have no rows.
+
+    progress: told (graphs so far, graphs in all).
+    """
+    if repair:
+        store = await repair_store(app.tables, app.hidden, app.clock)
+    else:
+        store = await examine_store(app.tables, app.hidden, app.clock.now())
+    graphs = await live_graphs(app.handlers)
+    found: list[Examined] = []
+    gone: list[str] = []
+    for number, graph_id in enumerate(graphs):
+        progress(number, len(graphs))
+        try:
+            found.append(await (repair_graph if repair else examine_graph)(app.handlers, app.poison, graph_id))
+        except NotFound:
+            gone.append(graph_id)  # being submitted, or never was: the sweep drops the name after an hour
+    return store, found, gone
