@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from taskgraph.model.errors import InvalidGraph, NotFound, StorageUnavailable, TaskgraphError
 from taskgraph.model.states import TaskState
 
 if TYPE_CHECKING:
+    from taskgraph.documents.nodes import GraphDocument
     from taskgraph.engine.archive import Archived, Plan, Restored
     from taskgraph.engine.delete import Deleted
     from taskgraph.engine.doctor import Examined
@@ -76,6 +78,66 @@ def fields_of(value: object, *without: str) -> Json:
             first, *more = each.name.split("_")
             made[first + "".join(word.title() for word in more)] = plain(getattr(value, each.name))
     return made
+
+
+# --- documents, and what is wrong ------------------------------------------------------------------------------
+
+
+def error(found: TaskgraphError, code: str, exit_code: int) -> Json:
+    """Why there is no answer. code: a short stable word; exit_code: of a command that ends by it."""
+    made: Json = {"code": code, "exitCode": exit_code, "message": str(found)}
+    match found:
+        case InvalidGraph():
+            made["source"] = found.source
+            made["problems"] = _problems(found)
+        case NotFound():
+            made["near"] = list(found.near)
+        case StorageUnavailable():
+            made["endpoint"] = found.endpoint
+        case _:
+            pass
+    return {"error": made}
+
+
+def _problems(found: InvalidGraph) -> list[Json]:
+    return [
+        {"pointer": each.pointer, "code": each.code, "message": each.message, "remedy": each.remedy, "line": each.line}
+        for each in found.problems
+    ]
+
+
+def invalid_file(found: InvalidGraph) -> Json:
+    """A file that holds no graph."""
+    return {
+        "source": found.source,
+        "valid": False,
+        "tasks": None,
+        "edges": None,
+        "problems": _problems(found),
+        "warnings": [],
+    }
+
+
+def valid_file(document: "GraphDocument", warnings: InvalidGraph) -> Json:
+    """A file that holds a graph. warnings: what is legal in it and looks like a mistake."""
+    return {
+        "source": warnings.source,
+        "valid": True,
+        "tasks": len(document.tasks),
+        "edges": document.edges,
+        "problems": [],
+        "warnings": _problems(warnings),
+    }
+
+
+def validated(files: Sequence[Json]) -> Json:
+    """Files that were looked at."""
+    return {"valid": all(each["valid"] for each in files), "files": list(files)}
+
+
+def functions(found: Iterable[Json]) -> Json:
+    """The functions of an app."""
+    return {"functions": list(found)}
 
 
 # --- graphs and their tasks ------------------------------------------------------------------------------------
@@ -201,6 +263,16 @@ def progress(graph_id: str, state: str, tasks: int, counts: Mapping[str, int], h
         "counts": dict(counts),
         "held": list(held),
     }
+
+
+def line(kind: str, said: Mapping[str, Any]) -> Json:
+    """A line of several, by what it says."""
+    return {"type": kind, **said}
+
+
+def at_time(said: Mapping[str, Any], now: datetime) -> Json:
+    """What was so at a time."""
+    return {**said, "time": iso(now)}
 
 
 def failure_line(one: "Event") -> Json:
@@ -461,6 +533,14 @@ def deleted(done: "Deleted") -> Json:
     }
 
 
+def deletions(done: Iterable["Deleted"], failed: Iterable[tuple[str, Json]]) -> Json:
+    """Graphs that are deleted, and those that are not, each with the error."""
+    return {
+        "deleted": [deleted(each) for each in done],
+        "failed": [{"graphId": graph_id, **made} for graph_id, made in failed],
+    }
+
+
 def deletable(found: Iterable[tuple[str, str, datetime]]) -> Json:
     """Graphs that would be deleted: id, state, when it ended."""
     return {"graphs": [{"graphId": one, "state": state, "ended": iso(ended)} for one, state, ended in found]}
@@ -523,6 +603,11 @@ def restored(done: "Restored", plan: "Plan") -> Json:
     }
 
 
+def key_made(file: str, public: str, key: str) -> Json:
+    """A key that signs archives, in a file of its own, and its public part beside it."""
+    return {"file": file, "public": public, "key": key}
+
+
 # --- schedules -------------------------------------------------------------------------------------------------
 
 
@@ -558,6 +643,16 @@ def schedule(one: "Schedule") -> Json:
 def schedules(found: Iterable["Schedule"]) -> Json:
     """The list of schedules."""
     return {"schedules": [schedule(each) for each in found]}
+
+
+def schedule_changed(one: "Schedule", outcome: str) -> Json:
+    """A schedule, and what became of it."""
+    return {**schedule(one), "outcome": outcome}
+
+
+def schedules_changed(found: Iterable["Schedule"], outcome: str) -> Json:
+    """Schedules that were changed at once."""
+    return {"schedules": [schedule_changed(each, outcome) for each in found]}
 
 
 def schedule_detail(found: "ScheduleDetail") -> Json:

@@ -127,6 +127,20 @@ def test_the_command_line_and_the_client_go_through_the_operations() -> None:
     assert found == READS_OF_DOORS
 
 
+def test_answers_as_json_are_made_where_all_of_them_are() -> None:
+    made = [
+        f"{module}:{node.lineno}"
+        for module, path in MODULES.items()
+        if within(module, ("taskgraph.interfaces.cli",))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("document", "json_line")
+        and any(isinstance(each, ast.Dict) for each in node.args)
+    ]
+    assert made == [], "interfaces.views has a function for each"
+
+
 def test_there_is_something_to_look_at() -> None:
     assert {
         "taskgraph",

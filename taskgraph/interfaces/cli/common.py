@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from taskgraph.engine.telemetry import HANDLED
+from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.loglines import JsonLines
 from taskgraph.interfaces.cli.options import LOG_FORMAT_VARIABLE
@@ -256,7 +257,7 @@ def tell(session: Session, error: TaskgraphError) -> int:
     """Say why it ends, as words and, where JSON is wanted, as JSON; gives the exit code."""
     output = session.output
     if output.json and output.lines:
-        output.json_line({"type": "error", **failures.error_object(error)})
+        output.json_line(views.line("error", failures.error_object(error)))
     elif output.json:
         output.document(failures.error_object(error))
     if isinstance(error, InvalidGraph):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import (
     STDIN,
@@ -60,7 +61,7 @@ def validate(
     session = begin(ctx, json=json, verbose=verbose)
     results = [_validated(session, file, extension, param) for file in files]
     if json:
-        session.output.document({"valid": all(each["valid"] for each in results), "files": results})
+        session.output.document(views.validated(results))
     if not all(each["valid"] for each in results):
         raise typer.Exit(failures.INVALID)
 
@@ -82,14 +83,7 @@ def _validated(session: Session, file: str, extension: bool, params: list[str] |
         if not output.json:
             print_problems(output, error)
             output.fail(str(error))
-        return {
-            "source": error.source,
-            "valid": False,
-            "tasks": None,
-            "edges": None,
-            "problems": failures.problems_object(error),
-            "warnings": [],
-        }
+        return views.invalid_file(error)
     found = InvalidGraph(warnings(document), name)
     if not output.json:
         print_warnings(session, found)
@@ -97,14 +91,7 @@ def _validated(session: Session, file: str, extension: bool, params: list[str] |
             f"{name}: valid, {count(len(document.tasks), 'task')}, {count(document.edges, 'edge')}"
             + (f", {count(len(found.problems), 'warning')}" if found.problems else "")
         )
-    return {
-        "source": name,
-        "valid": True,
-        "tasks": len(document.tasks),
-        "edges": document.edges,
-        "problems": [],
-        "warnings": failures.problems_object(found),
-    }
+    return views.valid_file(document, found)
 
 
 def print_warnings(session: Session, found: InvalidGraph) -> None:

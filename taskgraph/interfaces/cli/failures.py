@@ -6,6 +6,7 @@ process, and it never shows a key: endpoints are all that storage errors carry.
 
 from typing import Any, Final
 
+from taskgraph.interfaces import views
 from taskgraph.model.errors import (
     Conflict,
     IntegrityError,
@@ -120,31 +121,6 @@ def problem_lines(error: InvalidGraph) -> list[tuple[str, str, str]]:
     return lines
 
 
-def problems_object(error: InvalidGraph) -> list[dict[str, Any]]:
-    """The problems as JSON values."""
-    return [
-        {
-            "pointer": problem.pointer,
-            "code": problem.code,
-            "message": problem.message,
-            "remedy": problem.remedy,
-            "line": problem.line,
-        }
-        for problem in error.problems
-    ]
-
-
 def error_object(error: TaskgraphError) -> dict[str, Any]:
-    """The error as a JSON value: {"error": {"code", "exitCode", "message", …}}."""
-    made: dict[str, Any] = {"code": code_word(error), "exitCode": exit_code(error), "message": str(error)}
-    match error:
-        case InvalidGraph():
-            made["source"] = error.source
-            made["problems"] = problems_object(error)
-        case NotFound():
-            made["near"] = list(error.near)
-        case StorageUnavailable():
-            made["endpoint"] = error.endpoint
-        case _:
-            pass
-    return {"error": made}
+    """The error as a JSON value, with its exit code."""
+    return views.error(error, code_word(error), exit_code(error))

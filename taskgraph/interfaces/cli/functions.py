@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.common import Session, begin, examples
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, Style, count
@@ -111,7 +112,7 @@ def list_(
     made = _Made.of(session, app, environment, settings, needs_store=False)
     functions = asyncio.run(_list(session, made))
     if json:
-        session.output.document({"functions": [each.as_object() for each in functions]})
+        session.output.document(views.functions(each.as_object() for each in functions))
     else:
         _table(session, [each.as_object() for each in functions])
 
@@ -233,7 +234,7 @@ class _Teller:
         if not self._session.verbose:
             about = {name: value for name, value in about.items() if name != "stack"}
         if output.json:
-            output.json_line({"type": kind, "level": loud, **about})
+            output.json_line(views.line(kind, {"level": loud, **about}))
         elif kind == "ready":
             _table(self._session, about["functions"])
             output.say(

@@ -326,7 +326,7 @@ class JsonDisplay:
         if snapshot == self._last:
             return
         self._last, self._last_line = snapshot, self._clock.monotonic()
-        self._output.json_line({**snapshot, "time": views.iso(self._clock.now())})
+        self._output.json_line(views.at_time(snapshot, self._clock.now()))
 
     def close(self) -> None:
         """See Display."""

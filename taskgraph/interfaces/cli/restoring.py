@@ -163,7 +163,7 @@ def keygen(
     session = begin(ctx, store=None, json=json, verbose=0)
     beside, key = make_key(Path(file))
     if json:
-        session.output.document({"file": file, "public": str(beside), "key": key})
+        session.output.document(views.key_made(file, str(beside), key))
     else:
         session.output.data(f"{file} signs, {beside} verifies: {key}")
 

@@ -134,12 +134,7 @@ async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bo
 def _tell(session: Session, done: "Sequence[Deleted]", failed: Sequence[tuple[str, TaskgraphError]]) -> None:
     output = session.output
     if output.json:
-        output.document(
-            {
-                "deleted": [views.deleted(each) for each in done],
-                "failed": [{"graphId": graph_id, **failures.error_object(error)} for graph_id, error in failed],
-            }
-        )
+        output.document(views.deletions(done, [(one, failures.error_object(error)) for one, error in failed]))
         return
     for each in done:
         if each.again:

@@ -335,7 +335,7 @@ async def finish(
             failures=told,
         )
         if as_line:
-            output.json_line({"type": "end", **made})
+            output.json_line(views.line("end", made))
         else:
             output.document(made)
     else:

@@ -432,7 +432,7 @@ def _graph(session: Session, file: str, params: Sequence[str] | None) -> "GraphD
 def _tell(session: Session, schedule: "Schedule", outcome: str) -> None:
     output = session.output
     if output.json:
-        output.document({**views.schedule(schedule), "outcome": outcome})
+        output.document(views.schedule_changed(schedule, outcome))
         return
     output.data(schedule.name)
     output.say(f"schedule {schedule.name}: {outcome}, {schedule.recurrence.words()}")
@@ -448,7 +448,7 @@ def _tell(session: Session, schedule: "Schedule", outcome: str) -> None:
 def _tell_all(session: Session, changed: "Sequence[Schedule]", outcome: str) -> None:
     output = session.output
     if output.json:
-        output.document({"schedules": [{**views.schedule(each), "outcome": outcome} for each in changed]})
+        output.document(views.schedules_changed(changed, outcome))
         return
     for each in changed:
         output.data(each.name)

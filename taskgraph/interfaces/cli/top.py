@@ -124,7 +124,7 @@ def _canvas(session: Session) -> "Iterator[Callable[[Snapshot | None, str], None
 
         def tell(snapshot: "Snapshot | None", trouble: str) -> None:
             if snapshot is not None and not trouble:
-                output.json_line({"type": "look", **views.snapshot(snapshot)})
+                output.json_line(views.line("look", views.snapshot(snapshot)))
 
         yield tell
         return
