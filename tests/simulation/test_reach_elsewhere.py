@@ -23,7 +23,7 @@ from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import Session
 from taskgraph.interfaces.cli.output import Output
 from taskgraph.interfaces.cli.progress import Board, Follower, display_for
-from taskgraph.interfaces.cli.running import _Order, _run
+from taskgraph.interfaces.cli.run import _Order, _run
 from taskgraph.interfaces.cli.served import serves
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.top import _top

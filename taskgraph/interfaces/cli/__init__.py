@@ -13,28 +13,32 @@ import typer
 
 from taskgraph import __version__
 from taskgraph.interfaces.cli import (
-    cancelling,
+    archive,
+    cancel,
+    delete,
     doctor,
     documents,
-    editing,
+    edit,
     events,
     failures,
     functions,
     grant,
-    inspecting,
-    limiting,
+    graphs,
+    limit,
     logs,
     notices,
-    pausing,
+    pause,
     poison,
     rerun,
-    restoring,
-    retaining,
+    restore,
     rows,
-    running,
+    run,
     schedules,
     serve,
+    submit,
+    tasks,
     top,
+    why,
     workers,
 )
 from taskgraph.interfaces.cli.common import Root, Session, set_up_logging
@@ -86,21 +90,21 @@ def _help(command: Callable[..., None]) -> str:
 
 _RUN, _LOOK, _KEEP, _FILES, _SERVE = "Run", "Look", "Keep", "Files", "Serve"
 
-_add(app, "run", running.run, running.RUN_EXAMPLES, _RUN)
-_add(app, "submit", running.submit, running.SUBMIT_EXAMPLES, _RUN)
-_add(app, "extend", running.extend, running.EXTEND_EXAMPLES, _RUN)
-_add(app, "edit", editing.edit, editing.EDIT_EXAMPLES, _RUN)
+_add(app, "run", run.run, run.RUN_EXAMPLES, _RUN)
+_add(app, "submit", submit.submit, submit.SUBMIT_EXAMPLES, _RUN)
+_add(app, "extend", submit.extend, submit.EXTEND_EXAMPLES, _RUN)
+_add(app, "edit", edit.edit, edit.EDIT_EXAMPLES, _RUN)
 _add(app, "rerun", rerun.rerun, rerun.RERUN_EXAMPLES, _RUN)
-_add(app, "cancel", cancelling.cancel, cancelling.CANCEL_EXAMPLES, _RUN)
-_add(app, "pause", pausing.pause, pausing.PAUSE_EXAMPLES, _RUN)
-_add(app, "resume", pausing.resume, pausing.RESUME_EXAMPLES, _RUN)
-_add(app, "deactivate", pausing.deactivate, pausing.DEACTIVATE_EXAMPLES, _RUN)
-_add(app, "activate", pausing.activate, pausing.ACTIVATE_EXAMPLES, _RUN)
+_add(app, "cancel", cancel.cancel, cancel.CANCEL_EXAMPLES, _RUN)
+_add(app, "pause", pause.pause, pause.PAUSE_EXAMPLES, _RUN)
+_add(app, "resume", pause.resume, pause.RESUME_EXAMPLES, _RUN)
+_add(app, "deactivate", pause.deactivate, pause.DEACTIVATE_EXAMPLES, _RUN)
+_add(app, "activate", pause.activate, pause.ACTIVATE_EXAMPLES, _RUN)
 
 _limit = typer.Typer(no_args_is_help=True, help="How many tasks may be in flight: of a graph, a group, a target.")
-_add(_limit, "set", limiting.set_, limiting.SET_EXAMPLES)
-_add(_limit, "clear", limiting.clear, limiting.CLEAR_EXAMPLES)
-_add(_limit, "list", limiting.list_, limiting.LIST_EXAMPLES)
+_add(_limit, "set", limit.set_, limit.SET_EXAMPLES)
+_add(_limit, "clear", limit.clear, limit.CLEAR_EXAMPLES)
+_add(_limit, "list", limit.list_, limit.LIST_EXAMPLES)
 app.add_typer(_limit, name="limit", rich_help_panel=_RUN)
 
 _schedule = typer.Typer(no_args_is_help=True, help="Graphs that are submitted by the clock: cron, interval, once.")
@@ -114,13 +118,13 @@ _add(_schedule, "run-now", schedules.run_now, schedules.RUN_NOW_EXAMPLES)
 _add(_schedule, "delete", schedules.delete, schedules.DELETE_EXAMPLES)
 app.add_typer(_schedule, name="schedule", rich_help_panel=_RUN)
 
-_add(app, "list", inspecting.list_, inspecting.LIST_EXAMPLES, _LOOK)
-_add(app, "status", inspecting.status, inspecting.STATUS_EXAMPLES, _LOOK)
-_add(app, "watch", inspecting.watch, inspecting.WATCH_EXAMPLES, _LOOK)
-_add(app, "show", inspecting.show, inspecting.SHOW_EXAMPLES, _LOOK)
-_add(app, "task", inspecting.task, inspecting.TASK_EXAMPLES, _LOOK)
-_add(app, "why", inspecting.why, inspecting.WHY_EXAMPLES, _LOOK)
-_add(app, "results", inspecting.results, inspecting.RESULTS_EXAMPLES, _LOOK)
+_add(app, "list", graphs.list_, graphs.LIST_EXAMPLES, _LOOK)
+_add(app, "status", graphs.status, graphs.STATUS_EXAMPLES, _LOOK)
+_add(app, "watch", graphs.watch, graphs.WATCH_EXAMPLES, _LOOK)
+_add(app, "show", graphs.show, graphs.SHOW_EXAMPLES, _LOOK)
+_add(app, "task", tasks.task, tasks.TASK_EXAMPLES, _LOOK)
+_add(app, "why", why.why, why.WHY_EXAMPLES, _LOOK)
+_add(app, "results", tasks.results, tasks.RESULTS_EXAMPLES, _LOOK)
 _add(app, "top", top.top, top.TOP_EXAMPLES, _LOOK)
 _add(app, "logs", logs.logs, logs.LOGS_EXAMPLES, _LOOK)
 _add(app, "events", events.events, events.EVENTS_EXAMPLES, _LOOK)
@@ -129,10 +133,10 @@ _add(app, "rows", rows.rows, rows.ROWS_EXAMPLES, _LOOK)
 _add(app, "doctor", doctor.doctor, doctor.DOCTOR_EXAMPLES, _LOOK)
 _add(app, "grant", grant.grant, grant.GRANT_EXAMPLES, _LOOK)
 
-_add(app, "archive", retaining.archive, retaining.ARCHIVE_EXAMPLES, _KEEP)
-_add(app, "restore", restoring.restore, restoring.RESTORE_EXAMPLES, _KEEP)
-_add(app, "keygen", restoring.keygen, restoring.KEYGEN_EXAMPLES, _KEEP)
-_add(app, "delete", retaining.delete, retaining.DELETE_EXAMPLES, _KEEP)
+_add(app, "archive", archive.archive, archive.ARCHIVE_EXAMPLES, _KEEP)
+_add(app, "restore", restore.restore, restore.RESTORE_EXAMPLES, _KEEP)
+_add(app, "keygen", restore.keygen, restore.KEYGEN_EXAMPLES, _KEEP)
+_add(app, "delete", delete.delete, delete.DELETE_EXAMPLES, _KEEP)
 
 _add(app, "validate", documents.validate, documents.VALIDATE_EXAMPLES, _FILES)
 _add(app, "plan", documents.plan, documents.PLAN_EXAMPLES, _FILES)

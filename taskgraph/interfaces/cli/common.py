@@ -25,6 +25,7 @@ from taskgraph.interfaces.cli.loglines import JsonLines
 from taskgraph.interfaces.cli.options import LOG_FORMAT_VARIABLE
 from taskgraph.interfaces.cli.output import Output, safe
 from taskgraph.interfaces.settings import StoreSettings, read_settings
+from taskgraph.model import limits
 from taskgraph.model.errors import (
     InvalidGraph,
     InvalidInput,
@@ -400,6 +401,12 @@ def check_graph_id(graph_id: str, *, new: bool = False) -> str:
 
     graphs.check_graph_id(graph_id, new=new)
     return graph_id
+
+
+def check_reason(reason: str) -> None:
+    """Raises InvalidInput for one that is too long to be kept, before a store is opened."""
+    if len(reason) > limits.REASON_CHARS_MAX:
+        raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
 
 
 # --- signals ---------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.common import Session, begin, examples
-from taskgraph.interfaces.cli.inspecting import POISON_SHOWN
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import count, moment, safe
 from taskgraph.model.errors import InvalidInput
@@ -15,6 +14,8 @@ from taskgraph.model.errors import InvalidInput
 if TYPE_CHECKING:
     from taskgraph.engine.poison import PoisonMessage
     from taskgraph.interfaces.app import App
+
+_SHOWN: Final = 100
 
 
 _BODY_CHARS_SHOWN: Final = 120
@@ -24,7 +25,7 @@ def poison_list(
     ctx: typer.Context,
     limit: Annotated[
         int, typer.Option("--limit", min=1, metavar="N", help="Show so many at most, in the order of their keys.")
-    ] = POISON_SHOWN,
+    ] = _SHOWN,
     after: Annotated[
         str, typer.Option("--after", metavar="KEY", help="Go on behind this key.", show_default=False)
     ] = "",

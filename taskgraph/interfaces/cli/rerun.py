@@ -6,9 +6,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
+from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, check_reason, examples
 from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
-from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ def rerun(
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
     check_graph_id(graph_id)
-    if len(reason) > limits.REASON_CHARS_MAX:
-        raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+    check_reason(reason)
     if (label is None) == (group is None):
         raise InvalidInput("name the task, by its label, or a group of them: --group NAME; one of the two")
     raise typer.Exit(session.open(lambda app: _rerun(app, session, graph_id, label, group, reason), measured=True))

@@ -1,13 +1,11 @@
-"""Commands that look: status, list, show, task, why, watch, logs, events, rows, and the desk of poisoned messages.
+"""Commands that look at graphs: `list`, `status`, `watch` and `show`.
 
-What this room is for: asking `Queries` and putting the answers into lines or JSON. It never changes a graph; only
-`poison replay` sends something, and that through `Poison`.
+What this room is for: asking `Queries` and putting the answers into lines or JSON. It never changes a graph.
 """
 
 import json as jsonlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -19,21 +17,20 @@ from taskgraph.interfaces.cli.options import (
     GraphArgument,
     GroupOption,
     JsonOption,
-    LabelArgument,
     StoreOption,
     TimeoutOption,
     VerboseOption,
 )
-from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
-from taskgraph.interfaces.cli.running import command_words, wait_and_finish
+from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
+from taskgraph.interfaces.cli.output import Column, count, moment, safe
 from taskgraph.interfaces.cli.signals import minding_signals
-from taskgraph.model.ids import holders_in_words
+from taskgraph.interfaces.cli.tasks import datetime_now, task_words
 from taskgraph.model.priorities import NORMAL
-from taskgraph.model.states import PAUSED, FailurePolicy, GraphState, TaskState, When, condition_words, held_group
+from taskgraph.model.states import PAUSED, FailurePolicy, GraphState, TaskState, held_group
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
-    from taskgraph.queries.values import Explanation, GraphStatus, GroupStatus, Listing, TaskDetail, TaskStatus
+    from taskgraph.queries.values import GraphStatus, GroupStatus, Listing, TaskStatus
 
 _STATE_ORDER: Final = (
     TaskState.FAILED,
@@ -45,14 +42,6 @@ _STATE_ORDER: Final = (
     TaskState.COMPLETED,
 )
 _GROUP_TASKS_SHOWN_MAX: Final = 1_000
-_WAITING_SHOWN_MAX: Final = 20
-_CAUSES_SHOWN_MAX: Final = 50
-_ALIKE_SHOWN_MAX: Final = 3  # that wait at one depth: causes are what people come for, and come below
-_WAITING_LINES_MAX: Final = 60  # over all depths: a long chain waits in thousands of steps
-POISON_SHOWN: Final = 100
-
-
-# --- graphs ----------------------------------------------------------------------------------------------------
 
 
 def list_(
@@ -313,9 +302,6 @@ def watch(
 WATCH_EXAMPLES = examples("taskgraph watch nightly-2026-08-01 --timeout 3600")
 
 
-# --- tasks -----------------------------------------------------------------------------------------------------
-
-
 def show(
     ctx: typer.Context,
     graph_id: GraphArgument,
@@ -371,246 +357,3 @@ SHOW_EXAMPLES = examples(
     "taskgraph show nightly --match test/",
     "taskgraph show nightly --group tests",
 )
-
-
-def datetime_now() -> datetime:
-    """The time of day."""
-    from taskgraph.model.clock import SystemClock
-
-    return SystemClock().now()
-
-
-def task_words(task: "TaskStatus", now: datetime) -> str:
-    """What is worth saying of a task in a line of a table."""
-    match task.state:
-        case TaskState.FAILED | TaskState.EXCEPTION | TaskState.SKIPPED:
-            return str((task.resolution or {}).get("reason", ""))
-        case TaskState.UNSCHEDULED if task.held_back or task.when != When.ALL_COMPLETED:
-            return "; ".join(filter(None, (_held_words(task), condition_words(task.when))))
-        case TaskState.RUNNING:
-            since = seconds(max(0.0, (now - task.started).total_seconds())) if task.started else "?"
-            return f"for {since} on {task.worker}"
-        case TaskState.PENDING if task.not_before is not None and task.not_before > now:
-            return "; ".join(
-                filter(None, (f"not before {moment(task.not_before)}{_last_failure(task)}", _held_words(task)))
-            )
-        case TaskState.PENDING if task.held_back:
-            return _held_words(task)
-        case TaskState.PENDING:
-            since = seconds(max(0.0, (now - task.pending_since).total_seconds())) if task.pending_since else "?"
-            return f"ready for {since}" + (f"; {task.refusal}" if task.refusal else "")
-        case TaskState.COMPLETED:
-            length = run_seconds(task)
-            return f"in {seconds(length)}" if length is not None else ""
-        case _:
-            return ""
-
-
-def _held_words(task: "TaskStatus") -> str:
-    """What holds a task back that would run, or wait for others alone."""
-    return f"held back: {holders_in_words(task.held)}" if task.held_back else ""
-
-
-def _last_failure(task: "TaskStatus") -> str:
-    """Why a task that is to be tried again later failed."""
-    last = task.runs[-1] if task.runs else {}
-    return f"; run {last.get('run')} failed for the moment" if last.get("outcome") == "temporary" else ""
-
-
-def run_seconds(task: "TaskStatus") -> float | None:
-    """How long the present run of a task took, by the worker's clock."""
-    if task.started is None or task.ended is None:
-        return None
-    return max(0.0, (task.ended - task.started).total_seconds())
-
-
-def task(
-    ctx: typer.Context,
-    graph_id: GraphArgument,
-    label: LabelArgument,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Name every requirement and dependent, and not only the first ones.")
-    ] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
-) -> None:
-    """Show everything about one task: state, runs, what it requires and who waits for it, and its definition.
-
-    --json has every requirement and dependent.
-    """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
-    edges = None if json or everything else _WAITING_SHOWN_MAX
-    found = session.open(lambda app: app.queries.task(graph_id, label, edges=edges))
-    if json:
-        session.output.document(views.task(graph_id, found))
-    else:
-        _print_task(session, graph_id, found)
-
-
-TASK_EXAMPLES = examples('taskgraph task nightly-2026-08-01 "test/unit"')
-
-
-def _print_task(session: Session, graph_id: str, found: "TaskDetail") -> None:
-    output = session.output
-    out = output.out
-    one = found.status
-    resolution = one.resolution or {}
-    length = run_seconds(one)
-
-    def labels(names: Sequence[str], number: int) -> str:
-        more = f", … {number - len(names):,} more (--all)" if number > len(names) else ""
-        return safe(", ".join(names)) + more
-
-    output.pairs(
-        [
-            ("task", out.paint(safe(one.label), "bold")),
-            ("taskId", safe(one.task_id)),
-            ("graph", safe(graph_id)),
-            ("state", out.state(one.state)),
-            ("reason", safe(str(resolution.get("reason", "")))),
-            ("exit code", safe(str(resolution.get("exitCode", "")))),
-            ("run", f"{one.run}"),
-            ("took", seconds(length) if length is not None else ""),
-            ("worker", safe(one.worker)),
-            ("target", safe(one.target)),
-            ("priority", one.priority if one.priority != NORMAL else ""),
-            ("active", "" if one.active else "no"),
-            ("held back", safe(_held_words(one).partition(": ")[2])),
-            ("groups", safe(", ".join(one.groups))),
-            ("reruns left", f"{one.reruns_left} of {one.reruns_allowed}"),
-            ("retries left", f"{one.retries_left}"),
-            ("tried again", f"{one.temporary_failures}, {one.temporary_left} left" if one.temporary_failures else ""),
-            ("given back", safe(one.refusal)),
-            ("not before", moment(one.not_before)),
-            ("ready", moment(one.pending_since)),
-            ("started", moment(one.started)),
-            ("ended", moment(one.ended)),
-            ("resolved", moment(one.resolved)),
-            ("lease until", moment(one.lease_until) if one.state == TaskState.RUNNING else ""),
-            ("deadline", moment(one.deadline)),
-            ("claimed within", seconds(one.pending_timeout) if one.pending_timeout is not None else ""),
-            ("log", safe(str(resolution.get("logsUrl", "")))),
-            ("result", safe(str(resolution.get("resultUrl", "")))),
-            ("hands on", safe(_handed_on(resolution))),
-            ("condition", condition_words(one.when)),
-            ("requires", labels(found.requires, found.requires_count)),
-            ("optional", safe(", ".join(found.optional))),
-            (
-                "waits for",
-                labels(found.requires_left, found.requires_left_count) if one.state == TaskState.UNSCHEDULED else "",
-            ),
-            ("dependents", labels(found.dependents, found.dependents_count)),
-        ]
-    )
-    for record in one.runs:
-        words = ", ".join(
-            safe(str(record[name])) for name in ("outcome", "reason", "worker", "started", "ended") if record.get(name)
-        )
-        out.line(f"  run {safe(str(record.get('run', '?')))}: {words}")
-    out.line(out.paint("definition", "dim"))
-    text = jsonlib.dumps(dict(found.definition), indent=2, ensure_ascii=False)
-    out.line("\n".join(f"  {safe(line)}" for line in text.splitlines()))
-
-
-def _handed_on(resolution: Mapping[str, Any]) -> str:
-    from taskgraph.documents.results import NO_OUTPUT, OUTPUT
-
-    if OUTPUT in resolution:
-        return jsonlib.dumps(resolution[OUTPUT], ensure_ascii=False)
-    return f"nothing: {resolution[NO_OUTPUT]}" if NO_OUTPUT in resolution else ""
-
-
-def why(
-    ctx: typer.Context,
-    graph_id: GraphArgument,
-    label: LabelArgument,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
-) -> None:
-    """Say why a task does not run, down to the first causes, and what to do about each."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
-    found = session.open(lambda app: app.queries.explain(graph_id, label))
-    if json:
-        session.output.document(views.explanation(graph_id, label, found))
-    else:
-        _print_reasons(session, found)
-
-
-WHY_EXAMPLES = examples('taskgraph why nightly-2026-08-01 "publish"')
-
-
-def _print_reasons(session: Session, found: "Explanation") -> None:
-    """Level by level; of many that only wait, the first ones. Causes are what people came for."""
-    output = session.output
-    out = output.out
-    totals = Counter((one.depth, one.cause) for one in found.reasons)
-    seen: Counter[tuple[int, bool]] = Counter()
-    waiting = causes = 0  # lines
-    for one in found.reasons:
-        key = (one.depth, one.cause)
-        seen[key] += 1
-        indent = "  " * min(one.depth, 30)
-        lines = causes if one.cause else waiting
-        if lines >= (_CAUSES_SHOWN_MAX if one.cause else _WAITING_LINES_MAX):
-            continue
-        bound = _CAUSES_SHOWN_MAX if one.cause else _ALIKE_SHOWN_MAX
-        if seen[key] > bound:
-            if seen[key] == bound + 1:
-                out.line(out.paint(f"{indent}… and {totals[key] - bound:,} more like this", "dim"))
-            continue
-        if one.cause:
-            causes += 1
-        else:
-            waiting += 1
-            if waiting == _WAITING_LINES_MAX:
-                out.line(out.paint(f"{indent}… {found.waiting:,} tasks wait in all", "dim"))
-                continue
-        mark = out.paint("◆ " if out.unicode else "* ", "yellow") if one.cause else ""
-        label = out.paint(safe(one.label), "bold")
-        out.line(f"{indent}{mark}{out.symbol(one.state)} {label} {safe(one.text)}")
-        if one.remedy:
-            out.line(f"{indent}    {out.paint('→' if out.unicode else '->', 'dim')} {safe(one.remedy)}")
-    if len(found.reasons) > 1:
-        output.say(f"{count(found.causes, 'first cause')}, marked {'◆' if output.err.unicode else '*'}")
-    if found.causes > _CAUSES_SHOWN_MAX:
-        output.hint(f"… of these, {causes:,} are shown; --json lists more")
-
-
-# --- results ---------------------------------------------------------------------------------------------------
-
-
-def results(
-    ctx: typer.Context,
-    graph_id: GraphArgument,
-    label: Annotated[
-        str | None, typer.Argument(metavar="LABEL", help="Only the result of this task.", show_default=False)
-    ] = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
-) -> None:
-    """Print what the tasks of a graph have handed on, by label, as JSON; or what one of them has.
-
-    These are results of up to 4,000 characters; what is longer is found by `taskgraph logs ID LABEL --result`.
-    """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
-    if label is None:
-        session.output.document(session.open(lambda app: app.queries.results(graph_id)))
-    else:
-        session.output.document(session.open(lambda app: app.queries.output(graph_id, label)))
-
-
-RESULTS_EXAMPLES = examples(
-    "taskgraph results nightly-2026-08-01", 'taskgraph results nightly-2026-08-01 "count" | jq .total'
-)
-
-
-# --- logs ------------------------------------------------------------------------------------------------------
-
-
-# --- journal and rows ------------------------------------------------------------------------------------------
-
-
-# --- poison ----------------------------------------------------------------------------------------------------

@@ -29,51 +29,63 @@ _SHOWN_CHARS_MAX = 100  # of a column, on a terminal
 
 Labels = list[str] | None
 
+FileArgument = Annotated[
+    str | None, typer.Argument(metavar="FILE", help="The edit as JSON; - for standard input.", show_default=False)
+]
+TaskOption = Annotated[
+    Labels, typer.Option("--task", metavar="LABEL", help="A task that the next options are about; may be repeated.")
+]
+RequiresOption = Annotated[
+    Labels, typer.Option("--requires", metavar="LABEL", help="What it requires from now on: all of it, one by one.")
+]
+NoRequiresOption = Annotated[bool, typer.Option("--no-requires", help="It requires nothing any more.")]
+RerunsOption = Annotated[
+    int | None, typer.Option("--reruns", min=0, max=limits.RERUNS_MAX, help="How often it may run again.")
+]
+DeadlineOption = Annotated[
+    str | None, typer.Option("--deadline", metavar="TIME", help="Its deadline, as RFC 3339; none for none.")
+]
+ActiveOption = Annotated[
+    bool | None, typer.Option("--activate/--deactivate", help="Whether it may run.", show_default=False)
+]
+PriorityOption = Annotated[
+    str | None, typer.Option("--priority", metavar="LEVEL", help=f"Its priority: {', '.join(LEVELS)}.")
+]
+DeleteOption = Annotated[
+    Labels, typer.Option("--delete", metavar="LABEL", help="A task to take away; may be repeated.")
+]
+DeleteGroupOption = Annotated[
+    Labels, typer.Option("--delete-group", metavar="NAME", help="A group to take away, with its tasks.")
+]
+ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the journal.")]
+IfRevisionOption = Annotated[
+    int | None,
+    typer.Option("--if-revision", min=0, metavar="N", help="Refuse it if the graph has another revision by then."),
+]
+RequestOption = Annotated[
+    str | None,
+    typer.Option("--request", metavar="NAME", help="An id for the edit; made from its content otherwise."),
+]
+
 
 def edit(
     ctx: typer.Context,
     graph_id: GraphArgument,
-    file: Annotated[
-        str | None,
-        typer.Argument(metavar="FILE", help="The edit as JSON; - for standard input.", show_default=False),
-    ] = None,
-    task: Annotated[
-        Labels, typer.Option("--task", metavar="LABEL", help="A task that the next options are about; may be repeated.")
-    ] = None,
-    requires: Annotated[
-        Labels,
-        typer.Option("--requires", metavar="LABEL", help="What it requires from now on: all of it, one by one."),
-    ] = None,
-    no_requires: Annotated[bool, typer.Option("--no-requires", help="It requires nothing any more.")] = False,
-    reruns: Annotated[
-        int | None, typer.Option("--reruns", min=0, max=limits.RERUNS_MAX, help="How often it may run again.")
-    ] = None,
-    deadline: Annotated[
-        str | None, typer.Option("--deadline", metavar="TIME", help="Its deadline, as RFC 3339; none for none.")
-    ] = None,
-    active: Annotated[
-        bool | None, typer.Option("--activate/--deactivate", help="Whether it may run.", show_default=False)
-    ] = None,
-    priority: Annotated[
-        str | None, typer.Option("--priority", metavar="LEVEL", help=f"Its priority: {', '.join(LEVELS)}.")
-    ] = None,
-    delete: Annotated[
-        Labels, typer.Option("--delete", metavar="LABEL", help="A task to take away; may be repeated.")
-    ] = None,
-    delete_group: Annotated[
-        Labels, typer.Option("--delete-group", metavar="NAME", help="A group to take away, with its tasks.")
-    ] = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the journal.")] = "",
-    if_revision: Annotated[
-        int | None,
-        typer.Option("--if-revision", min=0, metavar="N", help="Refuse it if the graph has another revision by then."),
-    ] = None,
+    file: FileArgument = None,
+    task: TaskOption = None,
+    requires: RequiresOption = None,
+    no_requires: NoRequiresOption = False,
+    reruns: RerunsOption = None,
+    deadline: DeadlineOption = None,
+    active: ActiveOption = None,
+    priority: PriorityOption = None,
+    delete: DeleteOption = None,
+    delete_group: DeleteGroupOption = None,
+    reason: ReasonOption = "",
+    if_revision: IfRevisionOption = None,
     plan: Annotated[bool, typer.Option("--plan", help="Only show what would change; nothing is written.")] = False,
     param: ParamOption = None,
-    request: Annotated[
-        str | None,
-        typer.Option("--request", metavar="NAME", help="An id for the edit; made from its content otherwise."),
-    ] = None,
+    request: RequestOption = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is made or refused.")] = True,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long.")
@@ -98,32 +110,15 @@ def edit(
     from taskgraph.documents.edit_document import edit_from_object, read_edit
     from taskgraph.documents.parameters import mentions, typed
 
-    update: dict[str, Any] = {}
-    if requires and no_requires:
-        raise InvalidInput("--requires and --no-requires exclude each other")
-    if requires or no_requires:
-        update["requires"] = requires or []
-    if reruns is not None:
-        update["reruns"] = reruns
-    if deadline is not None:
-        update["deadline"] = None if deadline == "none" else deadline
-    if active is not None:
-        update["active"] = active
-    if priority is not None:
-        update["priority"] = priority
+    update = _update(requires, no_requires, reruns, deadline, active, priority)
     if update and not task:
         raise InvalidInput("name the task that this is about: --task LABEL")
     if task and not update:
         raise InvalidInput(
             "say what is to be other about it: --requires, --reruns, --deadline, --deactivate, --priority"
         )
-    said: dict[str, Any] = {}
-    if task:
-        said["update"] = {label: dict(update) for label in task}
-    if delete:
-        said["delete"] = delete
-    if delete_group:
-        said["deleteGroups"] = delete_group
+    parts = {"update": {label: dict(update) for label in task or ()}, "delete": delete, "deleteGroups": delete_group}
+    said: dict[str, Any] = {name: part for name, part in parts.items() if part}
     if (file is None) == (not said):
         raise InvalidInput("hand in a file, or say it in options: --task, --delete, --delete-group; one of the two")
     if reason:
@@ -132,7 +127,6 @@ def edit(
         said["ifRevision"] = if_revision
     values = typed(param or ())
     data, name = read_source(file) if file is not None else (jsonlib.dumps(said).encode(), "options")
-
     named = mentions(data.decode("utf-8", "replace"))
 
     async def ask(app: "App") -> int:
@@ -156,6 +150,31 @@ EDIT_EXAMPLES = examples(
     "taskgraph edit nightly-2026-08-01 --delete benchmark --plan",
     "taskgraph edit nightly-2026-08-01 change.json --if-revision 3",
 )
+
+
+def _update(
+    requires: Labels,
+    no_requires: bool,
+    reruns: int | None,
+    deadline: str | None,
+    active: bool | None,
+    priority: str | None,
+) -> dict[str, Any]:
+    """What options say of tasks, as a document says it."""
+    if requires and no_requires:
+        raise InvalidInput("--requires and --no-requires exclude each other")
+    update: dict[str, Any] = {}
+    if requires or no_requires:
+        update["requires"] = requires or []
+    if reruns is not None:
+        update["reruns"] = reruns
+    if deadline is not None:
+        update["deadline"] = None if deadline == "none" else deadline
+    if active is not None:
+        update["active"] = active
+    if priority is not None:
+        update["priority"] = priority
+    return update
 
 
 async def _ask(

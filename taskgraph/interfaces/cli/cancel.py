@@ -10,12 +10,19 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples, hint_at_handlers, with_hint
+from taskgraph.interfaces.cli.common import (
+    Session,
+    begin,
+    check_graph_id,
+    check_reason,
+    examples,
+    hint_at_handlers,
+    with_hint,
+)
 from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import count, safe
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
-from taskgraph.model import limits
-from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.errors import Refused
 from taskgraph.model.states import GraphState
 
 if TYPE_CHECKING:
@@ -52,8 +59,7 @@ def cancel(
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
     check_graph_id(graph_id)
-    if len(reason) > limits.REASON_CHARS_MAX:
-        raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+    check_reason(reason)
 
     async def ask(app: "App") -> int:
         from taskgraph.interfaces.operations import cancel

@@ -16,11 +16,11 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.archive import rows_told
 from taskgraph.interfaces.cli.common import STDIN, Session, begin, examples
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import count, moment
 from taskgraph.interfaces.cli.progress import counting
-from taskgraph.interfaces.cli.retaining import rows_told
 
 if TYPE_CHECKING:
     from taskgraph.engine.archive import Bounds, Plan

@@ -10,12 +10,19 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples, hint_at_handlers, with_hint
+from taskgraph.interfaces.cli.common import (
+    Session,
+    begin,
+    check_graph_id,
+    check_reason,
+    examples,
+    hint_at_handlers,
+    with_hint,
+)
 from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import count
 from taskgraph.interfaces.cli.served import check_targets
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
-from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -145,8 +152,7 @@ def _ask(
     timeout: float | None,
 ) -> None:
     check_graph_id(graph_id)
-    if len(reason) > limits.REASON_CHARS_MAX:
-        raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+    check_reason(reason)
 
     async def ask(app: "App") -> int:
         from taskgraph.interfaces.operations import pause
@@ -173,8 +179,7 @@ def _gate(
     if graph_id is not None or group:
         raise InvalidInput("name a graph or a target, not both")
     check_targets([target])
-    if len(reason) > limits.REASON_CHARS_MAX:
-        raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+    check_reason(reason)
 
     async def gate(app: "App") -> int:
         from taskgraph.interfaces.operations import pause

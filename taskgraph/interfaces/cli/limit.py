@@ -10,10 +10,10 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
+from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, check_reason, examples
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, safe
-from taskgraph.interfaces.cli.pausing import GroupOption, OptionalGraphArgument, ReasonOption, WaitOption
+from taskgraph.interfaces.cli.pause import GroupOption, OptionalGraphArgument, ReasonOption, WaitOption
 from taskgraph.interfaces.cli.served import check_targets
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model import limits
@@ -120,8 +120,7 @@ def _change(
     wait: bool,
     timeout: float | None,
 ) -> None:
-    if len(reason) > limits.REASON_CHARS_MAX:
-        raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
+    check_reason(reason)
     if target is not None:
         if graphs or group:
             raise InvalidInput("name a graph or a target, not both")

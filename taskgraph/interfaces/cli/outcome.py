@@ -1,0 +1,167 @@
+"""How a command ends that waits for a graph: words, failures, exit codes."""
+
+import itertools
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.common import Session
+from taskgraph.interfaces.cli.output import LogText, count, safe, seconds
+from taskgraph.interfaces.cli.progress import (
+    Failure,
+    Follower,
+    Tally,
+    counts_line,
+    display_for,
+    following,
+    has_ended,
+    is_success,
+)
+from taskgraph.interfaces.cli.signals import Stop, unless_stopped
+from taskgraph.model.ids import is_task_id
+from taskgraph.model.states import GraphState
+
+if TYPE_CHECKING:
+    from taskgraph.interfaces.app import App
+
+
+_FAILURES_SHOWN_MAX: Final = 10
+
+
+_LOG_LINES_SHOWN: Final = 5
+
+
+_LOG_TAIL_BYTES: Final = 16 * 1024
+
+
+_LOG_WHOLE_BYTES: Final = 1 << 20
+
+
+def command_words(command: str, graph_id: str, *more: str) -> str:
+    """A command that can be typed, whatever characters a label has."""
+    words = [graph_id, *more]
+    guard = "-- " if any(word.startswith("-") for word in words) else ""
+    return f"taskgraph {command} {guard}{' '.join(map(shlex.quote, words))}"
+
+
+async def finish(
+    app: "App", session: Session, tally: Tally, *, seconds_taken: float | None = None, as_line: bool = False
+) -> int:
+    """Say how a graph ended, and gives the exit code. as_line: JSON as the last of several lines."""
+    output = session.output
+    shown = list(tally.failures.values())[:_FAILURES_SHOWN_MAX]
+    logs = [await log_tail(app, tally.graph_id, one.task_id, one.run) for one in shown]
+    if output.json:
+        told = [
+            views.failure(one.label, one.task_id, one.run, one.state, one.reason, log)
+            for one, log in itertools.zip_longest(tally.failures.values(), logs)
+        ]
+        made = views.ended(
+            tally.graph_id,
+            tally.state,
+            tally.tasks,
+            tally.counts(),
+            reruns=tally.reruns,
+            retries=tally.retries,
+            hand_backs=tally.hand_backs,
+            seconds=seconds_taken,
+            failures=told,
+        )
+        if as_line:
+            output.json_line(views.line("end", made))
+        else:
+            output.document(made)
+    else:
+        out = output.out
+        how = " with failures" if tally.state == GraphState.FINISHED and tally.failures else ""
+        parts = [out.state(tally.state) + how, out.paint(tally.graph_id, "bold"), counts_line(out, tally)]
+        if tally.reruns:
+            parts.append(count(tally.reruns, "rerun"))
+        if tally.retries:
+            parts.append(count(tally.retries, "retry", "retries"))
+        if tally.hand_backs:
+            parts.append(f"{count(tally.hand_backs, 'run')} handed back")
+        if seconds_taken is not None:
+            parts.append(seconds(seconds_taken))
+        out.line("  ".join(parts))
+        _print_failures(session, tally.graph_id, shown, logs)
+        left = len(tally.failures) - len(shown)
+        if left > 0:
+            state = command_words("show", tally.graph_id)
+            output.hint(f"… and {left:,} more: {state} --state failed{session.store_words}")
+        if tally.failures and not has_ended(tally.state):
+            where = session.store_words
+            rerun = command_words("rerun", tally.graph_id, _typed(next(iter(tally.failures.values()))))
+            resume = f"taskgraph run --id {tally.graph_id}"
+            output.hint(f"when the cause is mended: {rerun}{where}, then {resume}{where}")
+    return failures.DONE if is_success(tally) else failures.UNSUCCESSFUL
+
+
+def _print_failures(session: Session, graph_id: str, shown: Sequence[Failure], logs: Sequence[Sequence[str]]) -> None:
+    err = session.output.err
+    for one, tail in zip(shown, logs, strict=True):
+        reason = f": {safe(one.reason)}" if one.reason else ""
+        err.line(f"{err.state(one.state)}  {err.paint(safe(one.label), 'bold')} (run {one.run}){reason}")
+        for line in tail:
+            err.line(f"    {err.paint('│' if err.unicode else '|', 'dim')} {safe(line)}")
+        err.line(err.paint(f"    {command_words('why', graph_id, _typed(one))}{session.store_words}", "dim"))
+
+
+def _typed(one: Failure) -> str:
+    """What to type for a task: its label, unless that cannot be typed."""
+    return one.label if one.label.isprintable() else one.task_id
+
+
+async def log_tail(app: "App", graph_id: str, task_id: str, run: int, lines: int = _LOG_LINES_SHOWN) -> list[str]:
+    """The last lines of a run's log, without colours; none if there is no log, or no such task can be."""
+    if not is_task_id(task_id) or run < 0:
+        return []
+    data = await app.logs.read(graph_id, task_id, run, limit=_LOG_WHOLE_BYTES)
+    if not data:
+        return []
+    if len(data) == _LOG_WHOLE_BYTES:
+        # A log has no length that could be asked for: it is looked for by steps that double, and then by halves.
+        low = _LOG_WHOLE_BYTES
+        high = 2 * low
+        while await app.logs.read(graph_id, task_id, run, offset=high, limit=1):
+            low, high = high, 2 * high
+        while high - low > _LOG_TAIL_BYTES:
+            middle = (low + high) // 2
+            if await app.logs.read(graph_id, task_id, run, offset=middle, limit=1):
+                low = middle
+            else:
+                high = middle
+        data = await app.logs.read(graph_id, task_id, run, offset=low - _LOG_TAIL_BYTES, limit=3 * _LOG_TAIL_BYTES)
+    text = (data or b"")[-_LOG_TAIL_BYTES:].decode("utf-8", "replace")
+    return LogText.plain(text).splitlines()[-lines:]
+
+
+async def wait_and_finish(
+    app: "App",
+    session: Session,
+    graph_id: str,
+    stop: Stop,
+    *,
+    timeout_seconds: float | None,
+    json_lines: bool = False,
+    fresh: bool = False,
+) -> int:
+    """Show a graph until it has ended, and say how. Raises TimedOut, and Interrupted."""
+    from taskgraph.interfaces.loops import wait_for_end
+    from taskgraph.interfaces.operations.waiting import ends
+
+    until = ends(app.clock, timeout_seconds)
+    display = display_for(session.output, app.clock, json_lines=json_lines)
+    follower: Follower
+    try:
+        async with following(app, graph_id, display, fresh=fresh) as follower:
+            state = await unless_stopped(stop, wait_for_end(app, graph_id, until=until))
+    except failures.Interrupted:
+        words = f"{command_words('watch', graph_id)}{session.store_words}"
+        raise failures.Interrupted(f"stopped watching; graph {graph_id} goes on: {words}") from None
+    if state is None:
+        now = counts_line(session.output.err, follower.tally)
+        raise failures.TimedOut(f"graph {graph_id} is {follower.tally.state} after {timeout_seconds:g} s: {now}")
+    return await finish(app, session, follower.tally, as_line=json_lines)

@@ -1,0 +1,266 @@
+"""The command `run`: submit a graph, and handle and work on it in one process until it ends.
+
+What this room is for: putting a submission, a worker and the loops together, with progress on stderr, and ending with
+what became of it. It never writes a row by itself (D16) and never decides about tasks.
+"""
+
+import logging
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.common import (
+    STDIN,
+    PassOption,
+    Session,
+    WithStoreOption,
+    begin,
+    check_graph_id,
+    examples,
+    read_graph,
+)
+from taskgraph.interfaces.cli.options import (
+    ExecutorOption,
+    HostOption,
+    IdOption,
+    JsonOption,
+    ParamOption,
+    PriorityOption,
+    PythonOption,
+    SlotsOption,
+    StoreOption,
+    TargetOption,
+    TimeScaleOption,
+    VerboseOption,
+    WorkerLabelOption,
+)
+from taskgraph.interfaces.cli.outcome import finish
+from taskgraph.interfaces.cli.output import Output
+from taskgraph.interfaces.cli.progress import (
+    Board,
+    counts_line,
+    display_for,
+    following,
+    has_ended,
+)
+from taskgraph.interfaces.cli.served import Serves, default_slots, make_executors, serves
+from taskgraph.interfaces.cli.signals import minding_signals
+from taskgraph.interfaces.cli.submit import submit_document
+from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem, Refused, StorageUnavailable
+from taskgraph.model.secrecy import Handed, read_handed, withdraw
+from taskgraph.model.states import GraphState
+
+if TYPE_CHECKING:
+    from taskgraph.documents.nodes import GraphDocument
+    from taskgraph.engine.outlets import OutletSettings
+    from taskgraph.interfaces.app import App
+    from taskgraph.worker.executors import Executors
+
+_DEFAULT_TARGET: Final = "default"
+_PROBLEMS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What `run` was asked for."""
+
+    file: str | None
+    graph_id: str | None
+    document: "GraphDocument | None"
+    executors: "Executors"
+    board: Board
+    serves: Serves
+    slots: int
+    params: Sequence[str]
+    handed: Handed
+
+
+def run(
+    ctx: typer.Context,
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            help="The graph as JSON; - for standard input. May be left out when --id names a graph that exists.",
+            show_default=False,
+        ),
+    ] = None,
+    graph_id: IdOption = None,
+    param: ParamOption = None,
+    priority: PriorityOption = None,
+    slots: SlotsOption = None,
+    target: TargetOption = None,
+    label: WorkerLabelOption = None,
+    host: HostOption = None,
+    executor: ExecutorOption = None,
+    time_scale: TimeScaleOption = 1.0,
+    python: PythonOption = None,
+    pass_env: PassOption = None,
+    with_store: WithStoreOption = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Submit a graph, and handle and work on it in this process until it ends.
+
+    Whatever happens to this process, the same command with the same --id goes on where it stopped; what has completed
+    does not run again. Interrupted once, it hands unfinished tasks back; twice, it ends at once.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if file is None and graph_id is None:
+        raise InvalidInput("give a FILE to run, or --id of a graph that exists")
+    if file is None and param:
+        raise InvalidInput("--param goes with a FILE: a graph that exists has its values")
+    if file is None and priority:
+        raise InvalidInput("--priority goes with a FILE: a graph that exists has its own")
+    if graph_id is not None:
+        check_graph_id(graph_id, new=file is not None)
+    served = serves(target, label, host)
+    from taskgraph.model.clock import SystemClock
+
+    board = Board(SystemClock())
+    handed = read_handed(os.environ, pass_env or (), store=with_store)
+    executors = make_executors(
+        board.clock, executor=executor, time_scale=time_scale, python=python, board=board, handed=handed
+    )
+    document: GraphDocument | None = None
+    if file is not None:
+        document, name = read_graph(file, params=param, priority=priority)
+        check_runnable(document, name, executors, served)
+    order = _Order(file, graph_id, document, executors, board, served, slots or default_slots(), param or (), handed)
+    raise typer.Exit(session.open(lambda app: _run(app, session, order), measured=True))
+
+
+RUN_EXAMPLES = examples(
+    "taskgraph run graph.json",
+    "taskgraph run graph.json --id nightly-2026-08-01 --slots 4",
+    "taskgraph run --id nightly-2026-08-01",
+    'taskgraph run release.json --param version=1.4 --param regions:=\'["eu", "us"]\'',
+    "taskgraph run graph.json --executor sleep --time-scale 0.001",
+)
+
+
+def check_runnable(document: "GraphDocument", source: str, executors: "Executors", served: Serves) -> None:
+    """Raise InvalidGraph, with the place of every task that this process could not run: nothing is written then."""
+    from taskgraph.model.json_pointer import pointer
+    from taskgraph.model.placement import labels_of, target_of
+
+    problems: list[Problem] = []
+    unable = 0
+    for label, node in document.tasks.items():
+        reason = executors.why_not(node.task)
+        place: tuple[str, ...] = ("tasks", label, "task")
+        remedy = "Name an executor of this process, bring it with --python, or say --executor noop to rehearse."
+        target = target_of(node.task)
+        if reason is None and (reason := served.offer.why_not(node.task)) is not None:
+            missing = [f"--label {each}" for each in labels_of(node.task) if each not in served.offer.labels]
+            host = node.task.get("host")
+            remedy = f"Say --host {host} if this is it."
+            if missing and host is None:
+                remedy = f"Say {' '.join(missing)} too."
+        elif reason is None and served.given and target not in served.targets:
+            reason = f"it goes to the target {target}, and --target names only {', '.join(served.targets)}"
+            place = (*place, "target") if "target" in node.task else place
+            remedy = f"Say --target {target} too."
+        if reason is None:
+            continue
+        unable += 1
+        if len(problems) < _PROBLEMS_MAX:
+            message = f"This process cannot run “{label}”: {reason}."
+            problems.append(Problem(pointer(place), "cannot-run", message, remedy))
+    if unable > len(problems):
+        problems.append(Problem("", "more", f"… and {unable - len(problems):,} more.", ""))
+    if problems:
+        raise InvalidGraph(problems, source)
+
+
+async def _run(app: "App", session: Session, order: _Order) -> int:
+    from taskgraph.engine.outlets import read_outlets
+    from taskgraph.interfaces.loops import deliver_rest, run_graph
+    from taskgraph.protocol.notices import has_notices
+
+    output = session.output
+    outlets: OutletSettings | None = read_outlets(os.environ, commands=True)
+    withdraw(os.environ, order.handed)
+    if order.document is not None and not has_notices(order.document):
+        outlets = None
+    began = app.clock.monotonic()
+    graph_id = order.graph_id or app.clock.new_id()
+    given = [word for each in order.params for word in ("--param", each)]
+    again = [*([order.file] if order.file not in (None, STDIN) else []), "--id", graph_id, *given]
+    resume = f"taskgraph run {shlex.join(word for word in again if word)}{session.store_words}"
+
+    def told(signals: int) -> None:
+        if signals == 1:
+            output.say("handing unfinished tasks back …")
+        else:
+            logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # what is cut short now has nothing to tell
+
+    fresh = False
+    async with minding_signals(told) as stop:
+        if order.document is not None:
+            output.say(f"graph {graph_id}", "bold")
+            output.hint(f"if this is interrupted, go on with: {resume}")
+            submission = await submit_document(app, session, graph_id, order.document, stop)
+            fresh = str(submission.outcome) == "created"
+        elif await app.queries.state(graph_id) == GraphState.SUBMITTING:
+            raise Refused(f"graph {graph_id} was never submitted to its end; run it again with its FILE", "submitting")
+        document = order.document if fresh else None
+        targets = order.serves.targets
+        if not order.serves.given:
+            targets = list(dict.fromkeys([*await targets_of(app, graph_id, document), *targets]))
+        worker = app.worker(
+            order.executors,
+            targets=targets,
+            offer=order.serves.offer,
+            slots=order.slots,
+            with_store=order.handed.store,
+        )
+        display = display_for(output, app.clock)
+        async with following(app, graph_id, display, lambda: order.board.of(graph_id), fresh=fresh) as follower:
+
+            async def watcher(state: GraphState) -> None:
+                if follower.extended:
+                    follower.extended = False
+                    await _warn_of_targets(app, output, graph_id, targets)
+
+            try:
+                state = await run_graph(
+                    app, graph_id, stop.event, workers=[worker], watcher=watcher, fresh=fresh, outlets=outlets
+                )
+            except StorageUnavailable:
+                output.hint(f"when the store is back, go on with: {resume}")
+                raise
+    if stop.asked and not has_ended(state):
+        summary = counts_line(output.err, follower.tally)
+        raise failures.Interrupted(f"interrupted: {summary}; go on with: {resume}")
+    seconds_taken = app.clock.monotonic() - began
+    if outlets is not None:
+        rest = await deliver_rest(app, graph_id, stop.event, outlets)
+        if rest.waiting or rest.given_up:
+            output.warn("not everybody has been told of this graph: the rest goes out while taskgraph serve runs")
+            output.hint(f"         see: taskgraph notices {graph_id}{session.store_words}")
+    return await finish(app, session, follower.tally, seconds_taken=seconds_taken)
+
+
+async def targets_of(app: "App", graph_id: str, document: "GraphDocument | None" = None) -> list[str]:
+    """Every target that a task of the graph goes to, the default one first. document: all that the graph has."""
+    if document is not None:
+        from taskgraph.model.placement import target_of
+
+        found = {target_of(node.task) for node in document.tasks.values()}
+    else:
+        found = await app.queries.targets(graph_id)
+    return [_DEFAULT_TARGET, *sorted(found - {_DEFAULT_TARGET})]
+
+
+async def _warn_of_targets(app: "App", output: Output, graph_id: str, targets: Sequence[str]) -> None:
+    for target in await targets_of(app, graph_id):
+        if target not in targets and target != _DEFAULT_TARGET:
+            output.warn(f"tasks were added for the target {target}, which this process does not serve")
+            output.hint(f"         start a worker for it: taskgraph worker --target {target}")

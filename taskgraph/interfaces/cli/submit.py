@@ -1,0 +1,227 @@
+"""The commands `submit` and `extend`: write graphs, or more of one."""
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from taskgraph.interfaces import views
+from taskgraph.interfaces.cli import failures
+from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples, read_graph, read_source
+from taskgraph.interfaces.cli.documents import print_warnings
+from taskgraph.interfaces.cli.options import (
+    GraphArgument,
+    IdOption,
+    JsonOption,
+    ParamOption,
+    PriorityOption,
+    StoreOption,
+    TimeoutOption,
+    VerboseOption,
+)
+from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
+from taskgraph.interfaces.cli.output import count
+from taskgraph.interfaces.cli.progress import submitting
+from taskgraph.interfaces.cli.signals import Stop, minding_signals, unless_stopped
+from taskgraph.model.errors import InvalidGraph, InvalidInput
+
+if TYPE_CHECKING:
+    from taskgraph.documents.nodes import GraphDocument
+    from taskgraph.engine.submission import Submission
+    from taskgraph.interfaces.app import App
+
+
+_EXTEND_TIMEOUT_SECONDS: Final = 60.0
+
+
+async def submit_document(
+    app: "App", session: Session, graph_id: str, document: "GraphDocument", stop: Stop
+) -> "Submission":
+    """Submit with its progress on a terminal; interrupted, say how to go on."""
+    from taskgraph.engine.submission import Submitted
+    from taskgraph.interfaces.operations.submit import submit
+
+    try:
+        with submitting(session.output, app.clock) as progress:
+            submission = await unless_stopped(stop, submit(app, graph_id, document, progress=progress))
+    except failures.Interrupted:
+        raise failures.Interrupted(
+            f"interrupted while graph {graph_id} was being submitted; the same command with --id {graph_id} goes on"
+        ) from None
+    if submission.outcome is not Submitted.CREATED:
+        session.output.say(f"graph {graph_id} was submitted before, with the same content: going on with it")
+    return submission
+
+
+def submit(
+    ctx: typer.Context,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The graph as JSON; - for standard input.", show_default=False)
+    ],
+    graph_id: IdOption = None,
+    param: ParamOption = None,
+    priority: PriorityOption = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the graph has ended, and say how.")] = False,
+    timeout: TimeoutOption = None,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Write a graph into the store and start it; handlers and workers elsewhere do the rest.
+
+    The same graph under the same id again changes nothing and gives the same answer; another graph is refused. The id
+    goes to stdout.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    if timeout is not None and not wait:
+        raise InvalidInput("--timeout goes with --wait")
+    if graph_id is not None:
+        check_graph_id(graph_id, new=True)
+    document, name = read_graph(file, params=param, priority=priority)
+    from taskgraph.documents.warnings import warnings
+
+    print_warnings(session, InvalidGraph(warnings(document), name))
+    raise typer.Exit(
+        session.open(lambda app: _submit_and_wait(app, session, graph_id, document, wait, timeout), measured=True)
+    )
+
+
+SUBMIT_EXAMPLES = examples(
+    "taskgraph submit graph.json --id nightly-2026-08-01",
+    "taskgraph submit graph.json --wait --timeout 600",
+    "taskgraph submit release.json --param version=1.4",
+    "taskgraph submit hotfix.json --priority high",
+    "generate | taskgraph submit -",
+)
+
+
+async def _submit_and_wait(
+    app: "App",
+    session: Session,
+    graph_id: str | None,
+    document: "GraphDocument",
+    wait: bool,
+    timeout_seconds: float | None,
+) -> int:
+    output = session.output
+    graph_id = graph_id or app.clock.new_id()
+    async with minding_signals(lambda _: None) as stop:
+        submission = await submit_document(app, session, graph_id, document, stop)
+        fresh = str(submission.outcome) == "created"
+        if not output.json:
+            output.data(graph_id)
+        size = f"{count(submission.tasks, 'task')}, {count(submission.edges, 'edge')}"
+        output.say(f"graph {graph_id}: {submission.outcome}, {size}")
+        if not wait:
+            if output.json:
+                output.document(views.submitted(submission))
+            output.hint(f"watch it: {command_words('watch', graph_id)}{session.store_words}")
+            return failures.DONE
+        output.hint("handlers and workers must run somewhere: taskgraph serve --worker 2")
+        return await wait_and_finish(app, session, graph_id, stop, timeout_seconds=timeout_seconds, fresh=fresh)
+
+
+def extend(
+    ctx: typer.Context,
+    graph_id: GraphArgument,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="The tasks to add as JSON; - for standard input. They may require tasks that the graph has.",
+            show_default=False,
+        ),
+    ],
+    param: ParamOption = None,
+    request: Annotated[
+        str | None,
+        typer.Option("--request", metavar="NAME", help="An id for the extension; made from its content otherwise."),
+    ] = None,
+    wait: Annotated[
+        bool | None,
+        typer.Option(
+            "--wait/--no-wait",
+            help="Wait until it has been accepted or refused; otherwise until that, or until it is known to wait for a "
+            "paused graph to be resumed.",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long.")
+    ] = _EXTEND_TIMEOUT_SECONDS,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Add tasks to a graph that runs, or is blocked.
+
+    While the graph is paused they are staged, and added when it is resumed; it does not finish before.
+
+    The same tasks again are the same request, and give its answer: nothing is added twice. Where the tasks name
+    parameters that are not given, they have the values of the graph.
+    """
+    session = begin(ctx, store=store, json=json, verbose=verbose)
+    check_graph_id(graph_id)
+    if request is not None and len(request) > 0:
+        check_graph_id(request)
+    from taskgraph.documents.parameters import mentions, typed
+    from taskgraph.documents.read import read_document
+
+    values = typed(param or ())
+    data, name = read_source(file)
+    # What names no parameter is judged without the graph, as it is without a store.
+    alone = None
+    if not values and not mentions(data.decode("utf-8", "replace")):
+        alone = read_document(data, source=name, kind="extension")
+
+    async def extended(app: "App") -> int:
+        from taskgraph.interfaces.operations import requests
+
+        document = alone
+        if document is None:
+            given = await requests.given(app, graph_id, values, named=True)
+            document = read_document(data, source=name, kind="extension", given=given)
+        return await _extend(app, session, graph_id, document, request, wait, timeout)
+
+    raise typer.Exit(session.open(extended, measured=True))
+
+
+EXTEND_EXAMPLES = examples(
+    "taskgraph extend nightly-2026-08-01 more.json",
+    'taskgraph extend "$TASKGRAPH_GRAPH_ID" found.json',
+)
+
+
+async def _extend(
+    app: "App",
+    session: Session,
+    graph_id: str,
+    document: "GraphDocument",
+    request: str | None,
+    wait: bool | None,
+    timeout_seconds: float,
+) -> int:
+    from taskgraph.interfaces.operations import extend, requests
+    from taskgraph.interfaces.operations.waiting import ends
+
+    output = session.output
+    asked = await extend.ask(app, graph_id, document, request=request or None)
+    if wait is not False:
+        until = ends(app.clock, timeout_seconds)
+        asked = await extend.settled(app, asked, until=until, deferred=wait is None)
+        if asked.state not in requests.ANSWERED and (wait or not asked.waits_for):
+            raise failures.TimedOut(
+                f"request {asked.request} is {asked.state} after {timeout_seconds:g} s, and goes on by itself once "
+                "handlers run (taskgraph serve); the same command looks again"
+            )
+    if output.json:
+        output.document(views.extended(graph_id, asked.request, asked.state, len(document.tasks), asked.waits_for))
+    else:
+        output.data(asked.request)
+    added = count(len(document.tasks), "task")
+    if asked.waits_for:
+        output.say(f"graph {graph_id}: {added} staged: made at resume, as the graph is paused")
+    else:
+        output.say(
+            f"graph {graph_id}: {added} added" if asked.state == "done" else f"graph {graph_id}: {added} asked for"
+        )
+    return failures.DONE
