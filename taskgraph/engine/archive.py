@@ -22,6 +22,7 @@ from typing import BinaryIO, Final
 from taskgraph.engine import notifier
 from taskgraph.engine.archive_file import USUAL, Archived, Bounds, Piece, Writer, examine, open_archive, parts
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.live_index import enter_live, leave_live
 from taskgraph.engine.plan_extension import row_bytes
 from taskgraph.engine.signing import NO_TRUST, Signer, Trust
 from taskgraph.engine.transact import back_off
@@ -287,7 +288,7 @@ async def _restore(
     row = await _begin(handlers, contents, source)
     if row is None:
         if contents.state in GRAPH_ENDED:
-            await handlers.leave_live(graph_id)
+            await leave_live(handlers.records, graph_id)
         return Restored(graph_id, contents.state, 0, 0, again=True)
     handlers.kept.forget(graph_id)
     handlers.records.forget(graph_id)
@@ -326,7 +327,7 @@ async def _restore(
     await _commit(handlers, graph_id, [Replace(GRAPH, row.etag, final)])
     progress(contents.rows, contents.rows)
     if contents.state in GRAPH_ENDED:
-        await handlers.leave_live(graph_id)
+        await leave_live(handlers.records, graph_id)
     return Restored(graph_id, contents.state, number + 1 - started, count)
 
 
@@ -339,14 +340,14 @@ async def _begin(handlers: Handlers, contents: Archived, source: str) -> Row | N
         state = columns.get("state")
         same = columns.get("archive") == contents.digest
         if row is not None and state == GraphState.RESTORING and same:
-            await handlers.enter_live(graph_id)
+            await enter_live(handlers.records, graph_id)
             return row
         if row is not None and state == contents.state and same:
             return None
         if row is not None and state != GraphState.DELETED:
             what = "is being restored from another file" if state == GraphState.RESTORING else f"exists, and is {state}"
             raise Refused(f"graph {graph_id} {what}; what is there is never overwritten by {source}", "exists")
-        await handlers.enter_live(graph_id)  # before its row: what is begun is found
+        await enter_live(handlers.records, graph_id)  # before its row: what is begun is found
         fence: dict[str, Value] = {
             "schema": SCHEMA,
             "state": str(GraphState.RESTORING),

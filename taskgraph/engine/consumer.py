@@ -30,7 +30,6 @@ from taskgraph.model.errors import (
     trail,
 )
 from taskgraph.model.messages import Message, RunTasks
-from taskgraph.protocol.dispatch_windows import Windows
 from taskgraph.protocol.rows import NewerSchema
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup, wait_any
@@ -113,8 +112,7 @@ class Consumer:
         self._lead = Lead(handlers.records.tables, clock, handlers.names.events, clock.new_id())
         self._receiving = False
         self._pumping: asyncio.Task[None] | None = None
-        handlers.windows = handlers.windows or Windows()
-        handlers.receivers.append(self)
+        handlers.dispatcher.join(self)
 
     @property
     def idle(self) -> bool:
@@ -124,8 +122,7 @@ class Consumer:
     async def run(self, stop: asyncio.Event) -> None:
         """Receive until told to stop; then finish what is in hand."""
         self._receiving = True
-        if self not in self.handlers.receivers:  # it has run before
-            self.handlers.receivers.append(self)
+        self.handlers.dispatcher.join(self)  # it may have run before
         try:
             first, *others = self.handlers.names.received
             if others:
@@ -138,7 +135,7 @@ class Consumer:
             if self._tasks:
                 await asyncio.wait(self._tasks.values())
             self._receiving = False
-            self.handlers.receivers.remove(self)
+            self.handlers.dispatcher.receivers.remove(self)
             if self._pumping is not None:
                 self._pumping.cancel()
                 await asyncio.wait((self._pumping,))
@@ -191,11 +188,11 @@ class Consumer:
 
     async def _leave_unsent(self) -> None:
         """Leave what was put by to those that handle these graphs from now on: of this process, or of another."""
-        handlers = self.handlers
-        others = [each for each in handlers.receivers if each is not self]
-        graphs = handlers.windows.graphs if handlers.windows is not None else ()
+        dispatcher = self.handlers.dispatcher
+        others = [each for each in dispatcher.receivers if each is not self]
+        graphs = dispatcher.windows.graphs if dispatcher.windows is not None else ()
         theirs = {graph_id: each for graph_id in graphs for each in others if each.takes(graph_id)}
-        await handlers.leave_unsent(but=theirs)
+        await dispatcher.leave_unsent(but=theirs)
         for each in theirs.values():
             each.mind_unsent()
 
@@ -205,14 +202,14 @@ class Consumer:
             self._pumping = asyncio.create_task(self._pump())
 
     async def _pump(self) -> None:
-        handlers = self.handlers
-        while handlers.windows is not None and handlers.windows.waits:
-            await handlers.clock.sleep(_PUMP_SECONDS)
+        dispatcher = self.handlers.dispatcher
+        while dispatcher.windows is not None and dispatcher.windows.waits:
+            await dispatcher.clock.sleep(_PUMP_SECONDS)
             try:
                 if self._receiving and not self.own and await self._lead.take():
                     await self._leave_unsent()  # another leads by now
                 else:
-                    await handlers.pump(taker=self.taker)
+                    await dispatcher.pump(taker=self.taker)
             except StorageError as error:
                 log.warning("what is ready could not be sent: %s", error)
             except Exception as error:

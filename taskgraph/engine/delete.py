@@ -25,6 +25,7 @@ from typing import Final
 
 from taskgraph.engine import notifier
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.live_index import enter_live, leave_live
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.transact import back_off
 from taskgraph.model import limits
@@ -88,7 +89,7 @@ async def delete(
             raise Refused(f"graph {graph_id}: {refusal}", "not-ended")
         if not force:
             await _must_be_told(handlers, graph_id)
-        await handlers.enter_live(graph_id)
+        await enter_live(handlers.records, graph_id)
         until = handlers.clock.now() + timedelta(seconds=limits.TOMBSTONE_SECONDS)
         (answer,) = await handlers.transition(graph_id, [BeginDeletion(until, force, because)])
         if answer.error is not None:
@@ -118,16 +119,16 @@ async def finish_deletion(
     """
     handlers.kept.forget(graph_id)
     handlers.records.forget(graph_id)
-    await handlers.enter_live(graph_id)  # who comes by is to find it, whoever began
+    await enter_live(handlers.records, graph_id)  # who comes by is to find it, whoever began
     rows = removed = 0
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         graph = await graph_row(handlers, graph_id)
         if graph is None or graph.columns.get("state") not in GRAPH_GONE:
-            await handlers.leave_live(graph_id)
+            await leave_live(handlers.records, graph_id)
             return Deleted(graph_id, rows, removed, again=True)  # others have, and its tombstone is gone too
         until = time_of(graph.columns, "until") or handlers.clock.now() + timedelta(seconds=limits.TOMBSTONE_SECONDS)
         if graph.columns["state"] == GraphState.DELETED:
-            await handlers.leave_live(graph_id)
+            await leave_live(handlers.records, graph_id)
             return Deleted(graph_id, rows, removed, until=until)
         gone, graph = await _empty(handlers, graph_id, graph, progress)
         rows += gone
@@ -142,7 +143,7 @@ async def finish_deletion(
             )
         except (Conflict, Unclear):
             continue  # the row tells whether it was this very call
-        await handlers.leave_live(graph_id)
+        await leave_live(handlers.records, graph_id)
         return Deleted(graph_id, rows, removed, until=until)
     raise Conflict(f"graph {graph_id}: others kept writing while it was deleted; the same command goes on")
 

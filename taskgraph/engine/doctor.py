@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.live_index import enter_live, leave_live
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.sweep import Swept, sweep_graph
 from taskgraph.model import facts, limits
@@ -386,15 +387,15 @@ async def _commit(handlers: Handlers, graph_id: str, finding: Finding, patch: Pa
     for target, tasks in by_target.items():
         await handlers.dispatch(graph_id, target, tasks, rows=ready)
     if patch.revive:
-        await handlers.enter_live(graph_id)
+        await enter_live(handlers.records, graph_id)
 
 
 async def _mend_live(handlers: Handlers, graph_id: str) -> None:
     """Put the graph into the index of live graphs, and take it off if it has ended by then."""
-    await handlers.enter_live(graph_id)
+    await enter_live(handlers.records, graph_id)
     (graph,) = await handlers.records.tables.get(graph_id, [GRAPH])
     if graph is not None and graph.columns.get("state") in GRAPH_ENDED:
-        await handlers.leave_live(graph_id)
+        await leave_live(handlers.records, graph_id)
 
 
 async def _list_again(handlers: Handlers, graph_id: str) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from taskgraph.engine import clock_trust
 from taskgraph.engine.delete import ENDS, delete, graph_row, insert_once, remove_once, sweep_beside
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.live_index import leave_live
 from taskgraph.model import limits
 from taskgraph.model.columns import Value, time_of
 from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
@@ -71,7 +72,7 @@ async def _end_tombstone(handlers: Handlers, logs: StoredLogs, graph_id: str, no
     if graph is None or graph.columns.get("state") != GraphState.DELETED or until is None or until > now:
         return  # it was put back, or deleted again
     row = await sweep_beside(handlers, logs, graph_id, graph)
-    await handlers.leave_live(graph_id)
+    await leave_live(handlers.records, graph_id)
     try:
         await handlers.records.tables.commit(graph_id, [Delete(GRAPH, row.etag)])
     except Unclear as unclear:

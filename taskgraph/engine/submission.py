@@ -22,6 +22,7 @@ from taskgraph.documents.edit_document import EditDocument
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import canonical_json, collector_paused
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.live_index import enter_live
 from taskgraph.engine.notifier import enter, register
 from taskgraph.engine.plan_edit import still_holds
 from taskgraph.engine.plan_extension import EDIT, request_rows, row_bytes
@@ -133,7 +134,7 @@ async def _submit(
                 routing=document.routing,
             )
 
-    await handlers.enter_live(graph_id)
+    await enter_live(handlers.records, graph_id)
     now = clock.now()
     registered = notices.registrations(document.notify, document.tasks.values())
     if registered:
@@ -183,12 +184,14 @@ async def _submit(
     if flipped.error is not None:
         raise flipped.error
     if flipped.outcome is Outcome.REFUSED:
-        await handlers.enter_live(graph_id)  # whatever this call put beside a tombstone is taken away by the sweep
+        await enter_live(
+            handlers.records, graph_id
+        )  # whatever this call put beside a tombstone is taken away by the sweep
         code = "different-content" if "another graph" in flipped.reason else "cancelled"
         raise Refused(f"graph {graph_id}: {flipped.reason}", code)
     await _send_first(handlers, graph_id, layout, writing.seen, timed=_is_timed(document))
     if layout.limited:
-        await handlers.refill(graph_id)
+        await handlers.dispatcher.limited.refill(graph_id)
     return answer
 
 
@@ -595,7 +598,9 @@ async def _extend(handlers: Handlers, graph_id: str, document: GraphDocument, re
     if head is None:
         raise Conflict(f"graph {graph_id}: request {request} could not be written; try again")
     _same_request(head, graph_id, request, digest)
-    await handlers.enter_live(graph_id)  # should the message be lost, the sweep answers, even if the graph ends first
+    await enter_live(
+        handlers.records, graph_id
+    )  # should the message be lost, the sweep answers, even if the graph ends first
     await handlers.tell([AddTasks(graph_id, request)])
     state = str(head.columns["state"])
     waits = state == "staged" and is_deferring(Draft(GRAPH, graph.columns, None))
@@ -641,7 +646,9 @@ async def _edit(handlers: Handlers, graph_id: str, document: EditDocument, reque
     if head is None:
         raise Conflict(f"graph {graph_id}: request {request} could not be written; try again")
     _same_request(head, graph_id, request, document.digest)
-    await handlers.enter_live(graph_id)  # should the message be lost, the sweep answers, even if the graph ends first
+    await enter_live(
+        handlers.records, graph_id
+    )  # should the message be lost, the sweep answers, even if the graph ends first
     await handlers.tell([Edit(graph_id, request)])
     return Extension(graph_id, request, str(head.columns["state"]))
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph.engine import clock_trust
+from taskgraph.engine import cancel, clock_trust, pause
 from taskgraph.engine.delete import delete, finish_deletion, sweep_beside
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.live_index import leave_live
 from taskgraph.engine.plan_extension import EDIT
+from taskgraph.engine.requests import answer_request, late_requests
 from taskgraph.engine.stall_check import COLUMNS, watch
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits, priorities
@@ -168,9 +170,9 @@ async def sweep_graph(
         await _restoring(handlers, graph_id, graph, swept, logs)
         return
     if state in GRAPH_ENDED:
-        for request in await handlers.late_requests(graph_id):
-            await handlers.answer_request(graph_id, request)  # it is refused, and whoever asked hears it
-        await handlers.leave_live(graph_id)
+        for request in await late_requests(handlers.records, graph_id):
+            await answer_request(handlers.transactor, graph_id, request)  # it is refused, and whoever asked hears it
+        await leave_live(handlers.records, graph_id)
         swept.index_mended += 1
         return
     if state == GraphState.SUBMITTING:
@@ -207,7 +209,7 @@ async def sweep_graph(
     )
     remind: dict[tuple[str, str], list[tuple[str, int, float]]] = {}
     unheard: dict[tuple[str, str], list[tuple[str, int]]] = {}
-    windows = handlers.windows
+    windows = handlers.dispatcher.windows
     waits: list[Row] = []  # ready, and under a limit
     under = await limits_for(handlers, graph_id, graph)
     open_tasks = await query_all(tables, graph_id, unresolved)
@@ -249,9 +251,9 @@ async def sweep_graph(
             continue
         target, level = str(row.columns.get("target", "default")), level_of(row.columns.get)
         now_due = now_due or at_once
-        if level != NORMAL or (age >= limits.AGE_SECONDS and handlers.knows_levels):
+        if level != NORMAL or (age >= limits.AGE_SECONDS and handlers.dispatcher.knows_levels):
             # Otherwise nobody need know which levels are used.
-            used = (await handlers.levels_used()).get(target, ())
+            used = (await handlers.dispatcher.levels_used()).get(target, ())
             now_due = now_due or has_risen(level, since, now, used, period_seconds)
             level = level_now(level, since, now, used)
         if now_due:
@@ -278,18 +280,18 @@ async def sweep_graph(
             await handlers.dispatch(graph_id, target, due, level=level, rows=rows)
             swept.reminded += len(due)
     if waits:
-        swept.reminded += await handlers.refill_from(graph_id, waits)
+        swept.reminded += await handlers.dispatcher.limited.refill_from(graph_id, waits)
     # Who handles the graph is to know all that is ready: who handled it before may have put it by, and died.
-    if unheard and await handlers.leads(graph_id):
+    if unheard and await handlers.dispatcher.leads(graph_id):
         for (target, level), unsent in unheard.items():
             await handlers.dispatch(graph_id, target, unsent, level=level, rows=rows)
             swept.reminded += len(unsent)
     if not items and (state == GraphState.RUNNING or graph.columns.get("stalledBecause")):
         swept.stalled += await watch(handlers, graph_id, graph, open_tasks, now)
     if graph.columns.get("settling") is True:
-        await handlers.settle_holds(graph_id)
+        await pause.settle_holds(handlers.transactor, graph_id)
     if state == GraphState.CANCELLING:
-        swept.cancelled += await handlers.go_on_cancelling(graph_id)
+        swept.cancelled += await cancel.go_on_cancelling(handlers.transactor, graph_id)
 
 
 async def _waiting_past_deadline(
@@ -352,7 +354,7 @@ async def _deleted(handlers: Handlers, graph_id: str, graph: Row, swept: Swept, 
         return
     if graph.columns.get("state") == GraphState.DELETED:
         await sweep_beside(handlers, logs, graph_id, graph)
-        await handlers.leave_live(graph_id)
+        await leave_live(handlers.records, graph_id)
         swept.index_mended += 1
         return
     await finish_deletion(handlers, logs, graph_id)

@@ -9,8 +9,10 @@ import difflib
 import json
 from typing import Final
 
+from taskgraph.model.columns import integer
 from taskgraph.model.errors import IntegrityError, NotFound
 from taskgraph.model.ids import group_key, task_id_of
+from taskgraph.model.states import GRAPH_GONE
 from taskgraph.protocol.definitions import gathered
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
@@ -48,6 +50,17 @@ async def group_members(tables: Tables, graph_id: str, name: str) -> tuple[str, 
     Who is in a group never changes. Raises NotFound for a group that the graph does not have.
     """
     return members_of(await group_rows(tables, graph_id, name))
+
+
+async def has_group(tables: Tables, graph: Row, graph_id: str, name: str) -> bool:
+    """Whether the graph has such a group. Raises NotFound for a name that no edit or deletion can have removed."""
+    try:
+        await group_rows(tables, graph_id, name)
+    except NotFound:
+        if not integer(graph.columns, "revision") and graph.columns["state"] not in GRAPH_GONE:
+            raise
+        return False  # it was there when it was asked for: the message comes late
+    return True
 
 
 async def group_names(tables: Tables, graph_id: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from taskgraph import Client, InvalidGraph, Refused, SyncClient
+from taskgraph.engine.requests import answer_request, late_requests
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.loops import serve
 from taskgraph.worker.executors import built_in
@@ -92,8 +93,8 @@ def test_words_and_exit_codes(tmp_path: Path) -> None:
 async def handle(store: str) -> None:
     """Answer every request of the graph, and run nothing."""
     async with Client(store) as client:
-        for request in await client.app.handlers.late_requests("g"):
-            await client.app.handlers.answer_request("g", request)
+        for request in await late_requests(client.app.handlers.records, "g"):
+            await answer_request(client.app.handlers.transactor, "g", request)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from taskgraph.documents.read import document_from_object
+from taskgraph.engine.live_index import enter_live
 from taskgraph.engine.submission import submit
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli.output import Stream, cell_width
@@ -140,7 +141,7 @@ async def test_a_look_costs_three_requests_a_graph_and_one_a_queue(memory: Stage
 
 async def test_a_journal_without_numbers_and_a_graph_without_a_row(memory: Stage) -> None:
     await memory.submit(graph({"a": []}))
-    await memory.handlers.enter_live("nothing")
+    await enter_live(memory.handlers.records, "nothing")
     row = memory.tables.partitions["graph"]["event:0000000001"]  # type: ignore[attr-defined]
     row.columns.pop("completed")
     found = await overview(memory).look()

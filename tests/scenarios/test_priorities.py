@@ -157,8 +157,8 @@ def test_what_a_handler_had_put_by_is_sent_by_the_next_one() -> None:
         (running,) = crew.start(consumer, stop=stop)
         stage = await submit(crew, "one", independent(2_000))
         await asyncio.sleep(3.0)
-        assert consumer.handlers.windows is not None
-        assert consumer.handlers.windows.unsent("one") > 1_000
+        assert consumer.handlers.dispatcher.windows is not None
+        assert consumer.handlers.dispatcher.windows.unsent("one") > 1_000
         if dies:
             running.cancel()
             await asyncio.wait((running,))

@@ -11,6 +11,7 @@ import pytest
 from taskgraph.engine.delete import Deleted, delete, finish_deletion
 from taskgraph.engine.doctor import examine_graph, repair_graph
 from taskgraph.engine.housekeeping import keep_house
+from taskgraph.engine.live_index import enter_live
 from taskgraph.engine.notifier import INDEX, enter
 from taskgraph.engine.submission import submit
 from taskgraph.engine.sweep import Swept, sweep
@@ -292,7 +293,7 @@ async def test_an_extension_put_down_too_late_leaves_nothing(local: Stage, shelf
     await local.tables.commit(local.graph_id, [request])  # whoever put it down read the graph while it ran
     await local.deliver(AddTasks(local.graph_id, "late"))
     if swept == "by the sweep":
-        await local.handlers.enter_live(local.graph_id)  # which is the next thing that it does
+        await enter_live(local.handlers.records, local.graph_id)  # which is the next thing that it does
         await sweep(local.handlers, logs=shelf)
         await only_a_tombstone(local, shelf)
     else:

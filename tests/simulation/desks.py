@@ -21,6 +21,7 @@ from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer, misplaced
 from taskgraph.engine.doctor import repair_graph
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.live_index import enter_live
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import ORPHAN_SECONDS, sweep
@@ -502,7 +503,7 @@ class Orphan(Desk):
     """A name in the live index, and no graph."""
 
     async def set_up(self) -> None:
-        await self.handlers.enter_live("ghost")
+        await enter_live(self.handlers.records, "ghost")
         await asyncio.sleep(ORPHAN_SECONDS + 60.0)
         now = self.handlers.clock.now()  # which has gone on for long without a leap
         await self.tables.commit(CLOCKS, [Insert("seen", {"seen": now, "since": now - timedelta(days=2)})])

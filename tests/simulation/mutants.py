@@ -19,11 +19,14 @@ import pytest
 
 from taskgraph.documents.edit_document import EditDocument, Update
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.engine import handlers, plan_edit, plan_extension, submission, transact
+from taskgraph.engine import cancel as cancelling
+from taskgraph.engine import limited as limited_tasks
+from taskgraph.engine import live_index, plan_edit, plan_extension, requests, submission, transact
+from taskgraph.engine import pause as pausing
 from taskgraph.engine import sweep as sweep_module
 from taskgraph.engine.commit import Operation, Records
 from taskgraph.engine.consumer import Consumer
-from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.effects import Effects
 from taskgraph.engine.plan_extension import ExtensionPlan
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.row_cache import Known
@@ -726,7 +729,12 @@ MUTANTS: Final = (
     Mutant(
         "P25: a reading goes on to its last continuation",
         "the sweep and the handlers read one page",
-        _all(*(_set(module, "query_all", read_one_page) for module in (sweep_module, handlers, plan_extension))),
+        _all(
+            *(
+                _set(module, "query_all", read_one_page)
+                for module in (sweep_module, cancelling, pausing, limited_tasks, live_index, requests, plan_extension)
+            )
+        ),
     ),
     # claims, runs, leases, budgets
     Mutant("P5: only a pending run can be claimed", "a claim takes any task", _set(decide, "_claim", claim_by_anyone)),
@@ -844,7 +852,8 @@ MUTANTS: Final = (
         "it is, as any other",
         _all(
             _reworded(extension, "accept_extension", ('if PAUSED in graph.ids("held"):', "if False:"), owner=decide),
-            _set(handlers, "is_deferring", never),
+            _set(requests, "is_deferring", never),
+            _set(pausing, "is_deferring", never),
         ),
         paused_and_extended,
     ),
@@ -883,7 +892,7 @@ MUTANTS: Final = (
             plan_extension,
             "plan_extension",
             ("(*_told_apart(layout.rows, graph), *mapping_rows)", "(*reversed(layout.rows), *mapping_rows)"),
-            owner=handlers,
+            owner=requests,
         ),
         long_extensions,
     ),
@@ -941,7 +950,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: a graph is cancelled when every task has ended",
         "it is told as soon as all of them have been told",
-        _reworded(Handlers, "go_on_cancelling", ("    if not left:\n", "    if True:\n")),
+        _reworded(cancelling, "go_on_cancelling", ("    if not left:\n", "    if True:\n")),
         lives=("cancelled while one runs",),
     ),
     Mutant(
@@ -1071,7 +1080,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: a graph is paused when every task has taken it over",
         "it is said at the fence",
-        _reworded(Handlers, "settle_holds", ("        if not items:\n", "        if True:\n")),
+        _reworded(pausing, "settle_holds", ("        if not items:\n", "        if True:\n")),
         paused,
     ),
     Mutant(
@@ -1129,7 +1138,7 @@ MUTANTS: Final = (
         "D13: whoever ends a run tells who waits for room",
         "the sweep does, a minute later each",
         _reworded(
-            Handlers,
+            Effects,
             "emit",
             ("if limited:", "if any(each.task_id for each in limited):"),
         ),

@@ -16,6 +16,7 @@ from taskgraph.documents.edit_document import edit_from_object
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.requests import answer_request
 from taskgraph.engine.submission import edit, submit
 from taskgraph.model.ids import GRAPH, limit_key, limit_scope, row_key, task_id_of
 from taskgraph.model.states import TaskState
@@ -219,7 +220,7 @@ class Overlapping:
         handlers = self._rng.choice(self.processes).handlers
         wish = edit_from_object({"update": {LAST: {"requires": list(kept)}}})
         staged = await edit(handlers, GRAPH_ID, wish)
-        await handlers.answer_request(GRAPH_ID, staged.request)
+        await answer_request(handlers.transactor, GRAPH_ID, staged.request)
 
     async def _take(self, item: Claim | Completed) -> Answer:
         rng = self._rng

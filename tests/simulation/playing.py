@@ -818,13 +818,13 @@ class Play:
         found: list[dict[str, int]] = []
         for handlers in self._actors():
             records = handlers.records
-            found += [records._next_sequence, records._completed, records._skipped, handlers.in_flight]
-            assert not handlers.workers, "no message of a life names its worker"
+            found += [records._next_sequence, records._completed, records._skipped, handlers.dispatcher.in_flight]
+            assert not handlers.dispatcher.workers, "no message of a life names its worker"
         return found
 
     def backlogs(self) -> list[dict[str, Backlog]]:
         """The limited tasks that each process remembers."""
-        return [handlers.backlogs for handlers in self._actors()]
+        return [handlers.dispatcher.limited.backlogs for handlers in self._actors()]
 
     def kept(self) -> list[dict[str, Known]]:
         """The rows that each process keeps."""

@@ -22,6 +22,7 @@ from taskgraph.engine.clock_trust import CLOCKS
 from taskgraph.engine.delete import delete
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.housekeeping import keep_house
+from taskgraph.engine.live_index import enter_live
 from taskgraph.engine.plan_extension import request_rows
 from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import sweep
@@ -166,7 +167,7 @@ class Afterlife:
         for row in (*parts, head):
             with contextlib.suppress(Conflict):
                 await handlers.records.tables.commit(self.world.graph_id, [row])
-        await handlers.enter_live(self.world.graph_id)
+        await enter_live(handlers.records, self.world.graph_id)
 
     async def _asks_again(self) -> None:
         handlers, world = self.world.handlers(), self.world

@@ -316,14 +316,14 @@ async def test_a_graph_is_run_twice_at_once_and_beside_another(client: Client) -
     assert [status.state for status in statuses] == ["finished", "finished", "finished"]
     handlers = client.app.handlers
     assert handlers.listeners == Listeners()
-    assert handlers.receivers == []
+    assert handlers.dispatcher.receivers == []
 
 
 async def test_what_one_consumer_has_put_by_outlives_the_end_of_another(client: Client) -> None:
     app, stop = client.app, asyncio.Event()
     stays, goes = app.consumer(), app.consumer()
     stays.own.add("mine")
-    windows = app.handlers.windows
+    windows = app.handlers.dispatcher.windows
     assert windows is not None
     for graph_id in ("mine", "left"):
         ready = [(f"{graph_id}{number}", 0) for number in range(5_000)]
@@ -334,6 +334,6 @@ async def test_what_one_consumer_has_put_by_outlives_the_end_of_another(client: 
     await goes.run(stop)
     assert windows.graphs == ["mine"], "the other is left to another process, by a message"
     assert minded == ["stays"]
-    assert app.handlers.receivers == [stays]
-    assert app.handlers.takes("mine")
+    assert app.handlers.dispatcher.receivers == [stays]
+    assert app.handlers.dispatcher.takes("mine")
     assert await app.handlers.events_waiting() == 1

@@ -11,6 +11,8 @@ import pytest
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.live_index import enter_live, leave_live
+from taskgraph.engine.requests import answer_request, late_requests
 from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.transact import Counters
 from taskgraph.model import limits
@@ -417,7 +419,7 @@ async def test_ready_tasks_go_to_their_targets_once_and_in_order(handlers: Handl
         Dispatch(x, 0, "default"),
         Dispatch(x, 1, "default"),
     ]
-    await handlers.emit("g", effects)
+    await handlers.effects.emit(handlers.transactor, "g", effects)
     assert sent(queues) == [RunTasks("g", "default", ((task, run),)) for task, run in ((x, 0), (w, 0), (x, 1))]
     assert sent(queues, "taskgraph-work-gpu") == [RunTasks("g", "gpu", ((y, 1),))]
     assert handlers.counters.dispatched == 4
@@ -455,7 +457,7 @@ async def test_what_is_ready_is_shared_out_over_the_workers_heard_of_in_the_last
 
     async def sizes(*, more: bool = False, size: int = 0) -> list[int]:
         queues.messages.clear()
-        handlers.in_flight.clear()
+        handlers.dispatcher.in_flight.clear()
         await handlers.dispatch("g", "default", ready, more=more, size=size)
         return [len(told) for _, told in wanted(queues)]
 
@@ -478,21 +480,21 @@ async def test_what_is_under_way_counts_as_well(handlers: Handlers, queues: Memo
     """A stream of few at a time is plenty, too."""
     labels = [f"t{number:03}" for number in range(40)]
     await begin(handlers, GraphDocument({label: TaskNode(label) for label in labels}))
-    handlers.in_flight.clear()
+    handlers.dispatcher.in_flight.clear()
     ids = [task_id_of("g", label) for label in labels]
     await handlers.dispatch("g", "default", [(task_id, 0) for task_id in ids[:30]])
     queues.messages.clear()
     await handlers.dispatch("g", "default", [(task_id, 0) for task_id in ids[30:]])
     assert [len(told) for _, told in wanted(queues)] == [10], "(10 + 30) // 2"
-    assert handlers.in_flight == {"g": 40}
+    assert handlers.dispatcher.in_flight == {"g": 40}
     await handlers.transition("g", [claim(task_id) for task_id in ids])
-    assert handlers.in_flight == {"g": 40}, "nothing has been heard of a claim"
+    assert handlers.dispatcher.in_flight == {"g": 40}, "nothing has been heard of a claim"
     await handlers.handle("g", [TaskCompleted("g", tuple(result(task_id) for task_id in ids[:25]))])
-    assert handlers.in_flight == {"g": 15}
+    assert handlers.dispatcher.in_flight == {"g": 15}
     await handlers.handle("g", [TaskFailed("g", tuple(result(task_id, failed=True) for task_id in ids[25:28]))])
-    assert handlers.in_flight == {"g": 12}
+    assert handlers.dispatcher.in_flight == {"g": 12}
     await handlers.handle("g", [TaskCompleted("g", tuple(result(task_id) for task_id in ids[:20]))])
-    assert handlers.in_flight == {"g": 0}, "told again: it is an estimate, and never less than nothing"
+    assert handlers.dispatcher.in_flight == {"g": 0}, "told again: it is an estimate, and never less than nothing"
 
 
 # --- what a work message says of its tasks -----------------------------------------------------------------------
@@ -510,7 +512,7 @@ async def hints(handlers: Handlers, queues: MemoryQueues, *tasks: str, rows: dic
 async def known(handlers: Handlers, tables: Table) -> dict[str, Row | None]:
     """All rows of a small graph."""
     await begin(handlers)
-    handlers.in_flight.clear()
+    handlers.dispatcher.in_flight.clear()
     return dict(tables.partitions["g"])
 
 
@@ -569,7 +571,7 @@ async def test_the_next_task_is_named_only_to_who_runs_alone(
     assert after is not None
 
     async def next_of(**more: Row | None) -> str:
-        handlers.in_flight.clear()
+        handlers.dispatcher.in_flight.clear()
         found = {**known, **{key.replace("_", ":", 1): each for key, each in more.items()}}
         return (await hints(handlers, queues, rows=found)).seen[A].next
 
@@ -586,7 +588,7 @@ async def test_the_next_task_is_named_only_to_who_runs_alone(
         known[row_key(A)] = Row(row.key, row.etag, {**row.columns, "dependents": dependents})
         assert await next_of() == "", dependents
     known[row_key(A)] = row
-    handlers.in_flight["g"] = 1
+    handlers.dispatcher.in_flight["g"] = 1
     assert (await hints(handlers, queues, rows=known)).seen[A].next == "", "something else is under way"
 
 
@@ -597,7 +599,7 @@ async def test_a_graph_that_ended_leaves_the_live_index_and_whoever_waits_hears_
     heard: list[str] = []
     handlers.listeners.ended += [heard.append, heard.append]
     tables.put(GRAPH, state="finished")
-    await handlers.emit("g", [GraphEnded(GraphState.FINISHED)])
+    await handlers.effects.emit(handlers.transactor, "g", [GraphEnded(GraphState.FINISHED)])
     assert heard == ["g", "g"]
     assert tables.partitions[LIVE] == {}
 
@@ -607,8 +609,8 @@ async def test_a_graph_with_a_request_that_nobody_heard_of_stays_on_the_live_ind
 ) -> None:
     await begin(handlers)
     staged = await extend(handlers, "g", GraphDocument({"x": TaskNode("x", ("a",))}))
-    assert await handlers.late_requests("g") == [staged.request]
-    await handlers.emit("g", [GraphEnded(GraphState.FINISHED)])
+    assert await late_requests(handlers.records, "g") == [staged.request]
+    await handlers.effects.emit(handlers.transactor, "g", [GraphEnded(GraphState.FINISHED)])
     assert list(tables.partitions[LIVE]) == ["g"]
 
 
@@ -618,9 +620,9 @@ async def test_a_graph_that_ended_leaves_the_live_index_once_its_late_request_is
     await begin(handlers)
     staged = await extend(handlers, "g", GraphDocument({"x": TaskNode("x", ("a",))}))
     tables.put(GRAPH, state="finished")
-    await handlers.leave_live("g")
+    await leave_live(handlers.records, "g")
     assert list(tables.partitions[LIVE]) == ["g"], "it has still to be answered"
-    await handlers.answer_request("g", staged.request)
+    await answer_request(handlers.transactor, "g", staged.request)
     assert tables.columns(f"request:{staged.request}")["state"] == "refused"
     assert tables.partitions[LIVE] == {}
 
@@ -634,25 +636,25 @@ async def test_only_requests_that_were_never_taken_on_are_late(
     await tables.commit("g", [Insert("request:r", {"state": state}), Insert("request:r:0000", {"text": "{}"})])
     for other in ("join:x:0", "requested", "task:x"):
         await tables.commit("g", [Insert(other, {"state": "staged"})])
-    assert await handlers.late_requests("g") == (["r"] if late else [])
+    assert await late_requests(handlers.records, "g") == (["r"] if late else [])
     assert tables.queries[-1][1].select == ("state",), "no document is read for it"
 
 
 async def test_a_graph_that_runs_again_is_swept_again(handlers: Handlers, tables: Table, clock: Sleeper) -> None:
-    await handlers.emit("g", [GraphRevived()])
+    await handlers.effects.emit(handlers.transactor, "g", [GraphRevived()])
     assert tables.columns("g", LIVE) == {"since": clock.now()}
     clock.advance(5)
-    await handlers.emit("g", [GraphRevived()])
+    await handlers.effects.emit(handlers.transactor, "g", [GraphRevived()])
     assert tables.columns("g", LIVE) == {"since": clock.now()}, "it was there, and is written anew"
 
 
 async def test_an_unclear_entry_of_the_live_index_is_looked_at(handlers: Handlers, tables: Table) -> None:
     tables.after = [Unclear("lost")]
-    await handlers.enter_live("g")
+    await enter_live(handlers.records, "g")
     assert list(tables.partitions[LIVE]) == ["g"]
     tables.instead = [Unclear("lost")]
     with pytest.raises(Unclear):
-        await handlers.enter_live("other")
+        await enter_live(handlers.records, "other")
     assert tables.gets[-1] == (LIVE, ("other",))
 
 
@@ -660,13 +662,13 @@ async def test_an_unclear_entry_of_the_live_index_is_looked_at(handlers: Handler
 async def test_whoever_else_takes_a_graph_off_the_live_index_is_welcome(
     handlers: Handlers, tables: Table, error: Exception
 ) -> None:
-    await handlers.leave_live("g")
+    await leave_live(handlers.records, "g")
     assert tables.written == [], "it is not there"
-    await handlers.enter_live("g")
+    await enter_live(handlers.records, "g")
     tables.instead = [error]
-    await handlers.leave_live("g")
+    await leave_live(handlers.records, "g")
     assert list(tables.partitions[LIVE]) == ["g"]
-    await handlers.leave_live("g")
+    await leave_live(handlers.records, "g")
     assert tables.partitions[LIVE] == {}
     assert isinstance(tables.written[-1][1][0], Delete)
 
@@ -676,8 +678,8 @@ async def test_a_graph_that_is_live_again_stays_on_the_live_index(
     handlers: Handlers, tables: Table, state: str
 ) -> None:
     await tables.commit("g", [Insert(GRAPH, {"state": state})])
-    await handlers.enter_live("g")
-    await handlers.leave_live("g")
+    await enter_live(handlers.records, "g")
+    await leave_live(handlers.records, "g")
     assert list(tables.partitions[LIVE]) == ["g"]
 
 
@@ -686,12 +688,12 @@ async def test_a_graph_that_enters_the_live_index_while_it_leaves_stays(
     handlers: Handlers, tables: Table, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
     await tables.commit("g", [Insert(GRAPH, {"state": "deleted" if before == GRAPH else "finished"})])
-    await handlers.enter_live("g")
+    await enter_live(handlers.records, "g")
     get, query = tables.get, tables.query
 
     async def enter() -> None:
         monkeypatch.undo()
-        await handlers.enter_live("g")
+        await enter_live(handlers.records, "g")
 
     async def get_and_enter(partition: str, keys: Sequence[str]) -> list[Row | None]:
         rows = await get(partition, keys)
@@ -706,19 +708,19 @@ async def test_a_graph_that_enters_the_live_index_while_it_leaves_stays(
 
     monkeypatch.setattr(tables, "get", get_and_enter)
     monkeypatch.setattr(tables, "query", query_and_enter)
-    await handlers.leave_live("g")
+    await leave_live(handlers.records, "g")
     assert list(tables.partitions[LIVE]) == ["g"]
-    await handlers.leave_live("g")
+    await leave_live(handlers.records, "g")
     assert tables.partitions[LIVE] == {}, "nothing speaks for it any more"
 
 
 async def test_an_entry_of_the_live_index_that_goes_while_it_is_written_anew_is_made_again(
     handlers: Handlers, tables: Table, clock: Sleeper
 ) -> None:
-    await handlers.enter_live("g")
+    await enter_live(handlers.records, "g")
     clock.advance(5)
     tables.instead = [Conflict("it was there"), Conflict("it is gone")]
-    await handlers.enter_live("g")
+    await enter_live(handlers.records, "g")
     assert tables.columns("g", LIVE) == {"since": clock.now()}
 
 
@@ -727,10 +729,10 @@ async def test_an_entry_of_the_live_index_that_goes_while_it_is_written_anew_is_
 
 async def test_an_extension_of_an_unknown_graph_and_an_unknown_extension(handlers: Handlers) -> None:
     with pytest.raises(NotFound, match=r"^there is no graph g$"):
-        await handlers.answer_request("g", "r")
+        await answer_request(handlers.transactor, "g", "r")
     await begin(handlers)
     with pytest.raises(NotFound, match=r"^graph g has no request r$"):
-        await handlers.answer_request("g", "r")
+        await answer_request(handlers.transactor, "g", "r")
 
 
 @pytest.mark.parametrize("state", ["done", "refused"])
@@ -738,7 +740,7 @@ async def test_an_extension_that_was_answered_is_left_alone(handlers: Handlers, 
     await begin(handlers)
     await tables.commit("g", [Insert("request:r", {"state": state})])
     tables.written.clear()
-    await handlers.answer_request("g", "r")
+    await answer_request(handlers.transactor, "g", "r")
     assert tables.written == []
     assert tables.gets == [("g", ("request:r", GRAPH))], "not even its document is read"
     assert tables.queries == []
@@ -749,7 +751,7 @@ async def test_a_request_without_a_valid_document_is_an_integrity_error(handlers
     await tables.commit("g", [Insert("request:r", {"state": "staged"})])
     expected = r"^request r of graph g holds no valid document$"
     with pytest.raises(IntegrityError, match=expected) as caught:
-        await handlers.answer_request("g", "r")
+        await answer_request(handlers.transactor, "g", "r")
     assert isinstance(caught.value.__cause__, TaskgraphError)
 
 
@@ -766,9 +768,9 @@ async def test_an_extension_under_way_is_brought_to_its_end_first(
     tables.written.clear()
     tables.after = [StorageUnavailable("503")]
     with pytest.raises(StorageUnavailable):
-        await handlers.answer_request("g", large.request)
+        await answer_request(handlers.transactor, "g", large.request)
     assert tables.columns(GRAPH)["extending"] == large.request
-    await handlers.answer_request("g", small.request, keep_alive=beats)
+    await answer_request(handlers.transactor, "g", small.request, keep_alive=beats)
     assert tables.columns(f"request:{large.request}")["state"] == "done"
     assert tables.columns(f"request:{small.request}")["state"] == "done"
     assert tables.columns(GRAPH)["extending"] == ""
@@ -805,10 +807,10 @@ async def test_two_who_push_the_same_extension_do_it_once(
         pass
 
     async def push() -> None:
-        await other.answer_request("g", staged.request)
+        await answer_request(other.transactor, "g", staged.request)
 
     tables.meddle = [*[idle] * at, push]
-    await handlers.answer_request("g", staged.request)
+    await answer_request(handlers.transactor, "g", staged.request)
     tables.meddle = []
     assert tables.columns(f"request:{staged.request}")["state"] == "done"
     assert tables.columns(GRAPH)["tasks"] == 2 + size
@@ -828,10 +830,10 @@ async def test_an_extension_is_planned_again_when_another_was_accepted_meanwhile
     other = Handlers(Records(tables, clock), queues, clock)
 
     async def push() -> None:
-        await other.answer_request("g", second.request)
+        await answer_request(other.transactor, "g", second.request)
 
     tables.meddle = [push]
-    await handlers.answer_request("g", first.request)
+    await answer_request(handlers.transactor, "g", first.request)
     assert {tables.columns(f"request:{each.request}")["state"] for each in (first, second)} == {"done"}
     assert tables.columns(GRAPH)["tasks"] == 2 + size + 1
     assert tables.columns(GRAPH)["revision"] == 2
@@ -845,7 +847,7 @@ async def test_a_request_that_disappears_is_an_integrity_error(handlers: Handler
     real = tables.partitions["g"][key]
     tables.torn[key] = [real, None, None]
     with pytest.raises(IntegrityError, match=f"^graph g: row {key} is gone$"):
-        await handlers.answer_request("g", staged.request)
+        await answer_request(handlers.transactor, "g", staged.request)
 
 
 @pytest.mark.parametrize("answer", [Conflict("412 on the own write"), Unclear("lost")], ids=["conflict", "unclear"])
@@ -865,7 +867,7 @@ async def test_an_extension_goes_on_after_an_answer_that_was_lost(
         tables.after = [answer]
 
     tables.meddle = [*[idle] * (at - 1), lose]
-    await handlers.answer_request("g", staged.request)
+    await answer_request(handlers.transactor, "g", staged.request)
     assert tables.columns(f"request:{staged.request}")["state"] == "done"
     assert tables.columns(GRAPH)["tasks"] == 2 + 150
 
@@ -881,11 +883,11 @@ async def test_a_request_that_cannot_be_seen_for_a_moment_is_looked_for_again(
     other = Handlers(Records(tables, clock), queues, clock)
 
     async def push() -> None:
-        await other.answer_request("g", staged.request)
+        await answer_request(other.transactor, "g", staged.request)
         tables.torn[key] = [tables.partitions["g"][key], None]
 
     tables.meddle = [push]
-    await handlers.answer_request("g", staged.request)
+    await answer_request(handlers.transactor, "g", staged.request)
     assert tables.torn[key] == []
     assert tables.columns(key)["state"] == "done"
 
@@ -904,7 +906,7 @@ async def test_a_plan_for_one_commit_is_dropped_when_others_have_begun_it_in_ste
         tables.put(GRAPH, extending=staged.request, revision=1)
 
     tables.meddle = [accepted_in_steps]
-    await handlers.answer_request("g", staged.request)
+    await answer_request(handlers.transactor, "g", staged.request)
     assert tables.columns(f"request:{staged.request}")["state"] == "done"
     assert str(tables.columns(row_key(task_id_of("g", "x")))["dependents"]).startswith('["join:')
 
@@ -914,7 +916,7 @@ async def test_a_step_that_cannot_be_decided_raises_its_error(handlers: Handlers
     staged = await extend(handlers, "g", GraphDocument({"x": TaskNode("x", ("a",))}))
     tables.put(row_key(A), dependents="{")
     with pytest.raises(IntegrityError, match="dependents"):
-        await handlers.answer_request("g", staged.request)
+        await answer_request(handlers.transactor, "g", staged.request)
 
 
 def keys_of(changes: Iterable[Change]) -> set[str]:

@@ -7,6 +7,7 @@ import pytest
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.live_index import enter_live
 from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import is_due, sweep
 from taskgraph.model import limits
@@ -102,7 +103,7 @@ async def test_a_submission_that_is_fenced_off_while_it_writes_is_refused(
 async def test_a_name_without_a_graph_leaves_the_live_index_after_a_while(
     handlers: Handlers, tables: MemoryTables, clock: ManualClock
 ) -> None:
-    await handlers.enter_live("ghost")
+    await enter_live(handlers.records, "ghost")
     assert (await sweep(handlers)).index_mended == 0
     clock.advance(timedelta(hours=2).total_seconds())
     assert (await sweep(handlers)).index_mended == 1

@@ -10,6 +10,7 @@ from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine import sweep as module
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.live_index import enter_live
 from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import ORPHAN_SECONDS, QUEUE_FULL, Swept, is_due, sweep, sweep_graph
 from taskgraph.model import limits
@@ -386,7 +387,7 @@ async def test_a_submission_that_does_not_say_since_when_it_is_written_is_left_a
 async def test_a_name_without_a_graph_is_dropped_after_an_hour(
     handlers: Handlers, tables: Table, clock: HurriedClock, seconds: float, mended: int
 ) -> None:
-    await handlers.enter_live("ghost")
+    await enter_live(handlers.records, "ghost")
     clock.advance(seconds)
     assert await sweep(handlers) == Swept(graphs=1, index_mended=mended)
     assert list(tables.partitions[LIVE]) == ([] if mended else ["ghost"])
@@ -395,7 +396,7 @@ async def test_a_name_without_a_graph_is_dropped_after_an_hour(
 async def test_a_name_without_a_graph_and_without_a_time_stays(
     handlers: Handlers, tables: Table, clock: HurriedClock
 ) -> None:
-    await handlers.enter_live("ghost")
+    await enter_live(handlers.records, "ghost")
     tables.put("ghost", LIVE, since=None)
     clock.advance(10 * ORPHAN_SECONDS)
     assert (await sweep(handlers)).index_mended == 0
@@ -408,7 +409,7 @@ async def test_a_name_without_a_graph_and_without_a_time_stays(
 async def test_a_name_that_others_change_is_looked_at_in_the_next_round(
     handlers: Handlers, tables: Table, clock: HurriedClock, error: Exception
 ) -> None:
-    await handlers.enter_live("ghost")
+    await enter_live(handlers.records, "ghost")
     clock.advance(2 * ORPHAN_SECONDS)
     tables.instead[LIVE] = [error]
     assert await sweep(handlers) == Swept(graphs=1, index_mended=0)
@@ -434,7 +435,7 @@ async def test_every_live_graph_is_looked_at_and_a_busy_one_stops_no_round(
 
 async def test_a_round_counts_over_all_graphs(handlers: Handlers, tables: Table, clock: HurriedClock) -> None:
     for number in range(2):
-        await handlers.enter_live(f"ghost{number}")
+        await enter_live(handlers.records, f"ghost{number}")
         await begin(handlers, PAIR, f"ended{number}")
         tables.put(GRAPH, f"ended{number}", state="finished")
         await begin(handlers, PAIR, f"begun{number}")

@@ -9,6 +9,7 @@ import pytest
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.requests import answer_request
 from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
@@ -129,7 +130,7 @@ async def test_an_extension_brings_its_deadlines(stage: Stage) -> None:
     assert "nextDeadline" not in stage.columns("")
     added = {"x": {"requires": ["a"], "task": {"deadline": stage.moment(50)}}}
     extended = await extend(stage.handlers, "g", document_from_object({"tasks": added}, kind="extension"))
-    await stage.handlers.answer_request("g", extended.request)
+    await answer_request(stage.handlers.transactor, "g", extended.request)
     assert (await stage.after(60)).overdue == 1
     assert stage.columns("x")["state"] == "exception"
 
@@ -166,13 +167,13 @@ async def test_a_sweep_that_saw_half_of_an_extension_does_not_forget_the_deadlin
     extended = await extend(stage.handlers, "g", document)
     tables.commits_left = 1
     with pytest.raises(KeyboardInterrupt):
-        await stage.handlers.answer_request("g", extended.request)
+        await answer_request(stage.handlers.transactor, "g", extended.request)
     tables.commits_left = 10**9
     assert stage.columns("")["extending"] == extended.request
     assert row_key(task_id_of("g", "x000")) not in tables.partitions["g"]
 
     async def go_on() -> None:
-        await stage.handlers.answer_request("g", extended.request)
+        await answer_request(stage.handlers.transactor, "g", extended.request)
 
     tables.then = go_on
     assert (await stage.after(110)).overdue == 1

@@ -1,0 +1,430 @@
+"""Send what follows from commits: work messages for ready tasks, and events.
+
+What this room is for: one owner of what this process knows of what it has sent. How much goes out at once the windows
+say; tasks of one target and level share messages; of other levels than `normal` workers are told that they are used.
+All of it may be lost or said twice: the sweep sends what went unheard, and a claim decides who runs a task. It never
+changes a row of a graph.
+"""
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from taskgraph.engine.commit import Records
+from taskgraph.engine.limited import LimitedTasks
+from taskgraph.engine.listeners import Listeners
+from taskgraph.engine.row_cache import KeptRows
+from taskgraph.engine.telemetry import Telemetry
+from taskgraph.engine.transact import Counters, Taker, task_of
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.columns import Columns, is_held
+from taskgraph.model.errors import StorageError
+from taskgraph.model.facts import routing_of
+from taskgraph.model.ids import GRAPH, ids_text, is_task_id, reference_of, row_key
+from taskgraph.model.messages import Message, RunTasks, Seen, SendReady, bundles, to_text
+from taskgraph.model.names import QueueNames
+from taskgraph.model.placement import DEFAULT_TARGET
+from taskgraph.model.priorities import NORMAL, level_now, level_of
+from taskgraph.model.states import GraphState, TaskState
+from taskgraph.model.timing import not_yet_seconds, ready_since
+from taskgraph.protocol.concurrency import scopes_of
+from taskgraph.protocol.decide import Answer, Completed, Failed
+from taskgraph.protocol.definitions import SCHEMA
+from taskgraph.protocol.dispatch_windows import Parcel, Windows
+from taskgraph.protocol.edit import EDITED
+from taskgraph.queries.targets import levels_used, use_level
+from taskgraph.storage.queues import Queues
+from taskgraph.storage.tables import Range, Row
+
+_SHARES_MIN: Final = 2  # into so many messages at least goes what is ready
+_WORKER_SECONDS: Final = 60.0
+_SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
+_COUNTED_MAX: Final = 10_000  # graphs
+_BELL_SECONDS: Final = 2.0  # between two messages that tell idle workers of a target that a level of it is used
+
+
+class Receiver(Protocol):
+    """What receives messages in this process, and has them handled."""
+
+    def takes(self, graph_id: str) -> bool:
+        """Whether it handles this graph, and no other process does."""
+        ...
+
+    async def leads(self, graph_id: str) -> bool:
+        """Whether it is the one to look after this graph; asks for the lead, where that is free."""
+        ...
+
+    def mind_unsent(self) -> None:
+        """Something was put by, to be sent later: see to it that `pump` is called."""
+        ...
+
+
+@dataclass(slots=True)
+class Dispatcher:
+    """Sends messages, for every caller of one process."""
+
+    records: Records
+    queues: Queues
+    clock: Clock
+    names: QueueNames
+    kept: KeptRows
+    counters: Counters
+    telemetry: Telemetry
+    listeners: Listeners
+    windows: Windows | None = None
+    """What is ready and not sent yet, in a process that hears of results; None: all that is ready is sent at once."""
+    receivers: list[Receiver] = field(default_factory=list)
+    """What receives messages for these handlers: of several, each has graphs of its own, and one may lead."""
+    in_flight: dict[str, int] = field(default_factory=dict)
+    """Graph id -> about how many tasks this process has sent out and not heard of again; for the size of bundles."""
+    workers: dict[str, float] = field(default_factory=dict)
+    """Worker -> when this process heard of it last (monotonic seconds)."""
+    limited: LimitedTasks = field(init=False)
+    _levels: dict[tuple[str, str], float] = field(default_factory=dict)  # said to be used, and when (monotonic)
+    _rung: dict[str, float] = field(default_factory=dict)  # target -> when its workers were told of levels
+    _used: Mapping[str, Collection[str]] = field(default_factory=dict)
+    _used_at: float | None = None
+
+    def __post_init__(self) -> None:
+        self.limited = LimitedTasks(self.records, self.clock, self.takes, self.send)
+
+    def join(self, receiver: Receiver) -> None:
+        """It receives messages here from now on, unless it does so already; so results are heard of, too."""
+        self.windows = self.windows or Windows()
+        if receiver not in self.receivers:
+            self.receivers.append(receiver)
+
+    def takes(self, graph_id: str) -> bool:
+        """Whether no other process handles a graph: then what this one remembers of limited tasks is all there is."""
+        return any(each.takes(graph_id) for each in self.receivers)
+
+    async def leads(self, graph_id: str) -> bool:
+        """Whether this process is the one that looks after a graph; asks for the lead, where that is free."""
+        return not self.receivers or any([await each.leads(graph_id) for each in self.receivers])
+
+    async def tell(self, messages: Sequence[Message]) -> None:
+        """Send events, each to its queue. Raises TooLarge, StorageUnavailable."""
+        bodies: dict[str, list[str]] = {}
+        for message in messages:
+            bodies.setdefault(self.names.of(message), []).append(to_text(message))
+        for queue, own in bodies.items():
+            await self.queues.send(queue, own)
+
+    async def events_waiting(self) -> int:
+        """About how many events nobody has handled yet."""
+        return sum([await self.queues.count(queue) for queue in self.names.received])
+
+    async def dispatch(
+        self,
+        graph_id: str,
+        target: str,
+        tasks: Sequence[tuple[str, int]],
+        *,
+        level: str = NORMAL,
+        rows: Mapping[str, Row | None] | None = None,
+        more: bool = False,
+        size: int = 0,
+        delay_seconds: float = 0,
+    ) -> None:
+        """Send what is ready, as far as the window of its queue has room; the rest is sent later (`pump`, `landed`).
+
+        rows: rows of the tasks, as far as they are known: a message says what was seen. more: this is a part of plenty.
+        size: so many tasks in each message, and all at once; 0 for as many as suit. delay_seconds: until they can be
+        received; all at once, too.
+        """
+        if not size and not delay_seconds:
+            tasks = self.within_window(graph_id, target, level, tasks)
+        if tasks:
+            await self.send(
+                graph_id, target, level, tasks, rows=rows, more=more, size=size, delay_seconds=delay_seconds
+            )
+
+    async def send(
+        self,
+        graph_id: str,
+        target: str,
+        level: str,
+        tasks: Sequence[tuple[str, int]],
+        *,
+        rows: Mapping[str, Row | None] | None = None,
+        more: bool = False,
+        size: int = 0,
+        delay_seconds: float = 0,
+    ) -> None:
+        """Send work messages: one task each while there are few, more in one when there is plenty (D12).
+
+        more: this is a part of plenty.
+        """
+        flying = self.in_flight.get(graph_id, 0)
+        if self.windows is not None:
+            flying += self.windows.unsent(graph_id)
+        if not size:
+            size = limits.BUNDLE_TASKS_MAX if more else (len(tasks) + flying) // self._shares()
+            size = max(1, min(limits.BUNDLE_TASKS_MAX, size))
+        if len(self.in_flight) >= _COUNTED_MAX:
+            self.in_flight.clear()
+        self.in_flight[graph_id] = self.in_flight.get(graph_id, 0) + len(tasks)
+        alone = not flying and len(tasks) == 1
+        entries = [(task, run, _seen(task, run, rows, alone=alone)) for task, run in tasks]
+        routing = _routing(tasks, rows)
+
+        def make(part: tuple[tuple[str, int, Seen | None], ...]) -> Message:
+            seen = {task: what for task, _, what in part if what is not None}
+            own = {task: routing[task] for task, _, _ in part if task in routing} if routing else routing
+            return RunTasks(graph_id, target, tuple([(task, run) for task, run, _ in part]), seen, routing=own)
+
+        messages = bundles(make, entries, size)
+        if level != NORMAL:
+            await self._announce(graph_id, target, level, tasks[0], routing, delay_seconds)
+        await self.queues.send(
+            self.names.work(target, level), [to_text(message) for message in messages], delay_seconds=delay_seconds
+        )
+        self.counters.dispatched += len(tasks)
+        if self.telemetry.enabled:
+            self.telemetry.dispatched(target, len(tasks))
+
+    async def _announce(
+        self, graph_id: str, target: str, level: str, task: tuple[str, int], routing: Mapping[str, str], delay: float
+    ) -> None:
+        """See to it that workers of a target ask for this level: a row says that it is used.
+
+        Workers read that row while they have work. One that is idle looks when something comes to the queue that all
+        of them ask: so every few seconds a message goes there too.
+        """
+        now = self.clock.monotonic()
+        said = self._levels.get((target, level))
+        if said is None or now - said >= limits.LEVEL_SECONDS / 2:
+            await use_level(self.records.tables, target, level, self.clock.now())
+            self._levels[target, level] = now
+        rung = self._rung.get(target)
+        if rung is None or now - rung >= _BELL_SECONDS:
+            self._rung[target] = now
+            hint = to_text(RunTasks(graph_id, target, (task,), level=level, routing=routing))
+            await self.queues.send(self.names.work(target), [hint], delay_seconds=delay)
+
+    @property
+    def knows_levels(self) -> bool:
+        """Whether this process has met any level besides `normal`."""
+        return bool(self._levels or self._used)
+
+    async def levels_used(self) -> Mapping[str, Collection[str]]:
+        """Target -> the levels besides `normal` that are used, as it was some seconds ago at most."""
+        now = self.clock.monotonic()
+        if self._used_at is None or now - self._used_at >= limits.GATE_SECONDS:
+            self._used_at = now
+            self._used = await levels_used(self.records.tables, self.clock.now())
+        return self._used
+
+    def within_window(
+        self, graph_id: str, target: str, level: str, tasks: Sequence[tuple[str, int]]
+    ) -> Sequence[tuple[str, int]]:
+        """Those that the window of their queue has room for; the others are put by."""
+        if self.windows is None:
+            return tasks
+        now, put_by = self.windows.offer(graph_id, (target, level), tasks, self.clock.monotonic())
+        if put_by and self.receivers:
+            theirs = (each for each in self.receivers if each.takes(graph_id))
+            next(theirs, self.receivers[-1]).mind_unsent()
+        return now
+
+    def _shares(self) -> int:
+        """Into how many messages ready tasks go at least: one for each worker that has been heard of lately."""
+        if len(self.workers) > _COUNTED_MAX:
+            self.workers.clear()
+        since = self.clock.monotonic() - _WORKER_SECONDS
+        return max(_SHARES_MIN, sum(heard >= since for heard in self.workers.values()))
+
+    def landed(self, graph_id: str, answers: Sequence[Answer]) -> list[Parcel]:
+        """Tasks have been heard of again. Gives what there is room to send now."""
+        self.limited.landed(graph_id, answers)
+        flying = self.in_flight.get(graph_id)
+        if flying:
+            heard = sum(isinstance(answer.item, Completed | Failed) for answer in answers)
+            self.in_flight[graph_id] = max(0, flying - heard)
+        if self.windows is None:
+            return []
+        task_ids = [task_id for answer in answers if not answer.error and (task_id := task_of(answer.item))]
+        return self.windows.landed(graph_id, task_ids, self.clock.monotonic()) if task_ids else []
+
+    def forget(self, graph_id: str) -> None:
+        """The graph has ended."""
+        self.in_flight.pop(graph_id, None)
+        self.limited.forget(graph_id)
+        self.forget_unsent(graph_id)
+
+    def forget_unsent(self, graph_id: str) -> None:
+        """What was put by of a graph need not be sent any more."""
+        if self.windows is not None:
+            self.windows.forget(graph_id)
+
+    async def send_parcels(self, parcels: Sequence[Parcel], taker: Taker | None) -> None:
+        """Send what had been put by. Rows that are not known any more are read, many at once: they spare others reads.
+
+        What is known to have moved on needs no message.
+        """
+        for n, parcel in enumerate(parcels):
+            try:
+                known = self.kept.of(parcel.graph)
+                missing = [key for task_id, _ in parcel.tasks if (key := row_key(task_id)) not in known.rows]
+                if missing:
+                    await self.kept.load(parcel.graph, known, missing)
+                    known.forget_absent()
+                tasks: Sequence[tuple[str, int]] = [
+                    (task_id, run)
+                    for task_id, run in parcel.tasks
+                    if not _has_moved_on(known.rows.get(row_key(task_id)), run)
+                ]
+                if taker is not None:
+                    tasks = taker.keep(parcel.graph, parcel.target, tasks, known.rows)
+                if tasks:
+                    await self.send(parcel.graph, parcel.target, parcel.level, tasks, rows=known.rows)
+            except StorageError:
+                if self.windows is not None:
+                    for left in parcels[n:]:
+                        self.windows.returned(left)
+                raise
+
+    async def pump(self, *, taker: Taker | None = None) -> None:
+        """Send what was put by and has room by now; look whether workers want more than has been sent.
+
+        To be called every second or so while `protocol.dispatch_windows.waits`. Sends what nobody may ever ask for
+        again, whatever has become of results: a process that hears of none goes on, as long as workers take what it
+        sends.
+        """
+        if self.windows is None:
+            return
+        now = self.clock.monotonic()
+        parcels = self.windows.fill()
+        for sample in self.windows.to_look_at(now):
+            (row,) = await self.records.tables.get(sample.graph, [row_key(sample.task_id)])
+            parcels += self.windows.looked(sample, waits=_is_ready(row, sample.run), now=now)
+        await self.send_parcels(parcels, taker)
+        for graph_id in [each for each in self.windows.more if not self.windows.unsent(each)]:
+            self.windows.more.discard(graph_id)
+            await self.adopt(graph_id, taker=taker)
+
+    async def leave_unsent(self, *, but: Collection[str] = ()) -> None:
+        """Leave it to whoever handles these graphs from now on: one message for each. but: graphs that stay here."""
+        if self.windows is not None and (graphs := [each for each in self.windows.graphs if each not in but]):
+            await self.tell([SendReady(graph_id) for graph_id in graphs])
+            for graph_id in graphs:
+                self.windows.forget(graph_id)
+
+    async def adopt(self, graph_id: str, after: str = "", *, taker: Taker | None = None) -> None:
+        """Send what is ready in a graph and is not known to have been sent, by its rows.
+
+        after: tasks up to this one have been sent by somebody else.
+        """
+        now, moment = self.clock.now(), self.clock.monotonic()
+        used: Mapping[str, Collection[str]] | None = None
+        limited = False
+        (graph,) = await self.records.tables.get(graph_id, [GRAPH])
+        if graph is None or graph.columns.get("state") not in (GraphState.RUNNING, GraphState.BLOCKED):
+            return
+        self.listeners.note_due(graph_id, [graph])
+        ready = Range("task:", "task;", where={"state": (str(TaskState.PENDING),)})
+        continuation = None
+        while True:
+            page = await self.records.tables.query(graph_id, ready, continuation=continuation)
+            found: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
+            rows: dict[str, Row | None] = {row.key: row for row in page.rows}
+            self.listeners.note_due(graph_id, page.rows)
+            for row in page.rows:
+                task_id, run = reference_of(row.key), row.columns.get("run")
+                if not isinstance(run, int) or not _is_ready(row, run):
+                    continue
+                if scopes_of(row.columns):
+                    limited = True  # what is under a limit waits for room
+                    continue
+                if self.windows is not None and self.windows.knows(graph_id, task_id, run):
+                    continue
+                level = level_of(row.columns.get)
+                if level != NORMAL:
+                    used = used if used is not None else await self.levels_used()
+                    level = level_now(level, ready_since(row.columns.get), now, used.get(_target(row), ()))
+                delay = not_yet_seconds(row.columns.get, now)
+                if delay > limits.DELAY_SECONDS_MAX:
+                    continue
+                if task_id <= after and not run and not delay:
+                    if self.windows is not None:
+                        self.windows.was_sent(graph_id, (_target(row), level), [(task_id, run)], moment)
+                else:
+                    found.setdefault((_target(row), level, math.ceil(delay)), []).append((task_id, run))
+            for (target, level, seconds), tasks in found.items():
+                fresh: Sequence[tuple[str, int]] = tasks
+                if not seconds:
+                    fresh = self.within_window(graph_id, target, level, tasks)
+                    if taker is not None:
+                        fresh = taker.keep(graph_id, target, fresh, rows)
+                if fresh:
+                    await self.send(graph_id, target, level, fresh, rows=rows, delay_seconds=seconds)
+            continuation = page.continuation
+            if continuation is None:
+                break
+        if limited:
+            await self.limited.refill(graph_id, taker=taker)
+
+
+def _seen(task_id: str, run: int, rows: Mapping[str, Row | None] | None, *, alone: bool) -> Seen | None:
+    """What a work message says of a task, None if its row is not known as it stands."""
+    row = rows.get(row_key(task_id)) if rows is not None else None
+    if rows is None or row is None:
+        return None
+    columns = row.columns
+    definition = columns.get("task")
+    if columns.get("state") != TaskState.PENDING or columns.get("run") != run or not isinstance(definition, str):
+        return None
+    if len(definition) > _SEEN_CHARS_MAX or columns.get("schema", 1) != SCHEMA:
+        return None  # long ones would make for many messages
+    if is_held(columns.get("held")):
+        return None  # it was put by, and has been held back since: a claim by this hint would not know
+    if EDITED in columns:
+        return None  # of which edit the definition is, only the row says
+    if "notBefore" in columns or "deadline" in columns or "pendingTimeout" in columns:
+        return None  # whether it may be claimed now is for the row to say
+    after = _only_next(task_id, columns, rows) if alone else ""
+    return Seen(row.etag, str(columns.get("label", "")), definition, after)
+
+
+def _routing(tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None] | None) -> dict[str, str]:
+    """TaskId -> its routing, of those that have one, as far as their rows are known."""
+    if rows is None:
+        return {}
+    known = ((task_id, rows.get(row_key(task_id))) for task_id, _ in tasks)
+    return {task_id: routing for task_id, row in known if row is not None and (routing := routing_of(row.columns))}
+
+
+def _only_next(task_id: str, columns: Columns, rows: Mapping[str, Row | None]) -> str:
+    """The task that waits for this one alone, if it is all that does; "" otherwise."""
+    (after, *others) = json.loads(str(columns.get("dependents", "[]"))) or [""]
+    if others or not is_task_id(after):
+        return ""
+    row = rows.get(row_key(after))
+    waits = row is not None and row.columns.get("requiresLeft") == ids_text([task_id])
+    return after if waits else ""
+
+
+def _is_ready(row: Row | None, run: int) -> bool:
+    """Whether a task stands pending in this run, and nothing holds it back."""
+    if row is None or row.columns.get("state") != TaskState.PENDING or row.columns.get("run") != run:
+        return False
+    return not is_held(row.columns.get("held"))
+
+
+def _has_moved_on(row: Row | None, run: int) -> bool:
+    """Whether a row, which may be old, says of a run that it need not be sent: nothing goes back behind it.
+
+    What is held back is sent by whoever lets it go.
+    """
+    if row is None or not isinstance(found := row.columns.get("run"), int):
+        return False
+    if is_held(row.columns.get("held")):
+        return True
+    return found > run or (found == run and row.columns.get("state") not in (TaskState.PENDING, TaskState.UNSCHEDULED))
+
+
+def _target(row: Row) -> str:
+    return str(row.columns.get("target", DEFAULT_TARGET))
