@@ -20,7 +20,7 @@ from taskgraph.engine.requests import answer_request, late_requests
 from taskgraph.engine.stall_check import COLUMNS, watch
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits, priorities
-from taskgraph.model.columns import is_held, texts
+from taskgraph.model.columns import Value, is_held, texts
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.facts import ROUTING_KEY
 from taskgraph.model.foreign_times import Standing, is_ahead
@@ -139,6 +139,38 @@ def _repairs(swept: Swept) -> dict[str, int]:
     }
 
 
+@dataclass(slots=True)
+class _Look:
+    """One look at one graph: what is there, and what is found to be done about it."""
+
+    handlers: Handlers
+    graph_id: str
+    graph: Row
+    swept: Swept
+    now: datetime
+    period_seconds: float
+    at_once: bool
+    logs: StoredLogs | None
+    items: list[Item] = field(default_factory=list)
+    open_tasks: list[Row] = field(default_factory=list)
+    under: Mapping[str, Limit] = field(default_factory=dict)
+    remind: dict[tuple[str, str], list[tuple[str, int, float]]] = field(default_factory=dict)
+    """Target and level -> tasks whose message is sent again, and for how long they have been ready."""
+    unheard: dict[tuple[str, str], list[tuple[str, int]]] = field(default_factory=dict)
+    """The same of tasks that this process may not know of."""
+    waits: list[Row] = field(default_factory=list)
+    """Tasks that are ready, and under a limit."""
+
+    @property
+    def state(self) -> Value | None:
+        """The graph's, as the look found it."""
+        return self.graph.columns.get("state")
+
+    def due(self, age_seconds: float) -> bool:
+        """Whether a hint that has gone unheard for so long is given again in this round."""
+        return is_due(age_seconds, self.period_seconds)
+
+
 async def sweep_graph(
     handlers: Handlers,
     graph_id: str,
@@ -150,119 +182,173 @@ async def sweep_graph(
     logs: StoredLogs | None = None,
 ) -> None:
     """Look at one graph. at_once: remind of everything pending, however fresh (someone resumes a graph alone)."""
-    tables = handlers.records.tables
     swept.graphs += 1
     now = handlers.clock.now()
-    (graph,) = await tables.get(graph_id, [GRAPH])
+    (graph,) = await handlers.records.tables.get(graph_id, [GRAPH])
     if graph is None:
-        since = live.columns.get("since") if live else None
-        old = isinstance(since, datetime) and now - since > timedelta(seconds=ORPHAN_SECONDS)
-        if live and old and await clock_trust.may_end(tables, now):
-            swept.index_mended += await _drop(handlers, live)
+        await _orphan(handlers, live, swept, now)
         return
     if handlers.telemetry.enabled:  # what is said again goes on in the trace of the graph
         handlers.telemetry.met(graph_id, graph.columns.get(TRACEPARENT_COLUMN))
-    state = graph.columns.get("state")
-    if state in GRAPH_GONE:
-        await _deleted(handlers, graph_id, graph, swept, logs)
+    look = _Look(handlers, graph_id, graph, swept, now, period_seconds, at_once, logs)
+    if await _is_over(look) or await _ends_by_deadline(look):
         return
-    if state == GraphState.RESTORING:
-        await _restoring(handlers, graph_id, graph, swept, logs)
-        return
-    if state in GRAPH_ENDED:
-        for request in await late_requests(handlers.records, graph_id):
-            await answer_request(handlers.transactor, graph_id, request)  # it is refused, and whoever asked hears it
-        await leave_live(handlers.records, graph_id)
-        swept.index_mended += 1
-        return
-    if state == GraphState.SUBMITTING:
-        # Its submitter, or the next call with the same content, goes on; after a long time nobody will.
-        created = graph.columns.get("created")
-        before = now - timedelta(seconds=limits.ABANDONED_SECONDS)
-        if isinstance(created, datetime) and created < before and await clock_trust.may_end(tables, now):
-            await handlers.transition(graph_id, [Abandon(before)])
-            swept.abandoned += 1
-        return
-    deadline = graph.columns.get("deadline")
-    if state != GraphState.CANCELLING and isinstance(deadline, datetime) and deadline <= now:
-        reason = f"its deadline {clock_text(deadline)} has passed"
-        await handlers.transition(graph_id, [CancelGraph(reason, DEADLINE_EXCEEDED)])
-        swept.overdue += 1
-        return  # the fence stands, and whoever has set it goes on
-    await _requests(handlers, graph, graph_id, now, swept, period_seconds, at_once=at_once)
-    items: list[Item] = []
+    await _requests(look)
+    await _relays(look)
+    await _skips(look)
+    await _open_tasks(look)
+    await _transitions(look)
+    await _remind(look)
+    await _send_unheard(look)
+    await _watch(look)
+    await _go_on(look)
+
+
+async def _orphan(handlers: Handlers, live: Row | None, swept: Swept, now: datetime) -> None:
+    """A name in the live index without a graph."""
+    since = live.columns.get("since") if live else None
+    old = isinstance(since, datetime) and now - since > timedelta(seconds=ORPHAN_SECONDS)
+    if live and old and await clock_trust.may_end(handlers.records.tables, now):
+        swept.index_mended += await _drop(handlers, live)
+
+
+async def _is_over(look: _Look) -> bool:
+    """Whether nothing of the graph can run, as it has ended or has not begun; what that leaves to do is done."""
+    if look.state in GRAPH_GONE:
+        await _deleted(look)
+    elif look.state == GraphState.RESTORING:
+        await _restoring(look)
+    elif look.state in GRAPH_ENDED:
+        await _ended(look)
+    elif look.state == GraphState.SUBMITTING:
+        await _submitting(look)
+    else:
+        return False
+    return True
+
+
+async def _ended(look: _Look) -> None:
+    for request in await late_requests(look.handlers.records, look.graph_id):
+        await answer_request(look.handlers.transactor, look.graph_id, request)  # it is refused, and its asker hears it
+    await leave_live(look.handlers.records, look.graph_id)
+    look.swept.index_mended += 1
+
+
+async def _submitting(look: _Look) -> None:
+    """Its submitter, or the next call with the same content, goes on; after a long time nobody will."""
+    tables, now = look.handlers.records.tables, look.now
+    created = look.graph.columns.get("created")
+    before = now - timedelta(seconds=limits.ABANDONED_SECONDS)
+    if isinstance(created, datetime) and created < before and await clock_trust.may_end(tables, now):
+        await look.handlers.transition(look.graph_id, [Abandon(before)])
+        look.swept.abandoned += 1
+
+
+async def _ends_by_deadline(look: _Look) -> bool:
+    """Whether the graph's own deadline has passed: then the fence stands, and whoever has set it goes on."""
+    deadline = look.graph.columns.get("deadline")
+    if look.state == GraphState.CANCELLING or not isinstance(deadline, datetime) or deadline > look.now:
+        return False
+    reason = f"its deadline {clock_text(deadline)} has passed"
+    await look.handlers.transition(look.graph_id, [CancelGraph(reason, DEADLINE_EXCEEDED)])
+    look.swept.overdue += 1
+    return True
+
+
+async def _relays(look: _Look) -> None:
     for prefix in ("join", "fork"):
         ready = Range(f"{prefix}:", f"{prefix};", where={"state": (str(TaskState.PENDING),)}, select=("state",))
-        relays = await query_all(tables, graph_id, ready)
-        items.extend(Fire(reference_of(row.key)) for row in relays)
-        swept.relays_fired += len(relays)
-    if graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE:
+        relays = await query_all(look.handlers.records.tables, look.graph_id, ready)
+        look.items.extend(Fire(reference_of(row.key)) for row in relays)
+        look.swept.relays_fired += len(relays)
+
+
+async def _skips(look: _Look) -> None:
+    if look.graph.columns.get("failurePolicy") == FailurePolicy.CONTINUE:
         to_skip = Range("task:", "task;", where={"due": (SKIP,)}, select=("due",))
-        skipped = await query_all(tables, graph_id, to_skip)
-        items.extend(Skip(reference_of(row.key)) for row in skipped)
-        swept.tasks_skipped += len(skipped)
+        skipped = await query_all(look.handlers.records.tables, look.graph_id, to_skip)
+        look.items.extend(Skip(reference_of(row.key)) for row in skipped)
+        look.swept.tasks_skipped += len(skipped)
+
+
+async def _open_tasks(look: _Look) -> None:
+    """Look at every task that is ready or runs."""
     unresolved = Range(
         "task:",
         "task;",
         where={"state": (str(TaskState.PENDING), str(TaskState.RUNNING))},
         select=_LOOKED_AT,
     )
-    remind: dict[tuple[str, str], list[tuple[str, int, float]]] = {}
-    unheard: dict[tuple[str, str], list[tuple[str, int]]] = {}
-    windows = handlers.dispatcher.windows
-    waits: list[Row] = []  # ready, and under a limit
-    under = await limits_for(handlers, graph_id, graph)
-    open_tasks = await query_all(tables, graph_id, unresolved)
-    for row in open_tasks:
-        task_id = reference_of(row.key)
+    look.under = await _limits_of(look)
+    look.open_tasks = await query_all(look.handlers.records.tables, look.graph_id, unresolved)
+    for row in look.open_tasks:
         run = row.columns.get("run", 0)
         if not isinstance(run, int):
             continue  # damaged; doctor names it
-        if leases.amended(row.columns.get, now):
-            items.append(SetRight(task_id))
-            swept.set_right += 1
-            continue  # the next round goes by what it says then
-        # What is to be cancelled is brought to its end by whatever ends its run: the end of its lease, too.
-        if not row.columns.get("cancel") and overdue(row.columns.get, now):
-            items.append(Overdue(task_id))
-            swept.overdue += 1
-            continue
-        if row.columns.get("state") == TaskState.RUNNING:
-            has_end = isinstance(row.columns.get("leaseUntil"), datetime)  # doctor names one without
-            if has_end and leases.lease(row.columns.get, now) is Standing.OVER:
-                items.append(LeaseLost(task_id, run, str(row.columns.get("claim", ""))))
-                swept.leases_lost += 1
-            continue
-        if is_held(row.columns.get("held")):
-            continue  # not before somebody lets it go, who sends it
-        if not_yet_seconds(row.columns.get, now):
-            continue
-        since = ready_since(row.columns.get)
-        age = (now - since).total_seconds() if since is not None else limits.REDISPATCH_SECONDS
-        now_due = is_due(age, period_seconds) or _is_first(row, age, period_seconds)
-        if under and row.columns.get("limits"):
-            # Of those there may be many more than there is room for; how long there has been room tells.
-            moved = [limit.moved for each in scopes_of(row.columns) if (limit := under.get(each))]
-            still = min([(now - each).total_seconds() for each in moved if each is not None], default=age)
-            if state != GraphState.CANCELLING and (at_once or now_due or is_due(min(age, still), period_seconds)):
-                waits.append(row)
-            continue
-        if state == GraphState.CANCELLING:
-            continue
-        target, level = str(row.columns.get("target", "default")), level_of(row.columns.get)
-        now_due = now_due or at_once
-        if level != NORMAL or (age >= limits.AGE_SECONDS and handlers.dispatcher.knows_levels):
-            # Otherwise nobody need know which levels are used.
-            used = (await handlers.dispatcher.levels_used()).get(target, ())
-            now_due = now_due or has_risen(level, since, now, used, period_seconds)
-            level = level_now(level, since, now, used)
-        if now_due:
-            remind.setdefault((target, level), []).append((task_id, run, age))
-        elif age >= limits.REDISPATCH_SECONDS and windows is not None and not windows.knows(graph_id, task_id, run):
-            unheard.setdefault((target, level), []).append((task_id, run))
-    handlers.listeners.note_due(graph_id, (graph, *open_tasks), after=now)
-    items += _recounts(under, open_tasks)
-    expired, following = await _waiting_past_deadline(handlers, graph_id, graph, now)
+        if not _is_to_change(look, row, run) and row.columns.get("state") != TaskState.RUNNING:
+            await _ready(look, row, run)
+    look.handlers.listeners.note_due(look.graph_id, (look.graph, *look.open_tasks), after=look.now)
+    look.items += _recounts(look.under, look.open_tasks)
+
+
+def _is_to_change(look: _Look, row: Row, run: int) -> bool:
+    """Whether a task is to be set right, or is over: by time, or because its worker lives no more."""
+    task_id, now = reference_of(row.key), look.now
+    if leases.amended(row.columns.get, now):
+        look.items.append(SetRight(task_id))
+        look.swept.set_right += 1
+        return True  # the next round goes by what it says then
+    # What is to be cancelled is brought to its end by whatever ends its run: the end of its lease, too.
+    if not row.columns.get("cancel") and overdue(row.columns.get, now):
+        look.items.append(Overdue(task_id))
+        look.swept.overdue += 1
+        return True
+    if row.columns.get("state") == TaskState.RUNNING:
+        has_end = isinstance(row.columns.get("leaseUntil"), datetime)  # doctor names one without
+        if has_end and leases.lease(row.columns.get, now) is Standing.OVER:
+            look.items.append(LeaseLost(task_id, run, str(row.columns.get("claim", ""))))
+            look.swept.leases_lost += 1
+            return True
+    return False
+
+
+async def _ready(look: _Look, row: Row, run: int) -> None:
+    """Whether a task that is ready is to be sent again, and how."""
+    handlers, now, task_id = look.handlers, look.now, reference_of(row.key)
+    if is_held(row.columns.get("held")):
+        return  # not before somebody lets it go, who sends it
+    if not_yet_seconds(row.columns.get, now):
+        return
+    since = ready_since(row.columns.get)
+    age = (now - since).total_seconds() if since is not None else limits.REDISPATCH_SECONDS
+    now_due = look.due(age) or _is_first(row, age, look.period_seconds)
+    if look.under and row.columns.get("limits"):
+        # Of those there may be many more than there is room for; how long there has been room tells.
+        moved = [limit.moved for each in scopes_of(row.columns) if (limit := look.under.get(each))]
+        still = min([(now - each).total_seconds() for each in moved if each is not None], default=age)
+        if look.state != GraphState.CANCELLING and (look.at_once or now_due or look.due(min(age, still))):
+            look.waits.append(row)
+        return
+    if look.state == GraphState.CANCELLING:
+        return
+    target, level = str(row.columns.get("target", "default")), level_of(row.columns.get)
+    now_due = now_due or look.at_once
+    if level != NORMAL or (age >= limits.AGE_SECONDS and handlers.dispatcher.knows_levels):
+        # Otherwise nobody need know which levels are used.
+        used = (await handlers.dispatcher.levels_used()).get(target, ())
+        now_due = now_due or has_risen(level, since, now, used, look.period_seconds)
+        level = level_now(level, since, now, used)
+    windows = handlers.dispatcher.windows
+    if now_due:
+        look.remind.setdefault((target, level), []).append((task_id, run, age))
+    elif age >= limits.REDISPATCH_SECONDS and windows is not None and not windows.knows(look.graph_id, task_id, run):
+        look.unheard.setdefault((target, level), []).append((task_id, run))
+
+
+async def _transitions(look: _Look) -> None:
+    """Have decided what was found, and what ends tasks that wait for others past their deadline."""
+    handlers, graph_id, swept, items = look.handlers, look.graph_id, look.swept, look.items
+    expired, following = await _waiting_past_deadline(handlers, graph_id, look.graph, look.now)
     items += expired
     swept.overdue += len(expired)
     failures = len(swept.failed)
@@ -271,27 +357,44 @@ async def sweep_graph(
         swept.failed.extend(f"{graph_id}: {answer.error}" for answer in answers if answer.error is not None)
     if following is not None and len(swept.failed) == failures:
         await handlers.transition(graph_id, [following])  # the commit says when the next one is over
-    rows = {row.key: row for row in open_tasks}
-    for (target, level), tasks in remind.items():
-        full = not at_once and await handlers.queues.count(handlers.names.work(target, level)) >= QUEUE_FULL
+
+
+async def _remind(look: _Look) -> None:
+    """Send again what went unheard, unless its queue is full; tell limited tasks of the room there is."""
+    handlers, graph_id = look.handlers, look.graph_id
+    rows = {row.key: row for row in look.open_tasks}
+    for (target, level), tasks in look.remind.items():
+        full = not look.at_once and await handlers.queues.count(handlers.names.work(target, level)) >= QUEUE_FULL
         patience = _PATIENCE * limits.REDISPATCH_SECONDS
         due = [(task_id, run) for task_id, run, age in tasks if not full or age >= patience]
         if due:
             await handlers.dispatch(graph_id, target, due, level=level, rows=rows)
-            swept.reminded += len(due)
-    if waits:
-        swept.reminded += await handlers.dispatcher.limited.refill_from(graph_id, waits)
-    # Who handles the graph is to know all that is ready: who handled it before may have put it by, and died.
-    if unheard and await handlers.dispatcher.leads(graph_id):
-        for (target, level), unsent in unheard.items():
-            await handlers.dispatch(graph_id, target, unsent, level=level, rows=rows)
-            swept.reminded += len(unsent)
-    if not items and (state == GraphState.RUNNING or graph.columns.get("stalledBecause")):
-        swept.stalled += await watch(handlers, graph_id, graph, open_tasks, now)
-    if graph.columns.get("settling") is True:
-        await pause.settle_holds(handlers.transactor, graph_id)
-    if state == GraphState.CANCELLING:
-        swept.cancelled += await cancel.go_on_cancelling(handlers.transactor, graph_id)
+            look.swept.reminded += len(due)
+    if look.waits:
+        look.swept.reminded += await handlers.dispatcher.limited.refill_from(graph_id, look.waits)
+
+
+async def _send_unheard(look: _Look) -> None:
+    """Who handles the graph is to know all that is ready: who handled it before may have put it by, and died."""
+    if look.unheard and await look.handlers.dispatcher.leads(look.graph_id):
+        rows = {row.key: row for row in look.open_tasks}
+        for (target, level), unsent in look.unheard.items():
+            await look.handlers.dispatch(look.graph_id, target, unsent, level=level, rows=rows)
+            look.swept.reminded += len(unsent)
+
+
+async def _watch(look: _Look) -> None:
+    """Say that nothing of the graph moves, or that it does again."""
+    if not look.items and (look.state == GraphState.RUNNING or look.graph.columns.get("stalledBecause")):
+        look.swept.stalled += await watch(look.handlers, look.graph_id, look.graph, look.open_tasks, look.now)
+
+
+async def _go_on(look: _Look) -> None:
+    """Go on with what takes many commits, and was left half way."""
+    if look.graph.columns.get("settling") is True:
+        await pause.settle_holds(look.handlers.transactor, look.graph_id)
+    if look.state == GraphState.CANCELLING:
+        look.swept.cancelled += await cancel.go_on_cancelling(look.handlers.transactor, look.graph_id)
 
 
 async def _waiting_past_deadline(
@@ -319,11 +422,12 @@ async def _waiting_past_deadline(
     return items, NextDeadline(due, revision, again, following)
 
 
-async def limits_for(handlers: Handlers, graph_id: str, graph: Row) -> dict[str, Limit]:
+async def _limits_of(look: _Look) -> dict[str, Limit]:
     """The limits of a graph by scope; one that has none is not asked for any."""
-    if not graph.columns.get("limits"):
+    if not look.graph.columns.get("limits"):
         return {}
-    return limits_of({row.key: row for row in await query_all(handlers.records.tables, graph_id, _LIMITS)})
+    rows = await query_all(look.handlers.records.tables, look.graph_id, _LIMITS)
+    return limits_of({row.key: row for row in rows})
 
 
 def _recounts(under: Mapping[str, Limit], open_tasks: Sequence[Row]) -> list[Item]:
@@ -348,28 +452,29 @@ def _is_first(row: Row, age_seconds: float, period_seconds: float) -> bool:
     return long and age_seconds < max(period_seconds, 1.0) * 1.5
 
 
-async def _deleted(handlers: Handlers, graph_id: str, graph: Row, swept: Swept, logs: StoredLogs | None) -> None:
+async def _deleted(look: _Look) -> None:
     """Go on with a deletion that was left half done, or take away what came after it."""
+    handlers, graph_id, graph, logs = look.handlers, look.graph_id, look.graph, look.logs
     if logs is None:
         return
     if graph.columns.get("state") == GraphState.DELETED:
         await sweep_beside(handlers, logs, graph_id, graph)
         await leave_live(handlers.records, graph_id)
-        swept.index_mended += 1
+        look.swept.index_mended += 1
         return
     await finish_deletion(handlers, logs, graph_id)
-    swept.deleted += 1
+    look.swept.deleted += 1
 
 
-async def _restoring(handlers: Handlers, graph_id: str, graph: Row, swept: Swept, logs: StoredLogs | None) -> None:
+async def _restoring(look: _Look) -> None:
     """Who restores a graph, or the same call again, goes on; after a long time nobody will, and half of it goes."""
-    since = graph.columns.get("restoring")
-    now, old = handlers.clock.now(), timedelta(seconds=limits.ABANDONED_SECONDS)
+    handlers, graph_id, logs, now = look.handlers, look.graph_id, look.logs, look.now
+    since, old = look.graph.columns.get("restoring"), timedelta(seconds=limits.ABANDONED_SECONDS)
     if logs is None or not isinstance(since, datetime) or now - since <= old:
         return
     if await clock_trust.may_end(handlers.records.tables, now):
         await delete(handlers, logs, graph_id, force=True, because="it was restored in part, and nobody went on")
-        swept.deleted += 1
+        look.swept.deleted += 1
 
 
 def is_due(age_seconds: float, period_seconds: float) -> bool:
@@ -387,13 +492,12 @@ def is_due(age_seconds: float, period_seconds: float) -> bool:
     return (age_seconds - last) % most < max(period_seconds, 1.0) * 1.5
 
 
-async def _requests(
-    handlers: Handlers, graph: Row, graph_id: str, now: datetime, swept: Swept, period_seconds: float, *, at_once: bool
-) -> None:
+async def _requests(look: _Look) -> None:
     """Send the message of extensions and edits again that are neither done nor refused.
 
     Of those that wait for the graph to be resumed each time, once it is, and not before.
     """
+    handlers, graph, graph_id, now = look.handlers, look.graph, look.graph_id, look.now
     deferred, paused = texts(graph.columns, DEFERRED), is_deferring(Draft(GRAPH, graph.columns, None))
     looked_at = ("state", "staged", "kind")
     open_requests = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=looked_at)
@@ -404,12 +508,12 @@ async def _requests(
         if isinstance(staged, datetime) and not is_ahead(staged, now):
             age = (now - staged).total_seconds()
         waits = row.key.removeprefix("request:") in deferred
-        if (not waits and (at_once or is_due(age, period_seconds))) or (waits and not paused):
+        if (not waits and (look.at_once or look.due(age))) or (waits and not paused):
             kind = Edit if row.columns.get("kind") == EDIT else AddTasks
             due.append(kind(graph_id, row.key.removeprefix("request:")))
     if due:
         await handlers.tell(due)
-        swept.requests_resent += len(due)
+        look.swept.requests_resent += len(due)
 
 
 async def _drop(handlers: Handlers, live: Row) -> int:

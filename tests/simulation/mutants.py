@@ -782,7 +782,7 @@ MUTANTS: Final = (
                 "_lease_lost",
                 ("if not item.certain and (how := lease(task.value, context.now)) is not Standing.OVER:", "if False:"),
             ),
-            _reworded(sweep_module, "sweep_graph", (_OVER, ":")),
+            _reworded(sweep_module, "_is_to_change", (_OVER, ":")),
         ),
         lives=("diamond, with the sweep about",),
     ),
@@ -929,7 +929,7 @@ MUTANTS: Final = (
         "the sweep gives up what is still being written",
         _all(
             _reworded(
-                sweep_module, "sweep_graph", (" and created < before and await clock_trust.may_end(tables, now):", ":")
+                sweep_module, "_submitting", (" and created < before and await clock_trust.may_end(tables, now):", ":")
             ),
             _reworded(decide, "_abandon", (" or created >= item.before", "")),
         ),
@@ -997,10 +997,10 @@ MUTANTS: Final = (
         "the sweep looks past it",
         _reworded(
             sweep_module,
-            "sweep_graph",
+            "_go_on",
             (
-                "    if state == GraphState.CANCELLING:\n        swept.cancelled +=",
-                "    if False:\n        swept.cancelled +=",
+                "    if look.state == GraphState.CANCELLING:\n        look.swept.cancelled +=",
+                "    if False:\n        look.swept.cancelled +=",
             ),
         ),
         lives=("cancelled, and the worker hears of it as it renews its lease",),
@@ -1044,7 +1044,7 @@ MUTANTS: Final = (
     Mutant(
         "D13: what is said again goes to the queue of its level",
         "the sweep forgets the level",
-        _reworded(sweep_module, "sweep_graph", ("level_of(row.columns.get)", "NORMAL")),
+        _reworded(sweep_module, "_ready", ("level_of(row.columns.get)", "NORMAL")),
         ranked_and_faulty,
     ),
     Mutant(
@@ -1149,17 +1149,19 @@ MUTANTS: Final = (
     Mutant(
         "P22: the sweep sends pending tasks again",
         "it looks past them",
-        _reworded(sweep_module, "sweep_graph", ("        if now_due:\n", "        if False:\n")),
+        _reworded(sweep_module, "_ready", ("    if now_due:\n", "    if False:\n")),
     ),
     Mutant(
         "P22: the sweep gives up runs whose lease has ended",
         "it looks past them",
-        _reworded(sweep_module, "sweep_graph", (_OVER, " and False:")),
+        _reworded(sweep_module, "_is_to_change", (_OVER, " and False:")),
     ),
     Mutant(
         "P22: the sweep fires relays that stand pending",
         "it looks past them",
-        _reworded(sweep_module, "sweep_graph", ("items.extend(Fire(reference_of(row.key)) for row in relays)", "pass")),
+        _reworded(
+            sweep_module, "_relays", ("look.items.extend(Fire(reference_of(row.key)) for row in relays)", "pass")
+        ),
         lives=("relays over several commits",),
     ),
     Mutant(
