@@ -2,7 +2,7 @@
 
 What this room is for: everything about an edit that needs reading: which tasks it names, who requires them, through
 which relays an edge goes, what would tell nobody any more, whether there would be a circle, and whose results nobody
-would wait for. The rule of the one commit is in `protocol.edit`; the loop is in `handlers`. It never writes.
+would wait for. The rule of the one commit is in `protocol.edit`; the loop is in `transact`. It never writes.
 
 A plan is valid for one revision of the graph. It is made from pages that are no snapshot: states may be old, and are
 looked at again by the rule; edges may not, for whatever changes them raises the revision.
@@ -11,7 +11,7 @@ looked at again by the rule; edges may not, for whatever changes them raises the
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from taskgraph.documents.edit_document import EditDocument, Update, read_edit
 from taskgraph.documents.read import canonical_json
 from taskgraph.documents.references import references, without_requirement
 from taskgraph.engine.commit import Records
+from taskgraph.engine.edit_snapshot import Snapshot, read_snapshot
 from taskgraph.model import facts, limits, priorities, timing
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
@@ -34,7 +35,6 @@ from taskgraph.model.ids import (
     is_shared,
     limit_key,
     owner_of,
-    reference_of,
     row_key,
     task_id_of,
     told_as,
@@ -69,7 +69,6 @@ from taskgraph.protocol.wiring import Link
 from taskgraph.queries.groups import members_of
 from taskgraph.storage.tables import Insert, Range, Row, query_all
 
-_EDGES: Final = ("label", "state", "run", "requires", "dependents", "task")
 _FOR_WORKER: Final = ("maxRunTime", "retry")  # keys of a node that stand in the definition, too
 _DEFINING: Final = frozenset({"task", "deadline", *_FOR_WORKER})
 _TOLD_CHARS_MAX: Final = 20_000  # of what the journal says of one edit
@@ -120,7 +119,7 @@ async def still_holds(records: Records, graph_id: str, graph: Row, document: Edi
 async def _laid_out(
     records: Records, graph_id: str, graph: Row, document: EditDocument, request: str, revision: int, *, again: bool
 ) -> "_Plan":
-    plan = _Plan(graph_id, graph, await _read(records, graph_id, graph), document, request, revision)
+    plan = _Plan(graph_id, graph, await read_snapshot(records, graph_id, graph), document, request, revision)
     plan.resolve(again=again)
     await _read_touched(records, graph_id, plan)
     plan.lay_out()
@@ -129,67 +128,6 @@ async def _laid_out(
 
 class _RefusedError(Exception):
     """No error: the graph forbids the edit. Never leaves this room."""
-
-
-@dataclass(slots=True)
-class _Snapshot:
-    """The rows of a graph that have edges, by reference, and those that tell names and groups."""
-
-    rows: dict[str, Row]
-    groups: dict[str, list[Row]]
-    mapping: list[Row]
-    forks: dict[str, list[str]] = field(default_factory=dict)  # who is told of -> its forks
-    pieces: dict[str, list[str]] = field(default_factory=dict)  # node -> joins that work for it alone
-
-    def ids(self, reference: str, name: str) -> list[str]:
-        row = self.rows.get(reference)
-        return Draft(row.key, row.columns, None).ids(name) if row is not None else []
-
-    def name(self, reference: str) -> str:
-        """Its label, or that of its group."""
-        group = group_of(reference)
-        rows = self.groups.get(group)
-        row = rows[0] if rows else self.rows.get(reference)
-        return str(row.columns.get("label", reference)) if row is not None else group or reference
-
-    def label(self, reference: str) -> str:
-        """What a person calls it."""
-        return f"{'group ' if group_of(reference) else ''}“{self.name(reference)}”"
-
-    def required(self, reference: str) -> list[str]:
-        """The tasks and shared joins that a node requires, through the pieces that work for it."""
-        found: dict[str, None] = {}
-        todo = list(reversed(self.ids(reference, "requires")))
-        while todo:
-            here = todo.pop()
-            if is_piece(here):
-                todo += reversed(self.ids(here, "requires"))
-            else:
-                found[here] = None
-        return list(found)
-
-    def tellers(self, reference: str) -> list[str]:
-        """The rows by which a node tells its dependents: its own, and its forks."""
-        return [reference, *self.forks.get(reference, ())]
-
-
-async def _read(records: Records, graph_id: str, graph: Row) -> _Snapshot:
-    rows: dict[str, Row] = {}
-    for kind in ("task", "join", "fork"):
-        found = await query_all(records.tables, graph_id, Range(f"{kind}:", f"{kind};", select=_EDGES))
-        rows.update((reference_of(row.key), row) for row in found)
-    groups: dict[str, list[Row]] = {}
-    if graph.columns.get("groups"):
-        for row in await query_all(records.tables, graph_id, Range("group:", "group;")):
-            groups.setdefault(row.key.split(":")[1], []).append(row)
-    mapping = await query_all(records.tables, graph_id, Range("name-mapping:", "name-mapping;"))
-    made = _Snapshot(rows, groups, mapping)
-    for reference in rows:
-        if reference.startswith("fork:"):
-            made.forks.setdefault(told_as(reference), []).append(reference)
-        elif is_piece(reference):
-            made.pieces.setdefault(owner_of(reference), []).append(reference)
-    return made
 
 
 async def _read_touched(records: Records, graph_id: str, plan: "_Plan") -> None:
@@ -203,7 +141,7 @@ class _Plan:
     """One edit in the making."""
 
     def __init__(
-        self, graph_id: str, graph: Row, snapshot: _Snapshot, document: EditDocument, request: str, revision: int
+        self, graph_id: str, graph: Row, snapshot: Snapshot, document: EditDocument, request: str, revision: int
     ) -> None:
         self.graph_id = graph_id
         self.graph = graph

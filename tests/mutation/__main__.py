@@ -47,6 +47,7 @@ MODULES: Final = (
     "protocol.set_limit",
     "protocol.stall",
     "engine.plan_edit",
+    "engine.edit_snapshot",
     "protocol.dispatch_windows",
     "engine.row_cache",
     "protocol.layout",
