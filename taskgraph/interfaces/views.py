@@ -16,11 +16,12 @@ from taskgraph.model.states import TaskState
 
 if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument
-    from taskgraph.engine.archive import Archived, Plan, Restored
+    from taskgraph.engine.archive_file import Archived
     from taskgraph.engine.delete import Deleted
     from taskgraph.engine.doctor import Examined
     from taskgraph.engine.poison import PoisonMessage
     from taskgraph.engine.preview_edit import EditPreview, RowChange
+    from taskgraph.engine.restore import Plan, Restored
     from taskgraph.engine.schedules import ScheduleDetail
     from taskgraph.engine.store_times import ExaminedStore
     from taskgraph.engine.submission import Submission

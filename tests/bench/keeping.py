@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from taskgraph.documents.read import document_from_object
-from taskgraph.engine.archive import archive_to, open_archive, restore
+from taskgraph.engine.archive import archive_to
+from taskgraph.engine.archive_file import open_archive
 from taskgraph.engine.delete import delete
+from taskgraph.engine.restore import restore
 from taskgraph.engine.submission import submit
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.settings import read_settings

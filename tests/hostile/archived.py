@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from taskgraph.documents.read import document_from_object
-from taskgraph.engine.archive import archive, restore
+from taskgraph.engine.archive import archive
 from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.notifier import Notifier
+from taskgraph.engine.restore import restore
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused, TooLarge

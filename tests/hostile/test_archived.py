@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from taskgraph.engine import archive
-from taskgraph.engine.archive import Bounds, look, restore
+from taskgraph.engine import restore as restoring
+from taskgraph.engine.archive_file import Bounds
 from taskgraph.engine.notifier import INDEX, Notifier, retry
+from taskgraph.engine.restore import look, restore
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused, TooLarge
 from taskgraph.model.messages import Rerun
@@ -76,7 +77,7 @@ async def test_nothing_moves_and_nothing_leaves_in_many_rounds() -> None:
 
 
 async def test_without_the_judgement_the_ruling_sees_what_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "check", lambda plan, source, trust, room: None)
+    monkeypatch.setattr(restoring, "check", lambda plan, source, trust, room: None)
     lines = (await honest())["blocked"]
     pending(lines)
     assert any("moved" in each or "sent to" in each for each in await _live_on(*await put_back(lines)))

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from taskgraph.documents.read import document_from_object
-from taskgraph.engine import archive as archives
-from taskgraph.engine.archive import Restored, archive, archive_to, examine, restore
+from taskgraph.engine import restore as restoring
+from taskgraph.engine.archive import archive, archive_to
+from taskgraph.engine.archive_file import examine, open_archive
 from taskgraph.engine.delete import delete
 from taskgraph.engine.doctor import examine_graph
 from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.notifier import INDEX
+from taskgraph.engine.restore import Restored, restore
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits, schemas
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, StorageUnavailable, Unclear
@@ -192,7 +194,7 @@ async def test_there_must_be_a_graph_and_a_place(memory: Stage, shelf: Shelf, tm
     with pytest.raises(Refused, match="restoring: half of it may be missing"):
         await archive(memory.handlers, shelf, memory.graph_id, io.BytesIO())
     with pytest.raises(InvalidInput, match="cannot be read: No such file"):
-        archives.open_archive(tmp_path / "no.json.gz")
+        open_archive(tmp_path / "no.json.gz")
 
 
 # --- files that are none -----------------------------------------------------------------------------------------
@@ -369,14 +371,14 @@ async def test_a_restoring_that_is_outrun_for_ever_says_so(
 ) -> None:
     await ended(memory, shelf)
     file, other = await written(memory, shelf), memory_stage()
-    put = archives._put
+    put = restoring._put
 
     async def outrun(handlers: Any, graph_id: str, row: Row, chunk: Any) -> Row:
         current = await other.graph_row()
         await other.tables.commit(graph_id, [Merge(GRAPH, current.etag, {})])
         return await put(handlers, graph_id, row, chunk)
 
-    monkeypatch.setattr(archives, "_put", outrun)
+    monkeypatch.setattr(restoring, "_put", outrun)
     with pytest.raises(Conflict, match="restore again to go on"):
         await restore(other.handlers, shelf, file, "file")
 

@@ -89,6 +89,7 @@ ELSEWHERE: Final = (
             "taskgraph.engine.housekeeping",
             "taskgraph.engine.archive_file",
             "taskgraph.engine.archive",
+            "taskgraph.engine.restore",
             "taskgraph.engine.poison Poison.forget",
             "taskgraph.interfaces.loops keep_house_forever",
         ),

@@ -14,7 +14,7 @@ from taskgraph.interfaces.cli.progress import counting
 from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from taskgraph.engine.archive import Archived
+    from taskgraph.engine.archive_file import Archived
     from taskgraph.interfaces.app import App
 
 

@@ -23,7 +23,8 @@ from taskgraph.interfaces.cli.output import count, moment
 from taskgraph.interfaces.cli.progress import counting
 
 if TYPE_CHECKING:
-    from taskgraph.engine.archive import Bounds, Plan
+    from taskgraph.engine.archive_file import Bounds
+    from taskgraph.engine.restore import Plan
     from taskgraph.interfaces.app import App
 
 
@@ -59,7 +60,7 @@ def restore(
     What is in the store is never overwritten. Interrupted, the same command goes on; what stands half put back for a
     day is taken away by the sweep.
     """
-    from taskgraph.engine.archive import Bounds
+    from taskgraph.engine.archive_file import Bounds
 
     session = begin(ctx, store=store, json=json, verbose=verbose)
     bounds = Bounds.of(max_rows, max_bytes)
@@ -85,7 +86,7 @@ def _stdin() -> BinaryIO:
 async def _restore(
     app: "App", session: Session, file: str, bounds: "Bounds", *, only_plan: bool, required: bool
 ) -> int:
-    from taskgraph.engine.archive import open_archive
+    from taskgraph.engine.archive_file import open_archive
     from taskgraph.interfaces.operations import archive
 
     output = session.output

@@ -18,10 +18,11 @@ from taskgraph.documents.edit_document import EditDocument, edit_from_object
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.parameters import names_in
 from taskgraph.documents.read import Given
-from taskgraph.engine.archive import Archived, Bounds, Restored, open_archive
+from taskgraph.engine.archive_file import Archived, Bounds, open_archive
 from taskgraph.engine.delete import Deleted
 from taskgraph.engine.outlets import read_outlets
 from taskgraph.engine.preview_edit import EditPreview
+from taskgraph.engine.restore import Restored
 from taskgraph.engine.submission import Extension, Submission, Submitted
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App, open_app

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from taskgraph.engine import archive as archives
-from taskgraph.engine.archive import Archived, Bounds, Plan, Restored
+from taskgraph.engine import restore as restoring
+from taskgraph.engine.archive_file import Archived, Bounds, open_archive
+from taskgraph.engine.restore import Plan, Restored
 from taskgraph.engine.signing import read_trust
 from taskgraph.interfaces.app import App
 from taskgraph.model.errors import Refused
@@ -82,8 +84,8 @@ async def write_before_deletion(
             f"graph {graph_id} moved while it was written to {path}, or something of it still can; nothing is deleted",
             "not-ended",
         )
-    with archives.open_archive(path) as opened:
-        plan = archives.look(opened, str(path), app.clock.now(), bounds=Bounds(done.rows, done.size, ratio=0))
+    with open_archive(path) as opened:
+        plan = restoring.look(opened, str(path), app.clock.now(), bounds=Bounds(done.rows, done.size, ratio=0))
     if plan.standing.refusals:
         raise Refused(
             f"{path} could not be put back: {'; '.join(plan.standing.refusals)}. Nothing is deleted; "
@@ -97,9 +99,9 @@ async def preview_restore(
 ) -> None:
     """Say what a file would put back, and raise Refused for what would not be; nothing is written."""
     trust = read_trust(os.environ, required=required)
-    plan = archives.look(file, source, app.clock.now(), bounds=bounds, trust=trust)
+    plan = restoring.look(file, source, app.clock.now(), bounds=bounds, trust=trust)
     planned(plan)
-    archives.check(plan, source, trust, archives.free_bytes(app.settings.path))
+    restoring.check(plan, source, trust, restoring.free_bytes(app.settings.path))
 
 
 async def restore(
@@ -112,15 +114,15 @@ async def restore(
     planned: Callable[[Plan], None] = lambda plan: None,
     progress: archives.Progress = archives.no_progress,
 ) -> Restored:
-    """Put a graph back that was archived (see `engine.archive.restore`). required: a signature that is trusted."""
-    return await archives.restore(
+    """Put a graph back that was archived (see `engine.restore.restore`). required: a signature that is trusted."""
+    return await restoring.restore(
         app.handlers,
         app.logs,
         file,
         source,
         bounds=bounds,
         trust=read_trust(os.environ, required=required),
-        room=archives.free_bytes(app.settings.path),
+        room=restoring.free_bytes(app.settings.path),
         planned=planned,
         progress=progress,
     )

@@ -1,0 +1,291 @@
+"""Graphs as files, the way back: an archive is judged first, bounded, and never put over what is there.
+
+What this room is for: it never puts a graph back that could move by itself: a file from elsewhere is a document, and
+`protocol.at_rest` judges it before anything is written.
+
+A graph is put back behind a fence, as it is deleted: the graph row stands first, `restoring`, and each commit writes it
+under its etag with how many rows are in. So the same call goes on where one died, and whoever slept puts nothing into a
+graph that is there by then. What nobody goes on with for a day, the sweep takes away.
+"""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from taskgraph.engine import notifier
+from taskgraph.engine.archive import Progress, no_progress
+from taskgraph.engine.archive_file import USUAL, Archived, Bounds, Piece, examine, parts
+from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.live_index import enter_live, leave_live
+from taskgraph.engine.plan_extension import row_bytes
+from taskgraph.engine.signing import NO_TRUST, Trust
+from taskgraph.engine.transact import back_off
+from taskgraph.model import limits
+from taskgraph.model.columns import Columns, Value, integer
+from taskgraph.model.errors import Conflict, InvalidInput, Refused, Unclear
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.names import ALL, listing_key
+from taskgraph.model.states import GRAPH_ENDED, GraphState
+from taskgraph.protocol import notices
+from taskgraph.protocol.at_rest import STATES, Examination, Standing, settled
+from taskgraph.protocol.definitions import SCHEMA
+from taskgraph.storage.logs import StoredLogs
+from taskgraph.storage.tables import Change, Insert, Merge, Replace, Row
+
+log = logging.getLogger("taskgraph.archives")
+
+_COPIES_MAX: Final = 10  # times that a restoring is taken up again by the same call
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be put back. trusted: the file of the key that signed it, "" if it is not signed by a trusted one."""
+
+    contents: Archived
+    standing: Standing
+    trusted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was put back. again: it was there already, from the same file. rows: put in by this call."""
+
+    graph_id: str
+    state: str
+    rows: int
+    logs: int
+    again: bool = False
+
+
+def look(file: BinaryIO, source: str, now: datetime, *, bounds: Bounds = USUAL, trust: Trust = NO_TRUST) -> Plan:
+    """Read a file to its end and say what would be put back, and why it would not; nothing is written.
+
+    Raises InvalidInput for a file that is damaged or none, TooLarge for one beyond a bound.
+    """
+    examination = Examination()
+
+    def see(found: Insert | Piece) -> None:
+        if isinstance(found, Insert):
+            examination.add(found)
+        elif not found.offset:
+            examination.add_log(found.task_id, found.run)
+
+    contents = examine(file, source, bounds, see, begun=examination.begin)
+    return Plan(contents, examination.judge(now), trust.named(contents.signature))
+
+
+def check(plan: Plan, source: str, trust: Trust, room: int | None) -> None:
+    """Raise Refused for what is not put back."""
+    contents, standing = plan.contents, plan.standing
+    if not contents.complete or contents.state not in STATES:
+        raise Refused(
+            f"{source} shows graph {contents.graph_id} while it was {contents.state[:40]} and could move; "
+            "only a graph that stands still is put back",
+            "not-ended",
+        )
+    if standing.refusals:
+        raise Refused(
+            f"{source} is not put back: {'; '.join(standing.refusals)}. Only a graph that stands still, "
+            "and whose rows agree with each other, is put back",
+            "not-standing",
+        )
+    trust.check(contents.signature, source)
+    if room is not None and contents.size + limits.ARCHIVE_ROOM_BYTES > room:
+        raise Refused(
+            f"{source} unpacks to {contents.size:,} bytes, and the disk of the store has {room:,} free; make room",
+            "no-room",
+        )
+
+
+def free_bytes(path: Path | None) -> int | None:
+    """What is free on the disk of an embedded store; None for another store."""
+    if path is None:
+        return None
+    there = next((each for each in path.absolute().parents if each.exists()), None)
+    return shutil.disk_usage(there).free if there is not None else None
+
+
+async def restore(
+    handlers: Handlers,
+    logs: StoredLogs,
+    file: BinaryIO,
+    source: str,
+    *,
+    bounds: Bounds = USUAL,
+    trust: Trust = NO_TRUST,
+    room: int | None = None,
+    planned: Callable[[Plan], None] = lambda plan: None,
+    progress: Progress = no_progress,
+) -> Restored:
+    """Put a graph back, under its own id, as it was. The same call goes on with what was cut off.
+
+    file: from its beginning, and twice. source: its name, for people. bounds: of what it may unpack to. trust: whose
+    signature is. room: bytes that are free where it goes. planned: hears what will be put back. Raises InvalidInput for
+    what is no archive, TooLarge for one beyond a bound, Refused for one of a graph that could move by itself or that
+    contradicts itself, or if another graph has the id; nothing is written then. Raises Conflict when others write the
+    same graph.
+    """
+    plan = look(file, source, handlers.clock.now(), bounds=bounds, trust=trust)
+    graph_id = plan.contents.graph_id
+    planned(plan)
+    check(plan, source, trust, room)
+    for attempt in range(_COPIES_MAX):
+        try:
+            return await _restore(handlers, logs, file, source, plan, progress)
+        except Conflict as conflict:
+            # Another copy at work on the same file, or an answer that was lost: the row tells how far it is.
+            if attempt + 1 == _COPIES_MAX:
+                raise
+            log.info("graph %s: %s", graph_id, conflict)
+            await back_off(handlers.clock, attempt)
+    raise AssertionError("the last attempt gives or raises")
+
+
+async def _restore(
+    handlers: Handlers, logs: StoredLogs, file: BinaryIO, source: str, plan: Plan, progress: Progress
+) -> Restored:
+    contents, undelivered = plan.contents, plan.standing.undelivered
+    graph_id, blocked = contents.graph_id, contents.state == GraphState.BLOCKED
+    row = await _begin(handlers, contents, source)
+    if row is None:
+        if contents.state in GRAPH_ENDED:
+            await leave_live(handlers.records, graph_id)
+        return Restored(graph_id, contents.state, 0, 0, again=True)
+    handlers.kept.forget(graph_id)
+    handlers.records.forget(graph_id)
+    started = integer(row.columns, "put")
+    graph: Insert | None = None
+    chunk: list[Insert] = []
+    size = number = 0
+    channels = False
+    for found in parts(file, source, contents):
+        if isinstance(found, Piece):
+            continue
+        insert = settled(found, undelivered, blocked=blocked)
+        if insert.key == GRAPH:
+            graph = insert
+            continue
+        channels = channels or insert.key.startswith(notices.PREFIX)
+        number += 1
+        if number <= started:
+            continue
+        more = row_bytes(insert)
+        if chunk and (len(chunk) + 1 >= handlers.records.changes_max or size + more > limits.COMMIT_BYTES_MAX - 1000):
+            row = await _put(handlers, graph_id, row, chunk)
+            progress(integer(row.columns, "put"), contents.rows)
+            chunk, size = [], 0
+        chunk.append(insert)
+        size += more
+    if chunk:
+        row = await _put(handlers, graph_id, row, chunk)
+    count = await _put_logs(logs, file, source, contents) if contents.logs else 0
+    if graph is None:
+        raise InvalidInput(f"{source} is damaged: it has no graph row")
+    await _list(handlers, graph_id, graph.columns)
+    if channels and contents.state not in GRAPH_ENDED:
+        await notifier.enter(handlers.records.tables, graph_id, handlers.clock.now())
+    final: dict[str, Value] = {**graph.columns, "restored": handlers.clock.now(), "archive": contents.digest}
+    await _commit(handlers, graph_id, [Replace(GRAPH, row.etag, final)])
+    progress(contents.rows, contents.rows)
+    if contents.state in GRAPH_ENDED:
+        await leave_live(handlers.records, graph_id)
+    return Restored(graph_id, contents.state, number + 1 - started, count)
+
+
+async def _begin(handlers: Handlers, contents: Archived, source: str) -> Row | None:
+    """The graph row behind which the others are put in; None if all of it is there."""
+    graph_id = contents.graph_id
+    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+        (row,) = await handlers.records.tables.get(graph_id, [GRAPH])
+        columns = row.columns if row is not None else {}
+        state = columns.get("state")
+        same = columns.get("archive") == contents.digest
+        if row is not None and state == GraphState.RESTORING and same:
+            await enter_live(handlers.records, graph_id)
+            return row
+        if row is not None and state == contents.state and same:
+            return None
+        if row is not None and state != GraphState.DELETED:
+            what = "is being restored from another file" if state == GraphState.RESTORING else f"exists, and is {state}"
+            raise Refused(f"graph {graph_id} {what}; what is there is never overwritten by {source}", "exists")
+        await enter_live(handlers.records, graph_id)  # before its row: what is begun is found
+        fence: dict[str, Value] = {
+            "schema": SCHEMA,
+            "state": str(GraphState.RESTORING),
+            "restoring": handlers.clock.now(),
+            "archive": contents.digest,
+            "put": 0,
+        }
+        change: Change = Insert(GRAPH, fence) if row is None else Replace(GRAPH, row.etag, fence)
+        try:
+            await handlers.records.tables.commit(graph_id, [change])
+        except (Conflict, Unclear):
+            await back_off(handlers.clock, 1)
+    raise Conflict(f"graph {graph_id}: others kept writing its row; restore again to go on")
+
+
+async def _put(handlers: Handlers, graph_id: str, row: Row, chunk: list[Insert]) -> Row:
+    put = integer(row.columns, "put") + len(chunk)
+    etag = await _commit(handlers, graph_id, [Merge(GRAPH, row.etag, {"put": put}), *chunk])
+    return Row(row.key, etag, {**row.columns, "put": put})
+
+
+async def _commit(handlers: Handlers, graph_id: str, changes: list[Change]) -> str:
+    """Commit behind the fence; gives the etag of the graph row. Raises Conflict: somebody else is at it, too."""
+    try:
+        etags = await handlers.records.tables.commit(graph_id, changes)
+    except (Conflict, Unclear) as error:
+        words = f"graph {graph_id}: somebody else writes it too, or the answer was lost; restore again to go on"
+        raise Conflict(words) from error
+    return str(etags[0])
+
+
+async def _put_logs(logs: StoredLogs, file: BinaryIO, source: str, contents: Archived) -> int:
+    """Put files of runs back; of one that is there in part, what is missing."""
+    graph_id = contents.graph_id
+    there: dict[tuple[str, int, str], int] = {}
+    continuation: str | None = None
+    while True:
+        page = await logs.files(graph_id, continuation=continuation)
+        there.update({(each.task_id, each.run, each.name): each.size for each in page.files})
+        continuation = page.continuation
+        if continuation is None:
+            break
+    count = 0
+    for piece in parts(file, source, contents):
+        if isinstance(piece, Insert):
+            continue
+        have = there.get(piece.file, -1)
+        count += piece.offset == 0
+        if have < piece.offset + len(piece.data) or (have < 0 and not piece.data):
+            rest = piece.data[max(0, have - piece.offset) :]
+            await logs.append(graph_id, piece.task_id, piece.run, rest, piece.name)
+    return count
+
+
+async def _list(handlers: Handlers, graph_id: str, columns: Columns) -> None:
+    created = columns.get("created")
+    if not isinstance(created, datetime):
+        return  # a row that was edited by hand
+    try:
+        metadata = json.loads(str(columns.get("metadata", "") or "{}"))
+    except ValueError:
+        metadata = {}
+    listed: dict[str, Value] = {
+        "graph": graph_id,
+        "created": created,
+        "name": str(metadata.get("name", "")) if isinstance(metadata, dict) else "",
+        "tasks": integer(columns, "tasks"),
+    }
+    key = listing_key(graph_id, created)
+    try:
+        await handlers.records.tables.commit(ALL, [Insert(key, listed)])
+    except (Conflict, Unclear):
+        (row,) = await handlers.records.tables.get(ALL, [key])
+        if row is None:
+            raise Conflict(f"graph {graph_id} could not be listed; restore again to go on") from None
