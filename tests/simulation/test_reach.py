@@ -20,7 +20,7 @@ from tests.simulation.races import ALL_IDS, BESIDE, ELSEWHERE, RACES
 
 IN_PROCESSES_OF_THEIR_OWN = {
     # test_many_stores_may_make_the_file_at_once: two processes at the same moment
-    "taskgraph.storage.sqlite.file _switch_to_wal: except OperationalError"
+    "taskgraph.storage.sqlite.database _switch_to_wal: except OperationalError"
 }
 STRICT = (sys.executable, "-X", "dev", "-W", "error")
 

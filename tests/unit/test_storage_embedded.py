@@ -15,7 +15,7 @@ import pytest
 
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict, StorageUnavailable, TooLarge, Unclear
-from taskgraph.storage.sqlite import file
+from taskgraph.storage.sqlite import database, file
 from taskgraph.storage.sqlite import queues as embedded_queues
 from taskgraph.storage.sqlite import tables as embedded_tables
 from taskgraph.storage.sqlite.store import EmbeddedStore
@@ -173,7 +173,7 @@ async def test_a_folder_that_is_not_writable_is_named() -> None:
 
 
 async def test_a_file_that_stays_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
     path = tmp_path / "store.db"
     async with opened(path) as store:
         tables = store.tables("graphs")

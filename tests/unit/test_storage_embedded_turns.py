@@ -11,7 +11,7 @@ import pytest
 
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
-from taskgraph.storage.sqlite import file
+from taskgraph.storage.sqlite import database, file
 from taskgraph.storage.sqlite.file import Session
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert, Merge, Range, Tables, query_all
@@ -238,8 +238,8 @@ async def checkpoints_over(store: EmbeddedStore) -> None:
 async def test_the_log_begins_again_and_the_file_grows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stores: int
 ) -> None:
-    monkeypatch.setattr(file, "_WAL_PAGES", 50)
-    monkeypatch.setattr(file, "_WAL_BYTES_KEPT", 100 * 4096)
+    monkeypatch.setattr(database, "WAL_PAGES", 50)
+    monkeypatch.setattr(database, "_WAL_BYTES_KEPT", 100 * 4096)
     path = tmp_path / "store.db"
     async with contextlib.AsyncExitStack() as stack:
         opened_stores = [await stack.enter_async_context(opened(path)) for _ in range(stores)]
@@ -257,7 +257,7 @@ async def test_the_log_begins_again_and_the_file_grows(
 async def test_a_log_that_another_process_keeps_growing_is_ended_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "_WAL_PAGES", 20)
+    monkeypatch.setattr(database, "WAL_PAGES", 20)
     monkeypatch.setattr(file, "_CHECKPOINT_BUSY_SECONDS", 0.05)
     path = tmp_path / "store.db"
     async with opened(path) as store:
@@ -279,7 +279,7 @@ async def test_a_log_that_another_process_keeps_growing_is_ended_all_the_same(
 
 
 async def test_a_checkpoint_that_fails_harms_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "_WAL_PAGES", 10)
+    monkeypatch.setattr(database, "WAL_PAGES", 10)
     path = tmp_path / "store.db"
     async with opened(path) as store:
 
@@ -298,11 +298,11 @@ WRITE = """
     from pathlib import Path
     from taskgraph.model.clock import SystemClock
     from taskgraph.model.errors import Conflict
-    from taskgraph.storage.sqlite import file as embedded_file
+    from taskgraph.storage.sqlite import database
     from taskgraph.storage.sqlite.store import EmbeddedStore
     from taskgraph.storage.tables import Insert, Merge
 
-    embedded_file._WAL_PAGES = 30
+    database.WAL_PAGES = 30
 
     async def main():
         store = EmbeddedStore(Path(sys.argv[1]), SystemClock())

@@ -18,63 +18,42 @@ How a call finds its way:
 """
 
 import asyncio
-import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import StorageError, StorageUnavailable, Unclear
-from taskgraph.storage.private_files import file_mode, folder_mode, make_folder
+from taskgraph.storage.sqlite import database
 
 _T = TypeVar("_T")
 
-_BUSY_SECONDS: Final = 30.0
 # Others hold the file for a fraction of a millisecond each, so the next look comes soon; SQLite's own way of waiting
 # soon sleeps for 50 and 100 ms, and then hardly ever finds the gap between two commits of a busy process.
 _BUSY_PAUSE_SECONDS: Final = 0.0002
 _BUSY_PAUSE_GROWTH: Final = 1.25
 _BUSY_PAUSE_SECONDS_MAX: Final = 0.01
-_APPLICATION_ID: Final = 0x74677266  # "tgrf", in the header of the file: this database is ours
-_SCHEMA_VERSION: Final = 1
-_CACHE_KIBIBYTES: Final = 64 * 1024
-_STATEMENTS_CACHED: Final = 128
 _GROUP_MAX: Final = 64  # calls in one transaction: bounds how long another process waits for its turn
 _ETAG_BLOCK: Final = 10_000
-_SWITCH_TRIES: Final = 600  # of 50 ms: see _switch_to_wal
-_SWITCH_PAUSE_SECONDS: Final = 0.05
 
 MANY: Final = 1_000_000  # rows of a call that may be long: it goes to the thread
 _SHORT_ROWS: Final = 32  # rows of a group that may run on the event loop: well under a millisecond
 _LONG_SECONDS: Final = 0.05  # a short group that took so long met a slow disk, or a cold file
 _REST_GROUPS: Final = 20  # that go to the thread after such a one
 
-_WAL_PAGES: Final = 16_000  # 64 MiB between checkpoints: a page that is written often is then copied once
-_WAL_BYTES_KEPT: Final = 2 * _WAL_PAGES * 4_096  # a log that had to grow past this is cut when it begins again
-_WAL_PAGES_MAX: Final = 4  # times that: from here on a checkpoint makes other processes wait too
+_WAL_PAGES_MAX: Final = (
+    4  # times those after which a checkpoint begins: from here on a checkpoint makes other processes wait too
+)
 _WAL_REST_PAGES: Final = 500  # so few may be copied while nobody of this process writes
 _CHECKPOINT_ROUNDS: Final = 4  # before that, each of what was written during the one before
 _CHECKPOINT_BUSY_SECONDS: Final = 1.0  # that the last part of a checkpoint may wait for other processes
 _PAGE_CHARS: Final = 4_000  # of a page of the file, about
-
-_SCHEMA: Final = (
-    "CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
-    "INSERT INTO counter (name, value) VALUES ('etag', 0)",
-    "CREATE TABLE tab (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
-    """CREATE TABLE row (tab INTEGER NOT NULL, partition TEXT NOT NULL, key TEXT NOT NULL,
-        etag INTEGER NOT NULL, columns TEXT NOT NULL)""",
-    "CREATE UNIQUE INDEX row_key ON row (tab, partition, key)",
-    """CREATE TABLE message (id INTEGER PRIMARY KEY AUTOINCREMENT, queue TEXT NOT NULL, visible_at INTEGER NOT NULL,
-        lease INTEGER NOT NULL DEFAULT 0, dequeue_count INTEGER NOT NULL DEFAULT 0, body TEXT NOT NULL,
-        since INTEGER)""",
-    "CREATE INDEX message_visible ON message (queue, visible_at)",
-)
 
 _TAKE_ETAGS: Final = "UPDATE counter SET value = value + ? WHERE name = 'etag' RETURNING value"
 _TABLE_MADE: Final = "INSERT INTO tab (name) VALUES (?) ON CONFLICT (name) DO NOTHING"
@@ -237,9 +216,9 @@ class File:
         """What became of the file that is open: "removed", "replaced by another file", or "" while it lies there."""
         if self._identity is None:
             return ""
-        if _is_missing(self.path):
+        if database.is_missing(self.path):
             return "removed"
-        return "" if _identity(self.path) == self._identity else "replaced by another file"
+        return "" if database.identity(self.path) == self._identity else "replaced by another file"
 
     async def close(self) -> None:
         """Finish what was begun and close the connection. Idempotent."""
@@ -355,7 +334,7 @@ class File:
     def _run_patiently(self, group: list[_Call]) -> None:
         """Run and commit a group, as soon as no other process is in the way."""
         pause, waited = _BUSY_PAUSE_SECONDS, 0.0
-        while not self._run_group(group, last=waited >= _BUSY_SECONDS):
+        while not self._run_group(group, last=waited >= database.BUSY_SECONDS):
             self._pause.wait(pause)
             waited += pause
             pause = min(pause * _BUSY_PAUSE_GROWTH, _BUSY_PAUSE_SECONDS_MAX)
@@ -391,7 +370,7 @@ class File:
             self._give_up(session)
             if isinstance(error, _NotThereError):
                 return self._make_and_run(group)
-            if not last and not committing and isinstance(error, sqlite3.Error) and _is_busy(error):
+            if not last and not committing and isinstance(error, sqlite3.Error) and database.is_busy(error):
                 for call in group:
                     call.result = call.error = None
                 return False
@@ -404,15 +383,15 @@ class File:
 
     def _opened(self) -> Session:
         """The session there is, or another one. Raises StorageUnavailable."""
-        if self._session is not None and self._session.blank and not _is_missing(self.path):
+        if self._session is not None and self._session.blank and not database.is_missing(self.path):
             self._session.close()
             self._session = None
         if self._session is not None:
             return self._session
-        if _is_missing(self.path):
-            return Session(_nothing(), blank=True)
-        identity = _identity(self.path)  # before it is opened: what takes its place meanwhile is another one
-        session = Session(_connect(self.path, self._synchronous))
+        if database.is_missing(self.path):
+            return Session(database.nothing(), blank=True)
+        identity = database.identity(self.path)  # before it is opened: what takes its place meanwhile is another one
+        session = Session(database.connect(self.path, self._synchronous))
         self._identity = self._identity or identity
         return session
 
@@ -421,7 +400,7 @@ class File:
         for call in group:
             call.result = call.error = None
         try:
-            _make(self.path)
+            database.make(self.path)
         except StorageUnavailable as error:
             _blame(group, error)
             return True
@@ -440,12 +419,12 @@ class File:
 
         Under `synchronous=full` the log is filled up behind that page, and it may be there.
         """
-        return self._synchronous == "normal" and isinstance(error, sqlite3.Error) and _has_no_room(error)
+        return self._synchronous == "normal" and isinstance(error, sqlite3.Error) and database.has_no_room(error)
 
     def _told(self, error: BaseException, *, unclear: bool) -> BaseException:
         if not isinstance(error, sqlite3.Error):
             return error
-        sentence = _sentence(self.path, error)
+        sentence = database.sentence(self.path, error)
         told = Unclear(sentence) if unclear else StorageUnavailable(sentence, str(self.path))
         told.__cause__ = error
         return told
@@ -467,7 +446,7 @@ class _Checkpoints:
     def count(self, session: Session) -> None:
         """Look whether it is time; after each commit, by who has the connection."""
         session.pages += 1
-        if session.pages * self._factor < _WAL_PAGES or self._running:
+        if session.pages * self._factor < database.WAL_PAGES or self._running:
             return
         self._running = True
         try:
@@ -499,7 +478,7 @@ class _Checkpoints:
                     break
                 before = pages
         # Other processes may write without a pause, and the log grow and grow: in the end they have to wait once.
-        self._finish("PASSIVE" if pages < _WAL_PAGES_MAX * _WAL_PAGES else "RESTART")
+        self._finish("PASSIVE" if pages < _WAL_PAGES_MAX * database.WAL_PAGES else "RESTART")
 
 
 def _blame(group: list[_Call], error: BaseException) -> None:
@@ -530,196 +509,3 @@ def _settle(calls: list[_Call]) -> None:
             call.future.set_exception(call.error)
         else:
             call.future.set_result(call.result)
-
-
-def _is_missing(path: Path) -> bool:
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:  # what is wrong with it, opening it will say
-        return False
-    return False
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """By which a file is known, whatever its name; None if it cannot be looked at."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _nothing() -> sqlite3.Connection:
-    """What stands for a file that is not there: commands that look make none."""
-    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    for statement in _SCHEMA:
-        connection.execute(statement)
-    return connection
-
-
-def _make(path: Path) -> None:
-    """Make the file, if it is still missing: for its owner alone, as the log that SQLite makes beside it then is."""
-    try:
-        make_folder(path.parent, folder_mode())
-    except OSError as error:
-        raise StorageUnavailable(f"the folder of {path} cannot be made: {error.strerror}", str(path)) from error
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, file_mode()))
-    except FileExistsError:
-        return
-    except OSError as error:
-        reason = f"{path} cannot be made: is its folder not writable? {error.strerror}"
-        raise StorageUnavailable(reason, str(path)) from error
-
-
-def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
-    connection: sqlite3.Connection | None = None
-    try:
-        connection = _opened(path)
-        _prepare(connection, path, synchronous)
-        connection.execute("PRAGMA busy_timeout=0")
-    except BaseException as error:
-        if connection is not None:
-            connection.close()
-        if not isinstance(error, sqlite3.Error):
-            raise
-        if _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) and (looking := _connect_to_look(path)):
-            return looking
-        raise StorageUnavailable(_sentence(path, error), str(path)) from error
-    return connection
-
-
-def _opened(path: Path, uri: str = "") -> sqlite3.Connection:
-    return sqlite3.connect(
-        uri or path,
-        timeout=_BUSY_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,  # one at a time all the same: `_owner` sees to it
-        cached_statements=_STATEMENTS_CACHED,
-        uri=bool(uri),
-    )
-
-
-def _connect_to_look(path: Path) -> sqlite3.Connection | None:
-    """A connection to a file that can only be read, or whose folder can; None if that is not what is wrong.
-
-    Beside a log that others write, by that log; where there is none, nothing changes, and none has to be made.
-    """
-    for option in ("mode=ro", *(("immutable=1",) if _is_missing(path.with_name(f"{path.name}-wal")) else ())):
-        connection: sqlite3.Connection | None = None
-        try:
-            connection = _opened(path, f"{path.absolute().as_uri()}?{option}")
-            if _is_ours(connection, path):
-                connection.execute("PRAGMA busy_timeout=0")
-                return connection
-        except (sqlite3.Error, StorageUnavailable):  # the first error says more
-            pass
-        if connection is not None:
-            connection.close()
-    return None
-
-
-def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> None:
-    """Look whether the file is ours, and make the schema if it is new."""
-    _switch_to_wal(connection, path)
-    connection.execute(f"PRAGMA synchronous={'FULL' if synchronous == 'full' else 'NORMAL'}")
-    connection.execute("PRAGMA wal_autocheckpoint=0")  # no commit pays for the log: see _Checkpoints
-    connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES_KEPT}")
-    connection.execute(f"PRAGMA cache_size=-{_CACHE_KIBIBYTES}")
-    # Each look is in one transaction: between two statements of their own, another process may make the schema, and a
-    # file that is half ours looks like anyone else's.
-    with _transaction(connection, "BEGIN"):
-        ours = _is_ours(connection, path)
-    if not ours:
-        with _transaction(connection, "BEGIN IMMEDIATE"):
-            if not _is_ours(connection, path):  # another process may have been quicker
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
-                connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
-    elif not _has_since(connection):  # a file of an earlier version, whose programs do not mind one column more
-        with _transaction(connection, "BEGIN IMMEDIATE"):
-            if not _has_since(connection):
-                connection.execute("ALTER TABLE message ADD COLUMN since INTEGER")
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
-    connection.execute(begin)
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _has_since(connection: sqlite3.Connection) -> bool:
-    found = connection.execute("SELECT 1 FROM pragma_table_info('message') WHERE name = 'since'")
-    return found.fetchone() is not None
-
-
-def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
-    """True for our file, False for an empty one. Raises StorageUnavailable for anyone else's."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application == _APPLICATION_ID:
-        if version > _SCHEMA_VERSION:
-            raise StorageUnavailable(f"{path} was written by a newer version of taskgraph", str(path))
-        return True
-    (count,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if application or count:
-        raise StorageUnavailable(f"{path} is the database of another program", str(path))
-    return False
-
-
-def _switch_to_wal(connection: sqlite3.Connection, path: Path) -> None:
-    """Turn the write-ahead log on.
-
-    SQLite does not wait when two processes switch a new file at the same moment: one of them is told at once that the
-    database is locked. So this waits itself, about as long as any other statement would.
-    """
-    pause = threading.Event()
-    for last in (False,) * _SWITCH_TRIES + (True,):
-        try:
-            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
-        except sqlite3.OperationalError as error:
-            if last or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                raise
-            pause.wait(_SWITCH_PAUSE_SECONDS)
-        else:
-            if mode != "wal":
-                raise StorageUnavailable(f"{path} lies where SQLite can keep no write-ahead log", str(path))
-            return
-
-
-def _code(error: sqlite3.Error) -> int:
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
-def _has_no_room(error: sqlite3.Error) -> bool:
-    extended = int(getattr(error, "sqlite_errorcode", 0))
-    return _code(error) == sqlite3.SQLITE_FULL or extended in (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _sentence(path: Path, error: sqlite3.Error) -> str:
-    code = _code(error)
-    if _is_busy(error):
-        return f"{path} has been locked by another process for more than {_BUSY_SECONDS:.0f} seconds"
-    known = {
-        sqlite3.SQLITE_NOTADB: "is no SQLite database",
-        sqlite3.SQLITE_CORRUPT: "is a damaged SQLite database",
-        sqlite3.SQLITE_CANTOPEN: "cannot be opened: is it a folder, or is its folder not writable?",
-        sqlite3.SQLITE_READONLY: "cannot be written to",
-        sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
-    }
-    if code != sqlite3.SQLITE_FULL and _has_no_room(error):
-        return f"{path} cannot grow: the disk is full, or its user may write no more"
-    return f"{path} {known[code]}" if code in known else f"{path}: SQLite says: {error}"

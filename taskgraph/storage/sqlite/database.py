@@ -1,0 +1,242 @@
+"""The database in the embedded store's file: found, made, opened, and told from anyone else's.
+
+What this room is for: connections that are ready to use, and what SQLite's errors mean, in a sentence. It never knows
+what a row or a message is, nor whose turn it is (`file`).
+"""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from taskgraph.model.errors import StorageUnavailable
+from taskgraph.storage.private_files import file_mode, folder_mode, make_folder
+
+BUSY_SECONDS: Final = 30.0
+"""That a call waits for other processes."""
+
+_APPLICATION_ID: Final = 0x74677266  # "tgrf", in the header of the file: this database is ours
+_SCHEMA_VERSION: Final = 1
+_CACHE_KIBIBYTES: Final = 64 * 1024
+_STATEMENTS_CACHED: Final = 128
+_SWITCH_TRIES: Final = 600  # of 50 ms: see _switch_to_wal
+_SWITCH_PAUSE_SECONDS: Final = 0.05
+
+WAL_PAGES: Final = 16_000
+"""64 MiB between checkpoints: a page that is written often is then copied once."""
+
+_WAL_BYTES_KEPT: Final = 2 * WAL_PAGES * 4_096  # a log that had to grow past this is cut when it begins again
+
+_SCHEMA: Final = (
+    "CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+    "INSERT INTO counter (name, value) VALUES ('etag', 0)",
+    "CREATE TABLE tab (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+    """CREATE TABLE row (tab INTEGER NOT NULL, partition TEXT NOT NULL, key TEXT NOT NULL,
+        etag INTEGER NOT NULL, columns TEXT NOT NULL)""",
+    "CREATE UNIQUE INDEX row_key ON row (tab, partition, key)",
+    """CREATE TABLE message (id INTEGER PRIMARY KEY AUTOINCREMENT, queue TEXT NOT NULL, visible_at INTEGER NOT NULL,
+        lease INTEGER NOT NULL DEFAULT 0, dequeue_count INTEGER NOT NULL DEFAULT 0, body TEXT NOT NULL,
+        since INTEGER)""",
+    "CREATE INDEX message_visible ON message (queue, visible_at)",
+)
+
+
+def is_missing(path: Path) -> bool:
+    """Whether certainly nothing lies there."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # what is wrong with it, opening it will say
+        return False
+    return False
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """By which a file is known, whatever its name; None if it cannot be looked at."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def nothing() -> sqlite3.Connection:
+    """What stands for a file that is not there: commands that look make none."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    for statement in _SCHEMA:
+        connection.execute(statement)
+    return connection
+
+
+def make(path: Path) -> None:
+    """Make the file, if it is still missing: for its owner alone, as the log that SQLite makes beside it then is."""
+    try:
+        make_folder(path.parent, folder_mode())
+    except OSError as error:
+        raise StorageUnavailable(f"the folder of {path} cannot be made: {error.strerror}", str(path)) from error
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, file_mode()))
+    except FileExistsError:
+        return
+    except OSError as error:
+        reason = f"{path} cannot be made: is its folder not writable? {error.strerror}"
+        raise StorageUnavailable(reason, str(path)) from error
+
+
+def connect(path: Path, synchronous: str) -> sqlite3.Connection:
+    """A connection to a file that is ours, or has just become ours. Raises StorageUnavailable."""
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = _opened(path)
+        _prepare(connection, path, synchronous)
+        connection.execute("PRAGMA busy_timeout=0")
+    except BaseException as error:
+        if connection is not None:
+            connection.close()
+        if not isinstance(error, sqlite3.Error):
+            raise
+        if _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) and (looking := _connect_to_look(path)):
+            return looking
+        raise StorageUnavailable(sentence(path, error), str(path)) from error
+    return connection
+
+
+def _opened(path: Path, uri: str = "") -> sqlite3.Connection:
+    return sqlite3.connect(
+        uri or path,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,  # one at a time all the same: `_owner` sees to it
+        cached_statements=_STATEMENTS_CACHED,
+        uri=bool(uri),
+    )
+
+
+def _connect_to_look(path: Path) -> sqlite3.Connection | None:
+    """A connection to a file that can only be read, or whose folder can; None if that is not what is wrong.
+
+    Beside a log that others write, by that log; where there is none, nothing changes, and none has to be made.
+    """
+    for option in ("mode=ro", *(("immutable=1",) if is_missing(path.with_name(f"{path.name}-wal")) else ())):
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = _opened(path, f"{path.absolute().as_uri()}?{option}")
+            if _is_ours(connection, path):
+                connection.execute("PRAGMA busy_timeout=0")
+                return connection
+        except (sqlite3.Error, StorageUnavailable):  # the first error says more
+            pass
+        if connection is not None:
+            connection.close()
+    return None
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> None:
+    """Look whether the file is ours, and make the schema if it is new."""
+    _switch_to_wal(connection, path)
+    connection.execute(f"PRAGMA synchronous={'FULL' if synchronous == 'full' else 'NORMAL'}")
+    connection.execute("PRAGMA wal_autocheckpoint=0")  # no commit pays for the log: see `file`
+    connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES_KEPT}")
+    connection.execute(f"PRAGMA cache_size=-{_CACHE_KIBIBYTES}")
+    # Each look is in one transaction: between two statements of their own, another process may make the schema, and a
+    # file that is half ours looks like anyone else's.
+    with _transaction(connection, "BEGIN"):
+        ours = _is_ours(connection, path)
+    if not ours:
+        with _transaction(connection, "BEGIN IMMEDIATE"):
+            if not _is_ours(connection, path):  # another process may have been quicker
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
+                connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+    elif not _has_since(connection):  # a file of an earlier version, whose programs do not mind one column more
+        with _transaction(connection, "BEGIN IMMEDIATE"):
+            if not _has_since(connection):
+                connection.execute("ALTER TABLE message ADD COLUMN since INTEGER")
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _has_since(connection: sqlite3.Connection) -> bool:
+    found = connection.execute("SELECT 1 FROM pragma_table_info('message') WHERE name = 'since'")
+    return found.fetchone() is not None
+
+
+def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
+    """True for our file, False for an empty one. Raises StorageUnavailable for anyone else's."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application == _APPLICATION_ID:
+        if version > _SCHEMA_VERSION:
+            raise StorageUnavailable(f"{path} was written by a newer version of taskgraph", str(path))
+        return True
+    (count,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if application or count:
+        raise StorageUnavailable(f"{path} is the database of another program", str(path))
+    return False
+
+
+def _switch_to_wal(connection: sqlite3.Connection, path: Path) -> None:
+    """Turn the write-ahead log on.
+
+    SQLite does not wait when two processes switch a new file at the same moment: one of them is told at once that the
+    database is locked. So this waits itself, about as long as any other statement would.
+    """
+    pause = threading.Event()
+    for last in (False,) * _SWITCH_TRIES + (True,):
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if last or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            pause.wait(_SWITCH_PAUSE_SECONDS)
+        else:
+            if mode != "wal":
+                raise StorageUnavailable(f"{path} lies where SQLite can keep no write-ahead log", str(path))
+            return
+
+
+def _code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def has_no_room(error: sqlite3.Error) -> bool:
+    """Whether the file could not grow."""
+    extended = int(getattr(error, "sqlite_errorcode", 0))
+    return _code(error) == sqlite3.SQLITE_FULL or extended in (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another process was in the way."""
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def sentence(path: Path, error: sqlite3.Error) -> str:
+    """What is wrong, for people."""
+    code = _code(error)
+    if is_busy(error):
+        return f"{path} has been locked by another process for more than {BUSY_SECONDS:.0f} seconds"
+    known = {
+        sqlite3.SQLITE_NOTADB: "is no SQLite database",
+        sqlite3.SQLITE_CORRUPT: "is a damaged SQLite database",
+        sqlite3.SQLITE_CANTOPEN: "cannot be opened: is it a folder, or is its folder not writable?",
+        sqlite3.SQLITE_READONLY: "cannot be written to",
+        sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
+    }
+    if code != sqlite3.SQLITE_FULL and has_no_room(error):
+        return f"{path} cannot grow: the disk is full, or its user may write no more"
+    return f"{path} {known[code]}" if code in known else f"{path}: SQLite says: {error}"
