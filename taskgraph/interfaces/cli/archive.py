@@ -1,4 +1,4 @@
-"""The command `archive`: graphs are written into files. What a file holds, `engine.archive` says."""
+"""The command `archive`: graphs are written into files. What a file holds, `engine.archive_file` says."""
 
 import sys
 from pathlib import Path

@@ -1,7 +1,7 @@
 """The commands `restore` and `keygen`: what a file holds, and what of it is put back.
 
 What this room is for: saying what will be put back before it is, and making the keys that sign archives. What a file
-may hold is judged by `engine.archive`; what a signature is, by `signing`.
+may hold is judged by `engine.restore`; what a signature is, by `signing`.
 """
 
 import contextlib
