@@ -499,9 +499,9 @@ async def test_a_fire_under_way_survives_an_update_and_a_deletion(here: Installa
     """It has begun with one graph, and nobody came to submit it; the schedule gets another one, and is deleted."""
     await here.schedules.create("hourly", document("old"), HOURLY)
     here.clock.advance(HOUR)
-    row, schedule = await here.schedules._find("hourly")
+    row, schedule = await here.schedules._rows.find("hourly")
     begun = schedule_rules.begin(schedule_rules.collect(schedule, here.clock.now()))
-    await here.schedules._write(row, schedule, begun)
+    await here.schedules._rows.write(row, schedule, begun)
     await here.schedules.update("hourly", document=document("new"))
     assert len(await here.rows()) == 3  # both graphs
     await here.schedules.delete("hourly")
@@ -513,8 +513,8 @@ async def test_a_fire_under_way_survives_an_update_and_a_deletion(here: Installa
 async def test_who_comes_too_late_with_what_it_has_read_writes_nothing(here: Installation) -> None:
     await here.schedules.create("hourly", document(), HOURLY)
     here.clock.advance(HOUR)
-    row, schedule = await here.schedules._find("hourly")
+    row, schedule = await here.schedules._rows.find("hourly")
     await here.schedules.look()
     with pytest.raises(Conflict):
-        await here.schedules._write(row, schedule, schedule_rules.collect(schedule, here.clock.now()))
+        await here.schedules._rows.write(row, schedule, schedule_rules.collect(schedule, here.clock.now()))
     assert await here.fired("hourly") == ["hourly-20260328T210000Z"]

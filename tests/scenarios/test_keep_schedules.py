@@ -11,7 +11,8 @@ import pytest
 
 from taskgraph.documents.read import document_from_object
 from taskgraph.documents.recurrence import Recurrence, Times
-from taskgraph.engine.schedules import Looked, Schedules
+from taskgraph.engine.schedule_fires import Looked
+from taskgraph.engine.schedules import Schedules
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.settings import read_settings

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph.engine import schedules as module
-from taskgraph.engine.schedules import Schedules
+from taskgraph.engine import schedule_fires
+from taskgraph.engine.schedule_fires import Fires
+from taskgraph.engine.schedule_rows import ScheduleRows
 from taskgraph.protocol import schedule_rules
 from taskgraph.storage.tables import Row
 from tests.simulation import timers
@@ -84,18 +85,18 @@ def broken(skews: Sequence[float] = timers.SKEWS_SECONDS) -> str:
 def test_a_graph_with_an_id_of_its_own_for_each_try_is_fired_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = iter(range(10**6))
     true = schedule_rules.graph_id_of
-    monkeypatch.setattr(module, "graph_id_of", lambda *args, **more: f"{true(*args, **more)}-{next(tries)}")
+    monkeypatch.setattr(schedule_fires, "graph_id_of", lambda *args, **more: f"{true(*args, **more)}-{next(tries)}")
     assert broken()
 
 
 def test_a_row_that_is_written_over_whatever_it_says_loses_fires(monkeypatch: pytest.MonkeyPatch) -> None:
-    true = Schedules._write
+    true = ScheduleRows.write
 
-    async def blind(self: Schedules, row: Row, *args: Any) -> Row:
+    async def blind(self: ScheduleRows, row: Row, *args: Any) -> Row:
         (found,) = await self._tables.get(schedule_rules.SCHEDULES, [row.key])
         return await true(self, found or row, *args)
 
-    monkeypatch.setattr(Schedules, "_write", blind)
+    monkeypatch.setattr(ScheduleRows, "write", blind)
     assert broken()
 
 
@@ -112,22 +113,22 @@ def test_a_fire_that_is_not_pinned_is_lost_with_who_had_it(monkeypatch: pytest.M
 
 def test_a_graph_that_was_replaced_in_mid_fire_cannot_be_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """The document must be pinned: half of a graph is there, and its other half would be another one's."""
-    true = Schedules._document
+    true = ScheduleRows.document
 
-    async def newest(self: Schedules, schedule: schedule_rules.Schedule, document: str) -> Any:
+    async def newest(self: ScheduleRows, schedule: schedule_rules.Schedule, document: str) -> Any:
         return await true(self, schedule, schedule.document)
 
-    monkeypatch.setattr(Schedules, "_document", newest)
+    monkeypatch.setattr(ScheduleRows, "document", newest)
     (script,) = [each for each in timers.SCRIPTS if each.name == "half submitted, its graph is replaced"]
     with pytest.raises(Violation, match="submitting"):
         timers.drive(timers.Scene(script).play())
 
 
 def test_overlap_must_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nobody(self: Schedules, schedule: schedule_rules.Schedule, ended: set[str]) -> None:
+    async def nobody(self: Fires, schedule: schedule_rules.Schedule, ended: set[str]) -> None:
         return None
 
-    monkeypatch.setattr(Schedules, "_not_over", nobody)
+    monkeypatch.setattr(Fires, "not_over", nobody)
     assert "went on" in broken()
 
 
