@@ -32,20 +32,10 @@ from taskgraph.model.priorities import NORMAL, level_of
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.definitions import SCHEMA
-from taskgraph.protocol.invariants import (
-    Cause,
-    Finding,
-    Patch,
-    Reindex,
-    Resend,
-    Retell,
-    Severity,
-    Waiting,
-    causes,
-    examine,
-    slim,
-    waiting_by_target,
-)
+from taskgraph.protocol.invariants.examine import examine
+from taskgraph.protocol.invariants.findings import Finding, Patch, Reindex, Resend, Retell, Severity
+from taskgraph.protocol.invariants.snapshot import slim
+from taskgraph.protocol.invariants.standstill import Cause, Waiting, causes, waiting_by_target
 from taskgraph.storage.tables import Change, Insert, Range, Row, query_all
 
 SCANS_MAX: Final = 3

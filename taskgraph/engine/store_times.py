@@ -16,7 +16,7 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.foreign_times import is_ahead
-from taskgraph.protocol.invariants import Finding, SetTime, Severity
+from taskgraph.protocol.invariants.findings import Finding, SetTime, Severity
 from taskgraph.protocol.schedule_rules import SCHEDULES
 from taskgraph.queries import targets
 from taskgraph.queries.workers import WORKERS

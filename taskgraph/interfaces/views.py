@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from taskgraph.engine.store_times import ExaminedStore
     from taskgraph.engine.submission import Submission
     from taskgraph.interfaces.grants import Grant
-    from taskgraph.protocol.invariants import Finding
+    from taskgraph.protocol.invariants.findings import Finding
     from taskgraph.protocol.schedule_rules import Schedule
     from taskgraph.queries.overview import Snapshot
     from taskgraph.queries.targets import TargetLimit

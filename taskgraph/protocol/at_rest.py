@@ -21,9 +21,12 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, reference_of, row_key, task_id_of
 from taskgraph.model.placement import target_of
 from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
-from taskgraph.protocol import invariants, notices
+from taskgraph.protocol import notices
 from taskgraph.protocol.conditions import SKIP
 from taskgraph.protocol.definitions import gathered
+from taskgraph.protocol.invariants.examine import examine
+from taskgraph.protocol.invariants.findings import Severity
+from taskgraph.protocol.invariants.snapshot import slim
 from taskgraph.storage.tables import Insert, Row
 
 STATES: Final = frozenset({*GRAPH_ENDED, GraphState.BLOCKED})
@@ -155,7 +158,7 @@ class Examination:
         row = Row(kept.key, "", kept.columns)
         if len(self._refusals) < _REASONS_MAX and (why := moving(row)):
             self._refusals.append(f"{why}, and would go on by itself")
-        self._rows[row.key] = invariants.slim(row)
+        self._rows[row.key] = slim(row)
 
     def add_log(self, task_id: str, run: int) -> None:
         """A file of a run: of a task that is there, and was run so often."""
@@ -210,9 +213,9 @@ class Examination:
         created = time_of(graph.columns, "created")
         if created is None or created > now + _AHEAD:
             yield "it was never made, or will be in the future"
-        found = invariants.examine(self._graph_id, self._rows, now)
+        found = examine(self._graph_id, self._rows, now)
         for each in found:
-            if each.severity is not invariants.Severity.NOTE:
+            if each.severity is not Severity.NOTE:
                 where = each.label or each.key
                 yield f"{where}: {each.text}"
 

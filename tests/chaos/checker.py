@@ -20,7 +20,7 @@ from taskgraph.engine.doctor import examine_graph
 from taskgraph.interfaces.app import App
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL
-from taskgraph.protocol.invariants import Severity
+from taskgraph.protocol.invariants.findings import Severity
 from taskgraph.storage.tables import Range, Row, query_all
 from tests.chaos.processes import Child
 from tests.chaos.shapes import Spec, never_ready

@@ -35,7 +35,7 @@ from taskgraph.interfaces.client.client import Client
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidGraph, InvalidInput, NotFound, Refused, StorageUnavailable
 from taskgraph.model.states import GRAPH_ENDED, PAUSED, GraphState
-from taskgraph.protocol.invariants import Severity
+from taskgraph.protocol.invariants.findings import Severity
 from taskgraph.queries import workers as registry
 from taskgraph.queries.workers import workers
 from taskgraph.storage.tables import Range, query_all

@@ -16,8 +16,8 @@ from taskgraph.engine.doctor import examine_graph
 from taskgraph.interfaces.app import open_app
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.ids import GRAPH, task_id_of
-from taskgraph.protocol import invariants
-from taskgraph.protocol.invariants import Finding, Severity
+from taskgraph.protocol.invariants import columns as invariants
+from taskgraph.protocol.invariants.findings import Finding, Severity
 from tests.e2e.processes import started, until
 from tests.explorer import page
 from tests.explorer import scene as scenes

@@ -30,7 +30,8 @@ from taskgraph.model.errors import InvalidMessage, Trail
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Message, Rerun, RunTasks, UnknownVersion, parse, to_object, to_text
 from taskgraph.model.names import POISON
-from taskgraph.protocol.invariants import Severity, examine
+from taskgraph.protocol.invariants.examine import examine
+from taskgraph.protocol.invariants.findings import Severity
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Row

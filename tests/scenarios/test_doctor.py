@@ -17,7 +17,8 @@ from taskgraph.model.ids import GRAPH, ids_text, row_key
 from taskgraph.model.messages import Rerun, to_text
 from taskgraph.model.names import ALL, LIVE
 from taskgraph.protocol.decide import event_key
-from taskgraph.protocol.invariants import Severity, examine
+from taskgraph.protocol.invariants.examine import examine
+from taskgraph.protocol.invariants.findings import Severity
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row, Tables, query_all
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Stage, Trap, extension, graph
 

@@ -12,7 +12,8 @@ from typing import Any
 from taskgraph.engine.doctor import examine_graph, repair_graph
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
-from taskgraph.protocol.invariants import Finding, Severity, examine
+from taskgraph.protocol.invariants.examine import examine
+from taskgraph.protocol.invariants.findings import Finding, Severity
 from taskgraph.storage.tables import Change
 from tests.simulation.histories import world_of
 from tests.simulation.world import Process, World

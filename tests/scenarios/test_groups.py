@@ -10,7 +10,7 @@ from taskgraph.engine.doctor import examine_graph, repair_graph
 from taskgraph.engine.poison import Poison
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import GRAPH, group_key, group_owner, ids_text, join_reference, row_key
-from taskgraph.protocol.invariants import Severity
+from taskgraph.protocol.invariants.findings import Severity
 from taskgraph.queries.groups import group_members, group_names
 from taskgraph.storage.tables import Delete, Merge
 from tests.scenarios.stage import Requirements, Stage, graph

@@ -12,7 +12,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, StorageUnavailable
 from taskgraph.model.messages import Cancel, HoldBack
 from taskgraph.protocol.decide import Outcome
-from taskgraph.protocol.invariants import examine
+from taskgraph.protocol.invariants.examine import examine
 from taskgraph.queries import targets
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, graph_object, memory_stage
 

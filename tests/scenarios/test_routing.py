@@ -9,7 +9,7 @@ import pytest
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import limits
-from taskgraph.protocol.invariants import Finding
+from taskgraph.protocol.invariants.findings import Finding
 from taskgraph.storage.tables import Delete, Merge
 from taskgraph.worker.executors import Outcome, Work
 from taskgraph.worker.executors.contract import WriteLog

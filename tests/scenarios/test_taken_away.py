@@ -8,7 +8,7 @@ from taskgraph.engine.delete import delete
 from taskgraph.engine.doctor import examine_graph
 from taskgraph.model.messages import Cancel, RunTasks, to_text
 from taskgraph.model.states import FailurePolicy
-from taskgraph.protocol.invariants import Severity
+from taskgraph.protocol.invariants.findings import Severity
 from taskgraph.storage.tables import Merge
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import Stage, graph

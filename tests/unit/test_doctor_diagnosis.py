@@ -10,7 +10,10 @@ from taskgraph.documents.read import document_from_object
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
-from taskgraph.protocol.invariants import Patch, Severity, causes, examine, slim, waiting_by_target
+from taskgraph.protocol.invariants.examine import examine
+from taskgraph.protocol.invariants.findings import Patch, Severity
+from taskgraph.protocol.invariants.snapshot import slim
+from taskgraph.protocol.invariants.standstill import causes, waiting_by_target
 from taskgraph.protocol.layout import lay_out
 from taskgraph.storage.tables import Insert, Merge, Row
 

@@ -23,7 +23,7 @@ from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.messages import to_text
 from taskgraph.model.names import POISON
-from taskgraph.protocol.invariants import Severity
+from taskgraph.protocol.invariants.findings import Severity
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row, Tables, query_all

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from taskgraph.engine.doctor import Examined
     from taskgraph.engine.store_times import ExaminedStore
     from taskgraph.interfaces.app import App
-    from taskgraph.protocol.invariants import Finding
+    from taskgraph.protocol.invariants.findings import Finding
 
 _FINDINGS_SHOWN_MAX: Final = 50
 _STYLES: Final[dict[str, Style]] = {"wrong": "red", "due": "yellow", "note": "cyan"}

@@ -1,0 +1,290 @@
+"""Columns hold what they should: present where they must be, and readable."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final, TypeGuard
+
+from taskgraph.model.columns import Value
+from taskgraph.model.ids import GRAPH, ids_text, reference_of
+from taskgraph.model.placement import target_of
+from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
+from taskgraph.model.timing import Retry, retry_of
+from taskgraph.protocol.invariants.findings import Finding, Patch
+from taskgraph.protocol.invariants.graph import failed_again
+from taskgraph.protocol.invariants.snapshot import Node, Snapshot, is_number, read_json
+from taskgraph.protocol.notices import DONE, GIVEN_UP, OPEN
+from taskgraph.storage.tables import Row
+
+_LISTS: Final = ("requires", "requiresLeft", "dependents")
+
+
+_TASK: Final = {
+    "label": "text",
+    "state": "task state",
+    "target": "text",
+    "run": "number",
+    "rerunsAllowed": "number",
+    "rerunsLeft": "number",
+    "retriesLeft": "number",
+    "manualReruns": "number?",
+    "handBacks": "number?",
+    "created": "time",
+    "pendingSince": "time?",
+    "started": "time?",
+    "leaseUntil": "time?",
+    "leaseSeconds": "seconds?",
+    "leaseDoubts": "number?",
+    "resolved": "time?",
+    "deadline": "time?",
+    "notBefore": "time?",
+    "pauseSeconds": "pause?",
+    "pendingTimeout": "seconds?",
+    "priority": "text?",
+    "retry": "retry policy?",
+    "temporaryFailures": "number?",
+    "temporaryForgiven": "number?",
+    **dict.fromkeys(_LISTS, "references"),
+    "cancel": "text?",
+    "cancelCode": "text?",
+    "held": "references?",
+    "heldAsked": "object?",
+    "holds": "number?",
+    "limits": "references?",
+    "limited": "text?",
+    "resolution": "object?",
+    "runs": "list?",
+    "task": "object?",
+    "groups": "list?",
+    "when": "text?",
+    "optional": "references?",
+    "failedBy": "object?",
+    "skippedBy": "object?",
+    "due": "text?",
+    "edited": "number?",
+}
+
+
+_RELAY: Final = {
+    "state": "task state",
+    **dict.fromkeys(_LISTS, "references"),
+    "failedBy": "object?",
+    "skippedBy": "object?",
+}
+
+
+_GRAPH: Final = {
+    "state": "graph state",
+    "tasks": "number",
+    "edges": "number",
+    "failedTasks": "number",
+    "revision": "number",
+    "created": "time",
+    "started": "time?",
+    "finished": "time?",
+    "requires": "references",
+    "requiresLeft": "references",
+    "nameMapping": "object?",
+    "metadata": "object?",
+    "tags": "object?",
+    "params": "object?",
+    "digest": "text",
+    "extending": "text?",
+    "deferred": "references?",
+    "failurePolicy": "text?",
+    "skippedTasks": "number?",
+    "reason": "text?",
+    "code": "text?",
+    "writers": "number?",
+    "cutOff": "text?",
+    "cancelled": "time?",
+    "deadline": "time?",
+    "nextDeadline": "time?",
+    "waitsAgain": "number?",
+    "held": "references?",
+    "heldAsked": "object?",
+    "holds": "number?",
+    "pausing": "references?",
+    "pausedReason": "text?",
+    "limits": "references?",
+    "stalled": "time?",
+    "stalledBecause": "text?",
+    "stalledAt": "number?",
+    "priority": "text?",
+    "deletedIn": "number?",
+}
+
+
+_GROUP: Final = {"label": "text", "tasks": "number", "members": "text", "groups": "list?", "join": "text?"}
+
+
+_LIMIT: Final = {"max": "number", "inFlight": "references", "moved": "time", "label": "text?", "asked": "text?"}
+
+
+_EVENT: Final = {"sequence": "number", "time": "time", "events": "list"}
+
+
+_REQUEST: Final = {
+    "state": "request state",
+    "kind": "text?",
+    "digest": "text",
+    "staged": "time?",
+    "cursor": "number?",
+    "revision": "number?",
+    "told": "object?",
+}
+
+
+_NOTICE: Final = {
+    "state": "notice state",
+    "channel": "object",
+    "on": "list",
+    "sequence": "number",
+    "part": "number",
+    "delivered": "number",
+    "failures": "number",
+    "nextTry": "time?",
+    "leaseUntil": "time?",
+}
+
+
+_WORDS: Final = {
+    "notice state": frozenset({OPEN, DONE, GIVEN_UP}),
+    "task state": frozenset(map(str, TaskState)),
+    "graph state": frozenset(map(str, GraphState)),
+    "request state": frozenset({"staged", "accepted", "done", "refused"}),
+}
+
+
+_ARTICLES: Final = {
+    "text": "a text",
+    "number": "a whole number",
+    "time": "a time",
+    "seconds": "a number of seconds",
+    "pause": "a number of seconds, or 0",
+    "retry policy": "a policy for temporary failures",
+    "references": "a JSON list of references",
+    "object": "a JSON object",
+    "list": "a JSON list",
+    "task state": "a state of a task",
+    "graph state": "a state of a graph",
+    "request state": "a state of a request",
+    "notice state": "a state of a channel",
+}
+
+
+def _is_seconds(value: Value) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _fits(value: Value, kind: str) -> bool:
+    match kind:
+        case "text":
+            return isinstance(value, str)
+        case "number":
+            return is_number(value)
+        case "time":
+            return isinstance(value, datetime)
+        case "seconds":
+            return _is_seconds(value) and value > 0
+        case "pause":
+            return _is_seconds(value) and value >= 0
+        case "retry policy":
+            return policy_of(value) is not None
+        case "references":
+            found = read_json(value)
+            return isinstance(found, list) and all(isinstance(each, str) for each in found)
+        case "object":
+            return value == "" or isinstance(read_json(value), dict)
+        case "list":
+            return value == "" or isinstance(read_json(value), list)
+        case _:
+            return value in _WORDS[kind]
+
+
+def policy_of(text: Value) -> Retry | None:
+    """The retry policy that a column holds, None where it cannot be read."""
+    try:
+        return retry_of(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def _kind_of(key: str) -> Mapping[str, str]:
+    """What the columns of a row should hold, by its key."""
+    if key == GRAPH:
+        return _GRAPH
+    kind, _, rest = key.partition(":")
+    match kind:
+        case "task":
+            return _TASK
+        case "join" | "fork":
+            return _RELAY
+        case "event":
+            return _EVENT
+        case "group" if ":" not in rest:
+            return _GROUP
+        case "request" if ":" not in rest:
+            return _REQUEST
+        case "notice":
+            return _NOTICE
+        case "limit":
+            return _LIMIT
+        case _:
+            return {}
+
+
+def bad_columns(snapshot: Snapshot) -> Iterator[Finding]:
+    """Columns that are missing, or hold what nobody can read."""
+    for row in snapshot.rows.values():
+        yield from _bad_columns_of(snapshot, row)
+
+
+def _bad_columns_of(snapshot: Snapshot, row: Row) -> Iterator[Finding]:
+    read = snapshot.nodes.get(reference_of(row.key))
+    lists = {"requires": read.requires, "requiresLeft": read.left, "dependents": read.dependents} if read else {}
+    for name, wanted in _kind_of(row.key).items():
+        value = row.columns.get(name)
+        if value is not None and lists.get(name) is not None:
+            continue
+        kind, optional = wanted.rstrip("?"), wanted.endswith("?")
+        if (value is None and optional) or (value is not None and _fits(value, kind)):
+            continue
+        shown = "is missing" if value is None else f"holds {str(value)[:60]!r}"
+        repair: Patch | None = None
+        node = snapshot.nodes.get(reference_of(row.key))
+        if name == "requiresLeft" and node is not None:
+            repair = _left_again(snapshot, node)
+        elif name == "failedTasks" and row.key == GRAPH:
+            repair = failed_again(snapshot)
+        elif name == "target" and (target := _target_again(snapshot, row)):
+            repair = snapshot.patch({row.key: {"target": target}})
+        yield snapshot.find(
+            "bad-column",
+            row.key,
+            f"column {name} {shown}, and should hold {_ARTICLES[kind]}",
+            "whoever reads the row next gives up on it",
+            repair=repair,
+            detail=name,
+            whole=name == "failedTasks" and repair is not None,
+            keys=snapshot.teller_keys(node.reference, node.requires or ()) if node and name == "requiresLeft" else (),
+            refusal="what it held is written nowhere else",
+        )
+
+
+def _left_again(snapshot: Snapshot, node: Node) -> Patch | None:
+    """What is left, from what is required and who has completed."""
+    waits = node.state in (TaskState.UNSCHEDULED, GraphState.RUNNING, GraphState.BLOCKED)
+    if node.requires is None or not (waits if node.reference != GRAPH else node.state not in GRAPH_ENDED):
+        return None
+    states = {each: snapshot.done(node.reference, each) for each in node.requires}
+    if None in states.values() or snapshot.is_open(node.reference):
+        return None
+    left = [each for each, done in states.items() if not done]
+    return snapshot.patch({node.row.key: {"requiresLeft": ids_text(left)}}, snapshot.told_by(node.reference, left))
+
+
+def _target_again(snapshot: Snapshot, row: Row) -> str:
+    own = reference_of(row.key)
+    longer = snapshot.rows.get(f"definition:{own}")
+    found = read_json(row.columns.get("task") or (longer.columns.get("task", "") if longer else ""))
+    return target_of(found) if isinstance(found, dict) else ""

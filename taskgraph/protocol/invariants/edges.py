@@ -1,0 +1,162 @@
+"""Edges name each other from both ends, lead to rows that exist, and are no more than a row may have (S8)."""
+
+from collections.abc import Iterator
+
+from taskgraph.model import limits
+from taskgraph.model.columns import Value
+from taskgraph.model.ids import GRAPH, ids_text, is_piece, is_relay, owner_of, row_key, told_as
+from taskgraph.model.states import GraphState, TaskState
+from taskgraph.protocol.invariants.findings import Finding
+from taskgraph.protocol.invariants.snapshot import Node, Snapshot
+
+
+def edges(snapshot: Snapshot) -> Iterator[Finding]:
+    """Edges that one end does not name, or that lead nowhere."""
+    for node in snapshot.nodes.values():
+        yield from _edges_of(snapshot, node)
+
+
+def _edges_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
+    own = node.reference
+    for each in dict.fromkeys([*(node.requires or ()), *(node.dependents or ())]):
+        if each not in snapshot.nodes and not snapshot.is_open(each) and not snapshot.is_open(own):
+            yield snapshot.find(
+                "missing-row",
+                node.row.key,
+                f"it names the row {row_key(each)}, which does not exist",
+                "whoever completes this one, or waits for that one, cannot go on",
+                keys=(row_key(each),),
+                detail=each,
+                refusal="nothing tells for certain what the row held",
+            )
+    for name in node.requires or ():
+        other = snapshot.nodes.get(name)
+        known = other is not None and name not in snapshot.unreadable
+        if known and not snapshot.tellers(own, name) and not (snapshot.is_open(own) or snapshot.is_open(name)):
+            yield _untold(snapshot, node, snapshot.nodes[name])
+    for told in node.dependents or ():
+        dependent = snapshot.nodes.get(told)
+        name = told_as(own)
+        if dependent is None or dependent.requires is None or name in dependent.requires:
+            continue
+        if snapshot.is_open(own) or snapshot.is_open(told) or (told == GRAPH and node.resolved):
+            continue  # the graph row need not name what is fulfilled
+        yield _unrequired(snapshot, node, dependent)
+    if node.dependents == [] and own != GRAPH and not snapshot.is_open(own):
+        yield from _without_dependents(snapshot, node)
+
+
+def _certain(snapshot: Snapshot, below: str, above: str) -> bool:
+    """Whether an edge that only one end names is a real one: by the names of pieces, or by the number of edges."""
+    return GRAPH in (below, above, owner_of(below)) or is_piece(above) or is_piece(below) or snapshot.certain_edges
+
+
+def _untold(snapshot: Snapshot, node: Node, required: Node) -> Finding:
+    dependents = required.dependents or []
+    repair = None
+    refusal = f"row {required.row.key} names as many dependents as it may"
+    if len(dependents) < limits.DEPENDENTS_MAX:
+        refusal = "the edges that the rows name are not those that the graph counts"
+        if _certain(snapshot, node.reference, required.reference):
+            text = ids_text([*dependents, node.reference])
+            repair = snapshot.patch({required.row.key: {"dependents": text}}, (node.row.key,))
+    return snapshot.find(
+        "dependent-missing",
+        node.row.key,
+        f"it requires {snapshot.label(required.reference)}, which does not name it as a dependent",
+        "it is not told when that completes, and waits for ever",
+        keys=snapshot.teller_keys(node.reference, (required.reference,)),
+        detail=required.reference,
+        repair=repair,
+        refusal=refusal,
+    )
+
+
+def _unrequired(snapshot: Snapshot, node: Node, dependent: Node) -> Finding:
+    name = told_as(node.reference)
+    requires, left = dependent.requires or [], dependent.left
+    bound = limits.GRAPH_REQUIRES_MAX if dependent.reference == GRAPH else limits.REQUIRES_MAX + 1
+    waits = dependent.state in (
+        (GraphState.RUNNING, GraphState.BLOCKED) if dependent.reference == GRAPH else (TaskState.UNSCHEDULED,)
+    )
+    repair = None
+    refusal = ""
+    if left is None or len(requires) >= bound:
+        refusal = f"row {dependent.row.key} cannot take another requirement"
+    elif not waits and not node.resolved:
+        refusal = f"{snapshot.label(dependent.reference)} has gone on without it, and is {dependent.state}"
+    elif not _certain(snapshot, dependent.reference, name):
+        refusal = "the edges that the rows name are not those that the graph counts"
+    else:
+        columns: dict[str, Value] = {"requires": ids_text([*requires, name])}
+        if not node.resolved and name not in left:
+            columns["requiresLeft"] = ids_text([*left, name])
+        repair = snapshot.patch({dependent.row.key: columns}, (node.row.key,))
+    return snapshot.find(
+        "requirement-missing",
+        dependent.row.key,
+        f"{snapshot.label(node.reference)} names it as a dependent, and it does not require that",
+        "it would go on before that has completed",
+        keys=(node.row.key, row_key(name)),
+        detail=node.reference,
+        repair=repair,
+        refusal=refusal,
+    )
+
+
+def _without_dependents(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
+    own = node.reference
+    if not snapshot.steady or own in (snapshot.nodes[GRAPH].requires or ()):
+        return  # an edge that only the graph row names is found there
+    if own in snapshot.half_named or is_relay(own):
+        return
+    graph = snapshot.nodes[GRAPH]
+    repair = None
+    refusal = "the edges that the rows name are not those that the graph counts"
+    room = graph.requires is not None and graph.left is not None
+    if room and len(graph.requires or ()) < limits.GRAPH_REQUIRES_MAX and snapshot.certain_edges:
+        refusal = f"the graph is {graph.state}"
+        columns: dict[str, dict[str, Value]] = {node.row.key: {"dependents": ids_text([GRAPH])}}
+        if node.resolved:
+            repair = snapshot.patch(columns)
+        elif graph.state in (GraphState.RUNNING, GraphState.BLOCKED):
+            columns[GRAPH] = {
+                "requires": ids_text([*(graph.requires or ()), own]),
+                "requiresLeft": ids_text([*(graph.left or ()), own]),
+            }
+            repair = snapshot.patch(columns)
+    yield snapshot.find(
+        "no-dependents",
+        node.row.key,
+        "nobody waits for it, not even the graph",
+        "the graph could finish without it",
+        repair=repair,
+        refusal=refusal,
+        whole=True,
+    )
+
+
+def degrees(snapshot: Snapshot) -> Iterator[Finding]:
+    """Rows that name more others than one commit can work on."""
+    for node in snapshot.nodes.values():
+        yield from _degree_of(snapshot, node)
+
+
+def _degree_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
+    own = GRAPH if node.reference == GRAPH else ""
+    # A join that took an old one under it names one more.
+    bounds = (
+        ("requires", node.requires, limits.GRAPH_REQUIRES_MAX if own else limits.REQUIRES_MAX + 1),
+        ("requiresLeft", node.left, limits.GRAPH_REQUIRES_MAX if own else limits.REQUIRES_MAX + 1),
+        ("dependents", node.dependents, limits.DEPENDENTS_MAX),
+    )
+    for name, found, bound in bounds:
+        if found is not None and len(found) > bound:
+            yield snapshot.find(
+                "degree",
+                node.row.key,
+                f"column {name} names {len(found)} rows, and may name {bound}",
+                "a completion may not fit one commit any more",
+                detail=name,
+                refusal="rows that work on it now would have to be moved under relays",
+            )

@@ -1,0 +1,93 @@
+"""All rules over one snapshot of a graph: which apply in which state of the graph, and what they find, in order."""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+from taskgraph.model.states import GRAPH_GONE, GraphState
+from taskgraph.protocol.definitions import SCHEMA
+from taskgraph.protocol.invariants.columns import bad_columns
+from taskgraph.protocol.invariants.conditions import conditions
+from taskgraph.protocol.invariants.edges import degrees, edges
+from taskgraph.protocol.invariants.findings import Finding, Severity
+from taskgraph.protocol.invariants.graph import cancelled, channels, counts, deletion, finished, journal, missing
+from taskgraph.protocol.invariants.groups_and_limits import groups, limited
+from taskgraph.protocol.invariants.progress import progress, ready_relays
+from taskgraph.protocol.invariants.requests import requests
+from taskgraph.protocol.invariants.snapshot import Node, Snapshot
+from taskgraph.protocol.invariants.tasks import tasks
+from taskgraph.protocol.rows import SCHEMA_MAX
+from taskgraph.storage.tables import Row
+
+Rule = Callable[[Snapshot], Iterator[Finding]]
+
+ALWAYS: Final[tuple[Rule, ...]] = (bad_columns, journal, channels)
+"""Of every graph that is not being taken away or put back."""
+
+CANCELLED: Final[tuple[Rule, ...]] = (tasks, counts, cancelled)
+"""Of a graph that is being cancelled, or is."""
+
+USUAL: Final[tuple[Rule, ...]] = (
+    requests,
+    edges,
+    degrees,
+    progress,
+    tasks,
+    conditions,
+    ready_relays,
+    groups,
+    limited,
+    finished,
+    counts,
+)
+"""Of a graph that lives, or has finished. What is found of one row is told in this order."""
+
+
+def examine(graph_id: str, rows: Mapping[str, Row], now: datetime, *, steady: bool = True) -> list[Finding]:
+    """Everything that is not as it should be, the wrong before the due.
+
+    rows: the whole partition, by key (slim or not). steady: the graph row did not change while they were read, so
+    counts over all rows mean something; without it no finding is `whole`, and no repair rests on counts.
+    """
+    newer = [row for row in rows.values() if _is_newer(row)]
+    if newer:
+        schema = newer[0].columns["schema"]
+        return [
+            Finding(
+                "newer-schema",
+                newer[0].key,
+                "",
+                Severity.WRONG,
+                f"{len(newer):,} of the rows have a newer schema, such as {schema}; this version knows {SCHEMA_MAX}",
+                "a program that does not know a schema cannot tell right from wrong in it",
+                "use a newer version of taskgraph",
+                frozenset({newer[0].key}),
+                refusal="the rows belong to a newer version",
+            )
+        ]
+    snapshot = Snapshot(graph_id, rows, now, steady=steady)
+    found = [each for rule in _rules(snapshot.graph) for each in rule(snapshot)]
+    order = list(Severity)
+    return sorted(found, key=lambda each: (order.index(each.severity), each.code, each.key))
+
+
+def _is_newer(row: Row) -> bool:
+    schema = row.columns.get("schema", SCHEMA)
+    return isinstance(schema, int) and schema > SCHEMA_MAX
+
+
+def _rules(graph: Node | None) -> tuple[Rule, ...]:
+    """The rules that hold in the state of the graph."""
+    if graph is None:
+        return (bad_columns, missing)
+    if graph.state in GRAPH_GONE:
+        return (deletion,)
+    if graph.state == GraphState.RESTORING:
+        return ()  # half of it is not back yet
+    if graph.state == GraphState.SUBMITTING or (
+        graph.state == GraphState.CANCELLED and "started" not in graph.row.columns
+    ):
+        return ALWAYS  # half of it may never have been written
+    if graph.state in (GraphState.CANCELLING, GraphState.CANCELLED):
+        return (*ALWAYS, *CANCELLED)
+    return (*ALWAYS, *USUAL)

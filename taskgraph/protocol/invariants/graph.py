@@ -1,0 +1,298 @@
+"""What must be true of a graph as a whole: its state and counts, its journal, its channels, its end."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from taskgraph.model import facts, limits
+from taskgraph.model.columns import Value, texts
+from taskgraph.model.foreign_times import is_ahead
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.json_strict import compact_json
+from taskgraph.model.states import GRAPH_ENDED, TASK_UNRESOLVED, FailurePolicy, GraphState, TaskState
+from taskgraph.protocol.cancel import CancelTask, PublishCancelled
+from taskgraph.protocol.context import CANCELLED
+from taskgraph.protocol.decide import Item, event_key
+from taskgraph.protocol.definitions import SCHEMA, gathered
+from taskgraph.protocol.invariants.findings import GAP_ROWS_MAX, Finding, Patch, Retell, Severity, have, tasks_are
+from taskgraph.protocol.invariants.progress import tell_again
+from taskgraph.protocol.invariants.requests import is_deferred
+from taskgraph.protocol.invariants.snapshot import FAILED, Snapshot, is_number, read_json
+from taskgraph.protocol.notices import OPEN
+from taskgraph.protocol.propagation import DEFERRED
+from taskgraph.storage.tables import Insert
+
+_CHANNEL_TIMES: Final = {
+    "nextTry": limits.NOTICE_PAUSE_SECONDS_MAX * 1.25,
+    "leaseUntil": limits.NOTICE_LEASE_SECONDS,
+}
+"""The longest that they can be from now."""
+
+
+def missing(snapshot: Snapshot) -> Iterator[Finding]:
+    """The graph row is not there."""
+    yield snapshot.find(
+        "missing-row",
+        GRAPH,
+        "the graph row is gone",
+        "no handler can do anything for this graph",
+        refusal="its state and counts are written nowhere else",
+    )
+
+
+def channels(snapshot: Snapshot) -> Iterator[Finding]:
+    """Times on the rows of channels that no clock which agrees with ours can have written by now."""
+    for key, row in snapshot.rows.items():
+        if not key.startswith("notice:") or row.columns.get("state") != OPEN:
+            continue
+        for name, longest in _CHANNEL_TIMES.items():
+            said = row.columns.get(name)
+            if isinstance(said, datetime) and is_ahead(said, snapshot.now, longest):
+                yield snapshot.find(
+                    "clock-off",
+                    key,
+                    f"it says {name} {said}, and the latest that it can be is {longest:g} s from now",
+                    "it is taken for over",
+                    detail=name,
+                    severity=Severity.DUE,
+                    repair=snapshot.patch({key: {name: snapshot.now}}),
+                    remedy=f"put the clocks of the machines right; taskgraph doctor {snapshot.graph_id} --repair",
+                )
+
+
+def cancelled(snapshot: Snapshot) -> Iterator[Finding]:
+    """A graph that is being cancelled, or is: nobody is told of anything any more, and every task is resolved."""
+    graph = snapshot.nodes[GRAPH]
+    left = [node for node in snapshot.tasks if node.state in TASK_UNRESOLVED]
+    reason, code = str(graph.row.columns.get("reason", "")), str(graph.row.columns.get("code", CANCELLED))
+    at_once = graph.row.columns.get("terminate") is True
+    if graph.state == GraphState.CANCELLED:
+        if left:
+            yield snapshot.find(
+                "cancelled-early",
+                GRAPH,
+                f"it is cancelled, and {snapshot.labels(node.reference for node in left)} {have(left)} not ended",
+                "what was told to the outside is not true",
+                keys=[node.row.key for node in left],
+                refusal="cancelled is final, and has been told",
+            )
+        return
+    untold = [node for node in left if at_once or node.state != TaskState.RUNNING or not node.row.columns.get("cancel")]
+    if not untold and left:
+        return  # their workers stop them
+    items: list[Item] = [CancelTask(each.reference, reason, code, at_once=at_once, whole=True) for each in untold]
+    count = len(snapshot.tasks) if graph.row.columns.get("cutOff") else None
+    yield snapshot.find(
+        "cancel-due",
+        GRAPH,
+        f"it is being cancelled, and {tasks_are(len(untold))} still to be told"
+        if untold
+        else "it is being cancelled, and nothing of it is left",
+        "it is not cancelled until somebody goes on",
+        severity=Severity.DUE,
+        keys=[node.row.key for node in untold],
+        remedy="run `taskgraph serve`, which sweeps",
+        repair=Retell(tuple(items) if untold else (PublishCancelled(count),)) if snapshot.steady or untold else None,
+        refusal="the graph changed while it was looked at",
+        whole=not untold,
+    )
+
+
+def finished(snapshot: Snapshot) -> Iterator[Finding]:
+    """It is finished when, and only when, nothing is left."""
+    graph = snapshot.nodes[GRAPH]
+    open_tasks = [node for node in snapshot.tasks if not node.resolved]
+    if graph.state == GraphState.FINISHED and open_tasks:
+        yield snapshot.find(
+            "finished-early",
+            GRAPH,
+            f"it is finished, and {snapshot.labels(node.reference for node in open_tasks)} {have(open_tasks)} "
+            f"not {snapshot.ended}",
+            "what was told to the outside is not true",
+            keys=[node.row.key for node in open_tasks],
+            refusal="finished is final, and has been told",
+        )
+    if graph.state != GraphState.RUNNING or graph.left != [] or not graph.requires or snapshot.opened:
+        return
+    if any(is_deferred(snapshot, request) for request in texts(graph.row.columns, DEFERRED)):
+        return  # it waits for these, which are made when it is resumed
+    if any(snapshot.done(GRAPH, name) is not True for name in graph.requires):
+        return  # found elsewhere: a requirement was forgotten, or nobody tells it
+    unresolved = [node for node in open_tasks if node.state in TASK_UNRESOLVED or node.state in FAILED]
+    repair = None if unresolved else Retell(tuple(tell_again(snapshot, GRAPH, graph.requires[0])))
+    yield snapshot.find(
+        "unfinished",
+        GRAPH,
+        "it waits for nothing, and is still running",
+        "it never finishes",
+        keys=[*snapshot.teller_keys(GRAPH, graph.requires), *(node.row.key for node in unresolved)],
+        repair=repair,
+        refusal=f"{snapshot.labels(node.reference for node in unresolved)} {have(unresolved)} not {snapshot.ended}",
+    )
+
+
+def failed_again(snapshot: Snapshot) -> Patch | None:
+    """FailedTasks as the rows count them, and the state that follows from it."""
+    graph = snapshot.nodes[GRAPH]
+    if not snapshot.steady:
+        return None
+    failed = [node for node in snapshot.tasks if node.state in FAILED]
+    columns: dict[str, Value] = {"failedTasks": len(failed)}
+    facts: tuple[Mapping[str, Any], ...] = ()
+    if snapshot.policy != FailurePolicy.BLOCK:
+        pass  # the graph goes on, or was cancelled in the commit of the failure
+    elif failed and graph.state == GraphState.RUNNING:
+        label = str(failed[0].row.columns.get("label", ""))
+        columns |= {"state": str(GraphState.BLOCKED), "blockedBy": label, "blocked": snapshot.now}
+        facts = ({"event": "graph-blocked", "task": failed[0].reference, "label": label},)
+    elif not failed and graph.state == GraphState.BLOCKED:
+        columns |= {"state": str(GraphState.RUNNING), "blockedBy": ""}
+        facts = ({"event": "graph-unblocked"},)
+    return snapshot.patch({GRAPH: columns}, facts=facts, revive=bool(facts))
+
+
+def counts(snapshot: Snapshot) -> Iterator[Finding]:
+    """What the graph row counts, against the rows.
+
+    Of a graph that is cancelled only those tasks and edges are complete that no extension was cut off from.
+    """
+    graph = snapshot.nodes[GRAPH]
+    columns = graph.row.columns
+    cut_off = graph.state in (GraphState.CANCELLING, GraphState.CANCELLED) and columns.get("cutOff")
+    if not snapshot.steady or cut_off:
+        return
+    failed = [node for node in snapshot.tasks if node.state in FAILED]
+    counted = columns.get("failedTasks")
+    repair = failed_again(snapshot) if graph.state not in GRAPH_ENDED or not failed else None
+    if is_number(counted):
+        if counted != len(failed):
+            yield snapshot.find(
+                "failed-count",
+                GRAPH,
+                f"it counts {counted} tasks that failed for good; there are {len(failed)}",
+                "it stays blocked after all reruns, or finishes too early",
+                repair=repair,
+                whole=True,
+                refusal=f"it is {graph.state}, which is final",
+            )
+        elif not snapshot.goes_on and (
+            (graph.state == GraphState.BLOCKED and not failed) or (graph.state == GraphState.RUNNING and failed)
+        ):
+            yield snapshot.find(
+                "graph-state",
+                GRAPH,
+                f"it is {graph.state}, and {len(failed) or 'none'} of its tasks failed for good",
+                "it takes extensions when it must not, or does not when it could",
+                repair=repair if snapshot.policy == FailurePolicy.BLOCK else None,
+                whole=True,
+                refusal=f"its failure policy is {snapshot.policy}: "
+                f"cancel it, with `taskgraph cancel {snapshot.graph_id}`",
+            )
+    skipped = sum(node.state == TaskState.SKIPPED for node in snapshot.tasks)
+    if graph.state == GraphState.FINISHED and columns.get("skippedTasks", 0) != skipped:
+        yield snapshot.find(
+            "skipped-count",
+            GRAPH,
+            f"it counts {columns.get('skippedTasks', 0)} tasks that were skipped; there are {skipped}",
+            "what is shown of its end is wrong",
+            whole=True,
+            repair=snapshot.patch({GRAPH: {"skippedTasks": skipped}}),
+        )
+    tasks, edges = columns.get("tasks"), columns.get("edges")
+    if isinstance(tasks, int) and tasks != len(snapshot.tasks):
+        named = _named(snapshot)
+        certain = named == {str(node.row.columns.get("label")) for node in snapshot.tasks}
+        yield snapshot.find(
+            "task-count",
+            GRAPH,
+            f"it counts {tasks:,} tasks, and there are {len(snapshot.tasks):,}",
+            "what is shown of its progress is wrong",
+            whole=True,
+            repair=snapshot.patch({GRAPH: {"tasks": len(snapshot.tasks)}}) if certain else None,
+            refusal="rows of tasks may be gone",
+        )
+    if isinstance(edges, int) and edges != snapshot.edges:
+        yield snapshot.find(
+            "edge-count",
+            GRAPH,
+            f"it counts {edges:,} requirements, and the rows name {snapshot.edges:,}",
+            "a task may begin too early, or never",
+            whole=True,
+            refusal="nothing tells which requirement is gone",
+        )
+
+
+def _named(snapshot: Snapshot) -> set[str]:
+    """All labels, as nameMapping has them."""
+    found: set[str] = set()
+    for key, row in snapshot.rows.items():
+        if key == GRAPH or key.startswith("name-mapping:"):
+            mapping = read_json(gathered(row.columns, "nameMapping"))
+            found.update(mapping if isinstance(mapping, dict) else ())
+    return found
+
+
+def deletion(snapshot: Snapshot) -> Iterator[Finding]:
+    """A graph that is being deleted, or was, and has rows left."""
+    graph = snapshot.nodes[GRAPH]
+    left = sum(key != GRAPH for key in snapshot.rows)
+    if graph.state == GraphState.DELETING:
+        since = graph.row.columns.get("deleting")
+        when = f" since {since:%Y-%m-%d %H:%M:%SZ}" if isinstance(since, datetime) else ""
+        text = f"it is being deleted{when}, and {left:,} of its rows are left"
+        effect = "nothing is decided about it any more"
+    elif left:
+        text = f"it was deleted, and {left:,} row{' was' if left == 1 else 's were'} put beside its tombstone since"
+        effect = "they go with the tombstone at the latest"
+    else:
+        return
+    yield snapshot.find(
+        "deletion-open",
+        GRAPH,
+        text,
+        effect,
+        remedy=f"run taskgraph delete {snapshot.graph_id}, or `taskgraph serve`, which sweeps",
+        severity=Severity.DUE,
+    )
+
+
+def journal(snapshot: Snapshot) -> Iterator[Finding]:
+    """Rows of events are numbered without a gap, and their keys are their numbers."""
+    numbers: list[int] = []
+    for key, row in snapshot.rows.items():
+        if not key.startswith("event:"):
+            continue
+        number = row.columns.get("sequence")
+        if not isinstance(number, int) or number < 1 or key != event_key(number):
+            yield snapshot.find(
+                "journal",
+                key,
+                "an event row whose key is not its number",
+                "the journal is out of order",
+                refusal="nothing tells when it happened",
+            )
+            continue
+        numbers.append(number)
+    numbers.sort()
+    for before, after in zip([0, *numbers], numbers, strict=False):
+        if after == before + 1:
+            continue
+        missing = range(before + 1, after)
+        inserts = tuple(_gap_row(snapshot, number) for number in missing) if len(missing) <= GAP_ROWS_MAX else ()
+        yield snapshot.find(
+            "journal-gap",
+            event_key(missing[0]),
+            f"event row {missing[0]}" + (f" to {missing[-1]} are" if len(missing) > 1 else " is") + " gone",
+            "what happened then is lost, and new events may be numbered before old ones",
+            keys=[event_key(number) for number in missing[:GAP_ROWS_MAX]],
+            repair=Patch({}, {}, inserts) if inserts else None,
+            refusal="too many are gone at once",
+        )
+
+
+def _gap_row(snapshot: Snapshot, number: int) -> Insert:
+    columns: dict[str, Value] = {"schema": SCHEMA, "sequence": number, "time": snapshot.now}
+    fact = {"event": "journal-gap"}
+    if snapshot.graph is not None and (routing := snapshot.graph.row.columns.get(facts.ROUTING)):
+        fact[facts.ROUTING] = str(routing)
+    return Insert(event_key(number), {**columns, "kinds": "journal-gap", "events": compact_json([fact])})

@@ -1,0 +1,323 @@
+"""The rows of a graph as one look has read them, with what every rule asks of them: nodes, who tells whom, labels."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeGuard
+
+from taskgraph.model.columns import Value
+from taskgraph.model.ids import (
+    GRAPH,
+    group_key,
+    group_of,
+    is_piece,
+    is_relay,
+    is_shared,
+    owner_of,
+    reference_of,
+    row_key,
+    told_as,
+)
+from taskgraph.model.states import FailurePolicy, TaskState
+from taskgraph.protocol.definitions import SCHEMA, gathered
+from taskgraph.protocol.invariants.findings import NAMED_MAX, Finding, Patch, Repair, Severity
+from taskgraph.storage.tables import Row
+
+FAILED: Final = frozenset({TaskState.FAILED, TaskState.EXCEPTION})
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A row with edges. A list is None where its column cannot be read."""
+
+    reference: str
+    row: Row
+    state: str
+    requires: list[str] | None
+    left: list[str] | None
+    dependents: list[str] | None
+
+    resolved: bool
+    """Whether its dependents count it off: it completed, or ended otherwise where failures are told to them."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was resolved by being cancelled, perhaps before its time."""
+        if self.state != TaskState.EXCEPTION:
+            return False
+        resolution = read_json(self.row.columns.get("resolution", ""))
+        return isinstance(resolution, dict) and resolution.get("cancelled") is True
+
+    @property
+    def ended_waiting(self) -> bool:
+        """Whether it was cancelled and never began: then its condition was never asked."""
+        return self.cancelled and self.never_ran
+
+    @property
+    def never_ran(self) -> bool:
+        """Whether it was resolved while it waited: nothing of it ran, so what it requires need not have completed."""
+        columns = self.row.columns
+        return self.state == TaskState.EXCEPTION and not columns.get("run") and "started" not in columns
+
+    @property
+    def to_send(self) -> tuple[str, int, str]:
+        """It as a patch names a task that is made ready."""
+        run = self.row.columns.get("run", 0)
+        return self.reference, run if isinstance(run, int) else 0, str(self.row.columns.get("target", "default"))
+
+
+def read_json(text: Value) -> object:
+    """The value that a column holds as JSON, None where it cannot be read."""
+    if text == "[]":
+        return []  # most lists of most rows: a parser would take longer to begin
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def is_number(value: Value | None) -> TypeGuard[int]:
+    """Whether a column holds a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+class Snapshot:
+    """All rows of a graph, indexed.
+
+    steady: the graph row did not change while they were read, and no extension is half in: counts mean something.
+    """
+
+    def __init__(self, graph_id: str, rows: Mapping[str, Row], now: datetime, *, steady: bool) -> None:
+        self.graph_id = graph_id
+        self.rows = rows
+        self.now = now
+        self.nodes: dict[str, Node] = {}
+        # A graph may have millions of edges, and each is named at both ends: every reference is one text, whoever names
+        # it, and what is kept for an edge is small.
+        self._tellers: dict[str, dict[str, tuple[Node, ...]]] = {}
+        """Who is told -> under which name -> the rows that tell it."""
+        texts: dict[str, str] = {}
+        self.forks: dict[str, list[str]] = {}
+        graph_row = rows.get(GRAPH)
+        self.policy = graph_row.columns.get("failurePolicy", FailurePolicy.BLOCK) if graph_row is not None else ""
+        self.goes_on = self.policy == FailurePolicy.CONTINUE
+        """Whether failures are told to dependents."""
+        self.ended = "ended" if self.goes_on else "completed"
+        self._heard: dict[str, tuple[bool, bool] | None] = {}
+        self.unreadable: set[str] = set()
+        """Tasks and joins of which not everything can be read that they tell."""
+        for key, row in rows.items():
+            if key == GRAPH or key.startswith(("task:", "join:", "fork:")):
+                node = _node(row, texts, goes_on=self.goes_on)
+                self.nodes[node.reference] = node
+                if key.startswith("fork:"):
+                    self.forks.setdefault(told_as(key), []).append(key)
+                # A fork that is named and not there may be younger than the scan: nothing is said of what it tells.
+                if node.dependents is None or any(
+                    each.startswith("fork:") and each not in rows for each in node.dependents
+                ):
+                    self.unreadable.add(told_as(node.reference))
+                name, alone = told_as(node.reference), (node,)
+                name = texts.setdefault(name, name)
+                for told in node.dependents or ():
+                    tellers = self._tellers.setdefault(told, {})
+                    tellers[name] = tellers[name] + alone if name in tellers else alone
+        self.graph = self.nodes.get(GRAPH)
+        self.tasks = [node for reference, node in self.nodes.items() if reference != GRAPH and not is_relay(reference)]
+        # The graph row names the extension that is under way, and every finding rests on that row. Heads of requests
+        # only add to what is excused.
+        self.opened = {
+            key.removeprefix("request:")
+            for key, row in rows.items()
+            if key.startswith("request:") and row.columns.get("state") == "accepted"
+        }
+        if self.graph is not None and (extending := self.graph.row.columns.get("extending")):
+            self.opened.add(str(extending))
+        self.steady = steady and not self.opened
+        self.half_named: set[str] = set()
+        """Tasks that are named as required, or name a dependent, without the other end saying so."""
+        self.edges = 0
+        if self.steady:
+            self._add_up_edges()
+
+    def _add_up_edges(self) -> None:
+        """Edges (task or shared join, what it requires) as both ends name them; pieces and forks are looked through."""
+        below: dict[str, set[str]] = {}
+        above: dict[str, set[str]] = {}
+        for node in self.nodes.values():
+            owner = owner_of(node.reference)
+            shared = is_shared(node.reference)
+            if owner != GRAPH and not node.reference.startswith("fork:"):
+                below.setdefault(owner, set()).update(each for each in node.requires or () if not is_piece(each))
+            if owner != GRAPH and (shared or not node.reference.startswith("join:")):
+                for each in node.dependents or ():
+                    if not each.startswith("fork:") and (told := owner_of(each)) != GRAPH:
+                        above.setdefault(told, set()).add(owner)
+        for owner in below.keys() | above.keys():
+            requires, tells = below.pop(owner, set()), above.pop(owner, set())
+            self.edges += len(requires | tells)
+            self.half_named |= requires ^ tells
+
+    @property
+    def certain_edges(self) -> bool:
+        """Whether the edges that at least one end names are, by their number, all that were ever submitted."""
+        return self.steady and self.graph is not None and self.graph.row.columns.get("edges") == self.edges
+
+    def label(self, reference: str) -> str:
+        """What a person calls this row."""
+        if reference == GRAPH:
+            return "the graph"
+        if is_relay(reference):
+            kind, group = reference.partition(":")[0], group_of(reference)
+            if not group:
+                return f"{kind} of {self.label(owner_of(reference))}"
+            row = self.rows.get(group_key(group))
+            return f"{kind} of group “{row.columns.get('label', group) if row else group}”"
+        node = self.nodes.get(reference)
+        return f"“{node.row.columns.get('label', reference)}”" if node else reference
+
+    def labels(self, references: Iterable[str]) -> str:
+        """Some of them by name, the rest by number."""
+        every = sorted(self.label(each) for each in references)
+        shown = ", ".join(every[:NAMED_MAX])
+        return shown if len(every) <= NAMED_MAX else f"{shown} and {len(every) - NAMED_MAX:,} more"
+
+    def find(
+        self,
+        code: str,
+        key: str,
+        text: str,
+        effect: str,
+        *,
+        keys: Iterable[str] = (),
+        repair: Repair | None = None,
+        refusal: str = "",
+        remedy: str = "",
+        severity: Severity = Severity.WRONG,
+        detail: str = "",
+        whole: bool = False,
+    ) -> Finding:
+        """A finding; without a repair it says why there is none."""
+        if repair is not None:
+            refusal = ""
+            remedy = remedy or f"taskgraph doctor {self.graph_id} --repair"
+        reference = reference_of(key)
+        return Finding(
+            code,
+            key,
+            self.label(reference).strip("“”") if reference in self.nodes else "",
+            severity,
+            text,
+            effect,
+            remedy or "submit the graph again under another id",
+            frozenset({GRAPH, key, *keys}),
+            repair,
+            refusal,
+            detail,
+            whole,
+        )
+
+    def patch(self, columns: Mapping[str, Mapping[str, Value]], hold: Iterable[str] = (), **more: Any) -> Patch:
+        """A patch of rows that exist, under the etags that were read."""
+        keys = dict.fromkeys([*columns, *hold])
+        return Patch(columns, {key: self.rows[key].etag for key in keys}, **more)
+
+    def is_open(self, reference: str) -> bool:
+        """Whether this row belongs to an extension that is being brought in: its edges are not complete yet."""
+        if not self.opened or reference == GRAPH:
+            return False
+        if is_relay(reference):
+            stamp = reference.split(":", 2)[2]
+            if any(stamp.startswith(request) for request in self.opened):
+                return True
+            owner = owner_of(reference)
+            return owner not in (GRAPH, reference) and self.is_open(owner)
+        node = self.nodes.get(reference)
+        return node is None or node.row.columns.get("request") in self.opened
+
+    def done(self, told: str, name: str) -> bool | None:
+        """Whether a requirement of `told` is fulfilled: somebody who tells it has. None if nobody tells it."""
+        tellers = self.tellers(told, name)
+        return any(each.resolved for each in tellers) if tellers else None
+
+    def tellers(self, told: str, name: str) -> tuple[Node, ...]:
+        """The rows that tell `told` of this requirement."""
+        return self._tellers.get(told, {}).get(name, ())
+
+    def teller_keys(self, told: str, names: Iterable[str]) -> list[str]:
+        """Keys of all rows on which it rests who tells `told` of these."""
+        keys: dict[str, None] = {}
+        for name in names:
+            keys[row_key(name)] = None
+            keys.update(dict.fromkeys(self.forks.get(name, ())))
+            keys.update(dict.fromkeys(each.row.key for each in self.tellers(told, name)))
+        return list(keys)
+
+    def names_told(self, told: str) -> set[str]:
+        """The names of all requirements that `told` is told of."""
+        return set(self._tellers.get(told, ()))
+
+    def told_by(self, told: str, names: Iterable[str]) -> list[str]:
+        """Keys of the rows that tell `told` of these."""
+        return [each.row.key for name in names for each in self.tellers(told, name)]
+
+    def heard(self, name: str) -> tuple[bool, bool] | None:
+        """Whether something failed, and was skipped, among what a requirement stands for; None while it is open."""
+        if name not in self._heard:
+            node = self.nodes.get(name)
+            found: tuple[bool, bool] | None = None
+            if node is not None and is_relay(name):
+                inside = [self.heard(each) for each in node.requires or ()] if node.resolved else [None]
+                known = [each for each in inside if each is not None]
+                if len(known) == len(inside):
+                    found = any(failed for failed, _ in known), any(skipped for _, skipped in known)
+            elif node is not None and node.resolved:
+                found = node.state in FAILED, node.state == TaskState.SKIPPED
+            self._heard[name] = found
+        return self._heard[name]
+
+
+def _node(row: Row, texts: dict[str, str], *, goes_on: bool) -> Node:
+    def references(name: str) -> list[str] | None:
+        value = row.columns.get(name)
+        if value is None and name == "dependents" and row.key == GRAPH:
+            return []
+        found = read_json(value) if value is not None else None
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+            return None
+        return [texts.setdefault(each, each) for each in found]
+
+    state = str(row.columns.get("state", ""))
+    resolved = state == TaskState.COMPLETED or (goes_on and (state in FAILED or state == TaskState.SKIPPED))
+    return Node(
+        reference_of(row.key),
+        row,
+        state,
+        references("requires"),
+        references("requiresLeft"),
+        references("dependents"),
+        resolved,
+    )
+
+
+def slim(row: Row) -> Row:
+    """The row without the long texts that no rule looks at, once it is known that they can be read.
+
+    Of a definition its target and host are kept. The etag stays, so what is found in it can be held against the store.
+    """
+    columns = dict(row.columns)
+    if row.key.startswith("definition:"):
+        text = gathered(columns, "task")
+        columns = {name: value for name, value in columns.items() if not name.startswith("task")}
+        columns["task"] = text
+    elif row.key.startswith("request:") and row.key.count(":") > 1:
+        return Row(row.key, row.etag, {"schema": columns.get("schema", SCHEMA)})
+    if row.key.startswith(("task:", "definition:")):
+        found = read_json(columns.get("task", ""))
+        if isinstance(found, dict):
+            columns["task"] = json.dumps({name: found[name] for name in ("target", "host") if name in found})
+    for name in ("runs", "events") if row.key != GRAPH else ():
+        if name in columns and isinstance(read_json(columns[name]), list):
+            columns[name] = "[]"
+    return Row(row.key, row.etag, columns)
