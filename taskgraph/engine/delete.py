@@ -34,7 +34,8 @@ from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL, TOMBSTONES, listing_key, tombstone_key
 from taskgraph.model.states import GRAPH_GONE, GraphState
-from taskgraph.protocol.decide import BeginDeletion, Outcome, undeletable
+from taskgraph.protocol.context import Outcome
+from taskgraph.protocol.decide import BeginDeletion, undeletable
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row

@@ -16,7 +16,8 @@ from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import GRAPH, reference_of
 from taskgraph.model.messages import AddTasks, HoldBack, Message
 from taskgraph.model.states import PAUSED, TASK_UNRESOLVED, TaskState, by_group, held_group
-from taskgraph.protocol.decide import Answer, Item, Outcome
+from taskgraph.protocol.context import Outcome
+from taskgraph.protocol.decide import Answer, Item
 from taskgraph.protocol.extension import is_deferring
 from taskgraph.protocol.pause import Hold, PublishHolds, Settle
 from taskgraph.protocol.propagation import DEFERRED

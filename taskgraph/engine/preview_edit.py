@@ -12,8 +12,8 @@ from taskgraph.engine.plan_edit import plan_edit
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import GRAPH, row_key
-from taskgraph.protocol.context import Dispatch, Effect
-from taskgraph.protocol.decide import Decision, Outcome, decide, event_key
+from taskgraph.protocol.context import Dispatch, Effect, Outcome
+from taskgraph.protocol.decide import Decision, decide, event_key
 from taskgraph.protocol.edit import RefuseEdit
 from taskgraph.protocol.extension import request_key
 from taskgraph.storage.tables import Change, Delete, Insert, Replace, Row

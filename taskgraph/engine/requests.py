@@ -12,7 +12,7 @@ from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
 from taskgraph.model.errors import IntegrityError, InvalidGraph, NotFound
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE
-from taskgraph.protocol.decide import Outcome
+from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.edit import EditGraph, RefuseEdit
 from taskgraph.protocol.extension import DeferExtension, is_deferring, request_key
 from taskgraph.protocol.rows import Draft

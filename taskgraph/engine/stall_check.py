@@ -19,7 +19,8 @@ from taskgraph.model.columns import Columns, integer, is_held
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import reference_of
 from taskgraph.model.states import TaskState
-from taskgraph.protocol.decide import Outcome, event_key
+from taskgraph.protocol.context import Outcome
+from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.leases import lease
 from taskgraph.protocol.stall import Stall, Stir
 from taskgraph.queries.workers import Crew, workers

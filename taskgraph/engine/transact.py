@@ -22,7 +22,7 @@ from taskgraph.model.errors import Conflict, IntegrityError, NotFound
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.states import GRAPH_GONE, TaskState
 from taskgraph.protocol.cancel import CancelTask
-from taskgraph.protocol.context import CANCELLED, Dispatch, Refill, Started, Take
+from taskgraph.protocol.context import CANCELLED, Dispatch, Outcome, Refill, Started, Take
 from taskgraph.protocol.decide import (
     LATER,
     Answer,
@@ -36,7 +36,6 @@ from taskgraph.protocol.decide import (
     LeaseLost,
     ManualRerun,
     Need,
-    Outcome,
     Overdue,
     Skip,
     decide,

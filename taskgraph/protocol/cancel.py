@@ -26,14 +26,9 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, reference_of, row_key, value
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.conditions import failure_of, goes_on, was_cancelled
-from taskgraph.protocol.context import CANCELLED, Cancelling, Context, GraphEnded, Stop
+from taskgraph.protocol.context import CANCELLED, Cancelling, Context, GraphEnded, Outcome, Rules, Stop, Verdict
 from taskgraph.protocol.propagation import block, ended_at, fence, leave, resolution_text, tell_dependents
 from taskgraph.protocol.rows import Draft
-
-APPLIED: Final = "applied"
-REPEATED: Final = "repeated"
-STALE: Final = "stale"
-REFUSED: Final = "refused"
 
 BY_HAND: Final = "asked for by hand"
 """The reason where none was given."""
@@ -79,7 +74,7 @@ class PublishCancelled:
 CancelItem = CancelGraph | CancelTask | PublishCancelled
 
 
-def cancel_graph(item: CancelGraph, context: Context) -> tuple[str, str]:
+def cancel_graph(item: CancelGraph, context: Context) -> Verdict:
     """The fence; gives the outcome and, where there is nothing to do, why. A graph that never began ends here."""
     graph = context.view.get(GRAPH)
     state = graph.text("state")
@@ -87,30 +82,30 @@ def cancel_graph(item: CancelGraph, context: Context) -> tuple[str, str]:
         case GraphState.SUBMITTING:
             graph.set("reason", item.reason)
             _publish(graph, context, item.reason)
-            return APPLIED, ""
+            return Outcome.APPLIED, ""
         case GraphState.RUNNING | GraphState.BLOCKED | GraphState.CANCELLING:
             written = fence(graph, context, item.reason, item.code, at_once=item.at_once)
-            return (APPLIED, "") if written else (REPEATED, "it is being cancelled already")
+            return (Outcome.APPLIED, "") if written else (Outcome.REPEATED, "it is being cancelled already")
         case GraphState.CANCELLED:
             context.effects.append(GraphEnded(GraphState.CANCELLED))
-            return REPEATED, "it is cancelled already"
+            return Outcome.REPEATED, "it is cancelled already"
         case _:
-            return REFUSED, f"the graph is {state}"
+            return Outcome.REFUSED, f"the graph is {state}"
 
 
-def publish_cancelled(item: PublishCancelled, context: Context) -> str:
+def publish_cancelled(item: PublishCancelled, context: Context) -> Verdict:
     """`cancelled`: whoever asks has looked at every task after the fence."""
     graph = context.view.get(GRAPH)
     state = graph.text("state")
     if state == GraphState.CANCELLED:
         context.effects.append(GraphEnded(GraphState.CANCELLED))
-        return REPEATED
+        return Outcome.REPEATED, ""
     if state != GraphState.CANCELLING:
-        return STALE
+        return Outcome.STALE, ""
     if item.tasks is not None:
         graph.set("tasks", item.tasks)
     _publish(graph, context, graph.text("reason"))
-    return APPLIED
+    return Outcome.APPLIED, ""
 
 
 def _publish(graph: Draft, context: Context, reason: str) -> None:
@@ -120,37 +115,37 @@ def _publish(graph: Draft, context: Context, reason: str) -> None:
     context.effects.append(GraphEnded(GraphState.CANCELLED))
 
 
-def cancel_task(item: CancelTask, context: Context) -> tuple[str, str]:
+def cancel_task(item: CancelTask, context: Context) -> Verdict:
     """Resolve a task that does not run, mark one that does; gives the outcome, and why there is nothing to do."""
     task = context.view.get(row_key(item.task_id))
     state = task.text("state")
     if 0 <= item.reruns < task.integer("manualReruns"):
-        return STALE, "the task has been rerun since"
+        return Outcome.STALE, "the task has been rerun since"
     marked = task.text("cancel")
     reason, code = (marked, task.text("cancelCode") or CANCELLED) if marked else (item.reason, item.code)
     if not item.whole:
         graph = context.view.get(GRAPH)
         if graph.text("state") == GraphState.SUBMITTING:
-            return REFUSED, "the graph is still being submitted"
+            return Outcome.REFUSED, "the graph is still being submitted"
         if state == TaskState.UNSCHEDULED and goes_on(graph):
             return _mark(task, context, reason, code, _WAITS, whole=False)
     if state in (TaskState.UNSCHEDULED, TaskState.PENDING):
         _resolve(task, context, reason, code, whole=item.whole)
-        return APPLIED, ""
+        return Outcome.APPLIED, ""
     if state != TaskState.RUNNING:
-        return (REPEATED if was_cancelled(task) else STALE), f"the task is {state}"
+        return (Outcome.REPEATED if was_cancelled(task) else Outcome.STALE), f"the task is {state}"
     run, claim = task.integer("run"), task.text("claim")
     context.effects.append(Stop(item.task_id, run, claim, reason, item.at_once))
     if item.at_once:
         _resolve(task, context, reason, code, more={"terminated": True}, whole=item.whole)
-        return APPLIED, ""
+        return Outcome.APPLIED, ""
     return _mark(task, context, reason, code, _STOPPED, whole=item.whole)
 
 
-def _mark(task: Draft, context: Context, reason: str, code: str, answer: str, *, whole: bool) -> tuple[str, str]:
+def _mark(task: Draft, context: Context, reason: str, code: str, answer: str, *, whole: bool) -> Verdict:
     """Write on the row that the task is to be cancelled; what is under way brings it to its end."""
     if task.text("cancel"):
-        return REPEATED, answer
+        return Outcome.REPEATED, answer
     task.set("cancel", reason)
     if code != CANCELLED:
         task.set("cancelCode", code)
@@ -162,7 +157,7 @@ def _mark(task: Draft, context: Context, reason: str, code: str, answer: str, *,
         run=task.integer("run"),
         **fields,
     )
-    return APPLIED, answer
+    return Outcome.APPLIED, answer
 
 
 def end_of_marked_wait(task: Draft, context: Context) -> None:
@@ -172,7 +167,7 @@ def end_of_marked_wait(task: Draft, context: Context) -> None:
 
 def end_of_marked_run(
     task: Draft, outcome: str, ended: str, resolution: Mapping[str, Any], context: Context
-) -> tuple[str, str]:
+) -> Verdict:
     """A run has ended whose task was marked: it is cancelled, whatever its worker made of it.
 
     outcome: completed, failed, handed-back, lost; kept in the resolution, with what else was reported.
@@ -187,7 +182,7 @@ def end_of_marked_run(
     task.set("ended", ended_at(ended, context))
     _resolve(task, context, reason, code, more={**more, "reported": reported}, whole=whole)
     _go_on(context)
-    return APPLIED, CANCELLED
+    return Outcome.APPLIED, CANCELLED
 
 
 def was_marked_run(task: Draft, run: int, claim: str, context: Context) -> bool:
@@ -233,3 +228,6 @@ def _resolve(
 
 def _why(reason: str, code: str) -> dict[str, str]:
     return {"reason": reason} if code == CANCELLED else {"reason": reason, "code": code}
+
+
+RULES: Final[Rules] = {CancelGraph: cancel_graph, CancelTask: cancel_task, PublishCancelled: publish_cancelled}

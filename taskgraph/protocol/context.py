@@ -1,8 +1,9 @@
 """What a rule works with: rows, the time, effects, facts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final
 
 from taskgraph.model import facts, limits
@@ -128,6 +129,20 @@ class NoRoom(Exception):
     """No error: what an item changes has no room beside what was decided before it. Never leaves `decide`."""
 
 
+class Outcome(StrEnum):
+    """What became of an item."""
+
+    APPLIED = "applied"
+    REPEATED = "repeated"  # it was applied before: nothing to write, effects are sent again
+    STALE = "stale"  # it speaks of a run, claim or state that is over
+    REFUSED = "refused"  # the state forbids it
+    ENDED = "ended"  # it met a task past its time, which was resolved instead
+
+
+Verdict = tuple[Outcome, str]
+"""What a rule gives: what became of its item, and why; "" where there is no reason to give."""
+
+
 ContextMark = tuple[int, int, int, int]
 """A point of a decision to go back to: its events, effects and claims, by number, and how long the events were."""
 
@@ -231,3 +246,11 @@ class Context:
             if moved and self._name_changes(self.events[number], key):
                 self.event_texts[number] = compact_json(self.events[number])
         return f"[{','.join(self.event_texts)}]"
+
+
+Rule = Callable[[Any, Context], Verdict]
+"""Decides one item: changes rows, states facts and effects in the context."""
+
+
+Rules = Mapping[type, Rule]
+"""The rule for each type of item."""

@@ -30,7 +30,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from taskgraph.model import limits, timing
@@ -41,51 +40,27 @@ from taskgraph.model.ids import GRAPH, WRITERS, fence_key, is_relay, row_key, va
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState, TaskState
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.protocol import concurrency, rerun
-from taskgraph.protocol.cancel import (
-    CancelGraph,
-    CancelItem,
-    CancelTask,
-    PublishCancelled,
-    cancel_graph,
-    cancel_task,
-    end_of_marked_run,
-    end_of_marked_wait,
-    publish_cancelled,
-    was_marked_run,
-)
+from taskgraph.protocol import cancel, concurrency, edit, extension, leases, pause, rerun, set_limit, stall
+from taskgraph.protocol.cancel import CancelItem, end_of_marked_run, end_of_marked_wait, was_marked_run
 from taskgraph.protocol.conditions import SKIP, failure_of, goes_on, passed_on, skip_of, skip_resolution
-from taskgraph.protocol.context import Context, ContextMark, Dispatch, Effect, GraphEnded, NoRoom, Refill, Take
+from taskgraph.protocol.context import (
+    Context,
+    ContextMark,
+    Dispatch,
+    Effect,
+    GraphEnded,
+    NoRoom,
+    Outcome,
+    Refill,
+    Rule,
+    Take,
+    Verdict,
+)
 from taskgraph.protocol.definitions import SCHEMA, SCHEMA_OF_CONDITIONS
-from taskgraph.protocol.edit import DELETED_IN, EDITED, EditGraph, EditItem, RefuseEdit, edit_graph, refuse_edit
-from taskgraph.protocol.extension import (
-    AcceptExtension,
-    DeferExtension,
-    ExtensionItem,
-    FinishExtension,
-    InsertRows,
-    LinkTasks,
-    RefuseExtension,
-    accept_extension,
-    defer_extension,
-    finish_extension,
-    insert_rows,
-    link_tasks,
-    refuse_extension,
-)
-from taskgraph.protocol.leases import SetRight, lease, put_off, set_right
-from taskgraph.protocol.pause import (
-    Hold,
-    HoldItem,
-    HoldTask,
-    PublishHolds,
-    Settle,
-    hold,
-    hold_task,
-    publish_holds,
-    settle,
-    take_along,
-)
+from taskgraph.protocol.edit import DELETED_IN, EDITED, EditItem
+from taskgraph.protocol.extension import ExtensionItem
+from taskgraph.protocol.leases import SetRight, lease, put_off
+from taskgraph.protocol.pause import HoldItem, take_along
 from taskgraph.protocol.propagation import (
     block,
     claim,
@@ -102,8 +77,8 @@ from taskgraph.protocol.propagation import (
 )
 from taskgraph.protocol.rows import Draft, NeedRows, View
 from taskgraph.protocol.rows import Mark as RowsMark
-from taskgraph.protocol.set_limit import ChangeLimit, LimitItem, Recount, change_limit, recount
-from taskgraph.protocol.stall import POISON, Stall, StallItem, Stir, stall, stir, workers_lost
+from taskgraph.protocol.set_limit import LimitItem
+from taskgraph.protocol.stall import POISON, StallItem, workers_lost
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Change, Insert, Row
 
@@ -330,16 +305,6 @@ Item = (
 )
 
 
-class Outcome(StrEnum):
-    """What became of an item."""
-
-    APPLIED = "applied"
-    REPEATED = "repeated"  # it was applied before: nothing to write, effects are sent again
-    STALE = "stale"  # it speaks of a run, claim or state that is over
-    REFUSED = "refused"  # the state forbids it
-    ENDED = "ended"  # it met a task past its time, which was resolved instead
-
-
 @value
 class Answer:
     """The outcome of one item, with a reason where there is one to give. error: the item could not be decided."""
@@ -405,7 +370,7 @@ def decide(
         rows_mark, context_mark, looked_at = view.mark(), context.mark(), view.size
         context.follow.clear()
         try:
-            outcome, reason = _apply(item, context)
+            outcome, reason = RULES[type(item)](item, context)
             if len(context.events) > len(context.event_texts):
                 context.write_events()
             fits = bool(needed) or _fits(view, context)
@@ -496,91 +461,6 @@ def _fits(view: View, context: Context) -> bool:
     return size + EVENT_CHARS_MAX * _ESCAPED_BYTES_MAX <= limits.COMMIT_BYTES_MAX
 
 
-def _apply(item: Item, context: Context) -> tuple[Outcome, str]:
-    match item:
-        case Completed():
-            return _completed(item, context)
-        case Claim():
-            return _claim(item, context)
-        case Failed():
-            return _failed(item, context)
-        case ManualRerun():
-            return _manual_rerun(item, context)
-        case Renew():
-            return _renew(item, context)
-        case HandBack():
-            return _hand_back(item, context)
-        case LeaseLost():
-            return _lease_lost(item, context)
-        case SetRight():
-            right, reason = set_right(item, context.view, context.now)
-            return Outcome(right), reason
-        case CannotRun():
-            return _cannot_run(item, context)
-        case Overdue():
-            return _overdue(item, context)
-        case NextDeadline():
-            return _next_deadline(item, context)
-        case Fire():
-            return _fire(item, context)
-        case Skip():
-            return _skip(item, context)
-        case Remind():
-            return _remind(item, context)
-        case Start():
-            return _start(item, context)
-        case Stall():
-            outcome, why = stall(item, context)
-            return Outcome(outcome), why
-        case Stir():
-            return Outcome(stir(context)), ""
-        case Abandon():
-            return _abandon(item, context)
-        case CancelTask():
-            cancelled, reason = cancel_task(item, context)
-            return Outcome(cancelled), reason
-        case CancelGraph():
-            cancelled, reason = cancel_graph(item, context)
-            return Outcome(cancelled), reason
-        case PublishCancelled():
-            return Outcome(publish_cancelled(item, context)), ""
-        case Hold():
-            held, reason = hold(item, context)
-            return Outcome(held), reason
-        case Settle():
-            return Outcome(settle(item, context)), ""
-        case PublishHolds():
-            return Outcome(publish_holds(item, context)), ""
-        case HoldTask():
-            held, reason = hold_task(item, context)
-            return Outcome(held), reason
-        case ChangeLimit():
-            changed, reason = change_limit(item, context)
-            return Outcome(changed), reason
-        case Recount():
-            return Outcome(recount(item, context)), ""
-        case BeginDeletion():
-            return _begin_deletion(item, context)
-        case AcceptExtension():
-            return Outcome(accept_extension(item, context)), ""
-        case DeferExtension():
-            deferred, reason = defer_extension(item, context)
-            return Outcome(deferred), reason
-        case RefuseExtension():
-            return Outcome(refuse_extension(item, context)), item.reason
-        case InsertRows():
-            return Outcome(insert_rows(item, context)), ""
-        case LinkTasks():
-            return Outcome(link_tasks(item, context)), ""
-        case FinishExtension():
-            return Outcome(finish_extension(item, context)), ""
-        case EditGraph():
-            edited, reason = edit_graph(item, context)
-            return Outcome(edited), reason
-        case RefuseEdit():
-            return Outcome(refuse_edit(item, context)), item.reason
-
-
 def _task(task_id: str, context: Context) -> Draft:
     return context.view.get(row_key(task_id))
 
@@ -589,11 +469,11 @@ def _holds(task: Draft, run: int, claim: str) -> bool:
     return task.text("state") == _RUNNING and task.integer("run") == run and task.text("claim") == claim
 
 
-def _completed(item: Completed, context: Context) -> tuple[Outcome, str]:
+def _completed(item: Completed, context: Context) -> Verdict:
     task = _task(item.task_id, context)
     if _holds(task, item.run, item.claim):
         if task.text("cancel"):
-            return _cancelled(task, "completed", item.ended, item.resolution, context)
+            return end_of_marked_run(task, "completed", item.ended, item.resolution, context)
         leave(task, context)
         task.set("state", _COMPLETED)
         task.set("ended", ended_at(item.ended, context))
@@ -609,21 +489,13 @@ def _completed(item: Completed, context: Context) -> tuple[Outcome, str]:
     return _stale_result(task, item.run, item.claim, context)
 
 
-def _cancelled(
-    task: Draft, outcome: str, ended: str, resolution: Mapping[str, Any], context: Context
-) -> tuple[Outcome, str]:
-    """The end of a run, however it ended, whose task is to be cancelled."""
-    applied, reason = end_of_marked_run(task, outcome, ended, resolution, context)
-    return Outcome(applied), reason
-
-
 def _left_before(task: Draft, context: Context) -> None:
     """A run has ended before: whoever ended it may have died before anybody was told of the room that it left."""
     if concurrency.is_limited(task):
         context.effects.append(Refill())
 
 
-def _stale_result(task: Draft, run: int, claim: str, context: Context) -> tuple[Outcome, str]:
+def _stale_result(task: Draft, run: int, claim: str, context: Context) -> Verdict:
     if was_marked_run(task, run, claim, context):
         _left_before(task, context)
         return Outcome.REPEATED, ""
@@ -632,7 +504,7 @@ def _stale_result(task: Draft, run: int, claim: str, context: Context) -> tuple[
     return Outcome.STALE, f"run {run} is over: the task is {task.text('state')} in run {task.integer('run')}"
 
 
-def _failed(item: Failed, context: Context) -> tuple[Outcome, str]:
+def _failed(item: Failed, context: Context) -> Verdict:
     task = _task(item.task_id, context)
     if not _holds(task, item.run, item.claim):
         if (
@@ -647,7 +519,9 @@ def _failed(item: Failed, context: Context) -> tuple[Outcome, str]:
             return Outcome.REPEATED, ""
         return _stale_result(task, item.run, item.claim, context)
     if task.text("cancel"):
-        return _cancelled(task, "exception" if item.exception else "failed", item.ended, item.resolution, context)
+        return end_of_marked_run(
+            task, "exception" if item.exception else "failed", item.ended, item.resolution, context
+        )
     reason = str(item.resolution.get("reason", ""))
     if item.temporary and not item.exception and timing.temporary_used(task.value) < _retry(task).limit:
         _try_later(task, item, context)
@@ -698,13 +572,13 @@ def _try_later(task: Draft, item: Failed, context: Context) -> None:
     )
 
 
-def _overdue(item: Overdue, context: Context) -> tuple[Outcome, str]:
+def _overdue(item: Overdue, context: Context) -> Verdict:
     task = _task(item.task_id, context)
     reason = _end_if_overdue(task, context)
     return (Outcome.APPLIED, reason) if reason else (Outcome.STALE, f"the task is {task.text('state')}")
 
 
-def _next_deadline(item: NextDeadline, context: Context) -> tuple[Outcome, str]:
+def _next_deadline(item: NextDeadline, context: Context) -> Verdict:
     graph = context.view.get(GRAPH)
     is_seen = (graph.time("nextDeadline"), graph.integer("waitsAgain")) == (item.seen, item.waits_again)
     if not is_seen or graph.integer("revision") != item.revision or graph.text("extending"):
@@ -828,7 +702,7 @@ def _runs_text(runs: Sequence[Any]) -> str:
         del kept[0]
 
 
-def _manual_rerun(item: ManualRerun, context: Context) -> tuple[Outcome, str]:
+def _manual_rerun(item: ManualRerun, context: Context) -> Verdict:
     task = _task(item.task_id, context)
     state, run = task.text("state"), task.integer("run")
     if run == item.run + 1 and state == TaskState.PENDING:
@@ -858,7 +732,7 @@ def _manual_rerun(item: ManualRerun, context: Context) -> tuple[Outcome, str]:
     return Outcome.APPLIED, ""
 
 
-def _claim(item: Claim, context: Context) -> tuple[Outcome, str]:
+def _claim(item: Claim, context: Context) -> Verdict:
     task = _task(item.task_id, context)
     if _holds(task, item.run, item.claim):
         return Outcome.REPEATED, ""
@@ -880,7 +754,7 @@ def _claim(item: Claim, context: Context) -> tuple[Outcome, str]:
     return Outcome.APPLIED, ""
 
 
-def _renew(item: Renew, context: Context) -> tuple[Outcome, str]:
+def _renew(item: Renew, context: Context) -> Verdict:
     task = _task(item.task_id, context)
     if not _holds(task, item.run, item.claim):
         return Outcome.STALE, f"the task is {task.text('state')} in run {task.integer('run')}"
@@ -892,19 +766,19 @@ def _renew(item: Renew, context: Context) -> tuple[Outcome, str]:
     return Outcome.APPLIED, task.text("cancel")
 
 
-def _hand_back(item: HandBack, context: Context) -> tuple[Outcome, str]:
+def _hand_back(item: HandBack, context: Context) -> Verdict:
     task = _task(item.task_id, context)
     if not _holds(task, item.run, item.claim):
         return _stale_result(task, item.run, item.claim, context)
     if task.text("cancel"):
         now = context.now.isoformat()
-        return _cancelled(task, "handed-back", now, {"reason": item.reason}, context)
+        return end_of_marked_run(task, "handed-back", now, {"reason": item.reason}, context)
     task.set("handBacks", task.integer("handBacks") + 1)
     _next_run(task, context, "handed-back", context.now.isoformat(), item.reason)
     return Outcome.APPLIED, ""
 
 
-def _lease_lost(item: LeaseLost, context: Context) -> tuple[Outcome, str]:
+def _lease_lost(item: LeaseLost, context: Context) -> Verdict:
     task = _task(item.task_id, context)
     if not _holds(task, item.run, item.claim):
         return _stale_result(task, item.run, item.claim, context)
@@ -914,7 +788,7 @@ def _lease_lost(item: LeaseLost, context: Context) -> tuple[Outcome, str]:
     ended = context.now.isoformat()
     reason = f"worker {task.text('worker')} was lost"
     if task.text("cancel"):
-        return _cancelled(task, "lost", ended, {"reason": reason}, context)
+        return end_of_marked_run(task, "lost", ended, {"reason": reason}, context)
     begun = not item.alive and task.value("ahead") is not True
     if begun:
         lost = workers_lost(_read(task, "runs", list), task.text("worker"))
@@ -938,7 +812,7 @@ def _lease_lost(item: LeaseLost, context: Context) -> tuple[Outcome, str]:
     return Outcome.APPLIED, ""
 
 
-def _cannot_run(item: CannotRun, context: Context) -> tuple[Outcome, str]:
+def _cannot_run(item: CannotRun, context: Context) -> Verdict:
     task = _task(item.task_id, context)
     if task.text("state") != TaskState.PENDING or task.integer("run") != item.run:
         return Outcome.STALE, ""
@@ -946,7 +820,7 @@ def _cannot_run(item: CannotRun, context: Context) -> tuple[Outcome, str]:
     return Outcome.APPLIED, ""
 
 
-def _fire(item: Fire, context: Context) -> tuple[Outcome, str]:
+def _fire(item: Fire, context: Context) -> Verdict:
     if context.view.find(row_key(item.reference)) is None and context.view.get(GRAPH).integer(DELETED_IN):
         return Outcome.STALE, "an edit has taken the relay away"
     relay = context.view.named(item.reference)
@@ -959,7 +833,7 @@ def _fire(item: Fire, context: Context) -> tuple[Outcome, str]:
     return (Outcome.APPLIED if state == TaskState.PENDING else Outcome.REPEATED), ""
 
 
-def _skip(item: Skip, context: Context) -> tuple[Outcome, str]:
+def _skip(item: Skip, context: Context) -> Verdict:
     task = _task(item.task_id, context)
     if task.text("state") == TaskState.SKIPPED:
         tell_dependents(task, item.task_id, context, skip_of(task))
@@ -986,7 +860,7 @@ def _skip(item: Skip, context: Context) -> tuple[Outcome, str]:
     return Outcome.APPLIED, ""
 
 
-def _remind(item: Remind, context: Context) -> tuple[Outcome, str]:
+def _remind(item: Remind, context: Context) -> Verdict:
     task = _task(item.task_id, context)
     if task.text("state") != TaskState.PENDING:
         return Outcome.STALE, ""
@@ -994,7 +868,7 @@ def _remind(item: Remind, context: Context) -> tuple[Outcome, str]:
     return Outcome.REPEATED, ""
 
 
-def _start(item: Start, context: Context) -> tuple[Outcome, str]:
+def _start(item: Start, context: Context) -> Verdict:
     graph = context.view.get(GRAPH)
     if graph.text("state") in GRAPH_GONE:
         return Outcome.REFUSED, "it was deleted while it was submitted"
@@ -1020,7 +894,7 @@ def _end_writing(graph: Draft, context: Context) -> None:
             context.view.delete(key)
 
 
-def _abandon(item: Abandon, context: Context) -> tuple[Outcome, str]:
+def _abandon(item: Abandon, context: Context) -> Verdict:
     graph = context.view.get(GRAPH)
     created = graph.time("created")
     if graph.text("state") != GraphState.SUBMITTING or created is None or created >= item.before:
@@ -1033,7 +907,7 @@ def _abandon(item: Abandon, context: Context) -> tuple[Outcome, str]:
     return Outcome.APPLIED, ""
 
 
-def _begin_deletion(item: BeginDeletion, context: Context) -> tuple[Outcome, str]:
+def _begin_deletion(item: BeginDeletion, context: Context) -> Verdict:
     graph = context.view.get(GRAPH)
     state = graph.text("state")
     if state in GRAPH_GONE:
@@ -1062,3 +936,31 @@ def undeletable(state: str, *, forced: bool) -> str:
     if state == GraphState.CANCELLING:
         return "it is being cancelled; wait until it is cancelled"
     return f"it is {state}, and only a graph that has ended is deleted; cancel it first"
+
+
+RULES: Final[dict[type, Rule]] = {
+    Completed: _completed,
+    Failed: _failed,
+    ManualRerun: _manual_rerun,
+    Claim: _claim,
+    Renew: _renew,
+    HandBack: _hand_back,
+    LeaseLost: _lease_lost,
+    CannotRun: _cannot_run,
+    Overdue: _overdue,
+    NextDeadline: _next_deadline,
+    Fire: _fire,
+    Skip: _skip,
+    Remind: _remind,
+    Start: _start,
+    Abandon: _abandon,
+    BeginDeletion: _begin_deletion,
+    **leases.RULES,
+    **cancel.RULES,
+    **pause.RULES,
+    **set_limit.RULES,
+    **stall.RULES,
+    **extension.RULES,
+    **edit.RULES,
+}
+"""The rule for each type of item."""

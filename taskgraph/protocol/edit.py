@@ -23,7 +23,7 @@ from taskgraph.model.facts import EVERY_ROW
 from taskgraph.model.ids import GRAPH, join_reference, row_key
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.conditions import goes_on
-from taskgraph.protocol.context import Context
+from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.extension import await_leaves, news_at_once, register, request_key
 from taskgraph.protocol.pause import set_active
@@ -32,11 +32,6 @@ from taskgraph.protocol.rerun import FAILED_FOR_GOOD
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.wiring import Link, relay_row
 from taskgraph.storage.tables import Insert
-
-APPLIED: Final = "applied"
-REPEATED: Final = "repeated"
-STALE: Final = "stale"
-REFUSED: Final = "refused"
 
 NOTHING: Final = "it changes nothing"
 
@@ -143,45 +138,44 @@ def not_editable(task: Draft, graph: Draft) -> str:
     return ""
 
 
-def refuse_edit(item: RefuseEdit, context: Context) -> str:
+def refuse_edit(item: RefuseEdit, context: Context) -> Verdict:
     """Answer a request with no; nothing else has been written for it."""
     head = context.view.get(request_key(item.request))
     if head.text("state") != "staged":
-        return REPEATED
+        return Outcome.REPEATED, item.reason
     if context.view.get(GRAPH).integer("revision") != item.revision:
-        return STALE
-    _refuse(head, context, item.reason)
-    return REFUSED
+        return Outcome.STALE, item.reason
+    return _refuse(head, context, item.reason)
 
 
-def _refuse(head: Draft, context: Context, reason: str) -> tuple[str, str]:
+def _refuse(head: Draft, context: Context, reason: str) -> Verdict:
     head.set("state", "refused")
     head.set("reason", reason[: limits.REASON_CHARS_MAX])
     head.set("answered", context.now)
-    return REFUSED, reason
+    return Outcome.REFUSED, reason
 
 
-def edit_graph(item: EditGraph, context: Context) -> tuple[str, str]:
+def edit_graph(item: EditGraph, context: Context) -> Verdict:
     """All of an edit, or nothing: gives the outcome and, where it is refused, why."""
     view = context.view
     view.require(_keys(item))
     graph, head = view.get(GRAPH), view.get(request_key(item.request))
     if head.text("state") != "staged":
-        return REPEATED, ""
+        return Outcome.REPEATED, ""
     if graph.text("state") not in EDITABLE:
         return _refuse(head, context, f"the graph is {graph.text('state')}; only one that runs or is blocked is edited")
     if graph.integer("revision") != item.revision or graph.text("extending"):
-        return STALE, "the graph has changed since"
+        return Outcome.STALE, "the graph has changed since"
     if item.changes_nothing:
         _answer(head, context, item.revision)
         head.set(UNCHANGED, True)
-        return APPLIED, NOTHING
+        return Outcome.APPLIED, NOTHING
     for each in item.edits:
         task = view.get(row_key(each.task_id))
         if reason := not_editable(task, graph):
             return _refuse(head, context, reason)
         if ended_in(task) != each.ended:
-            return STALE, "the task has come to its end since"
+            return Outcome.STALE, "the task has come to its end since"
     for key in item.delete:
         if key.startswith("task:") and (reason := has_started(view.get(key))):
             return _refuse(head, context, reason)
@@ -196,7 +190,7 @@ def edit_graph(item: EditGraph, context: Context) -> tuple[str, str]:
         context.rollback(context_mark)
         context.follow.clear()
         return _refuse(head, context, too_many_rows(rows))
-    return APPLIED, ""
+    return Outcome.APPLIED, ""
 
 
 def _answer(head: Draft, context: Context, revision: int) -> None:
@@ -315,3 +309,6 @@ def listed(names: Sequence[str]) -> str:
     """Some names for a person, the rest by number."""
     shown = ", ".join(f"“{name}”" for name in sorted(names)[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+
+
+RULES: Final[Rules] = {EditGraph: edit_graph, RefuseEdit: refuse_edit}

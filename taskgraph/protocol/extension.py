@@ -12,7 +12,7 @@ documents.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
@@ -21,24 +21,19 @@ from taskgraph.model.ids import GRAPH, fork_reference, ids_text, reference_of, r
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import PAUSED, GraphState, TaskState
 from taskgraph.protocol.conditions import COMPLETED, News, goes_on, news_of
-from taskgraph.protocol.context import Context
+from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.propagation import DEFERRED, count_down, dispatch
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.wiring import Link, fork_row
 from taskgraph.storage.tables import Insert
 
-APPLIED = "applied"
-REPEATED = "repeated"
-STALE = "stale"
-REFUSED = "refused"
+EXTENDABLE: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
 
-EXTENDABLE = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
-
-WAITS_FOR = "waitsFor"
+WAITS_FOR: Final = "waitsFor"
 """Column of a request: what it waits for before it is made, "" for nothing."""
 
-RESUME = "resume"
+RESUME: Final = "resume"
 
 
 def request_key(request: str) -> str:
@@ -112,7 +107,7 @@ class FinishExtension:
 ExtensionItem = AcceptExtension | DeferExtension | RefuseExtension | InsertRows | LinkTasks | FinishExtension
 
 
-def accept_extension(item: AcceptExtension, context: Context) -> str:
+def accept_extension(item: AcceptExtension, context: Context) -> Verdict:
     """Guard: from here on the graph waits for the new tasks. Refused unless the graph runs or is blocked.
 
     A blocked graph waits for more then, and stays blocked by what failed. In a paused one nothing is made (see
@@ -122,14 +117,14 @@ def accept_extension(item: AcceptExtension, context: Context) -> str:
     view.require((GRAPH, request_key(item.request)))
     graph, head = view.get(GRAPH), view.get(request_key(item.request))
     if head.text("state") != "staged":
-        return REPEATED
+        return Outcome.REPEATED, ""
     if graph.text("state") not in EXTENDABLE:
         _refuse(head, context, not_extendable(graph.text("state")))
-        return REFUSED
+        return Outcome.REFUSED, ""
     if PAUSED in graph.ids("held"):
-        return STALE
+        return Outcome.STALE, ""
     if graph.integer("revision") != item.revision or graph.text("extending") not in ("", item.request):
-        return STALE
+        return Outcome.STALE, ""
     await_leaves(item.top, item.leaves, graph, context)
     _not_deferred(head, graph)
     graph.set("tasks", graph.integer("tasks") + item.tasks)
@@ -151,7 +146,7 @@ def accept_extension(item: AcceptExtension, context: Context) -> str:
         head.set("tasks", item.tasks)
         if item.told:
             head.set("told", compact_json(item.told))
-    return APPLIED
+    return Outcome.APPLIED, ""
 
 
 def not_extendable(state: str) -> str:
@@ -164,23 +159,23 @@ def is_deferring(graph: Draft) -> bool:
     return graph.text("state") in EXTENDABLE and PAUSED in graph.ids("held")
 
 
-def defer_extension(item: DeferExtension, context: Context) -> tuple[str, str]:
+def defer_extension(item: DeferExtension, context: Context) -> Verdict:
     """Let a paused graph wait for a request: it is made at `resume`, so the graph must not finish before."""
     graph, head = context.view.get(GRAPH), context.view.get(request_key(item.request))
     if head.text("state") != "staged":
-        return REPEATED, ""
+        return Outcome.REPEATED, ""
     if not is_deferring(graph):
-        return STALE, "the graph is not paused"
+        return Outcome.STALE, "the graph is not paused"
     deferred = graph.ids(DEFERRED)
     if item.request in deferred:
-        return REPEATED, ""
+        return Outcome.REPEATED, ""
     if len(deferred) >= limits.DEFERRED_MAX:
         reason = f"{len(deferred)} extensions wait for the graph to be resumed, and no more can"
         _refuse(head, context, reason)
-        return REFUSED, reason
+        return Outcome.REFUSED, reason
     graph.set_ids(DEFERRED, [*deferred, item.request])
     head.set(WAITS_FOR, RESUME)
-    return APPLIED, ""
+    return Outcome.APPLIED, ""
 
 
 def _not_deferred(head: Draft, graph: Draft) -> bool:
@@ -194,13 +189,13 @@ def _not_deferred(head: Draft, graph: Draft) -> bool:
     return True
 
 
-def refuse_extension(item: RefuseExtension, context: Context) -> str:
+def refuse_extension(item: RefuseExtension, context: Context) -> Verdict:
     """Answer a request with no; nothing else has been written for it. A graph that waited for it alone is finished."""
     head = context.view.get(request_key(item.request))
     if head.text("state") != "staged":
-        return REPEATED
+        return Outcome.REPEATED, item.reason
     _refuse(head, context, item.reason)
-    return REFUSED
+    return Outcome.REFUSED, item.reason
 
 
 def _refuse(head: Draft, context: Context, reason: str) -> None:
@@ -256,14 +251,14 @@ def _step(request: str, cursor: int, context: Context) -> Draft | None:
     return head
 
 
-def insert_rows(item: InsertRows, context: Context) -> str:
+def insert_rows(item: InsertRows, context: Context) -> Verdict:
     """Insert one chunk, and move the cursor in the same commit."""
     head = _step(item.request, item.cursor, context)
     if head is None:
-        return STALE
+        return Outcome.STALE, ""
     _insert(item.rows, context)
     head.set("cursor", item.cursor + len(item.rows))
-    return APPLIED
+    return Outcome.APPLIED, ""
 
 
 def _insert(rows: Sequence[Insert], context: Context) -> None:
@@ -273,16 +268,16 @@ def _insert(rows: Sequence[Insert], context: Context) -> None:
             dispatch(draft, context)
 
 
-def link_tasks(item: LinkTasks, context: Context) -> str:
+def link_tasks(item: LinkTasks, context: Context) -> Verdict:
     """Register dependents of tasks that were there before, and move the cursor in the same commit."""
     head = _step(item.request, item.cursor, context)
     if head is None:
-        return STALE
+        return Outcome.STALE, ""
     context.view.require(row_key(link.task_id) for link in item.links)
     for number, link in enumerate(item.links):
         _link(link, f"{item.request}-{item.cursor + number}", context)
     head.set("cursor", item.cursor + len(item.links))
-    return APPLIED
+    return Outcome.APPLIED, ""
 
 
 def _link(link: Link, stamp: str, context: Context) -> None:
@@ -324,16 +319,16 @@ def news_at_once(task: Draft, context: Context) -> News | None:
     return None  # it may be rerun
 
 
-def finish_extension(item: FinishExtension, context: Context) -> str:
+def finish_extension(item: FinishExtension, context: Context) -> Verdict:
     """Close the request and let the next extension begin."""
     view = context.view
     view.require((GRAPH, request_key(item.request)))
     head, graph = view.get(request_key(item.request)), view.get(GRAPH)
     if head.text("state") != "accepted":
-        return REPEATED
+        return Outcome.REPEATED, ""
     graph.set("extending", "")
     _done(head, head.integer("tasks"), told_of(head.text("told")), context)
-    return APPLIED
+    return Outcome.APPLIED, ""
 
 
 def told_of(text: str) -> Mapping[str, Any]:
@@ -349,3 +344,13 @@ def _done(head: Draft, tasks: int, told: Mapping[str, Any], context: Context) ->
     head.set("state", "done")
     head.set("answered", context.now)
     context.event("graph-extended", request=head.key.removeprefix("request:"), tasks=tasks, **told)
+
+
+RULES: Final[Rules] = {
+    AcceptExtension: accept_extension,
+    DeferExtension: defer_extension,
+    RefuseExtension: refuse_extension,
+    InsertRows: insert_rows,
+    LinkTasks: link_tasks,
+    FinishExtension: finish_extension,
+}

@@ -18,10 +18,8 @@ from taskgraph.model.foreign_times import Standing, is_ahead, standing
 from taskgraph.model.ids import row_key
 from taskgraph.model.states import TaskState
 from taskgraph.model.timing import pause_seconds_in
-from taskgraph.protocol.rows import Draft, View
-
-APPLIED: Final = "applied"
-STALE: Final = "stale"
+from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
+from taskgraph.protocol.rows import Draft
 
 COLUMNS: Final = (
     "state",
@@ -88,16 +86,19 @@ def amended(columns: Columns, now: datetime) -> dict[str, Value]:
     return found
 
 
-def set_right(item: SetRight, view: View, now: datetime) -> tuple[str, str]:
+def set_right(item: SetRight, context: Context) -> Verdict:
     """Set what cannot be anew; gives the outcome and, where there is nothing to do, why."""
-    task = view.get(row_key(item.task_id))
-    found = amended(task.value, now)
+    task = context.view.get(row_key(item.task_id))
+    found = amended(task.value, context.now)
     for name, value in found.items():
         task.set(name, value)
-    return (APPLIED, "") if found else (STALE, "its times can be believed")
+    return (Outcome.APPLIED, "") if found else (Outcome.STALE, "its times can be believed")
 
 
 def _length(columns: Columns) -> float:
     """Of the lease, in seconds; 0 where the row does not say, as a program of an earlier version wrote it."""
     seconds = columns("leaseSeconds")
     return float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else 0.0
+
+
+RULES: Final[Rules] = {SetRight: set_right}

@@ -24,14 +24,9 @@ from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.ids import GRAPH, row_key, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group
-from taskgraph.protocol.context import Context
+from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
 from taskgraph.protocol.propagation import dispatch
 from taskgraph.protocol.rows import Draft
-
-APPLIED: Final = "applied"
-REPEATED: Final = "repeated"
-STALE: Final = "stale"
-REFUSED: Final = "refused"
 
 _LATER: Final = "somebody has asked for something else since"
 _GOING: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
@@ -99,21 +94,21 @@ def _spoken(row: Draft, wishes: dict[str, str], holder: str, asked: str) -> bool
     return False
 
 
-def hold(item: Hold, context: Context) -> tuple[str, str]:
+def hold(item: Hold, context: Context) -> Verdict:
     """The fence; gives the outcome and, where there is nothing to do, why."""
     graph = context.view.get(GRAPH)
     state = graph.text("state")
     if state not in _GOING:
-        return REFUSED, f"the graph is {state}"
+        return Outcome.REFUSED, f"the graph is {state}"
     asked = item.asked or context.now.isoformat()
     wishes = _asked(graph)
     if asked < wishes.get(item.holder, ""):
-        return STALE, _LATER
+        return Outcome.STALE, _LATER
     held = graph.ids("held")
     if item.on == (item.holder in held):
         # Written down all the same: an older wish for the opposite may still be on its way.
         known = _spoken(graph, wishes, item.holder, asked)
-        return REPEATED if known else APPLIED, "it is paused already" if item.on else "it is not paused"
+        return Outcome.REPEATED if known else Outcome.APPLIED, "it is paused already" if item.on else "it is not paused"
     graph.set_ids("held", [*held, item.holder] if item.on else [each for each in held if each != item.holder])
     _spoken(graph, wishes, item.holder, asked)
     graph.set("holds", graph.integer("holds") + 1)
@@ -125,26 +120,26 @@ def hold(item: Hold, context: Context) -> tuple[str, str]:
     else:
         graph.set_ids("pausing", pausing)
         context.event("graph-resumed", group=held_group(item.holder) or None, reason=item.reason or None)
-    return APPLIED, ""
+    return Outcome.APPLIED, ""
 
 
-def settle(item: Settle, context: Context) -> str:
+def settle(item: Settle, context: Context) -> Verdict:
     """Take what is held over to one task; what need not wait any more is sent."""
     graph = context.view.get(GRAPH)
     if graph.integer("holds") != item.number:
-        return STALE
+        return Outcome.STALE, ""
     task = context.view.get(row_key(item.task_id))
     if task.integer("holds") >= item.number:
-        return REPEATED
+        return Outcome.REPEATED, ""
     if task.text("state") not in TASK_UNRESOLVED:
-        return STALE
+        return Outcome.STALE, ""
     task.set("holds", item.number)
     before = task.ids("held")
     after = [*(each for each in before if each == INACTIVE), *item.holders]
     if before != after:
         task.set_ids("held", after)
     _let_go(task, before, context)
-    return APPLIED
+    return Outcome.APPLIED, ""
 
 
 def _let_go(task: Draft, before: list[str], context: Context) -> None:
@@ -153,36 +148,36 @@ def _let_go(task: Draft, before: list[str], context: Context) -> None:
         dispatch(task, context)
 
 
-def publish_holds(item: PublishHolds, context: Context) -> str:
+def publish_holds(item: PublishHolds, context: Context) -> Verdict:
     """Say what is paused now: from here on nothing of it begins."""
     graph = context.view.get(GRAPH)
     if graph.integer("holds") != item.number or graph.text("extending"):
-        return STALE
+        return Outcome.STALE, ""
     if graph.value("settling") is not True:
-        return REPEATED
+        return Outcome.REPEATED, ""
     graph.set("settling", False)
     for holder in graph.ids("pausing"):
         reason = graph.text("pausedReason") or None
         context.event("graph-paused", group=held_group(holder) or None, reason=reason)
     graph.set_ids("pausing", [])
-    return APPLIED
+    return Outcome.APPLIED, ""
 
 
-def hold_task(item: HoldTask, context: Context) -> tuple[str, str]:
+def hold_task(item: HoldTask, context: Context) -> Verdict:
     """Make one task inactive, or active again; gives the outcome and, where there is nothing to do, why."""
     task = context.view.get(row_key(item.task_id))
     state = task.text("state")
     if state not in TASK_UNRESOLVED:
-        return STALE, f"the task is {state}"
+        return Outcome.STALE, f"the task is {state}"
     asked = item.asked or context.now.isoformat()
     wishes = _asked(task)
     if asked < wishes.get(INACTIVE, ""):
-        return STALE, _LATER
+        return Outcome.STALE, _LATER
     before = task.ids("held")
     if item.on == (INACTIVE in before):
         dispatch(task, context)  # where it may begin: whoever made it active may have died before it was sent
         known = _spoken(task, wishes, INACTIVE, asked)
-        return REPEATED if known else APPLIED, "it is inactive already" if item.on else "it is active"
+        return Outcome.REPEATED if known else Outcome.APPLIED, "it is inactive already" if item.on else "it is active"
     task.set_ids("held", [INACTIVE, *before] if item.on else [each for each in before if each != INACTIVE])
     _spoken(task, wishes, INACTIVE, asked)
     context.event(
@@ -192,7 +187,7 @@ def hold_task(item: HoldTask, context: Context) -> tuple[str, str]:
         reason=item.reason or None,
     )
     _let_go(task, before, context)
-    return APPLIED, ""
+    return Outcome.APPLIED, ""
 
 
 def set_active(task: Draft, on: bool, context: Context) -> None:
@@ -222,3 +217,6 @@ def take_along(task: Draft, graph: Draft) -> None:
         graph.set("settling", True)
     elif graph.integer("holds"):
         task.set("holds", graph.integer("holds"))
+
+
+RULES: Final[Rules] = {Hold: hold, Settle: settle, PublishHolds: publish_holds, HoldTask: hold_task}

@@ -12,12 +12,7 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, limit_key, row_key
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.concurrency import is_over, named_in
-from taskgraph.protocol.context import Context, Refill
-
-APPLIED: Final = "applied"
-REPEATED: Final = "repeated"
-STALE: Final = "stale"
-REFUSED: Final = "refused"
+from taskgraph.protocol.context import Context, Outcome, Refill, Rules, Verdict
 
 _GOING: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
 
@@ -48,41 +43,41 @@ LimitItem = ChangeLimit | Recount
 NOT_LIMITED: Final = "it was submitted without a limit, and only a limit that was submitted can be changed"
 
 
-def change_limit(item: ChangeLimit, context: Context) -> tuple[str, str]:
+def change_limit(item: ChangeLimit, context: Context) -> Verdict:
     """Set the most of a limit; gives the outcome and, where there is nothing to do, why."""
     view = context.view
     view.require((GRAPH, limit_key(item.scope)))
     state = view.get(GRAPH).text("state")
     if state not in _GOING:
-        return REFUSED, f"the graph is {state}"
+        return Outcome.REFUSED, f"the graph is {state}"
     row = view.find(limit_key(item.scope))
     if row is None:
-        return REFUSED, NOT_LIMITED
+        return Outcome.REFUSED, NOT_LIMITED
     asked = item.asked or context.now.isoformat()
     if asked < row.text("asked"):
-        return STALE, "somebody has asked for something else since"
+        return Outcome.STALE, "somebody has asked for something else since"
     most, before = item.most or limits.IN_FLIGHT_MAX, row.integer("max")
     if most >= before:
         context.effects.append(Refill())
     if row.text("asked") != asked:
         row.set("asked", asked)
     elif most == before:
-        return REPEATED, "it is so already"
+        return Outcome.REPEATED, "it is so already"
     if most == before:
-        return APPLIED, "it is so already"
+        return Outcome.APPLIED, "it is so already"
     row.set("max", most)
     row.set("moved", context.now)
     group, reason = row.text("label") or None, item.reason or None
     context.event("graph-limited", about=row.key, group=group, max=most, was=before, reason=reason)
-    return APPLIED, ""
+    return Outcome.APPLIED, ""
 
 
-def recount(item: Recount, context: Context) -> str:
+def recount(item: Recount, context: Context) -> Verdict:
     """Take off what is over. What cannot be told stays: a place too few costs time, one too many breaks the limit."""
     view = context.view
     row = view.find(limit_key(item.scope))
     if row is None:
-        return STALE
+        return Outcome.STALE, ""
     inside = row.ids("inFlight")
     runs = {each: named_in(each) for each in item.members if each in inside}
     view.require([row_key(task_id) for task_id, _ in runs.values() if task_id])
@@ -92,8 +87,11 @@ def recount(item: Recount, context: Context) -> str:
         if task is not None and is_over(task, run):
             over.add(each)
     if not over:
-        return REPEATED
+        return Outcome.REPEATED, ""
     row.set_ids("inFlight", [each for each in inside if each not in over])
     row.set("moved", context.now)
     context.effects.append(Refill())
-    return APPLIED
+    return Outcome.APPLIED, ""
+
+
+RULES: Final[Rules] = {ChangeLimit: change_limit, Recount: recount}

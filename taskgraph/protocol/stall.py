@@ -17,12 +17,8 @@ from typing import Any, Final
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.states import GraphState, TaskState
-from taskgraph.protocol.context import Context
+from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
 from taskgraph.protocol.propagation import fence
-
-APPLIED: Final = "applied"
-REPEATED: Final = "repeated"
-STALE: Final = "stale"
 
 STALLED: Final = "stalled"
 """Code of what is cancelled because its graph has stalled."""
@@ -57,19 +53,19 @@ StallItem = Stall | Stir
 _LIVE: Final = (GraphState.RUNNING, GraphState.BLOCKED, GraphState.CANCELLING)
 
 
-def stall(item: Stall, context: Context) -> tuple[str, str]:
+def stall(item: Stall, context: Context) -> Verdict:
     """Mark the graph; gives the outcome and, where there is nothing to do, why."""
     graph = context.view.get(GRAPH)
     if graph.text("state") != GraphState.RUNNING:
-        return STALE, f"the graph is {graph.text('state')}"
+        return Outcome.STALE, f"the graph is {graph.text('state')}"
     if graph.text("stalledBecause"):
-        return REPEATED, "it is marked already"
+        return Outcome.REPEATED, "it is marked already"
     if context.sequence > item.sequence + 1:
-        return STALE, "it has moved"
+        return Outcome.STALE, "it has moved"
     if item.waiting:
         task = context.view.get(row_key(item.waiting))
         if task.text("state") != TaskState.PENDING or task.integer("run") != item.run:
-            return STALE, "it has moved"
+            return Outcome.STALE, "it has moved"
     because = item.because[: limits.REASON_CHARS_MAX] or "nothing of it moves"
     graph.set("stalled", context.now)
     graph.set("stalledBecause", because)
@@ -77,19 +73,19 @@ def stall(item: Stall, context: Context) -> tuple[str, str]:
     context.event("graph-stalled", reason=because)
     if graph.text("onStalled") == CANCEL:
         fence(graph, context, f"it has stalled: {because}"[: limits.REASON_CHARS_MAX], STALLED)
-    return APPLIED, ""
+    return Outcome.APPLIED, ""
 
 
-def stir(context: Context) -> str:
+def stir(_: Stir, context: Context) -> Verdict:
     """Take the mark away; gives the outcome. What has ended keeps it: nothing comes after the end."""
     graph = context.view.get(GRAPH)
     if graph.text("state") not in _LIVE:
-        return STALE
+        return Outcome.STALE, ""
     if not graph.text("stalledBecause"):
-        return REPEATED
+        return Outcome.REPEATED, ""
     graph.set("stalledBecause", "")
     context.event("graph-unstalled")
-    return APPLIED
+    return Outcome.APPLIED, ""
 
 
 def workers_lost(runs: Sequence[Any], worker: str) -> list[str]:
@@ -108,3 +104,6 @@ def workers_lost(runs: Sequence[Any], worker: str) -> list[str]:
         elif outcome != "handed-back":
             break
     return list(dict.fromkeys(reversed(lost)))
+
+
+RULES: Final[Rules] = {Stall: stall, Stir: stir}

@@ -13,9 +13,9 @@ from taskgraph.documents.results import may_take
 from taskgraph.engine.telemetry import Here, being
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import row_key
+from taskgraph.protocol.context import Outcome as Decided
 from taskgraph.protocol.context import Started
 from taskgraph.protocol.decide import Answer, Claim
-from taskgraph.protocol.decide import Outcome as Decided
 from taskgraph.protocol.rows import NewerSchema
 from taskgraph.storage.tables import Row
 from taskgraph.worker.context import WorkerContext

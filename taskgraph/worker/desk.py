@@ -12,9 +12,9 @@ from typing import Final
 from taskgraph.model.errors import StorageError
 from taskgraph.model.ids import row_key
 from taskgraph.model.priorities import level_of, rank
+from taskgraph.protocol.context import Outcome as Decided
 from taskgraph.protocol.context import Started, Take
 from taskgraph.protocol.decide import Answer, Claim, Completed, Item
-from taskgraph.protocol.decide import Outcome as Decided
 from taskgraph.storage.tables import Row
 from taskgraph.worker.claims import Claims
 from taskgraph.worker.context import WorkerContext

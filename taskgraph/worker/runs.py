@@ -13,7 +13,7 @@ from taskgraph.documents.results import NoResult, put_in, taken_from
 from taskgraph.model.ids import row_key
 from taskgraph.model.placement import target_of
 from taskgraph.model.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
-from taskgraph.protocol.decide import Outcome as Decided
+from taskgraph.protocol.context import Outcome as Decided
 from taskgraph.protocol.decide import Overdue
 from taskgraph.storage.tables import Row
 from taskgraph.worker.context import WorkerContext

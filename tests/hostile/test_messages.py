@@ -152,7 +152,7 @@ async def test_a_consumer_that_stumbles_is_found_out(monkeypatch: pytest.MonkeyP
     def stumbles(*_: Any) -> Any:
         raise KeyError("exitCode")
 
-    monkeypatch.setattr(decide, "_failed", stumbles)
+    monkeypatch.setitem(decide.RULES, decide.Failed, stumbles)
     with pytest.raises(Violation, match="handling failed"):
         await play(0, 320)
 

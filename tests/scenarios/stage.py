@@ -39,7 +39,8 @@ from taskgraph.model.messages import (
     to_text,
 )
 from taskgraph.model.names import QueueNames
-from taskgraph.protocol.decide import Answer, Claim, HandBack, Item, LeaseLost, Outcome
+from taskgraph.protocol.context import Outcome
+from taskgraph.protocol.decide import Answer, Claim, HandBack, Item, LeaseLost
 from taskgraph.protocol.edit import EDITED
 from taskgraph.queries.graphs import Queries
 from taskgraph.queries.values import Event

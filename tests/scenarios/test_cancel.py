@@ -12,8 +12,8 @@ from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
 from taskgraph.model.messages import AddTasks, Cancel, Rerun
 from taskgraph.protocol.cancel import CancelTask, PublishCancelled
-from taskgraph.protocol.context import Stop
-from taskgraph.protocol.decide import Outcome, Renew
+from taskgraph.protocol.context import Outcome, Stop
+from taskgraph.protocol.decide import Renew
 from taskgraph.protocol.invariants.examine import examine
 from taskgraph.storage.tables import Row
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Held, Stage, Trap, extension, graph

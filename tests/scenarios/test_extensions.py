@@ -8,7 +8,7 @@ import pytest
 from taskgraph.engine.requests import answer_request
 from taskgraph.model.errors import Conflict, NotFound, Refused
 from taskgraph.model.messages import AddTasks, Cancel
-from taskgraph.protocol.decide import Outcome
+from taskgraph.protocol.context import Outcome
 from tests.scenarios.stage import CrashError, Requirements, Stage, Trap, extension, graph, over_stores
 from tests.simulation.memory import MemoryQueues, MemoryTables
 

@@ -20,7 +20,7 @@ from taskgraph.engine.telemetry import Telemetry
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import GRAPH, row_key
-from taskgraph.protocol.decide import Outcome
+from taskgraph.protocol.context import Outcome
 from taskgraph.storage.tables import Merge
 from tests.outcomes import expected
 from tests.scenarios.stage import CrashError, Stage, Trap

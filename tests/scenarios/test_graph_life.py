@@ -5,7 +5,7 @@ import json
 import pytest
 
 from taskgraph.model import limits
-from taskgraph.protocol.decide import Outcome
+from taskgraph.protocol.context import Outcome
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, graph, over_stores
 
 TWO_BRANCHES = {"A": [], "B": ["A"], "X": [], "Y": ["X"], "Z": ["Y"]}

@@ -11,7 +11,7 @@ from taskgraph.engine.requests import answer_request
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, StorageUnavailable
 from taskgraph.model.messages import Cancel, HoldBack
-from taskgraph.protocol.decide import Outcome
+from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.invariants.examine import examine
 from taskgraph.queries import targets
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, graph_object, memory_stage

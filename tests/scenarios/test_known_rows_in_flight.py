@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, ids_text, limit_key, limit_scope, row_key
 from taskgraph.model.messages import AddTasks
-from taskgraph.protocol.decide import Answer, Claim, Completed, Outcome
+from taskgraph.protocol.context import Outcome
+from taskgraph.protocol.decide import Answer, Claim, Completed
 from taskgraph.storage.tables import Change, Row
 from tests.manual_clock import HurriedClock
 from tests.scenarios.stage import Requirements, Stage, extension, graph

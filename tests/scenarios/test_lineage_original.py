@@ -16,7 +16,7 @@ from taskgraph.engine.submission import Submission, Submitted
 from taskgraph.model.errors import InvalidGraph, Problem
 from taskgraph.model.ids import is_task_id
 from taskgraph.model.messages import RunTasks, parse
-from taskgraph.protocol.decide import Outcome
+from taskgraph.protocol.context import Outcome
 from tests.scenarios.stage import Stage, extension, graph, graph_object, over_stores
 
 METADATA = {"name": "Example", "description": "An example.", "owner": "somebody@example.com", "source": "here"}

@@ -13,7 +13,7 @@ from taskgraph.engine.submission import Submitted
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, NotFound, Refused
 from taskgraph.model.messages import Rerun
-from taskgraph.protocol.decide import Outcome
+from taskgraph.protocol.context import Outcome
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, graph, graph_object, over_stores
 
 

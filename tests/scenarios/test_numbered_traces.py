@@ -11,7 +11,7 @@ import itertools
 import pytest
 
 from taskgraph.model.messages import AddTasks
-from taskgraph.protocol.decide import Outcome
+from taskgraph.protocol.context import Outcome
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, memory_stage
 
 KINDS = ("before", "after", "unclear", "conflict")

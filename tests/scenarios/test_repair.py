@@ -9,7 +9,8 @@ from taskgraph.engine.sweep import ORPHAN_SECONDS, QUEUE_FULL, Swept, is_due, sw
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict
 from taskgraph.model.names import LIVE
-from taskgraph.protocol.decide import Fire, Outcome, Renew
+from taskgraph.protocol.context import Outcome
+from taskgraph.protocol.decide import Fire, Renew
 from taskgraph.storage.tables import Insert, Range, query_all
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Stage, Trap, extension, graph
 

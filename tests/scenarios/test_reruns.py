@@ -16,7 +16,8 @@ from taskgraph.model import limits
 from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.model.messages import Rerun, parse
 from taskgraph.model.states import GraphState
-from taskgraph.protocol.decide import Claim, Failed, ManualRerun, Outcome
+from taskgraph.protocol.context import Outcome
+from taskgraph.protocol.decide import Claim, Failed, ManualRerun
 from taskgraph.storage.tables import Merge
 from tests.manual_clock import HurriedClock
 from tests.measured import Measured, attributes

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from taskgraph.protocol.decide import Outcome
+from taskgraph.protocol.context import Outcome
 from tests.scenarios.stage import Requirements, Stage, graph, over_stores
 
 

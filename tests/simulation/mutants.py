@@ -48,8 +48,8 @@ from taskgraph.protocol import (
     set_limit,
 )
 from taskgraph.protocol.concurrency import Limit
-from taskgraph.protocol.context import Context
-from taskgraph.protocol.decide import Claim, Outcome
+from taskgraph.protocol.context import Context, Outcome, Verdict
+from taskgraph.protocol.decide import Claim
 from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.set_limit import Recount
@@ -98,7 +98,14 @@ class Mutant:
 
 
 def _set(target: Any, name: str, wrong: Any) -> Patch:
-    return lambda patch: patch.setattr(target, name, wrong)
+    items = [each for each, rule in decide.RULES.items() if rule is getattr(target, name)]
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(target, name, wrong)
+        for each in items:
+            monkeypatch.setitem(decide.RULES, each, wrong)
+
+    return patch
 
 
 def _reworded(home: Any, name: str, *changes: tuple[str, str], owner: Any = None) -> Patch:
@@ -223,7 +230,7 @@ def hold_by_state_alone(task: Draft, run: int, claim: str) -> bool:
     return task.text("state") == "running"
 
 
-def claim_by_anyone(item: Claim, context: Context) -> tuple[Outcome, str]:
+def claim_by_anyone(item: Claim, context: Context) -> Verdict:
     task = context.view.get(row_key(item.task_id))
     task.set("state", "running")
     task.set("run", item.run)
@@ -247,20 +254,20 @@ def link_first(self: ExtensionPlan, head: Row) -> Any:
     return _step(self, head)
 
 
-def insert_in_place(item: InsertRows, context: Context) -> str:
+def insert_in_place(item: InsertRows, context: Context) -> Verdict:
     head = extension._step(item.request, item.cursor, context)
     if head is None:
-        return extension.STALE
+        return Outcome.STALE, ""
     extension._insert(item.rows, context)
-    return extension.APPLIED
+    return Outcome.APPLIED, ""
 
 
-def accept_any_revision(item: AcceptExtension, context: Context) -> str:
+def accept_any_revision(item: AcceptExtension, context: Context) -> Verdict:
     revision = context.view.get(GRAPH).integer("revision")
     return _accept(dataclasses.replace(item, revision=revision), context)
 
 
-def accept_in_any_state(item: AcceptExtension, context: Context) -> str:
+def accept_in_any_state(item: AcceptExtension, context: Context) -> Verdict:
     graph = context.view.get(GRAPH)
     state = graph.text("state")
     graph.set("state", "running")
@@ -839,19 +846,19 @@ MUTANTS: Final = (
     Mutant(
         "P8: an extension is planned for one revision",
         "accepted at any revision",
-        _set(decide, "accept_extension", accept_any_revision),
+        _set(extension, "accept_extension", accept_any_revision),
         rivals,
     ),
     Mutant(
         "P8: only a graph that runs or is blocked takes extensions",
         "accepted in any state",
-        _set(decide, "accept_extension", accept_in_any_state),
+        _set(extension, "accept_extension", accept_in_any_state),
     ),
     Mutant(
         "P8: a paused graph is not extended before it is resumed",
         "it is, as any other",
         _all(
-            _reworded(extension, "accept_extension", ('if PAUSED in graph.ids("held"):', "if False:"), owner=decide),
+            _reworded(extension, "accept_extension", ('if PAUSED in graph.ids("held"):', "if False:")),
             _set(requests, "is_deferring", never),
             _set(pausing, "is_deferring", never),
         ),
@@ -871,13 +878,13 @@ MUTANTS: Final = (
     Mutant(
         "P8: a graph that has been extended waits for that no more",
         "it waits for ever",
-        _reworded(extension, "accept_extension", ("    _not_deferred(head, graph)\n", ""), owner=decide),
+        _reworded(extension, "accept_extension", ("    _not_deferred(head, graph)\n", "")),
         paused_and_extended,
     ),
     Mutant(
         "P9: an extension is accepted once",
         "accepted again with every message",
-        _reworded(extension, "accept_extension", ('head.text("state") != "staged"', "False"), owner=decide),
+        _reworded(extension, "accept_extension", ('head.text("state") != "staged"', "False")),
         accepted_by_many,
     ),
     Mutant(
@@ -899,7 +906,7 @@ MUTANTS: Final = (
     Mutant(
         "P9: the cursor moves with what it counts",
         "rows go in, and the cursor stays",
-        _set(decide, "insert_rows", insert_in_place),
+        _set(extension, "insert_rows", insert_in_place),
     ),
     Mutant(
         "P9: the cursor moves in the commit of its step",
@@ -1012,7 +1019,6 @@ MUTANTS: Final = (
             cancel,
             "cancel_task",
             ('if 0 <= item.reruns < task.integer("manualReruns"):', "if False:"),
-            owner=decide,
         ),
         lives=("a task is cancelled that waits long, and rerun",),
     ),
@@ -1029,7 +1035,6 @@ MUTANTS: Final = (
             cancel,
             "cancel_task",
             ("if state == TaskState.UNSCHEDULED and goes_on(graph):", "if False:"),
-            owner=decide,
         ),
         lives=("a task is cancelled that waits, where failures are told to dependents",),
     ),
@@ -1074,7 +1079,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: of two wishes the later one counts",
         "the one that comes later",
-        _reworded(pause, "hold", ('asked < wishes.get(item.holder, "")', "False"), owner=decide),
+        _reworded(pause, "hold", ('asked < wishes.get(item.holder, "")', "False")),
         paused,
     ),
     Mutant(
@@ -1086,7 +1091,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: a graph is paused when the extension under way is in",
         "it is said before",
-        _reworded(pause, "publish_holds", (' or graph.text("extending")', ""), owner=decide),
+        _reworded(pause, "publish_holds", (' or graph.text("extending")', "")),
         paused_and_extended,
     ),
     Mutant(
@@ -1279,14 +1284,13 @@ MUTANTS: Final = (
             edit,
             "edit_graph",
             ('graph.integer("revision") != item.revision or graph.text("extending")', "False"),
-            owner=decide,
         ),
         edited,
     ),
     Mutant(
         "D8: what has started is not edited",
         "it is, by the states that were read when the edit was planned",
-        _reworded(edit, "edit_graph", ("(reason := has_started(view.get(key)))", "False"), owner=decide),
+        _reworded(edit, "edit_graph", ("(reason := has_started(view.get(key)))", "False")),
         edited,
     ),
     Mutant(
@@ -1338,7 +1342,7 @@ MUTANTS: Final = (
     Mutant(
         "D8: an edit that is refused changes nothing",
         "what was set before stays set",
-        _reworded(edit, "edit_graph", ("view.rollback(mark)", "pass"), owner=decide),
+        _reworded(edit, "edit_graph", ("view.rollback(mark)", "pass")),
         lives=("more than one commit takes",),
     ),
     Mutant(

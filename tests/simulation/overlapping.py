@@ -20,8 +20,8 @@ from taskgraph.engine.requests import answer_request
 from taskgraph.engine.submission import edit, submit
 from taskgraph.model.ids import GRAPH, limit_key, limit_scope, row_key, task_id_of
 from taskgraph.model.states import TaskState
-from taskgraph.protocol.context import Take
-from taskgraph.protocol.decide import Answer, Claim, Completed, Outcome
+from taskgraph.protocol.context import Outcome, Take
+from taskgraph.protocol.decide import Answer, Claim, Completed
 from taskgraph.storage.tables import Change, Page, Range, Row
 from tests.simulation.invariants import Violation, hold
 from tests.simulation.memory import MemoryQueues, MemoryTables, drive

@@ -43,7 +43,8 @@ from taskgraph.model.messages import (
 )
 from taskgraph.model.names import LIVE, POISON
 from taskgraph.model.states import INACTIVE, PAUSED, FailurePolicy, by_group
-from taskgraph.protocol.decide import Claim, HandBack, Item, LeaseLost, Outcome, Renew
+from taskgraph.protocol.context import Outcome
+from taskgraph.protocol.decide import Claim, HandBack, Item, LeaseLost, Renew
 from taskgraph.protocol.definitions import gathered
 from taskgraph.protocol.extension import WAITS_FOR
 from taskgraph.protocol.limited_backlog import Backlog

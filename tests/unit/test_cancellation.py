@@ -10,8 +10,8 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.cancel import CancelGraph, CancelTask, PublishCancelled
-from taskgraph.protocol.context import Cancelling, GraphEnded, Stop
-from taskgraph.protocol.decide import Completed, Decision, Failed, HandBack, Item, LeaseLost, Outcome, Skip
+from taskgraph.protocol.context import Cancelling, GraphEnded, Outcome, Stop
+from taskgraph.protocol.decide import Completed, Decision, Failed, HandBack, Item, LeaseLost, Skip
 from tests.unit.transition_rows import NOW, Rows, changed, decided, events, rows_of, running, task_id, written
 
 A, B = task_id("a"), task_id("b")

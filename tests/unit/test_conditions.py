@@ -24,8 +24,8 @@ from taskgraph.protocol.conditions import (
     skip_of,
     skip_resolution,
 )
-from taskgraph.protocol.context import GraphEnded
-from taskgraph.protocol.decide import Completed, Failed, Item, LeaseLost, ManualRerun, Outcome, Skip
+from taskgraph.protocol.context import GraphEnded, Outcome
+from taskgraph.protocol.decide import Completed, Failed, Item, LeaseLost, ManualRerun, Skip
 from taskgraph.protocol.layout import GraphLayout
 from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Insert, Row

@@ -9,7 +9,8 @@ import pytest
 
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, ids_text
-from taskgraph.protocol.decide import Answer, Outcome
+from taskgraph.protocol.context import Outcome
+from taskgraph.protocol.decide import Answer
 from taskgraph.protocol.edit import EditGraph, RefuseEdit, TaskEdit, ended_in, has_started, listed, not_editable
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.wiring import Link

@@ -1,6 +1,7 @@
 """The command executor, on real child processes."""
 
 import asyncio
+import contextlib
 import errno
 import functools
 import gc
@@ -366,7 +367,7 @@ async def test_a_machine_out_of_descriptors_is_no_failure_of_the_task(
     taken: list[int] = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 16, hard))
     try:
-        with pytest.raises(OSError, match=r"(?i)too many open files"):
+        with contextlib.suppress(OSError):
             while True:
                 taken.append(os.open(os.devnull, os.O_RDONLY))
         with pytest.raises(OSError, match=r"(?i)too many open files") as caught:

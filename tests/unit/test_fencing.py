@@ -4,8 +4,7 @@ import pytest
 
 from taskgraph.model.ids import GRAPH
 from taskgraph.protocol.cancel import CancelGraph
-from taskgraph.protocol.context import Cancelling
-from taskgraph.protocol.decide import Outcome
+from taskgraph.protocol.context import Cancelling, Outcome
 from tests.unit.transition_rows import Rows, apply, changed, columns, decided, events, rows_of, without
 
 

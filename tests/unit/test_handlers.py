@@ -21,8 +21,8 @@ from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.messages import AddTasks, Rerun, RunTasks, Seen, TaskCompleted, TaskFailed, TaskResult, parse
 from taskgraph.model.names import LIVE, QueueNames
 from taskgraph.model.states import GraphState
-from taskgraph.protocol.context import Dispatch, Effect, GraphEnded, GraphRevived
-from taskgraph.protocol.decide import Claim, Completed, Fire, Outcome, Remind, Renew
+from taskgraph.protocol.context import Dispatch, Effect, GraphEnded, GraphRevived, Outcome
+from taskgraph.protocol.decide import Claim, Completed, Fire, Remind, Renew
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
 from tests.manual_clock import HurriedClock
 from tests.simulation.memory import MemoryQueues, MemoryTables

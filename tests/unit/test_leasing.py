@@ -8,6 +8,7 @@ import pytest
 
 from taskgraph.model import limits
 from taskgraph.model.foreign_times import Standing
+from taskgraph.protocol.context import Context
 from taskgraph.protocol.leases import SetRight, amended, lease, put_off, set_right
 from taskgraph.protocol.rows import Draft, View
 from taskgraph.storage.tables import Row
@@ -91,6 +92,6 @@ def test_both_times_of_a_task_that_waits_are_set_right_at_once() -> None:
 
 def test_a_sweep_is_told_whether_anything_was_set_right() -> None:
     rows: dict[str, Row | None] = {"task:x": Row("task:x", "e", {"state": "pending", "pendingSince": AHEAD})}
-    assert set_right(SetRight("x"), View(rows), NOW) == ("applied", "")
+    assert set_right(SetRight("x"), Context(View(rows), NOW)) == ("applied", "")
     rows = {"task:x": Row("task:x", "e", {"state": "pending", "pendingSince": NOW})}
-    assert set_right(SetRight("x"), View(rows), NOW) == ("stale", "its times can be believed")
+    assert set_right(SetRight("x"), Context(View(rows), NOW)) == ("stale", "its times can be believed")

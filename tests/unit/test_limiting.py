@@ -7,8 +7,8 @@ import pytest
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH
 from taskgraph.protocol.concurrency import is_limited, is_over, limit_of, limits_of, named_in
-from taskgraph.protocol.context import Refill
-from taskgraph.protocol.decide import Claim, Failed, Outcome
+from taskgraph.protocol.context import Outcome, Refill
+from taskgraph.protocol.decide import Claim, Failed
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.set_limit import NOT_LIMITED, ChangeLimit, Recount
 from taskgraph.storage.tables import Row

@@ -17,7 +17,7 @@ from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import TaskFailed, TaskResult, parse, to_text
 from taskgraph.model.schemas import validator
-from taskgraph.protocol.context import Dispatch, Started, Take
+from taskgraph.protocol.context import Dispatch, Outcome, Started, Take
 from taskgraph.protocol.decide import (
     Claim,
     Completed,
@@ -27,7 +27,6 @@ from taskgraph.protocol.decide import (
     LeaseLost,
     ManualRerun,
     NextDeadline,
-    Outcome,
     Overdue,
     Remind,
     Renew,

@@ -11,7 +11,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import TaskState
-from taskgraph.protocol.context import Dispatch, GraphEnded, GraphRevived
+from taskgraph.protocol.context import Dispatch, GraphEnded, GraphRevived, Outcome
 from taskgraph.protocol.decide import (
     Abandon,
     CannotRun,
@@ -23,7 +23,6 @@ from taskgraph.protocol.decide import (
     Item,
     LeaseLost,
     ManualRerun,
-    Outcome,
     Remind,
     Renew,
     Start,

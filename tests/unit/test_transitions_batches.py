@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH
-from taskgraph.protocol.context import Dispatch
+from taskgraph.protocol.context import Dispatch, Outcome
 from taskgraph.protocol.decide import (
     EVENT_CHARS_MAX,
     Claim,
@@ -21,7 +21,6 @@ from taskgraph.protocol.decide import (
     Item,
     LeaseLost,
     ManualRerun,
-    Outcome,
     Remind,
 )
 from taskgraph.protocol.extension import (

@@ -15,7 +15,7 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, fork_reference, join_reference, row_key
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.cancel import CancelTask
-from taskgraph.protocol.context import Dispatch, GraphEnded
+from taskgraph.protocol.context import Dispatch, GraphEnded, Outcome
 from taskgraph.protocol.decide import (
     EVENT_CHARS_MAX,
     Abandon,
@@ -31,7 +31,6 @@ from taskgraph.protocol.decide import (
     LeaseLost,
     ManualRerun,
     Need,
-    Outcome,
     Remind,
     Renew,
     Start,

@@ -6,18 +6,8 @@ from datetime import timedelta
 import pytest
 
 from taskgraph.model import limits
-from taskgraph.protocol.context import Dispatch, Effect, Started, Take
-from taskgraph.protocol.decide import (
-    Claim,
-    Completed,
-    Decision,
-    HandBack,
-    Item,
-    LeaseLost,
-    ManualRerun,
-    Outcome,
-    decide,
-)
+from taskgraph.protocol.context import Dispatch, Effect, Outcome, Started, Take
+from taskgraph.protocol.decide import Claim, Completed, Decision, HandBack, Item, LeaseLost, ManualRerun, decide
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, changed, columns, events, rows_of, running, task_id
 
 ALL = ("c0", "c1", "c2", "c3")
