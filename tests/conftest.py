@@ -31,8 +31,11 @@ from tests.manual_clock import ManualClock
 STORES = (
     "embedded",
     pytest.param("azurite", marks=pytest.mark.azurite),
-    pytest.param("azurite-sdk", marks=pytest.mark.azurite),
+    pytest.param("azurite-sdk", marks=[pytest.mark.azurite, pytest.mark.campaign]),
 )
+
+CLIENTS = (pytest.param(True, id="thin"), pytest.param(False, id="sdk", marks=pytest.mark.campaign))
+"""Our own requests, and the SDK's: a failure means the same."""
 
 
 @dataclass(slots=True)

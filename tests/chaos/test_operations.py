@@ -5,11 +5,14 @@ TASKGRAPH_TEST_DAY=2026-11-23 plays another day's. The long one, on both stores:
 
 from pathlib import Path
 
+import pytest
+
 from tests.chaos.operations import Options, play, seed_of_the_day
 
 SMALL = Options(graphs=10, at_once=10, handlers=2, workers=2, kill_every=1.5, lease_seconds=4.0, patience_seconds=120.0)
 
 
+@pytest.mark.campaign
 async def test_a_few_graphs_under_every_operation_end_and_are_sound(tmp_path: Path) -> None:
     seed = seed_of_the_day()
     outcome = await play(SMALL, f"sqlite:///{tmp_path}/store.db", tmp_path / "operations", seed, SMALL.graphs)

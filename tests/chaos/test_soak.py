@@ -29,6 +29,7 @@ SMALL = Options(
 )
 
 
+@pytest.mark.campaign
 @pytest.mark.azurite
 async def test_a_small_soak_loses_nothing(azurite: str, tmp_path: Path) -> None:
     verdict, fire = await soak(SMALL, azurite, tmp_path / "soak")
@@ -44,6 +45,7 @@ async def test_a_small_soak_loses_nothing(azurite: str, tmp_path: Path) -> None:
     assert told["counts"]["lost"] == told["stuck"] == told["unjustified"] == 0
 
 
+@pytest.mark.campaign
 @pytest.mark.azurite
 def test_a_soak_that_is_interrupted_ends_its_processes(azurite: str, tmp_path: Path) -> None:
     words = [

@@ -20,6 +20,7 @@ from taskgraph.model.errors import Conflict
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
+from tests.conftest import CLIENTS
 from tests.manual_clock import ManualClock
 
 _T = TypeVar("_T")
@@ -205,7 +206,7 @@ def test_the_embedded_store_is_a_dict_with_conditions() -> None:
 
 
 @pytest.mark.azurite
-@pytest.mark.parametrize("thin", [True, False], ids=["thin", "sdk"])
+@pytest.mark.parametrize("thin", CLIENTS)
 def test_the_cloud_store_is_a_dict_with_conditions(azurite: str, thin: bool) -> None:
     class Machine(TablesMachine):
         open_store = staticmethod(lambda folder: AzureStore.from_connection_string(azurite, SystemClock(), thin=thin))

@@ -113,7 +113,9 @@ def breaks():
 """
 
 
-@pytest.mark.parametrize("kind", ["embedded", pytest.param("azurite", marks=pytest.mark.azurite)])
+@pytest.mark.parametrize(
+    "kind", ["embedded", pytest.param("azurite", marks=[pytest.mark.azurite, pytest.mark.campaign])]
+)
 def test_nothing_that_a_run_leaves_holds_a_secret_of_its_processes(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, collector: Collector, capsys: pytest.CaptureFixture[str]
 ) -> None:

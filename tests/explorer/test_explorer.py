@@ -25,6 +25,8 @@ from tests.explorer.clients import AZ, Node, az
 from tests.explorer.scene import PARTS, Scene
 from tests.upgrade.keep import FOLDER, VERSION
 
+pytestmark = pytest.mark.campaign
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 LINT: Final = f"task:{task_id_of(scenes.GRAPH, 'lint')}"
 TEST: Final = f"task:{task_id_of(scenes.GRAPH, 'test')}"

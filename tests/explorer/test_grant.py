@@ -22,7 +22,7 @@ from tests.explorer import scene as scenes
 from tests.explorer.clients import Node, az
 from tests.explorer.scene import Scene
 
-pytestmark = pytest.mark.azurite
+pytestmark = [pytest.mark.azurite, pytest.mark.campaign]
 
 OWN: Final = f"PartitionKey eq '{scenes.GRAPH}'"
 ROW: Final = {"PartitionKey": scenes.GRAPH, "RowKey": f"task:{task_id_of(scenes.GRAPH, 'build')}"}

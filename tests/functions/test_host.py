@@ -24,7 +24,7 @@ from taskgraph.storage.queues import Queues
 from tests.e2e.processes import environment
 from tests.functions.hosting import RunningHost, obeys_its_schema, running_host, write_app
 
-pytestmark = pytest.mark.azurite
+pytestmark = [pytest.mark.azurite, pytest.mark.campaign]
 
 LOCK_SECONDS: Final = 3
 SECRET: Final = "canary-9d1c"

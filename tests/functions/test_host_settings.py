@@ -245,6 +245,7 @@ def test_without_pip_it_says_what_to_do(tmp_path: Path) -> None:
     assert said == [f"installing Microsoft's Functions worker library into {tmp_path / 'env'} (once; a minute)"]
 
 
+@pytest.mark.campaign
 def test_without_an_index_it_says_where_packages_come_from(
     worker_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
     return Package(told, Path(told["zip"]), home / "unpacked")
 
 
+@pytest.mark.campaign
 def test_it_is_what_was_told(package: Package) -> None:
     assert package.zip.stat().st_size == package.told["bytes"]
     assert hashlib.sha256(package.zip.read_bytes()).hexdigest() == package.told["sha256"]
@@ -130,6 +131,7 @@ def test_it_is_what_was_told(package: Package) -> None:
     assert {part["name"].split()[0] for part in package.told["parts"]} >= {"taskgraph", "aiohttp", "azure-functions"}
 
 
+@pytest.mark.campaign
 def test_its_entries(package: Package) -> None:
     names = package.names
     wheel = f"taskgraph-{__version__}-py3-none-any.whl"
@@ -147,6 +149,7 @@ def test_its_entries(package: Package) -> None:
         assert (package.site / "taskgraph" / "schemas" / f"{kind}.json").is_file()
 
 
+@pytest.mark.campaign
 def test_nothing_is_in_it_that_should_not_be(package: Package) -> None:
     unwanted = re.compile(
         r"(^|/)(__pycache__|bin|tests?|\.git|\.venv|local\.settings[^/]*|\.env)(/|$)|\.py[co]$|\.dist-info/(direct_url\.json|INSTALLER)$"
@@ -157,6 +160,7 @@ def test_nothing_is_in_it_that_should_not_be(package: Package) -> None:
     assert [name for name in package.names if name.rpartition("/")[2] in ours] == []
 
 
+@pytest.mark.campaign
 def test_no_key_and_no_path_of_this_machine_is_in_it(package: Package) -> None:
     """The emulator's key is in taskgraph itself, and no secret; nothing else may look like a key of an account."""
     key = re.compile(rb"AccountKey=([A-Za-z0-9+/]{86}==)|\bsig=[A-Za-z0-9%]{43,}")
@@ -172,6 +176,7 @@ def test_no_key_and_no_path_of_this_machine_is_in_it(package: Package) -> None:
     assert found == []
 
 
+@pytest.mark.campaign
 def test_what_is_installed_is_what_is_pinned(package: Package) -> None:
     pins = script.read_pins(package.source("deploy/requirements.txt").decode())
     installed: dict[str, str] = {}
@@ -185,6 +190,7 @@ def test_what_is_installed_is_what_is_pinned(package: Package) -> None:
     assert installed == pins
 
 
+@pytest.mark.campaign
 def test_a_build_in_azure_would_find_the_same(package: Package) -> None:
     """Its requirements.txt names every pin, and the wheel that lies beside it."""
     *pins, wheel = (package.folder / "requirements.txt").read_text("utf-8").splitlines()
@@ -197,6 +203,7 @@ def test_a_build_in_azure_would_find_the_same(package: Package) -> None:
         assert (package.site / name).read_bytes() == content, name
 
 
+@pytest.mark.campaign
 def test_taskgraph_runs_from_the_folder_alone(package: Package) -> None:
     """Neither this checkout nor any other library may help."""
     program = (
@@ -241,6 +248,7 @@ def listed(package: Package, library: Path, **app_settings: str) -> dict[str, An
     return told
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("queues", ["one", "per-operation"])
 def test_microsofts_worker_indexes_it(package: Package, worker_library: Path, queues: str) -> None:
     told = listed(
@@ -260,6 +268,7 @@ def triggers(told: dict[str, Any]) -> Iterator[tuple[str, tuple[str, str]]]:
         yield function["name"], (function["trigger"], function.get("queue") or function.get("schedule"))
 
 
+@pytest.mark.campaign
 def test_the_worker_loads_the_package_and_not_this_checkout(
     package: Package, worker_library: Path, tmp_path: Path
 ) -> None:

@@ -29,7 +29,7 @@ from taskgraph.worker.executors.contract import Outcome, Work, WriteLog, failed,
 from tests.e2e.processes import command, environment, started, taskgraph, until, write_graph
 from tests.functions.hosting import ROOT, WORKER_ENVIRONMENT, RunningHost, obeys_its_schema, running_host
 
-pytestmark = pytest.mark.azurite
+pytestmark = [pytest.mark.azurite, pytest.mark.campaign]
 
 SWEEP_SECONDS: Final = 5
 FOREIGN: Final = "nobody-knows-this-graph"

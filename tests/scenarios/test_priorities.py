@@ -130,6 +130,7 @@ def test_a_queue_holds_no_more_than_is_worked_off_soon() -> None:
     virtually(act)
 
 
+@pytest.mark.campaign
 def test_many_workers_with_long_tasks_are_not_kept_waiting_for_results() -> None:
     """300 slots, and runs of ten minutes: what was sent is taken, and more follows before any of it has ended."""
 

@@ -34,7 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     logging.disable(logging.CRITICAL)  # warnings about storage that fails, as it is told to
     if options.mutants:
         return mutants.report()
-    profiles = [profile for profile in PROFILES if getattr(options, profile)] or ["mixed"]
+    profiles = [profile for profile in PROFILES if getattr(options, profile)]
+    profiles = profiles or (list(PROFILES) if options.day else ["mixed"])
     if options.exhaustive:
         return exhaustive.report(options.processes, pairs=options.pairs, seed=options.seed or 1, lives=options.lives)
     if options.seed is not None and not options.histories and not options.seconds:
@@ -58,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, metavar="N", help="play this history alone, and tell what happens")
     parser.add_argument("--first", type=int, default=1, metavar="N", help="the first seed of many (default 1)")
     processes = min(2, os.cpu_count() or 1)
+    parser.add_argument("--day", action="store_true", help="the campaigns of the day, of each profile")
     parser.add_argument("--processes", type=int, default=processes, metavar="P", help="at once (default up to 2)")
     parser.add_argument("--shrink", action="store_true", help="with --seed: tell the shortest history that fails alike")
     parser.add_argument("--no-shrink", action="store_true", help="do not shrink the first history that fails")
@@ -75,15 +77,19 @@ def _parser() -> argparse.ArgumentParser:
 def play_many(options: argparse.Namespace, profiles: list[str]) -> int:
     """Campaigns, one profile after the other."""
     first = options.first if options.seed is None else options.seed
+    counts = HISTORIES_DEFAULT
+    if options.day:
+        first, counts = campaign.first_of_the_day(), campaign.OF_THE_DAY
     reports: list[campaign.Report] = []
     with _signals() as stopped:
         for profile in profiles:
             if stopped():
                 break
-            histories = options.histories or (None if options.seconds else HISTORIES_DEFAULT[profile])
+            histories = options.histories or (None if options.seconds else counts[profile])
+            played = campaign.EVERYDAY_TINY if options.day and profile == "tiny" else 0
             with _progress(profile, histories) as tell:
                 report = campaign.campaign(
-                    first,
+                    first + played,
                     histories=histories,
                     seconds=options.seconds,
                     processes=options.processes,

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from typing import Any, Final
 
 from tests.simulation.drawn import NAMES, drawn
@@ -32,7 +33,19 @@ REACH_HISTORIES_MIN: Final = {"tiny": 100_000, "small": 20_000, "mixed": 2_000}
 BEYOND: Final[Mapping[str, frozenset[str]]] = {"tiny": frozenset({"R15"})}
 """Profile -> races that it cannot be asked to meet: a relay between two commits takes more tasks than three."""
 
+EVERYDAY_TINY: Final = 10_000
+"""The tiny histories of the day that every run of the tests plays; the campaigns of the day go on after them."""
+
+OF_THE_DAY: Final = {"tiny": 190_000, "small": 2_000, "mixed": 400}
+"""Profile -> histories that the campaigns of the day play."""
+
 VIOLATIONS_KEPT_MAX: Final = 100
+
+
+def first_of_the_day() -> int:
+    """The first seed of today (UTC), or of TASKGRAPH_TEST_DAY: each day plays histories that no other day plays."""
+    day = os.environ.get("TASKGRAPH_TEST_DAY") or datetime.now(UTC).date().isoformat()
+    return date.fromisoformat(day).toordinal() * 1_000_000
 
 
 @dataclass

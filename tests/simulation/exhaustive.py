@@ -121,9 +121,11 @@ def _drawn(task: tuple[int, float, int]) -> Tally:
     return draw_pairs(LIVES[index], share=share, seed=seed)
 
 
-def play_all_singles(processes: int = 1, *, turn: int | None = None) -> list[Tally]:
-    """Singles of all lives."""
-    work = [(index, None if turn is None else turn + index) for index in range(len(LIVES))]
+def play_all_singles(
+    processes: int = 1, *, turn: int | None = None, lives: Sequence[int] = range(len(LIVES))
+) -> list[Tally]:
+    """Singles of all lives, or of some."""
+    work = [(index, None if turn is None else turn + index) for index in lives]
     return list(_spread(_singles, work, processes))
 
 

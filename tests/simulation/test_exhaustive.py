@@ -1,8 +1,8 @@
 """Every storage call × every kind of fault, over sixty lives of graphs; `scripts/simulate --exhaustive` plays them all.
 
-In every test run each call that changes something meets one kind of fault (the kinds take turns), of the calls that
-only read every fifth; some pairs of faults are drawn, and all pairs of the smallest life are explored. The slow tests
-play every kind at every call, and many pairs.
+In the campaigns each call that changes something meets one kind of fault (the kinds take turns), of the calls that
+only read every fifth; some pairs of faults are drawn, and all pairs of the smallest life are explored. Every day a
+quarter of the lives is played so, each day another. The slow tests play every kind at every call, and many pairs.
 """
 
 import logging
@@ -16,6 +16,7 @@ from taskgraph.model import limits
 from taskgraph.storage.tables import Row
 from tests.simulation import playing
 from tests.simulation.bounds import bounded
+from tests.simulation.campaign import first_of_the_day
 from tests.simulation.exhaustive import (
     SMALL,
     chosen,
@@ -55,6 +56,16 @@ def test_there_are_many_lives_with_names_of_their_own() -> None:
     assert len(SMALL) >= 50
 
 
+def test_a_fault_at_every_storage_call_of_the_lives_of_the_day() -> None:
+    day = first_of_the_day() // 1_000_000
+    tallies = play_all_singles(turn=0, lives=range(day % 4, len(LIVES), 4))
+    kinds = check(tallies, "life, faults")
+    assert sum(tally.runs for tally in tallies) > 1_000
+    assert all(kinds[kind] > 5 for kind in KINDS)
+    assert max(tally.slowest_seconds for tally in tallies) <= RECOVERY_SECONDS_MAX
+
+
+@pytest.mark.campaign
 def test_a_fault_at_every_storage_call() -> None:
     tallies = play_all_singles(turn=0)
     kinds = check(tallies, "life, faults")
@@ -68,6 +79,7 @@ def test_every_kind_of_fault_at_every_storage_call_of_small_lives(life) -> None:
     assert play_singles(life).violations == []
 
 
+@pytest.mark.campaign
 def test_some_pairs_of_faults() -> None:
     tallies = draw_all_pairs(share=0.00005)
     check(tallies, "life, pairs drawn")
@@ -110,6 +122,7 @@ def hold_all_sampled(tallies: Sequence[Pairs], each: int) -> int:
     return held
 
 
+@pytest.mark.campaign
 def test_pairs_that_are_not_played_go_on_as_those_that_stand_for_them() -> None:
     tally = explore_pairs(LIVES[0])
     check([tally], "life, pairs of faults")
@@ -218,6 +231,7 @@ def test_the_mirror_of_the_invariants_is_in_the_state() -> None:
     }
 
 
+@pytest.mark.campaign
 def test_a_rule_that_is_left_out_is_missed_by_pairs_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(playing, "sweep", no_sweep)
     tally = explore_pairs(LIVES[0], share=0.1)

@@ -34,6 +34,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 # --- the run itself --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.campaign
 def test_a_run_reaches_every_race_and_every_branch() -> None:
     done = run(*STRICT, "-m", "tests.simulation.reach", "--json")
     assert (done.returncode, done.stderr) == (0, "")

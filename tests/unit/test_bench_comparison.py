@@ -44,6 +44,7 @@ def homes(tmp_path: Path) -> Path:
     return tmp_path / "homes"
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
 def test_engines_take_turns_and_what_fails_is_told_and_nothing_is_left_running(tmp_path: Path, homes: Path) -> None:
     words = ["--engines", "luigi/w1,taskgraph/noop", "--shapes", "chain-3,fan-6", "--rounds", "2"]
@@ -62,6 +63,7 @@ def test_engines_take_turns_and_what_fails_is_told_and_nothing_is_left_running(t
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
 def test_ours_run_every_task_once_and_in_order(tmp_path: Path) -> None:
     words = ["--engines", "taskgraph/call,taskgraph/true,taskgraph/true-anew", "--check"]

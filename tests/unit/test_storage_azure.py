@@ -32,6 +32,7 @@ from taskgraph.storage.azure.pool import Answer as RawAnswer
 from taskgraph.storage.azure.pool import Pool
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Delete, Insert, Merge, Page, Range
+from tests.conftest import CLIENTS
 from tests.manual_clock import HurriedClock
 
 KEY = "c2VjcmV0LWtleS10aGF0LW5vYm9keS1tYXktc2VlLQ=="
@@ -142,7 +143,7 @@ def connection_string(endpoint: str) -> str:
     return f"AccountName=account;AccountKey={KEY};{ends}"
 
 
-@pytest.fixture(params=[True, False], ids=["thin", "sdk"])
+@pytest.fixture(params=CLIENTS)
 def thin(request: pytest.FixtureRequest) -> bool:
     """Our own requests, and the SDK's: a failure means the same."""
     found: bool = request.param

@@ -35,6 +35,7 @@ from taskgraph.storage.azure.account import AzureStore, _Account
 from taskgraph.storage.azure.signing import KeySigner, TokenSigner, signer_for
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables
+from tests.conftest import CLIENTS
 from tests.manual_clock import HurriedClock, ManualClock
 
 KEY = "c2VjcmV0LWtleS10aGF0LW5vYm9keS1tYXktc2VlLQ=="
@@ -348,7 +349,7 @@ async def garbled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
-@pytest.mark.parametrize("thin", [True, False], ids=["thin", "sdk"])
+@pytest.mark.parametrize("thin", CLIENTS)
 @pytest.mark.parametrize("behave", [cut, garbled])
 async def test_a_signature_is_in_no_error_of_a_broken_connection(behave: Any, thin: bool) -> None:
     server = await asyncio.start_server(behave, "127.0.0.1", 0)
@@ -516,7 +517,7 @@ async def test_a_token_of_another_directory_is_asked_for_if_the_service_names_it
 
 
 @pytest.mark.usefixtures("trusted")
-@pytest.mark.parametrize("thin", [True, False], ids=["thin", "sdk"])
+@pytest.mark.parametrize("thin", CLIENTS)
 async def test_a_proxy_of_the_environment_is_used(
     certificate: Certificate, thin: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -590,7 +591,7 @@ def entity(text: str) -> str:
         (r'"c":"\u0000\ud83d\ude00"', "\0😀"),
     ],
 )
-@pytest.mark.parametrize("thin", [True, False], ids=["thin", "sdk"])
+@pytest.mark.parametrize("thin", CLIENTS)
 async def test_values_are_read_with_their_types(service: Service, thin: bool, text: str, value: object) -> None:
     body = entity(f'"Timestamp":"2024-01-01T00:00:00.1234567Z",{text}')
     service.answer = lambda asked: web.Response(
