@@ -25,10 +25,11 @@ from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Tables
+from taskgraph.testing import ManualClock, MemoryStore
 from tests import azurite as emulator
-from tests.manual_clock import ManualClock
 
 STORES = (
+    "memory",
     "embedded",
     pytest.param("azurite", marks=pytest.mark.azurite),
     pytest.param("azurite-sdk", marks=[pytest.mark.azurite, pytest.mark.campaign]),
@@ -42,12 +43,12 @@ CLIENTS = (pytest.param(True, id="thin"), pytest.param(False, id="sdk", marks=py
 class OpenStore:
     """A store under test, with names that no other test uses.
 
-    kind: "embedded" or "azurite". clock: the embedded store's, by which its leases go; None for the emulator, whose
-    time is the machine's.
+    kind: "memory", "embedded" or "azurite". clock: of the first two, by which their leases go; None for the emulator,
+    whose time is the machine's.
     """
 
     kind: str
-    store: EmbeddedStore | AzureStore
+    store: MemoryStore | EmbeddedStore | AzureStore
     prefix: str
     clock: ManualClock | None
 
@@ -93,7 +94,10 @@ def azurite() -> Iterator[str]:
 @pytest.fixture(params=STORES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenStore]:
     prefix = f"t{secrets.token_hex(6)}"
-    if request.param == "embedded":
+    if request.param == "memory":
+        clock = ManualClock()
+        yield OpenStore("memory", MemoryStore(clock), prefix, clock)
+    elif request.param == "embedded":
         clock = ManualClock()
         embedded = EmbeddedStore(tmp_path / "store.db", clock)
         yield OpenStore("embedded", embedded, prefix, clock)

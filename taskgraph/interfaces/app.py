@@ -186,19 +186,28 @@ def store_url(settings: StoreSettings, *, with_store: bool) -> str:
 
 
 def bell_of(settings: StoreSettings, clock: Clock) -> Bell | None:
-    """The bell of a store's processes on this machine, where the system has any."""
-    if not hasattr(socket, "AF_UNIX"):
+    """The bell of a store's processes on this machine, where the system has any, and a store may have others."""
+    if not hasattr(socket, "AF_UNIX") or settings.handed_in is not None:
         return None
     return Bell.of_user(settings.display, clock) if settings.path is None else Bell.beside(settings.path, clock)
 
 
 def _clock_of(settings: StoreSettings) -> Clock:
-    """The machine's clock; beside a storage service, one that goes by the service's time if that is another."""
+    """The machine's clock; beside a storage service, one that goes by the service's time if that is another.
+
+    A store that was handed in has brought its own.
+    """
+    if settings.handed_in is not None:
+        return settings.handed_in.clock
     if settings.embedded:
         return SystemClock()
     from taskgraph.storage.azure.time import ServiceClock
 
     return ServiceClock(SystemClock())
+
+
+async def _left_open() -> None:
+    """A store that was handed in is closed by whoever handed it in."""
 
 
 @contextlib.asynccontextmanager
@@ -217,12 +226,17 @@ async def open_app(
     taken_away: Callable[[], str] | None = None
     endpoint = ""
     sign: Sign | None = None
-    if settings.path is not None:
+    if settings.handed_in is not None:
+        store = settings.handed_in
+        tables, logs = store.tables(settings.prefix), store.logs()
+        queues: Queues = store.queues(on_send=wakeup.ring)
+        close = _left_open
+    elif settings.path is not None:
         from taskgraph.storage.sqlite.store import EmbeddedStore
 
         embedded = EmbeddedStore(settings.path, clock, synchronous=settings.synchronous)
         tables, logs = embedded.tables(settings.prefix), embedded.logs()
-        queues: Queues = (hidden := embedded.queues(on_send=wakeup.ring))
+        queues = (hidden := embedded.queues(on_send=wakeup.ring))
         close, taken_away = embedded.close, embedded.taken_away
         locks = worker_locks(settings.path)
     else:

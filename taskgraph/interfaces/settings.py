@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidSettings
+from taskgraph.storage.store import Store
 
 STORE_VARIABLE: Final = "TASKGRAPH_STORE"
 PREFIX_VARIABLE: Final = "TASKGRAPH_PREFIX"
@@ -40,13 +41,13 @@ _ACCOUNT_URL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Where graphs live. Exactly one of path, connection_string, table_endpoint is set.
+    """Where graphs live. Exactly one of path, connection_string, table_endpoint, handed_in is set.
 
     prefix: name of the table, and beginning of the queues' names. synchronous: of SQLite, `normal` or `full`.
     client_id: of a user-assigned identity. managed_identity: sign in as the machine, and try nothing else.
     queues_per_operation: each kind of event has a queue of its own; whoever uses a store must agree on that.
     stalled_seconds: a graph of which nothing has moved for so long is marked. row_cache_mb: memory for rows that
-    handlers know, so that they are not read again; None for what is usual.
+    handlers know, so that they are not read again; None for what is usual. handed_in: a store that is open already.
     """
 
     path: Path | None = None
@@ -61,6 +62,7 @@ class StoreSettings:
     queues_per_operation: bool = False
     stalled_seconds: float = limits.STALLED_SECONDS
     row_cache_mb: float | None = None
+    handed_in: Store | None = None
 
     @property
     def kept_rows_max(self) -> int | None:
@@ -79,6 +81,8 @@ class StoreSettings:
             return f"sqlite:///{self.path}"
         if self.table_endpoint:
             return self.table_endpoint
+        if self.handed_in is not None:
+            return type(self.handed_in).__name__
         parts = dict(part.split("=", 1) for part in self.connection_string.split(";") if "=" in part)
         lowered = {name.strip().lower(): value.strip() for name, value in parts.items()}
         if lowered.get("usedevelopmentstorage", "").lower() == "true":

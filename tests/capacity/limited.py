@@ -1,6 +1,6 @@
 """A storage account with limits, in virtual time: what the service refuses beyond them, and how the adapter bears it.
 
-What this room is for: the tables and queues of tests/simulation/memory behind token buckets. Each request takes a
+What this room is for: the tables and queues of `taskgraph.testing` behind token buckets. Each request takes a
 while; one that finds a bucket empty is refused with 503 and the seconds after which to come again, and changes nothing.
 What follows is the adapter's own doing: every request goes through the production `Caller`, with the repeats that the
 production adapters ask of it. It never looks into a row or a message.
@@ -23,8 +23,8 @@ from taskgraph.storage import checks
 from taskgraph.storage.azure.calls import Caller, Repeat, in_parallel
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Page, Range, Row
+from taskgraph.testing import MemoryQueues, MemoryTables
 from tests.capacity.model import Latencies, Limits
-from tests.simulation.memory import MemoryQueues, MemoryTables
 
 T = TypeVar("T")
 

@@ -11,6 +11,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import StaleDelivery, TooLarge
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.sqlite.store import EmbeddedStore
+from taskgraph.testing import MemoryStore
 from tests.conftest import OpenStore
 
 LEASE = 30.0
@@ -262,7 +263,9 @@ async def test_a_queue_deleted_behind_our_back_comes_back(store: OpenStore, requ
     delivery = await receive_one(queues, queue)
 
     async def delete_queue() -> None:
-        if isinstance(store.store, EmbeddedStore):
+        if isinstance(store.store, MemoryStore):
+            store.store.queues().messages.pop(queue, None)
+        elif isinstance(store.store, EmbeddedStore):
             with sqlite3.connect(store.store.path) as connection:
                 connection.execute("DELETE FROM message WHERE queue = ?", (queue,))
             connection.close()

@@ -7,9 +7,9 @@ import pytest
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
 from taskgraph.queries.workers import FINISH, NOW, ask, clean, key_of, workers
+from taskgraph.testing import ManualClock
 from taskgraph.worker.registration import Card, Membership, Presence
 from tests.conftest import OpenStore
-from tests.manual_clock import ManualClock
 
 
 @dataclass

@@ -26,9 +26,9 @@ from taskgraph.protocol.decide import Claim, Completed
 from taskgraph.protocol.schedule_rules import HEADS, SCHEDULES, CatchUp, Overlap
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.tables import Merge, Range, query_all
+from taskgraph.testing import HurriedClock
 from tests.conftest import OpenStore
 from tests.explorer.test_explorer import wrong_columns
-from tests.manual_clock import HurriedClock
 
 START = datetime(2026, 3, 28, 20, tzinfo=UTC)
 HOUR = 3600.0

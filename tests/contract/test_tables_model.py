@@ -20,8 +20,8 @@ from taskgraph.model.errors import Conflict
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
+from taskgraph.testing import ManualClock
 from tests.conftest import CLIENTS
-from tests.manual_clock import ManualClock
 
 _T = TypeVar("_T")
 

@@ -22,9 +22,9 @@ from taskgraph.protocol.schedule_rules import Overlap
 from taskgraph.queries.graphs import Queries
 from taskgraph.queries.values import TaskStatus
 from taskgraph.queries.workers import WorkerStatus, workers
+from taskgraph.testing import HurriedClock
 from tests.demonstration.stage import BrokenPromise, Stage, lives
 from tests.e2e.processes import command
-from tests.manual_clock import HurriedClock
 
 SLOTS = 8
 WIDE = 200

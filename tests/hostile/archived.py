@@ -32,10 +32,10 @@ from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol import notices
 from taskgraph.protocol.notices import Channel, Notice
 from taskgraph.storage.tables import Range, query_all
+from taskgraph.testing import MemoryQueues, MemoryTables
 from tests.hostile.mutate import HOSTILE_TEXTS
 from tests.scenarios.stage import Stage, extension, graph, memory_stage
 from tests.scenarios.test_retention import Shelf
-from tests.simulation.memory import MemoryQueues, MemoryTables
 
 Lines = list[Any]
 """Objects, or raw bytes where a line is no longer JSON."""

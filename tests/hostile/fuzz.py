@@ -50,8 +50,8 @@ def document(data: bytes) -> None:
     from taskgraph.documents.warnings import warnings
     from taskgraph.model.errors import InvalidGraph
     from taskgraph.protocol.layout import lay_out
+    from taskgraph.testing import ManualClock
     from tests.hostile.plans import judged
-    from tests.manual_clock import ManualClock
 
     found = judged(data)
     if not isinstance(found, InvalidGraph):

@@ -35,13 +35,12 @@ from taskgraph.protocol.invariants.findings import Severity
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Row
+from taskgraph.testing import HurriedClock, ManualClock, MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors, built_in
 from taskgraph.worker.loop import Worker
 from tests.hostile.mutate import BODY_BYTES, Mutator
-from tests.manual_clock import HurriedClock, ManualClock
 from tests.scenarios.stage import CrashError, Held, Stage, Trap, extension, graph
 from tests.simulation.invariants import Invariants, Violation, hold
-from tests.simulation.memory import MemoryQueues, MemoryTables
 
 GRAPH_ID: Final = "graph"
 WITNESS: Final = "witness"

@@ -23,13 +23,13 @@ from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import GRAPH
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
+from taskgraph.testing import MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors
 from taskgraph.worker.executors.contract import Outcome, Work, WriteLog
 from taskgraph.worker.loop import Worker
 from tests.hostile.installation import NoLogs, OpenQueues, PatientClock
 from tests.hostile.mutate import Mutator
 from tests.simulation.invariants import hold, settled
-from tests.simulation.memory import MemoryQueues, MemoryTables
 
 BASES: Final[tuple[Any, ...]] = (
     schemas.schema("task-graph")["examples"][0],

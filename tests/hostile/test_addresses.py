@@ -21,7 +21,7 @@ from taskgraph.engine.notifier import NotDelivered
 from taskgraph.engine.outlets import Outlets, OutletSettings
 from taskgraph.model.clock import SystemClock
 from taskgraph.protocol.notices import Channel, Notice
-from tests.simulation.memory import MemoryQueues
+from taskgraph.testing import MemoryQueues
 
 NOTICE = Notice("g.1.0", '{"id":"g.1.0"}')
 COUNT = 1_000

@@ -17,11 +17,11 @@ from taskgraph.model import limits
 from taskgraph.model.errors import InvalidMessage
 from taskgraph.model.messages import UnknownVersion, parse, to_object, to_text
 from taskgraph.storage.queues import Delivery
+from taskgraph.testing import MemoryTables
 from tests.hostile.installation import SETUPS, Installation, good_object, seeds, words
 from tests.hostile.mutate import Mutator
 from tests.scenarios.stage import Stage, graph
 from tests.simulation.invariants import Violation
-from tests.simulation.memory import MemoryTables
 
 EVERYDAY_MESSAGES = 10_000
 MESSAGES = 100_000

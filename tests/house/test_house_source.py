@@ -44,8 +44,8 @@ LIBRARIES: Final = MappingProxyType(
         "requests": (),
     }
 )
-ADAPTERS: Final = ("taskgraph.storage.azure", "taskgraph.storage.sqlite")
-NAMERS_OF_ADAPTERS: Final = ("taskgraph.interfaces.app", *ADAPTERS)
+ADAPTERS: Final = ("taskgraph.storage.azure", "taskgraph.storage.sqlite", "taskgraph.storage.memory")
+NAMERS_OF_ADAPTERS: Final = ("taskgraph.interfaces.app", "taskgraph.testing", *ADAPTERS)
 
 DOORS: Final = ("taskgraph.interfaces.cli", "taskgraph.interfaces.client")
 PAST_THE_OPERATIONS: Final = ("app.handlers", "app.tables", "app.queues")

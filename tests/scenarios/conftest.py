@@ -9,7 +9,7 @@ import pytest
 from taskgraph.model.clock import SystemClock
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.sqlite.store import EmbeddedStore
-from tests.manual_clock import HurriedClock
+from taskgraph.testing import HurriedClock
 from tests.scenarios.stage import LOCAL, Stage, memory_stage
 
 STORES = (*LOCAL, pytest.param("azurite", marks=pytest.mark.azurite))

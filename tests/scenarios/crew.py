@@ -16,10 +16,10 @@ from taskgraph.engine.poison import Poison
 from taskgraph.model.placement import Offer
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
+from taskgraph.testing import MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.worker.loop import Worker
 from tests.scenarios.stage import Requirements, Stage, Trap, graph
-from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.processes import LoopClock, VirtualLoop, end_all
 
 POLL_SECONDS: Final = 0.05

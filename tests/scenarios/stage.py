@@ -47,8 +47,7 @@ from taskgraph.queries.values import Event
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row, Tables
-from tests.manual_clock import HurriedClock
-from tests.simulation.memory import MemoryQueues, MemoryTables
+from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 
 LOCAL: Final = ("memory", "embedded")
 PAST_LEASE_SECONDS: Final = limits.LEASE_SECONDS + 1.0

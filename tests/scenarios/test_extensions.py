@@ -9,8 +9,8 @@ from taskgraph.engine.requests import answer_request
 from taskgraph.model.errors import Conflict, NotFound, Refused
 from taskgraph.model.messages import AddTasks, Cancel
 from taskgraph.protocol.context import Outcome
+from taskgraph.testing import MemoryQueues, MemoryTables
 from tests.scenarios.stage import CrashError, Requirements, Stage, Trap, extension, graph, over_stores
-from tests.simulation.memory import MemoryQueues, MemoryTables
 
 
 def numbered(prefix: str, count: int) -> list[str]:

@@ -25,9 +25,9 @@ from taskgraph.protocol.set_limit import ChangeLimit
 from taskgraph.queries.graphs import agrees
 from taskgraph.queries.values import Event
 from taskgraph.storage.tables import Change, Insert, Merge
+from taskgraph.testing import MemoryTables
 from tests.scenarios.stage import Stage, extension, graph
 from tests.simulation.histories import world_of
-from tests.simulation.memory import MemoryTables
 
 SOURCE: Final = Path(taskgraph.__file__).parent
 STATED: Final = re.compile(r"(?:graph|task|journal)-[a-z]+")

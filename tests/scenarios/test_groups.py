@@ -13,9 +13,9 @@ from taskgraph.model.ids import GRAPH, group_key, group_owner, ids_text, join_re
 from taskgraph.protocol.invariants.findings import Severity
 from taskgraph.queries.groups import group_members, group_names
 from taskgraph.storage.tables import Delete, Merge
+from taskgraph.testing import MemoryTables
 from tests.scenarios.stage import Requirements, Stage, graph
 from tests.simulation.bounds import CHUNKED, NARROWER, bounded
-from tests.simulation.memory import MemoryTables
 
 Groups = dict[str, tuple[list[str], list[str]]]
 

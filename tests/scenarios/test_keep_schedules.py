@@ -20,7 +20,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import StorageUnavailable
 from taskgraph.protocol.schedule_rules import Overlap, graph_id_of
 from taskgraph.storage.signals import wakeup
-from tests.manual_clock import ManualClock
+from taskgraph.testing import ManualClock
 from tests.scenarios.stage import Stage
 from tests.scenarios.test_door import StageDoor
 

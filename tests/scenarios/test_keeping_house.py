@@ -12,7 +12,7 @@ from taskgraph.interfaces.functions.bindings import read_bindings
 from taskgraph.interfaces.settings import read_keep_days
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidSettings, StorageUnavailable
-from tests.manual_clock import HurriedClock
+from taskgraph.testing import HurriedClock
 
 
 class Part:

@@ -15,8 +15,8 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.messages import AddTasks, TaskCompleted
 from taskgraph.storage.tables import Row
+from taskgraph.testing import MemoryQueues, MemoryTables
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Held, Stage, extension, graph, memory_stage
-from tests.simulation.memory import MemoryQueues, MemoryTables
 
 Rows = dict[str, Row]
 LABELS = [f"t{number:03}" for number in range(100)]

@@ -14,9 +14,8 @@ from taskgraph.model.messages import AddTasks
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.decide import Answer, Claim, Completed
 from taskgraph.storage.tables import Change, Row
-from tests.manual_clock import HurriedClock
+from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 from tests.scenarios.stage import Requirements, Stage, extension, graph
-from tests.simulation.memory import MemoryQueues, MemoryTables
 
 T = TypeVar("T")
 LIMIT = limit_key(limit_scope("graph", ""))

@@ -19,8 +19,8 @@ from taskgraph.queries import graphs
 from taskgraph.queries.graphs import Queries
 from taskgraph.queries.values import GraphStatus
 from taskgraph.storage.tables import Merge, Page, Range, Row
+from taskgraph.testing import MemoryTables
 from tests.scenarios.stage import Requirements, Stage, Trap, TrappedQueues, TrappedTables, graph, memory_stage
-from tests.simulation.memory import MemoryTables
 
 MANY = 5_000
 

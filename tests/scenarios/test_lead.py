@@ -11,8 +11,8 @@ from taskgraph.engine.lead import LEAD_SECONDS, LEADS, Lead
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.storage.tables import Change
+from taskgraph.testing import MemoryTables
 from tests.scenarios.crew import Calls, Crew, Script, virtually
-from tests.simulation.memory import MemoryTables
 from tests.simulation.processes import LoopClock
 
 QUEUE = "taskgraph-events"

@@ -8,8 +8,8 @@ from pathlib import Path
 from taskgraph.engine.doctor import examine_graph
 from taskgraph.model import limits
 from taskgraph.model.messages import RunTasks, parse
+from taskgraph.testing import MemoryQueues
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, graph
-from tests.simulation.memory import MemoryQueues
 
 LAYERS, WIDTH = 10, 100
 REQUIRES = {

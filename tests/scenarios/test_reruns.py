@@ -19,7 +19,7 @@ from taskgraph.model.states import GraphState
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.decide import Claim, Failed, ManualRerun
 from taskgraph.storage.tables import Merge
-from tests.manual_clock import HurriedClock
+from taskgraph.testing import HurriedClock
 from tests.measured import Measured, attributes
 
 DEADLINE_SECONDS = 60

@@ -11,11 +11,11 @@ from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import limits
 from taskgraph.protocol.invariants.findings import Finding
 from taskgraph.storage.tables import Delete, Merge
+from taskgraph.testing import MemoryQueues
 from taskgraph.worker.executors import Outcome, Work
 from taskgraph.worker.executors.contract import WriteLog
 from tests.scenarios.crew import Crew, Script, virtually
 from tests.scenarios.stage import Stage
-from tests.simulation.memory import MemoryQueues
 
 TASKS: Final[dict[str, dict[str, Any]]] = {
     "a": {"task": {"routing": "linux"}},

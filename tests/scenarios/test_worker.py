@@ -13,8 +13,8 @@ from taskgraph.model.messages import RunTasks, TaskCompleted, TaskFailed, parse,
 from taskgraph.model.names import POISON
 from taskgraph.protocol import decide as transitions
 from taskgraph.protocol.decide import Completed, LeaseLost
+from taskgraph.testing import MemoryQueues, MemoryTables
 from tests.scenarios.crew import Calls, Crew, Instant, Liar, Script, chain, fan, once_each, virtually
-from tests.simulation.memory import MemoryQueues, MemoryTables
 
 PORTS = ["get", "query", "commit", "send", "receive", "delete"]
 

@@ -42,11 +42,11 @@ from taskgraph.protocol.decide import Claim
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Insert, Page, Range, Row
+from taskgraph.testing import MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.worker.loop import Worker
 from tests.simulation.bounds import bounded
 from tests.simulation.invariants import Violation, hold
-from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.processes import Gone, LoopClock, VirtualLoop, end_all
 
 GRAPH_ID: Final = "g"

@@ -55,6 +55,7 @@ from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.set_limit import Recount
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Merge, Range, Row, Tables
+from taskgraph.testing import MemoryTables
 from tests.simulation import playing
 from tests.simulation import world as world_module
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROWER, TIGHT_FAILING, bounded
@@ -64,7 +65,6 @@ from tests.simulation.grouped import with_groups
 from tests.simulation.histories import limited, random_document, ranked, timed, with_conditions
 from tests.simulation.invariants import Violation
 from tests.simulation.lives import LIVES
-from tests.simulation.memory import MemoryTables
 from tests.simulation.overlapping import Overlapping
 from tests.simulation.playing import Play
 from tests.simulation.tally import kinds_at

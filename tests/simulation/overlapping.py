@@ -23,8 +23,8 @@ from taskgraph.model.states import TaskState
 from taskgraph.protocol.context import Outcome, Take
 from taskgraph.protocol.decide import Answer, Claim, Completed
 from taskgraph.storage.tables import Change, Page, Range, Row
+from taskgraph.testing import MemoryQueues, MemoryTables, drive
 from tests.simulation.invariants import Violation, hold
-from tests.simulation.memory import MemoryQueues, MemoryTables, drive
 from tests.simulation.world import EPOCH, VirtualClock
 
 GRAPH_ID: Final = "g"

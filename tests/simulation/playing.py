@@ -51,13 +51,13 @@ from taskgraph.protocol.limited_backlog import Backlog
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Merge, Page, Range, Row
+from taskgraph.testing import MemoryQueues, MemoryTables, drive
 from taskgraph.worker.values import Early, edited_in, hold_for_room, hold_until_due
 from taskgraph.worker.values import Held as InHand
 from tests.simulation.edited import edits_made, granted
 from tests.simulation.grouped import limited_in, logical_tasks, members
 from tests.simulation.invariants import Invariants, Violation, hold, settled
 from tests.simulation.lives import GRAPH_ID, MADE, START, Act, Life, When
-from tests.simulation.memory import MemoryQueues, MemoryTables, drive
 
 ROUNDS_MAX: Final = 600
 ASK_AGAIN_SECONDS: Final = 300.0

@@ -32,9 +32,9 @@ from taskgraph.storage.logs import LogPage
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row
+from taskgraph.testing import MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors, Outcome, Work, WriteLog
 from taskgraph.worker.loop import Worker
-from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.world import Faults
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

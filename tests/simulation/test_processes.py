@@ -14,9 +14,9 @@ import pytest
 
 from taskgraph.model.ids import reference_of
 from taskgraph.storage.tables import Change
+from taskgraph.testing import MemoryTables
 from tests.simulation.histories import random_document
 from tests.simulation.invariants import Violation, hold
-from tests.simulation.memory import MemoryTables
 from tests.simulation.processes import ProcessWorld
 from tests.simulation.world import Faults
 

@@ -37,9 +37,9 @@ from taskgraph.queries.graphs import Queries
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert
+from taskgraph.testing import MemoryQueues, MemoryTables
 from taskgraph.worker.executors import Executors
 from taskgraph.worker.executors.idle import NoopExecutor
-from tests.simulation.memory import MemoryQueues, MemoryTables
 
 DOCUMENT = GraphDocument({"a": TaskNode("a", (), 0, {"target": "nobody"})})
 

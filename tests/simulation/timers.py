@@ -48,8 +48,8 @@ from taskgraph.protocol.schedule_rules import (
 )
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.tables import Change, Delete, Insert, Page, Range, Row
+from taskgraph.testing import MemoryQueues, MemoryTables
 from tests.simulation.invariants import Violation, hold
-from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.world import SkewedClock, VirtualClock, _step
 
 EVERY_SECONDS: Final = 600

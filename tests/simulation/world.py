@@ -67,13 +67,13 @@ from taskgraph.protocol.context import Outcome, Started, Take
 from taskgraph.protocol.decide import Answer, Claim, Completed, HandBack, Renew
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
+from taskgraph.testing import MemoryQueues, MemoryTables
 from taskgraph.worker.values import Early, Held, edited_in, hold_for_room, hold_until_due
 from tests.simulation.bounds import bounded
 from tests.simulation.edited import Edits, named_by
 from tests.simulation.far import Far
 from tests.simulation.grouped import limited_in, logical_tasks, members
 from tests.simulation.invariants import FAILED_FOR_GOOD, Invariants, Violation, hold, settled
-from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.simulation.races import Watch
 
 MESSAGE_LEASE_SECONDS: Final = 30

@@ -14,9 +14,8 @@ from taskgraph.model.errors import Conflict
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import LIVE
 from taskgraph.storage.tables import Insert
-from tests.manual_clock import ManualClock
+from taskgraph.testing import ManualClock, MemoryQueues, MemoryTables
 from tests.scenarios.test_retention import Shelf
-from tests.simulation.memory import MemoryQueues, MemoryTables
 
 HOUR, DAY, YEAR = 3_600.0, 86_400.0, 366 * 86_400.0
 

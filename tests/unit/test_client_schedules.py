@@ -9,7 +9,7 @@ import pytest
 from taskgraph import Client, Graph, InvalidGraph, InvalidInput, NotFound, Refused
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.client.sync import SyncScheduleCalls
-from tests.manual_clock import HurriedClock
+from taskgraph.testing import HurriedClock
 
 START = datetime(2026, 3, 28, 20, tzinfo=UTC)
 

@@ -20,9 +20,8 @@ from taskgraph.protocol.decide import Claim, Failed, Item, LeaseLost, Renew
 from taskgraph.protocol.leases import SetRight
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
+from taskgraph.testing import ManualClock, MemoryQueues, MemoryTables
 from taskgraph.worker.values import Early, Held, hold_until_due
-from tests.manual_clock import ManualClock
-from tests.simulation.memory import MemoryQueues, MemoryTables
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SLACK = limits.CLOCK_SLACK_SECONDS

@@ -31,8 +31,7 @@ from taskgraph.protocol.extension import (
 )
 from taskgraph.protocol.layout import GRAPH_DIRECT_MAX
 from taskgraph.storage.tables import Insert, Merge, Row
-from tests.manual_clock import HurriedClock
-from tests.simulation.memory import MemoryTables
+from taskgraph.testing import HurriedClock, MemoryTables
 from tests.unit.transition_rows import NOW, rows_of
 
 Requires = Mapping[str, Sequence[str]]

@@ -27,8 +27,7 @@ from taskgraph.protocol.extension import AcceptExtension, FinishExtension, Inser
 from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Insert, Page, Range, Row
-from tests.manual_clock import HurriedClock
-from tests.simulation.memory import MemoryTables
+from taskgraph.testing import HurriedClock, MemoryTables
 from tests.unit.transition_rows import NOW, rows_of
 
 HEAD = "request:r"

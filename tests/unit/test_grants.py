@@ -22,7 +22,7 @@ from taskgraph.model.names import ALL
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.tables import Insert
-from tests.manual_clock import ManualClock
+from taskgraph.testing import ManualClock
 from tests.scenarios.stage import memory_stage
 
 ACCOUNT = "myaccount"

@@ -24,8 +24,7 @@ from taskgraph.model.states import GraphState
 from taskgraph.protocol.context import Dispatch, Effect, GraphEnded, GraphRevived, Outcome
 from taskgraph.protocol.decide import Claim, Completed, Fire, Remind, Renew
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
-from tests.manual_clock import HurriedClock
-from tests.simulation.memory import MemoryQueues, MemoryTables
+from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 
 A, B = task_id_of("g", "a"), task_id_of("g", "b")
 DOCUMENT = GraphDocument({"a": TaskNode("a"), "b": TaskNode("b", ("a",))})

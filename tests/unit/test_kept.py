@@ -13,7 +13,7 @@ from taskgraph.interfaces.settings import read_connection, read_settings
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidSettings
 from taskgraph.storage.tables import Insert, Merge, Page, Range, Row
-from tests.simulation.memory import MemoryTables
+from taskgraph.testing import MemoryTables
 
 
 class Watched(MemoryTables):

@@ -22,8 +22,8 @@ from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import InvalidGraph, InvalidInput, InvalidSettings
 from taskgraph.protocol.notices import Channel, Notice, channels, registrations
 from taskgraph.queries.graphs import read_cursor
+from taskgraph.testing import MemoryQueues
 from tests.scenarios.stage import Trap, TrappedQueues
-from tests.simulation.memory import MemoryQueues
 
 NOTICE = Notice("g.1.0", '{"id":"g.1.0"}')
 

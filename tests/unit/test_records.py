@@ -9,8 +9,7 @@ from taskgraph.engine.commit import Operation, Records, changes_event
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.protocol.decide import event_key
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
-from tests.manual_clock import ManualClock
-from tests.simulation.memory import MemoryTables
+from taskgraph.testing import ManualClock, MemoryTables
 
 
 class Watched(MemoryTables):

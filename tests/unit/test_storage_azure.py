@@ -32,8 +32,8 @@ from taskgraph.storage.azure.pool import Answer as RawAnswer
 from taskgraph.storage.azure.pool import Pool
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Delete, Insert, Merge, Page, Range
+from taskgraph.testing import HurriedClock
 from tests.conftest import CLIENTS
-from tests.manual_clock import HurriedClock
 
 KEY = "c2VjcmV0LWtleS10aGF0LW5vYm9keS1tYXktc2VlLQ=="
 ETAG = "W/\"datetime'2024-01-01T00%3A00%3A00.0000000Z'\""

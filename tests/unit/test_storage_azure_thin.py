@@ -35,8 +35,8 @@ from taskgraph.storage.azure.account import AzureStore, _Account
 from taskgraph.storage.azure.signing import KeySigner, TokenSigner, signer_for
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables
+from taskgraph.testing import HurriedClock, ManualClock
 from tests.conftest import CLIENTS
-from tests.manual_clock import HurriedClock, ManualClock
 
 KEY = "c2VjcmV0LWtleS10aGF0LW5vYm9keS1tYXktc2VlLQ=="
 SIGNATURE = "sv=2019-02-02&ss=qt&sig=se%2BcretSe%2Fcret%3D"

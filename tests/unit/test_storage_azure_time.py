@@ -28,7 +28,7 @@ from taskgraph.storage.azure.signing import signer_for
 from taskgraph.storage.azure.time import ServiceClock
 from taskgraph.storage.azure.wire import Wire
 from taskgraph.storage.tables import Insert, Range
-from tests.manual_clock import ManualClock
+from taskgraph.testing import ManualClock
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 YEAR = 366 * 86_400.0

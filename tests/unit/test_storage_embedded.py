@@ -20,7 +20,7 @@ from taskgraph.storage.sqlite import queues as embedded_queues
 from taskgraph.storage.sqlite import tables as embedded_tables
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert, Merge, Range, Row, Tables, query_all
-from tests.manual_clock import ManualClock
+from taskgraph.testing import ManualClock
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -11,7 +11,7 @@ import pytest
 from taskgraph.model import limits
 from taskgraph.model.errors import StaleDelivery
 from taskgraph.storage.sqlite.store import EmbeddedStore
-from tests.manual_clock import ManualClock
+from taskgraph.testing import ManualClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OFF = [3_600.0, 86_400.0, 365 * 86_400.0]

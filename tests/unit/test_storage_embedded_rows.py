@@ -19,7 +19,7 @@ from taskgraph.model.errors import Conflict, TooLarge
 from taskgraph.storage.sqlite import tables as embedded_tables
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, query_all
-from tests.manual_clock import ManualClock
+from taskgraph.testing import ManualClock
 
 
 @contextlib.asynccontextmanager

@@ -15,7 +15,7 @@ from taskgraph.storage.sqlite import database, file
 from taskgraph.storage.sqlite.file import Session
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Insert, Merge, Range, Tables, query_all
-from tests.manual_clock import ManualClock
+from taskgraph.testing import ManualClock
 from tests.unit.test_storage_embedded import start
 
 

@@ -22,8 +22,7 @@ from taskgraph.model.ids import GRAPH, fence_key, row_key, task_id_of
 from taskgraph.model.messages import RunTasks, SendReady, parse
 from taskgraph.protocol.layout import lay_out, name_mapping_rows
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row
-from tests.manual_clock import HurriedClock
-from tests.simulation.memory import MemoryQueues, MemoryTables, drive
+from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables, drive
 
 WORK = "taskgraph-work-default"
 

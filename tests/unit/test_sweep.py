@@ -16,8 +16,7 @@ from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.model.names import ALL, LIVE
 from taskgraph.protocol.decide import Claim, Completed
 from taskgraph.storage.tables import Insert
-from tests.manual_clock import ManualClock
-from tests.simulation.memory import MemoryQueues, MemoryTables
+from taskgraph.testing import ManualClock, MemoryQueues, MemoryTables
 
 pytestmark = pytest.mark.usefixtures("settled")
 

@@ -20,8 +20,7 @@ from taskgraph.model.messages import AddTasks, RunTasks, parse
 from taskgraph.model.names import LIVE
 from taskgraph.protocol.decide import Claim
 from taskgraph.storage.tables import Change, Delete, Insert, Row
-from tests.manual_clock import HurriedClock
-from tests.simulation.memory import MemoryQueues, MemoryTables
+from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 
 pytestmark = pytest.mark.usefixtures("settled")
 

@@ -18,8 +18,7 @@ from taskgraph.model.timing import NEVER
 from taskgraph.protocol.cancel import CancelTask
 from taskgraph.protocol.decide import Claim, Completed, ManualRerun
 from taskgraph.storage.tables import Change, Page, Range
-from tests.manual_clock import ManualClock
-from tests.simulation.memory import MemoryQueues, MemoryTables
+from taskgraph.testing import ManualClock, MemoryQueues, MemoryTables
 
 WORK = "taskgraph-work-default"
 

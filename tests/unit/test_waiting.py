@@ -22,7 +22,7 @@ from taskgraph.model.columns import Columns
 from taskgraph.model.messages import parse
 from taskgraph.queries import targets, workers
 from taskgraph.storage.tables import Insert, Tables
-from tests.manual_clock import HurriedClock
+from taskgraph.testing import HurriedClock
 
 SECONDS = 3  # of the hurried clock: no test waits
 

@@ -8,8 +8,7 @@ import pytest
 
 from taskgraph.storage.signals.socket_bell import Bell
 from taskgraph.storage.signals.wakeup import Pacer, Ticket, Wakeup, announced, for_others
-from tests.manual_clock import ManualClock
-from tests.simulation.memory import MemoryQueues
+from taskgraph.testing import ManualClock, MemoryQueues
 from tests.simulation.processes import VirtualLoop, end_all
 
 

@@ -27,10 +27,9 @@ from taskgraph.protocol.invariants.findings import Severity
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row, Tables, query_all
-from tests.manual_clock import HurriedClock
+from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 from tests.scenarios.stage import LOCAL, Stage
 from tests.simulation.bounds import bounded
-from tests.simulation.memory import MemoryQueues, MemoryTables
 from tests.upgrade.keep import FOLDER, STATES, VERSION, kept, value_of
 
 FIXTURES: Final = sorted(FOLDER.glob("*/*.json"))

@@ -64,6 +64,7 @@ from taskgraph.queries.values import (
     TaskDetail,
     TaskStatus,
 )
+from taskgraph.storage.store import Store
 from taskgraph.worker.executors import built_in
 
 if TYPE_CHECKING:
@@ -82,24 +83,28 @@ class Client:
         submitted = await client.submit(graph)
         state = await client.wait(submitted.graph_id)
 
-    store: `sqlite:///path`, a connection string, `https://ACCOUNT.table.core.windows.net`, settings, or None for what
-    the environment says (TASKGRAPH_STORE …). Raises InvalidSettings. Every call may raise StorageUnavailable; those
-    that name a graph or task raise NotFound, with the nearest names. A task is named by its label or taskId.
+    store: `sqlite:///path`, a connection string, `https://ACCOUNT.table.core.windows.net`, settings, a store that is
+    open already (`taskgraph.testing.MemoryStore`), or None for what the environment says (TASKGRAPH_STORE …). Raises
+    InvalidSettings. Every call may raise StorageUnavailable; those that name a graph or task raise NotFound, with the
+    nearest names. A task is named by its label or taskId.
     """
 
-    def __init__(self, store: str | StoreSettings | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(self, store: str | StoreSettings | Store | None = None, *, clock: Clock | None = None) -> None:
         if isinstance(store, StoreSettings):
             self.settings = store
-        else:
+        elif store is None or isinstance(store, str):
             self.settings = read_settings(store, os.environ, cwd=Path.cwd())
-        self._clock = clock or SystemClock()
+        else:
+            self.settings = StoreSettings(handed_in=store)
+        handed_in = self.settings.handed_in
+        self._clock = clock or (handed_in.clock if handed_in is not None else SystemClock())
         self._app: App | None = None
         self._stack = contextlib.AsyncExitStack()
         self._rerun: dict[str, dict[str, int]] = {}  # graph id -> taskId -> the run that is to be replaced
         self._cancel: dict[str, cancel.Cancellation] = {}  # graph id -> what was asked for last
 
     @classmethod
-    def sync(cls, store: str | StoreSettings | None = None) -> "SyncClient":
+    def sync(cls, store: str | StoreSettings | Store | None = None) -> "SyncClient":
         """The same face for programs without an event loop."""
         from taskgraph.interfaces.client.sync import SyncClient  # it is made of this class
 

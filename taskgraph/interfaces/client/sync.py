@@ -14,6 +14,7 @@ from taskgraph.interfaces.client.client import Client
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.queries.values import Event
+from taskgraph.storage.store import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,7 +46,7 @@ class SyncClient:
     `Client`. Not to be shared between threads.
     """
 
-    def __init__(self, store: str | StoreSettings | None = None) -> None:
+    def __init__(self, store: str | StoreSettings | Store | None = None) -> None:
         self._client = Client(store)
         self._runner: asyncio.Runner | None = None
 

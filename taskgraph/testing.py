@@ -1,16 +1,45 @@
-"""A clock that stands still until a test moves it."""
+"""For tests of programs that use taskgraph: a store in memory, and clocks that a test moves.
+
+What this room is for: graphs that run in a test without a file, a network or a wait; docs/how-to/testing.md shows how.
+taskgraph's own tests and simulator stand on the same parts. No other room may need it.
+"""
 
 import asyncio
 import hashlib
 import heapq
 import itertools
+from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 from taskgraph.model.ids import slugid_from
+from taskgraph.storage.memory import MemoryLogs, MemoryQueues, MemoryStore, MemoryTables
+
+__all__ = [
+    "HurriedClock",
+    "ManualClock",
+    "MemoryLogs",
+    "MemoryQueues",
+    "MemoryStore",
+    "MemoryTables",
+    "drive",
+]
+
+T = TypeVar("T")
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never really waits, as all over a MemoryStore, to its end, without an event loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    coroutine.close()
+    raise AssertionError("the coroutine waited for something")
 
 
 class ManualClock:
-    """Implements `model.clock.Clock`: time moves with `advance` alone, ids are counted, and there is no chance."""
+    """A clock that stands still until a test moves it: ids are counted from `seed`, and there is no chance."""
 
     def __init__(self, start: datetime = datetime(2024, 1, 1, tzinfo=UTC), seed: str = "") -> None:
         self._start = start
@@ -21,9 +50,11 @@ class ManualClock:
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
 
     def now(self) -> datetime:
+        """See Clock."""
         return self._start + timedelta(seconds=self._seconds)
 
     def monotonic(self) -> float:
+        """See Clock."""
         return self._seconds
 
     async def sleep(self, seconds: float) -> None:
@@ -36,9 +67,11 @@ class ManualClock:
         await waiter
 
     def new_id(self) -> str:
+        """See Clock."""
         return slugid_from(hashlib.sha256(f"{self._seed}{next(self._ids)}".encode()).digest())
 
     def jitter(self) -> float:
+        """See Clock; always the middle."""
         return 0.5
 
     def advance(self, seconds: float) -> None:
@@ -54,5 +87,6 @@ class HurriedClock(ManualClock):
     """A clock on which whoever sleeps moves the time himself: for retries and their budgets."""
 
     async def sleep(self, seconds: float) -> None:
+        """Let so much time pass, at once."""
         self.advance(seconds)
         await asyncio.sleep(0)

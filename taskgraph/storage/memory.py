@@ -1,37 +1,37 @@
-"""An in-memory model of tables and queues, for tests that drive the protocol without a store.
+"""The store in memory: tables, queues and logs of one process, for tests.
 
-It keeps the promises of the ports exactly (tests/contract runs over it too, where that is worth it), under an injected
-clock, and never waits: a coroutine over it can be driven by `drive`, without an event loop.
+What this room is for: the promises of the ports to the letter (tests/contract holds it to them), under a clock that is
+handed in, and nothing else: what it holds is gone with it. No call of it ever waits, so a coroutine over it needs no
+event loop (`taskgraph.testing.drive`). Who tests says what stands in it by its attributes, which are no secret.
 """
 
 import bisect
+import copy
 import heapq
 import itertools
 import math
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
-from taskgraph.model.clock import Clock
+from taskgraph.model.clock import Clock, SystemClock
+from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, StaleDelivery
 from taskgraph.storage import checks
+from taskgraph.storage.logs import LogFile, LogPage
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
 
-T = TypeVar("T")
 
-
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never really waits."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-    coroutine.close()
-    raise AssertionError("the coroutine waited for something")
+def _kept(columns: Columns) -> dict[str, Value]:
+    """Columns as they come back: times in UTC."""
+    return {
+        name: value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo is not UTC else value
+        for name, value in columns.items()
+    }
 
 
 class MemoryTables:
-    """One table."""
+    """One table. partitions: its rows, by partition and key. commits: so many have been made."""
 
     def __init__(self) -> None:
         self.partitions: dict[str, dict[str, Row]] = {}
@@ -47,10 +47,14 @@ class MemoryTables:
         return keys
 
     async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
+        """See Tables."""
+        checks.check_get(partition, keys)
         rows = self.partitions.get(partition, {})
         return [rows.get(key) for key in keys]
 
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
+        """See Tables."""
+        checks.check_query(partition, rows, limit)
         keys = self._in_order(partition)
         found: list[Row] = []
         for key in itertools.islice(keys, bisect.bisect_left(keys, continuation or rows.start), None):
@@ -68,6 +72,7 @@ class MemoryTables:
         return Page(found)
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
+        """See Tables."""
         checks.check_commit(partition, changes)
         rows = self.partitions.setdefault(partition, {})
         keys = self._in_order(partition)
@@ -84,12 +89,12 @@ class MemoryTables:
             etag = f"e{next(self._etags)}"
             match change:
                 case Insert(key, columns):
-                    rows[key] = Row(key, etag, dict(columns))
+                    rows[key] = Row(key, etag, _kept(columns))
                     bisect.insort(keys, key)
                 case Merge(key, _, columns):
-                    rows[key] = Row(key, etag, {**rows[key].columns, **columns})
+                    rows[key] = Row(key, etag, {**rows[key].columns, **_kept(columns)})
                 case Replace(key, _, columns):
-                    rows[key] = Row(key, etag, dict(columns))
+                    rows[key] = Row(key, etag, _kept(columns))
                 case Delete(key):
                     del rows[key]
                     keys.remove(key)
@@ -97,26 +102,32 @@ class MemoryTables:
         return etags
 
     async def close(self) -> None:
-        pass
+        """Nothing: what it holds stays, for whoever looks."""
 
 
 class MemoryQueues:
-    """All queues."""
+    """All queues. clock: leases and delays go by its steady time. on_send: told the queue of what can be received."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, on_send: Callable[[str], None] | None = None) -> None:
         self._clock = clock
+        self.on_send = on_send
         self._ids = itertools.count(1)
         self.messages: dict[str, dict[str, tuple[float, int, str, str]]] = {}  # id -> visible at, count, receipt, body
         self.changes = 0  # grows with each call that changed something
 
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
+        """See Queues."""
         checks.check_send(queue, bodies, delay_seconds)
         self.changes += 1
         for body in bodies:
             key = f"{next(self._ids):08d}"
             self.messages.setdefault(queue, {})[key] = (self._clock.monotonic() + delay_seconds, 0, "", body)
+        if bodies and not delay_seconds and self.on_send is not None:
+            self.on_send(queue)
 
     async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
+        """See Queues."""
+        checks.check_receive(queue, count, lease_seconds)
         now = self._clock.monotonic()
         held = self.messages.get(queue, {})
         found: list[Delivery] = []
@@ -131,6 +142,8 @@ class MemoryQueues:
         return found
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
+        """See Queues."""
+        checks.check_renew(lease_seconds)
         held = self.messages.get(delivery.queue, {})
         message = held.get(delivery.id)
         if message is None or message[2] != delivery.receipt:
@@ -141,6 +154,7 @@ class MemoryQueues:
         return Delivery(delivery.queue, delivery.id, receipt, delivery.body, delivery.dequeue_count)
 
     async def delete(self, delivery: Delivery) -> None:
+        """See Queues."""
         held = self.messages.get(delivery.queue, {})
         message = held.get(delivery.id)
         if message is None or message[2] != delivery.receipt:
@@ -149,6 +163,7 @@ class MemoryQueues:
         del held[delivery.id]
 
     async def count(self, queue: str) -> int:
+        """See Queues."""
         return len(self.messages.get(queue, {}))
 
     def due_seconds(self, queue: str) -> float:
@@ -156,4 +171,73 @@ class MemoryQueues:
         return min((message[0] for message in self.messages.get(queue, {}).values()), default=math.inf)
 
     async def close(self) -> None:
-        pass
+        """Nothing: what it holds stays."""
+
+
+class MemoryLogs:
+    """All logs, as bytes."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, dict[tuple[str, str, str], bytearray]] = {}  # graph -> task, run, name -> what is in it
+
+    def url(self, graph_id: str, task_id: str, run: int, name: str = "run.log") -> str:
+        """See Logs; nothing opens it."""
+        checks.check_log(graph_id, task_id, run, name)
+        return f"memory:///{graph_id}/{task_id}/{run}/{name}"
+
+    async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
+        """See Logs."""
+        checks.check_log(graph_id, task_id, run, name)
+        self._files.setdefault(graph_id, {}).setdefault((task_id, str(run), name), bytearray()).extend(data)
+
+    async def read(
+        self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
+    ) -> bytes | None:
+        """See Logs."""
+        checks.check_log(graph_id, task_id, run, name)
+        if offset < 0 or limit < 1:
+            raise ValueError(f"reading {limit} bytes from {offset}: at least 1, from 0 on")
+        found = self._files.get(graph_id, {}).get((task_id, str(run), name))
+        return None if found is None else bytes(found[offset : offset + limit])
+
+    async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
+        """See StoredLogs."""
+        checks.check_logs_of(graph_id)
+        files = sorted(self._files.get(graph_id, {}).items())
+        return LogPage([LogFile(task, int(run), name, len(data)) for (task, run, name), data in files])
+
+    async def remove(self, graph_id: str) -> int:
+        """See StoredLogs."""
+        checks.check_logs_of(graph_id)
+        return len(self._files.pop(graph_id, {}))
+
+    async def close(self) -> None:
+        """Nothing: what it holds stays."""
+
+
+class MemoryStore:
+    """A store of this process alone. clock: the machine's if None; see MemoryQueues; who opens the store goes by it."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self._tables: dict[str, MemoryTables] = {}
+        self._queues = MemoryQueues(self.clock)
+        self._logs = MemoryLogs()
+
+    def tables(self, name: str) -> MemoryTables:
+        """The table of this name. Raises ValueError for a name that the cloud would refuse."""
+        checks.check_table_name(name)
+        return self._tables.setdefault(name, MemoryTables())
+
+    def queues(self, on_send: Callable[[str], None] | None = None) -> MemoryQueues:
+        """All queues, always the same. on_send: see MemoryQueues; told of what is sent through this answer."""
+        opened = copy.copy(self._queues)  # which holds the same messages
+        opened.on_send = on_send
+        return opened
+
+    def logs(self) -> MemoryLogs:
+        """All logs."""
+        return self._logs
+
+    async def close(self) -> None:
+        """Nothing: what it holds stays, and can be opened again."""
