@@ -378,7 +378,8 @@ class Installation:
             by_id = {user.graph_id: user for user in users}
             ids = [listed.graph_id for listed in await client.graphs(limit=limits.INT_MAX)]
             self.phase = "all come to rest"
-            await self._come_to_rest(client, [each for each in ids if each not in by_id or not by_id[each].stays])
+            resting = [each for each in ids if each not in by_id or not by_id[each].stays]
+            await self._come_to_rest(client, resting, by_id)
             self.phase = "processes end"
             await self.end(keepers)
             self.phase = "judged"
@@ -427,8 +428,12 @@ class Installation:
             return f"it is {state}"
         return "it is blocked, and something is under way" if await client.app.queries.busy(graph_id) else ""
 
-    async def _come_to_rest(self, client: Client, ids: Sequence[str]) -> None:
-        """Wait until nothing moves and no event waits; after the patience that is wrong, and what moves is named."""
+    async def _come_to_rest(self, client: Client, ids: Sequence[str], users: "Mapping[str, User]") -> None:
+        """Wait until nothing moves and no event waits; after the patience that is wrong, and what moves is named.
+
+        A rerun that a user asked for last may be handled after its user saw nothing move, and left. What it makes
+        pending again can be held: the user releases it here.
+        """
         until = time.monotonic() + self.options.patience_seconds
         while True:
             # The events first: one that is handled between the two looks would otherwise be seen by neither.
@@ -438,6 +443,8 @@ class Installation:
                 return
             if time.monotonic() > until:
                 break
+            for graph_id in moving.keys() & users.keys():
+                await users[graph_id].release()
             await asyncio.sleep(0.3)
         self.outcome.wrong += [f"{graph_id} does not come to rest: {why}" for graph_id, why in moving.items()]
         self.outcome.wrong += [f"{waiting} events wait and are not handled"] if waiting else []
@@ -455,6 +462,7 @@ class User:
         self.gone = False
         self.document: dict[str, Any] = {}
         self.added = 0
+        self.released, self.pause = 0.0, 0.5  # seconds: when it let go last, and how long it waits before it does again
 
     async def live(self) -> None:
         """Submit, operate, let go, wait for the end; then perhaps archive, delete, restore."""
@@ -550,7 +558,6 @@ class User:
         until = time.monotonic() + self.place.options.patience_seconds
         reruns = rng.randint(0, 2)
         quiet = False  # since the look before
-        released, pause = 0.0, 0.5  # what was asked last may still be on its way, behind much else
         why = ""
         while time.monotonic() < until:
             try:
@@ -566,11 +573,15 @@ class User:
                 reruns -= 1
                 await self.place.attempt("rerun", client.rerun(graph_id))
             quiet = not why
-            if time.monotonic() >= released + pause and await self._release():
-                released, pause = time.monotonic(), min(2 * pause, _RELEASE_SECONDS_MAX)
+            await self.release()
             await asyncio.sleep(rng.uniform(0.4, 0.9))
         self.place.outcome.late.append(f"{graph_id}: {why}")
         return False
+
+    async def release(self) -> None:
+        """Ask for all that is held to go on, less often each time: what was asked last may still be on its way."""
+        if time.monotonic() >= self.released + self.pause and await self._release():
+            self.released, self.pause = time.monotonic(), min(2 * self.pause, _RELEASE_SECONDS_MAX)
 
     async def _release(self) -> bool:
         """Ask for all that is held to go on; whether there was any."""
