@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from taskgraph.engine.consumer import Consumer
@@ -131,8 +132,7 @@ class Crew:
 
     def handlers(self, calls: Calls) -> Handlers:
         made = self.stage.more_handlers(calls)
-        made.queues = _CountingQueues(made.queues, calls)
-        return made
+        return replace(made, queues=_CountingQueues(made.queues, calls))
 
     def consumer(self, calls: Calls | None = None, handlers: Handlers | None = None) -> Consumer:
         handlers = handlers or self.handlers(calls or Calls())

@@ -9,7 +9,8 @@ from tests.scenarios.stage import Stage, graph
 
 @pytest.fixture
 def apart(local: Stage) -> Stage:
-    local.names = local.handlers.names = QueueNames("taskgraph", per_operation=True)
+    local.names = QueueNames("taskgraph", per_operation=True)
+    local.handlers = local.more_handlers()
     return local
 
 

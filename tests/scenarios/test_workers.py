@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -186,7 +187,7 @@ def test_what_a_worker_gives_back_wakes_others_when_it_comes_up_again() -> None:
         workers = []
         for script, name, offer in zip(scripts, ("plain", "able"), (None, Offer(frozenset({"gpu"}))), strict=True):
             handlers, wakeup = crew.handlers(Calls()), Wakeup(Bells(bells))
-            handlers.queues = announced(handlers.queues, wakeup)
+            handlers = replace(handlers, queues=announced(handlers.queues, wakeup))
             workers.append(crew.worker(script, handlers=handlers, name=name, offer=offer, wakeup=wakeup))
         plain, able = workers
         crew.start(crew.consumer(), plain)

@@ -54,7 +54,7 @@ class Stage:
         return await sweep(self.handlers)
 
     async def messages(self) -> int:
-        return len(await self.queues.receive(WORK, count=32, lease_seconds=0))
+        return len(await self.queues.receive(WORK, count=32, lease_seconds=0.001))
 
 
 @pytest.fixture
