@@ -26,9 +26,6 @@ from taskgraph.protocol.stall import Stall, Stir
 from taskgraph.queries.workers import Crew, workers
 from taskgraph.storage.tables import Range, Row
 
-COLUMNS = ("state", "run", "leaseUntil", "pendingSince", "target", "notBefore", "held")
-"""What must be known of the tasks that are pending or running."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
@@ -42,7 +39,7 @@ class _Waiting:
 async def watch(handlers: Handlers, graph_id: str, graph: Row, unresolved: Sequence[Row], now: datetime) -> int:
     """Mark a running graph that stands still, take the mark off one that moves; gives 1 if a mark was set.
 
-    graph: its row. unresolved: its tasks that are pending or running, with `COLUMNS`. Raises StorageError.
+    graph: its row. unresolved: its tasks that are pending or running, `WATCHED`. Raises StorageError.
     """
     columns = graph.columns
     marked = bool(columns.get("stalledBecause"))

@@ -17,17 +17,17 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.live_index import leave_live
 from taskgraph.engine.plan_extension import EDIT
 from taskgraph.engine.requests import answer_request, late_requests
-from taskgraph.engine.stall_check import COLUMNS, watch
+from taskgraph.engine.stall_check import watch
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
-from taskgraph.model import limits, priorities
+from taskgraph.model import limits
 from taskgraph.model.columns import Value, is_held, texts
 from taskgraph.model.errors import Conflict, Unclear
-from taskgraph.model.facts import ROUTING_KEY
 from taskgraph.model.foreign_times import Standing, is_ahead
 from taskgraph.model.ids import GRAPH, reference_of
 from taskgraph.model.messages import AddTasks, Edit
 from taskgraph.model.names import LIVE
 from taskgraph.model.priorities import NORMAL, has_risen, level_now, level_of
+from taskgraph.model.row_schema import WATCHED
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState
 from taskgraph.model.timing import DEADLINE_EXCEEDED, NEVER, clock_text, not_yet_seconds, overdue, ready_since
 from taskgraph.protocol import leases
@@ -55,17 +55,6 @@ QUEUE_FULL: Final = 1000
 _CLEAN_SECONDS: Final = 600.0  # the registry is looked at about once in so long, by the time of day: nothing is kept
 _REMIND_MAX: Final = 256  # times limits.REDISPATCH_SECONDS, between two reminders
 _PATIENCE: Final = 10  # times limits.REDISPATCH_SECONDS, after which even a full queue is reminded
-_LOOKED_AT: Final = (
-    *COLUMNS,
-    *leases.COLUMNS,
-    "claim",
-    "deadline",
-    "pendingTimeout",
-    "cancel",
-    "limits",
-    ROUTING_KEY,
-    priorities.COLUMN,
-)
 _LIMITS: Final = Range("limit:", "limit;")
 _ITEMS_MAX: Final = 500  # items handed to one transition call; keeps its working set small
 
@@ -277,7 +266,7 @@ async def _open_tasks(look: _Look) -> None:
         "task:",
         "task;",
         where={"state": (str(TaskState.PENDING), str(TaskState.RUNNING))},
-        select=_LOOKED_AT,
+        select=WATCHED,
     )
     look.under = await _limits_of(look)
     look.open_tasks = await query_all(look.handlers.records.tables, look.graph_id, unresolved)

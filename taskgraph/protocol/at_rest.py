@@ -20,6 +20,7 @@ from taskgraph.model.columns import Columns, Value, integer, listed, texts, time
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, reference_of, row_key, task_id_of
 from taskgraph.model.placement import target_of
+from taskgraph.model.row_schema import KEYS, ROWS
 from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
 from taskgraph.protocol import notices
 from taskgraph.protocol.conditions import SKIP
@@ -32,15 +33,8 @@ from taskgraph.storage.tables import Insert, Row
 STATES: Final = frozenset({*GRAPH_ENDED, GraphState.BLOCKED})
 """In which a graph may stand still."""
 
-_ID: Final = r"[A-Za-z0-9_-]{22}"
-_OWNER: Final = rf"(?:{_ID}|group-{_ID}|{GRAPH})"
-_KEYS: Final = re.compile(
-    rf"{GRAPH}|task:{_ID}|definition:{_ID}|(?:join|fork):{_OWNER}:[A-Za-z0-9_:-]{{1,150}}|event:[0-9]{{10}}"
-    rf"|group:{_ID}(?::[0-9]{{4}})?|limit:(?:graph|group-{_ID})|notice:[0-9a-f]{{16}}"
-    r"|request:[A-Za-z0-9_-]{1,64}(?::[A-Za-z0-9_:-]{1,64})?|name-mapping:[A-Za-z0-9_-]{1,64}:[0-9]{4}"
-)
 _TARGET: Final = re.compile(limits.TARGET_PATTERN)
-_COUNTS: Final = ("run", "rerunsAllowed", "rerunsLeft", "manualReruns", "handBacks", "temporaryFailures", "holds")
+_COUNTS: Final = [each.name for each in ROWS["task"] if each.kind == "count"]
 _UNDER_WAY: Final = frozenset({TaskState.PENDING, TaskState.RUNNING})
 _OPEN: Final = frozenset({"staged", "accepted"})
 _AHEAD: Final = timedelta(days=1)
@@ -240,7 +234,7 @@ _ENDS: Final = ("finished", "cancelled", "blocked")
 def _strange(graph_id: str, insert: Insert) -> Iterable[str]:
     """Why this is no row that taskgraph writes for this graph."""
     key, columns = insert.key, insert.columns
-    if not _KEYS.fullmatch(key):
+    if not KEYS.fullmatch(key):
         yield f"{key!r} is no row of a graph"
         return
     for name in _COUNTS:

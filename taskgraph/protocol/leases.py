@@ -21,17 +21,6 @@ from taskgraph.model.timing import pause_seconds_in
 from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
 from taskgraph.protocol.rows import Draft
 
-COLUMNS: Final = (
-    "state",
-    "leaseUntil",
-    "leaseSeconds",
-    "leaseDoubts",
-    "pendingSince",
-    "notBefore",
-    "pauseSeconds",
-)
-"""What must be known of a task to judge its times."""
-
 _DOUBTS_MAX: Final = 2  # so often a lease is set right without a word of its worker; then it is over
 
 Columns = Callable[[str], Value | None]

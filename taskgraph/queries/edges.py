@@ -9,13 +9,15 @@ question that it was made for.
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, is_relay, is_shared, owner_of, row_key
+from taskgraph.model.row_schema import ROWS
 from taskgraph.storage.tables import Range, Row, Tables, prefix
 
-_LISTS = ("requires", "requiresLeft", "dependents")
+_LISTS: Final = [each.name for each in ROWS["join"] if each.kind == "references"]
 
 
 def references(row: Row, name: str) -> list[str]:

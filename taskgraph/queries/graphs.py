@@ -45,6 +45,7 @@ from taskgraph.model.json_strict import show
 from taskgraph.model.names import ALL, QueueNames
 from taskgraph.model.placement import worker_options
 from taskgraph.model.priorities import LEVELS, NORMAL, level_now, level_of
+from taskgraph.model.row_schema import EXPLAINED, SHOWN
 from taskgraph.model.states import (
     GRAPH_ENDED,
     INACTIVE,
@@ -75,7 +76,6 @@ from taskgraph.queries.values import (
     NOT_COMPLETED,
     OF_GROUP,
     RELAYS,
-    SHOWN,
     STATES,
     TO_BEGIN,
     UNDER_WAY,
@@ -928,7 +928,10 @@ class _Below:
             return
         self._tasks = {}
         kept: dict[str, Row] = {}
-        for start, states, names in (("task", NOT_COMPLETED, _WHY), ("join", UNFIRED, ("requiresLeft",))):
+        for start, states, names in (
+            ("task", NOT_COMPLETED, ("schema", *EXPLAINED)),
+            ("join", UNFIRED, ("requiresLeft",)),
+        ):
             continuation: str | None = None
             wanted = Range(f"{start}:", f"{start};", where={"state": states}, select=names)
             while True:
@@ -942,36 +945,6 @@ class _Below:
                 self._tasks[key] = row
             else:
                 self._relays[key] = row
-
-
-_WHY: Final = (
-    "schema",
-    "label",
-    "state",
-    "run",
-    "target",
-    "worker",
-    "pendingSince",
-    "started",
-    "leaseUntil",
-    "resolution",
-    "refusal",
-    "cancel",
-    "held",
-    "limits",
-    "requiresLeft",
-    "when",
-    "failedBy",
-    "skippedBy",
-    "notBefore",
-    "deadline",
-    "pendingTimeout",
-    "retry",
-    "runs",
-    "temporaryFailures",
-    "temporaryForgiven",
-)
-"""Columns that an explanation is made of."""
 
 
 def _is_deleted(listed: GraphListed) -> bool:

@@ -288,37 +288,6 @@ NOT_COMPLETED: Final = tuple(str(each) for each in TaskState if each != TaskStat
 UNFIRED: Final = (str(TaskState.UNSCHEDULED), str(TaskState.PENDING))
 
 
-SHOWN: Final = (
-    "label",
-    "state",
-    "run",
-    "target",
-    "rerunsAllowed",
-    "rerunsLeft",
-    "retriesLeft",
-    "worker",
-    "pendingSince",
-    "started",
-    "ended",
-    "resolved",
-    "leaseUntil",
-    "deadline",
-    "resolution",
-    "runs",
-    "refusal",
-    "when",
-    "groups",
-    "notBefore",
-    "retry",
-    "temporaryFailures",
-    "temporaryForgiven",
-    "pendingTimeout",
-    "held",
-    "priority",
-)
-"""Columns that `TaskStatus` is made of."""
-
-
 RELAYS: Final = ("join", "fork")
 
 

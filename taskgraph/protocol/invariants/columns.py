@@ -1,12 +1,13 @@
 """Columns hold what they should: present where they must be, and readable."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Final, TypeGuard
 
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, ids_text, reference_of
 from taskgraph.model.placement import target_of
+from taskgraph.model.row_schema import CHECKED, KINDS, row_kind
 from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
 from taskgraph.model.timing import Retry, retry_of
 from taskgraph.protocol.invariants.findings import Finding, Patch
@@ -15,160 +16,11 @@ from taskgraph.protocol.invariants.snapshot import Node, Snapshot, is_number, re
 from taskgraph.protocol.notices import DONE, GIVEN_UP, OPEN
 from taskgraph.storage.tables import Row
 
-_LISTS: Final = ("requires", "requiresLeft", "dependents")
-
-
-_TASK: Final = {
-    "label": "text",
-    "state": "task state",
-    "target": "text",
-    "run": "number",
-    "rerunsAllowed": "number",
-    "rerunsLeft": "number",
-    "retriesLeft": "number",
-    "manualReruns": "number?",
-    "handBacks": "number?",
-    "created": "time",
-    "pendingSince": "time?",
-    "started": "time?",
-    "leaseUntil": "time?",
-    "leaseSeconds": "seconds?",
-    "leaseDoubts": "number?",
-    "resolved": "time?",
-    "deadline": "time?",
-    "notBefore": "time?",
-    "pauseSeconds": "pause?",
-    "pendingTimeout": "seconds?",
-    "priority": "text?",
-    "retry": "retry policy?",
-    "temporaryFailures": "number?",
-    "temporaryForgiven": "number?",
-    **dict.fromkeys(_LISTS, "references"),
-    "cancel": "text?",
-    "cancelCode": "text?",
-    "held": "references?",
-    "heldAsked": "object?",
-    "holds": "number?",
-    "limits": "references?",
-    "limited": "text?",
-    "resolution": "object?",
-    "runs": "list?",
-    "task": "object?",
-    "groups": "list?",
-    "when": "text?",
-    "optional": "references?",
-    "failedBy": "object?",
-    "skippedBy": "object?",
-    "due": "text?",
-    "edited": "number?",
-}
-
-
-_RELAY: Final = {
-    "state": "task state",
-    **dict.fromkeys(_LISTS, "references"),
-    "failedBy": "object?",
-    "skippedBy": "object?",
-}
-
-
-_GRAPH: Final = {
-    "state": "graph state",
-    "tasks": "number",
-    "edges": "number",
-    "failedTasks": "number",
-    "revision": "number",
-    "created": "time",
-    "started": "time?",
-    "finished": "time?",
-    "requires": "references",
-    "requiresLeft": "references",
-    "nameMapping": "object?",
-    "metadata": "object?",
-    "tags": "object?",
-    "params": "object?",
-    "digest": "text",
-    "extending": "text?",
-    "deferred": "references?",
-    "failurePolicy": "text?",
-    "skippedTasks": "number?",
-    "reason": "text?",
-    "code": "text?",
-    "writers": "number?",
-    "cutOff": "text?",
-    "cancelled": "time?",
-    "deadline": "time?",
-    "nextDeadline": "time?",
-    "waitsAgain": "number?",
-    "held": "references?",
-    "heldAsked": "object?",
-    "holds": "number?",
-    "pausing": "references?",
-    "pausedReason": "text?",
-    "limits": "references?",
-    "stalled": "time?",
-    "stalledBecause": "text?",
-    "stalledAt": "number?",
-    "priority": "text?",
-    "deletedIn": "number?",
-}
-
-
-_GROUP: Final = {"label": "text", "tasks": "number", "members": "text", "groups": "list?", "join": "text?"}
-
-
-_LIMIT: Final = {"max": "number", "inFlight": "references", "moved": "time", "label": "text?", "asked": "text?"}
-
-
-_EVENT: Final = {"sequence": "number", "time": "time", "events": "list"}
-
-
-_REQUEST: Final = {
-    "state": "request state",
-    "kind": "text?",
-    "digest": "text",
-    "staged": "time?",
-    "cursor": "number?",
-    "revision": "number?",
-    "told": "object?",
-}
-
-
-_NOTICE: Final = {
-    "state": "notice state",
-    "channel": "object",
-    "on": "list",
-    "sequence": "number",
-    "part": "number",
-    "delivered": "number",
-    "failures": "number",
-    "nextTry": "time?",
-    "leaseUntil": "time?",
-}
-
-
 _WORDS: Final = {
-    "notice state": frozenset({OPEN, DONE, GIVEN_UP}),
-    "task state": frozenset(map(str, TaskState)),
-    "graph state": frozenset(map(str, GraphState)),
-    "request state": frozenset({"staged", "accepted", "done", "refused"}),
-}
-
-
-_ARTICLES: Final = {
-    "text": "a text",
-    "number": "a whole number",
-    "time": "a time",
-    "seconds": "a number of seconds",
-    "pause": "a number of seconds, or 0",
-    "retry policy": "a policy for temporary failures",
-    "references": "a JSON list of references",
-    "object": "a JSON object",
-    "list": "a JSON list",
-    "task state": "a state of a task",
-    "graph state": "a state of a graph",
-    "request state": "a state of a request",
-    "notice state": "a state of a channel",
+    "notice-state": frozenset({OPEN, DONE, GIVEN_UP}),
+    "task-state": frozenset(map(str, TaskState)),
+    "graph-state": frozenset(map(str, GraphState)),
+    "request-state": frozenset({"staged", "accepted", "done", "refused"}),
 }
 
 
@@ -178,9 +30,9 @@ def _is_seconds(value: Value) -> TypeGuard[float]:
 
 def _fits(value: Value, kind: str) -> bool:
     match kind:
-        case "text":
+        case "text" | "pieces":
             return isinstance(value, str)
-        case "number":
+        case "number" | "count":
             return is_number(value)
         case "time":
             return isinstance(value, datetime)
@@ -188,7 +40,7 @@ def _fits(value: Value, kind: str) -> bool:
             return _is_seconds(value) and value > 0
         case "pause":
             return _is_seconds(value) and value >= 0
-        case "retry policy":
+        case "retry-policy":
             return policy_of(value) is not None
         case "references":
             found = read_json(value)
@@ -209,30 +61,6 @@ def policy_of(text: Value) -> Retry | None:
         return None
 
 
-def _kind_of(key: str) -> Mapping[str, str]:
-    """What the columns of a row should hold, by its key."""
-    if key == GRAPH:
-        return _GRAPH
-    kind, _, rest = key.partition(":")
-    match kind:
-        case "task":
-            return _TASK
-        case "join" | "fork":
-            return _RELAY
-        case "event":
-            return _EVENT
-        case "group" if ":" not in rest:
-            return _GROUP
-        case "request" if ":" not in rest:
-            return _REQUEST
-        case "notice":
-            return _NOTICE
-        case "limit":
-            return _LIMIT
-        case _:
-            return {}
-
-
 def bad_columns(snapshot: Snapshot) -> Iterator[Finding]:
     """Columns that are missing, or hold what nobody can read."""
     for row in snapshot.rows.values():
@@ -242,12 +70,12 @@ def bad_columns(snapshot: Snapshot) -> Iterator[Finding]:
 def _bad_columns_of(snapshot: Snapshot, row: Row) -> Iterator[Finding]:
     read = snapshot.nodes.get(reference_of(row.key))
     lists = {"requires": read.requires, "requiresLeft": read.left, "dependents": read.dependents} if read else {}
-    for name, wanted in _kind_of(row.key).items():
+    for column in CHECKED.get(row_kind(row.key), ()):
+        name, kind = column.name, column.kind
         value = row.columns.get(name)
         if value is not None and lists.get(name) is not None:
             continue
-        kind, optional = wanted.rstrip("?"), wanted.endswith("?")
-        if (value is None and optional) or (value is not None and _fits(value, kind)):
+        if not column.needed if value is None else _fits(value, kind):
             continue
         shown = "is missing" if value is None else f"holds {str(value)[:60]!r}"
         repair: Patch | None = None
@@ -261,7 +89,7 @@ def _bad_columns_of(snapshot: Snapshot, row: Row) -> Iterator[Finding]:
         yield snapshot.find(
             "bad-column",
             row.key,
-            f"column {name} {shown}, and should hold {_ARTICLES[kind]}",
+            f"column {name} {shown}, and should hold {KINDS[kind][1]}",
             "whoever reads the row next gives up on it",
             repair=repair,
             detail=name,

@@ -10,7 +10,7 @@ from taskgraph.model.ids import GRAPH, ids_text, task_id_of
 from taskgraph.model.states import INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group
 from taskgraph.model.timing import overdue, temporary_used
 from taskgraph.protocol.decide import LeaseLost, Overdue
-from taskgraph.protocol.invariants.columns import _TASK, policy_of
+from taskgraph.protocol.invariants.columns import policy_of
 from taskgraph.protocol.invariants.findings import Finding, Retell, Severity
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot, is_number
 from taskgraph.protocol.leases import SetRight, amended, lease
@@ -63,7 +63,7 @@ def _task(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
     yield from _held(snapshot, node)
     yield from _past(snapshot, node)
     if right := amended(columns.get, snapshot.now):
-        said = ", ".join(f"{name} {columns.get(name)}" for name in right if name in _TASK)
+        said = ", ".join(f"{name} {columns.get(name)}" for name in right)
         yield snapshot.find(
             "clock-off",
             key,
