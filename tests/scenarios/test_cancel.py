@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from taskgraph.documents.read import document_from_object
 from taskgraph.engine import cancel as cancelling
 from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import limits
@@ -13,7 +15,7 @@ from taskgraph.model.errors import NotFound
 from taskgraph.model.messages import AddTasks, Cancel, Rerun
 from taskgraph.protocol.cancel import CancelTask, PublishCancelled
 from taskgraph.protocol.context import Outcome, Stop
-from taskgraph.protocol.decide import Renew
+from taskgraph.protocol.decide import Overdue, Renew
 from taskgraph.protocol.invariants.examine import examine
 from taskgraph.storage.tables import Row
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Held, Stage, Trap, extension, graph
@@ -318,6 +320,24 @@ async def examined(stage: Stage) -> list[tuple[str, str]]:
     """(code, severity) of what the doctor finds."""
     rows = {row.key: row for row in await stage.queries.partition(stage.graph_id)}
     return [(each.code, each.severity) for each in examine(stage.graph_id, rows, stage.clock.now())]
+
+
+@pytest.mark.parametrize("when", [None, "all-completed"])
+async def test_a_second_run_that_ends_while_it_waits_is_nothing_strange(memory: Stage, when: str | None) -> None:
+    """It was cancelled before its time, rerun, and its deadline passed before what it requires had completed."""
+    stage = memory
+    deadline = (stage.clock.now() + timedelta(seconds=60)).isoformat()
+    later = {"requires": ["a"], "task": {"deadline": deadline}, **({"when": when} if when else {})}
+    await stage.submit(document_from_object({"tasks": {"a": {"task": {}}, "b": later}}))
+    await stage.fail("a")
+    await cancel(stage, "b")
+    assert (await stage.rerun("b")).outcome is Outcome.APPLIED
+    assert await stage.task_state("b") == "unscheduled"
+    stage.clock.advance(61)
+    await stage.transition(Overdue(stage.task_id("b")))
+    row = await stage.row("b")
+    assert (row.columns["state"], row.columns["run"], row.columns["requiresLeft"] != "[]") == ("exception", 1, True)
+    assert await examined(stage) == []
 
 
 async def test_the_doctor_finds_nothing_wrong_and_goes_on_with_what_was_left(

@@ -56,7 +56,7 @@ def _condition_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
             keys=keys,
             refusal="skipped is final, and its dependents have been told",
         )
-    elif node.state != TaskState.SKIPPED and not met and not node.ended_waiting:
+    elif node.state != TaskState.SKIPPED and not met and not node.never_began:
         begun = node.state != TaskState.PENDING or columns.get("run") != 0
         again: dict[str, Value] = {"state": str(TaskState.UNSCHEDULED), "due": SKIP}
         yield snapshot.find(

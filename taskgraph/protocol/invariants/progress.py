@@ -58,7 +58,7 @@ def _progress_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
             yield _forgotten(snapshot, node, forgotten)
         return
     began = node.state != TaskState.UNSCHEDULED and (node.state != TaskState.SKIPPED or snapshot.goes_on)
-    if unfulfilled and began and not node.cancelled and not node.never_ran:
+    if unfulfilled and began and not node.cancelled and not node.never_began:
         yield _early(snapshot, node, unfulfilled)
     elif forgotten:
         yield _forgotten(snapshot, node, forgotten)

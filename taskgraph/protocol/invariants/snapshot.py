@@ -50,15 +50,19 @@ class Node:
         return isinstance(resolution, dict) and resolution.get("cancelled") is True
 
     @property
-    def ended_waiting(self) -> bool:
-        """Whether it was cancelled and never began: then its condition was never asked."""
-        return self.cancelled and self.never_ran
+    def never_began(self) -> bool:
+        """Whether its run was resolved while it waited: nothing of it ran, so nothing that it requires had to end.
 
-    @property
-    def never_ran(self) -> bool:
-        """Whether it was resolved while it waited: nothing of it ran, so what it requires need not have completed."""
+        A run that ends past its deadline gives up its claim, and `started` stays from a run to the next: then the two
+        differ in whether the last run of `runs` started at that time.
+        """
         columns = self.row.columns
-        return self.state == TaskState.EXCEPTION and not columns.get("run") and "started" not in columns
+        if self.state != TaskState.EXCEPTION or columns.get("claim"):
+            return False
+        started, runs = columns.get("started"), read_json(columns.get("runs", ""))
+        last = runs[-1] if isinstance(runs, list) and runs else None
+        before = last.get("started") if isinstance(last, dict) else None
+        return not isinstance(started, datetime) or started.isoformat() == before
 
     @property
     def to_send(self) -> tuple[str, int, str]:
