@@ -135,8 +135,10 @@ async def finish_deletion(
         rows += gone
         if graph is None:
             continue  # another copy has come further
-        removed += await logs.remove(graph_id)
-        await _elsewhere(handlers, graph_id, graph.columns)
+        try:
+            removed += await _elsewhere(handlers, logs, graph_id, graph.columns)
+        except Conflict:
+            continue
         await insert_once(handlers, TOMBSTONES, tombstone_key(graph_id, until), {"graph": graph_id, "until": until})
         try:
             await handlers.records.tables.commit(
@@ -193,14 +195,29 @@ async def _empty(handlers: Handlers, graph_id: str, graph: Row, progress: Progre
     return gone, row
 
 
-async def _elsewhere(handlers: Handlers, graph_id: str, columns: Mapping[str, Value]) -> None:
-    """Take away what names the graph in other partitions, but for the index of live graphs."""
+async def _elsewhere(handlers: Handlers, logs: StoredLogs, graph_id: str, columns: Mapping[str, Value]) -> int:
+    """Take away its logs, and what names it in other partitions but for the index of live graphs; gives how many logs.
+
+    No commit on the graph row guards these: another copy may have come to the end meanwhile, and the graph have been
+    put back. So each is read first, and goes under its etag if the graph is still gone after that. Files have no etag:
+    a process that is stopped between its look and their removal removes those of a graph that was put back meanwhile.
+    Raises Conflict for a graph that is back.
+    """
     records = handlers.records
+    await _must_be_gone(handlers, graph_id)
+    removed = await logs.remove(graph_id)
     await Poison(records.tables, handlers.queues, handlers.clock, handlers.names, handlers.telemetry).forget(graph_id)
-    await remove_once(handlers, notifier.INDEX, graph_id)
+    await remove_once(handlers, notifier.INDEX, graph_id, gone=graph_id)
     created = time_of(columns, "created")
     if created is not None:
-        await remove_once(handlers, ALL, listing_key(graph_id, created))
+        await remove_once(handlers, ALL, listing_key(graph_id, created), gone=graph_id)
+    return removed
+
+
+async def _must_be_gone(handlers: Handlers, graph_id: str) -> None:
+    graph = await graph_row(handlers, graph_id)
+    if graph is not None and graph.columns.get("state") not in GRAPH_GONE:
+        raise Conflict(f"graph {graph_id} was put back while it was deleted")
 
 
 # --- what is over by time ----------------------------------------------------------------------------------------
@@ -216,8 +233,7 @@ async def sweep_beside(handlers: Handlers, logs: StoredLogs, graph_id: str, grap
         raise Conflict(f"graph {graph_id}: others look after its tombstone")
     if gone:
         log.info("graph %s: %d rows that came after it was deleted are gone", graph_id, gone)
-    await logs.remove(graph_id)
-    await _elsewhere(handlers, graph_id, graph.columns)
+    await _elsewhere(handlers, logs, graph_id, graph.columns)
     return row
 
 
@@ -242,11 +258,13 @@ async def insert_once(handlers: Handlers, partition: str, key: str, columns: Map
             raise
 
 
-async def remove_once(handlers: Handlers, partition: str, key: str) -> None:
-    """Delete a row that may be gone already."""
+async def remove_once(handlers: Handlers, partition: str, key: str, *, gone: str = "") -> None:
+    """Delete a row that may be gone already. gone: the graph that must be so. Raises Conflict."""
     (row,) = await handlers.records.tables.get(partition, [key])
     if row is None:
         return
+    if gone:
+        await _must_be_gone(handlers, gone)
     try:
         await handlers.records.tables.commit(partition, [Delete(key, row.etag)])
     except (Conflict, Unclear) as error:

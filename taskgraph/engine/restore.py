@@ -283,9 +283,10 @@ async def _list(handlers: Handlers, graph_id: str, columns: Columns) -> None:
         "tasks": integer(columns, "tasks"),
     }
     key = listing_key(graph_id, created)
+    (row,) = await handlers.records.tables.get(ALL, [key])
+    # Written anew where it is there: a late copy of the deletion, which looked before this, meets a conflict.
+    change: Change = Insert(key, listed) if row is None else Merge(key, row.etag, listed)
     try:
-        await handlers.records.tables.commit(ALL, [Insert(key, listed)])
+        await handlers.records.tables.commit(ALL, [change])
     except (Conflict, Unclear):
-        (row,) = await handlers.records.tables.get(ALL, [key])
-        if row is None:
-            raise Conflict(f"graph {graph_id} could not be listed; restore again to go on") from None
+        raise Conflict(f"graph {graph_id} could not be listed; restore again to go on") from None

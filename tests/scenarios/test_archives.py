@@ -5,7 +5,7 @@ import contextlib
 import gzip
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from taskgraph.documents.read import document_from_object
 from taskgraph.engine import restore as restoring
 from taskgraph.engine.archive import archive, archive_to
 from taskgraph.engine.archive_file import examine, open_archive
+from taskgraph.engine.commit import Records
 from taskgraph.engine.delete import delete
 from taskgraph.engine.doctor import examine_graph
+from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.notifier import INDEX
 from taskgraph.engine.restore import Restored, restore
@@ -26,7 +28,7 @@ from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, St
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Rerun
 from taskgraph.model.names import ALL, LIVE, TOMBSTONES
-from taskgraph.storage.tables import Insert, Merge, Row
+from taskgraph.storage.tables import Insert, Merge, Row, Tables
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, memory_stage
 from tests.scenarios.test_notices import Shelf as Receiver
 from tests.scenarios.test_notices import notifier, to_the_end
@@ -323,6 +325,58 @@ async def test_copies_restore_side_by_side(stage: Stage, shelf: Shelf) -> None:
     copies = [restore(stage.more_handlers(), shelf, io.BytesIO(file.getvalue()), "file") for _ in range(3)]
     assert {each.state for each in await asyncio.gather(*copies)} == {"finished"}
     assert plain(await rows(stage)) == expected
+
+
+class _Midway:
+    """Tables that let something happen before their call number `at`."""
+
+    def __init__(self, inner: Tables, at: int, act: Callable[[], Awaitable[object]]) -> None:
+        self._inner, self.at, self._act, self.calls = inner, at, act, 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("get", "query", "commit"):
+            return getattr(self._inner, name)
+
+        async def call(*args: Any, **options: Any) -> Any:
+            self.calls += 1
+            if self.calls == self.at:
+                await self._act()
+            return await getattr(self._inner, name)(*args, **options)
+
+        return call
+
+
+async def test_a_deletion_that_comes_late_takes_nothing_of_what_was_put_back() -> None:
+    """Two copies delete; one finishes, and the graph is put back, between any two calls of the other."""
+    shelf = Shelf()
+    source = memory_stage()
+    await source.submit(graph({"a": [], "b": ["a"]}))
+    await source.fail("a")
+    await shelf.append(source.graph_id, source.task_id("a"), 0, b"said and said")
+    file, expected = await written(source, shelf), plain(await rows(source))
+    at = calls = 1
+    while at <= calls:
+        stage, own = memory_stage(), Shelf()
+        await restore(stage.handlers, own, file, "file")
+
+        async def put_back(stage: Stage = stage, own: Shelf = own) -> None:
+            await delete(stage.handlers, own, stage.graph_id, force=True)
+            await restore(stage.handlers, own, file, "file")
+
+        tables = _Midway(stage.tables, at, put_back)
+        late = Handlers(Records(tables, stage.clock), stage.queues, stage.clock, stage.names)
+        with contextlib.suppress(Conflict, Refused):
+            await delete(late, own, stage.graph_id, force=True)
+        calls = tables.calls
+        if await stage.state() == "deleted":
+            assert at == 1 or await rows(stage, ALL) == []
+        else:
+            assert plain(await rows(stage)) == expected, at
+            assert own.held == shelf.held, at
+            assert [row.key for row in await rows(stage, LIVE)] == [stage.graph_id], at
+            assert len(await rows(stage, ALL)) == 1, at
+        at += 1
+    assert at > 15
 
 
 async def test_nobody_goes_on_with_it_for_a_day(memory: Stage, shelf: Shelf) -> None:
