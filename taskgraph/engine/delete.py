@@ -35,8 +35,8 @@ from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL, TOMBSTONES, listing_key, tombstone_key
 from taskgraph.model.states import GRAPH_GONE, GraphState
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import BeginDeletion, undeletable
 from taskgraph.protocol.definitions import SCHEMA
+from taskgraph.protocol.lifecycle import BeginDeletion, undeletable
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
 

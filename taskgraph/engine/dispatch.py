@@ -31,10 +31,11 @@ from taskgraph.model.priorities import NORMAL, level_now, level_of
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.model.timing import not_yet_seconds, ready_since
 from taskgraph.protocol.concurrency import scopes_of
-from taskgraph.protocol.decide import Answer, Completed, Failed
+from taskgraph.protocol.decide import Answer
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.dispatch_windows import Parcel, Windows
 from taskgraph.protocol.edit import EDITED
+from taskgraph.protocol.runs import Completed, Failed
 from taskgraph.queries.targets import levels_used, use_level
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row

@@ -39,8 +39,9 @@ from taskgraph.model.messages import (
 from taskgraph.model.names import QueueNames
 from taskgraph.model.priorities import NORMAL
 from taskgraph.protocol.cancel import BY_HAND, CancelTask
-from taskgraph.protocol.decide import Answer, Claim, Completed, Failed, Item, ManualRerun
+from taskgraph.protocol.decide import Answer, Item
 from taskgraph.protocol.pause import HoldTask
+from taskgraph.protocol.runs import Claim, Completed, Failed, ManualRerun
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Row
 

@@ -22,8 +22,9 @@ from taskgraph.model.states import TaskState
 from taskgraph.model.timing import not_yet_seconds
 from taskgraph.protocol.concurrency import Limit, limit_of, limits_of, scopes_of
 from taskgraph.protocol.context import Outcome, Refill
-from taskgraph.protocol.decide import Answer, Claim, Completed, Failed
+from taskgraph.protocol.decide import Answer
 from taskgraph.protocol.limited_backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
+from taskgraph.protocol.runs import Claim, Completed, Failed
 from taskgraph.protocol.set_limit import NOT_LIMITED, ChangeLimit
 from taskgraph.queries.groups import has_group
 from taskgraph.storage.tables import Range, Row, query_all

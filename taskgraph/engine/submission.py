@@ -38,11 +38,11 @@ from taskgraph.model.states import FailurePolicy, GraphState, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import notices
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Start
 from taskgraph.protocol.definitions import SCHEMA, SCHEMA_OF_CONDITIONS, first_deadline, moment, schema_for
 from taskgraph.protocol.edit import EDITABLE
 from taskgraph.protocol.extension import EXTENDABLE, RESUME, is_deferring, not_extendable, request_key
 from taskgraph.protocol.layout import GraphLayout, name_mapping_rows
+from taskgraph.protocol.lifecycle import Start
 from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables
 

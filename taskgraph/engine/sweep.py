@@ -34,11 +34,14 @@ from taskgraph.protocol import leases
 from taskgraph.protocol.cancel import CancelGraph
 from taskgraph.protocol.concurrency import Limit, limits_of, scopes_of
 from taskgraph.protocol.conditions import SKIP
-from taskgraph.protocol.decide import Abandon, Fire, Item, LeaseLost, NextDeadline, Overdue, Skip
+from taskgraph.protocol.decide import Item
 from taskgraph.protocol.extension import is_deferring
 from taskgraph.protocol.leases import SetRight
+from taskgraph.protocol.lifecycle import Abandon, NextDeadline
 from taskgraph.protocol.propagation import DEFERRED
+from taskgraph.protocol.relays import Fire, Skip
 from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.runs import LeaseLost, Overdue
 from taskgraph.protocol.set_limit import Recount
 from taskgraph.queries.workers import clean
 from taskgraph.storage.logs import StoredLogs

@@ -23,24 +23,10 @@ from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.states import GRAPH_GONE, TaskState
 from taskgraph.protocol.cancel import CancelTask
 from taskgraph.protocol.context import CANCELLED, Dispatch, Outcome, Refill, Started, Take
-from taskgraph.protocol.decide import (
-    LATER,
-    Answer,
-    Claim,
-    Completed,
-    Decision,
-    Failed,
-    Fire,
-    HandBack,
-    Item,
-    LeaseLost,
-    ManualRerun,
-    Need,
-    Overdue,
-    Skip,
-    decide,
-)
+from taskgraph.protocol.decide import Answer, Decision, Item, Need, decide
 from taskgraph.protocol.edit import DELETED_IN, EditGraph
+from taskgraph.protocol.relays import Fire, Skip
+from taskgraph.protocol.runs import LATER, Claim, Completed, Failed, HandBack, LeaseLost, ManualRerun, Overdue
 from taskgraph.queries.edges import references
 from taskgraph.storage.tables import Change, Insert, Merge, Row
 

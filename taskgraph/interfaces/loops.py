@@ -28,7 +28,8 @@ from taskgraph.model.ids import reference_of
 from taskgraph.model.names import LIVE
 from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Item, LeaseLost
+from taskgraph.protocol.decide import Item
+from taskgraph.protocol.runs import LeaseLost
 from taskgraph.storage.private_files import open_to_others
 from taskgraph.storage.signals.wakeup import wait_any
 from taskgraph.storage.signals.worker_locks import WorkerLocks

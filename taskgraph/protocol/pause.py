@@ -15,11 +15,9 @@ that is rerun by hand comes back
 from beyond the scan, and takes what the graph holds along, in the commit that reads the graph row and writes it.
 """
 
-import json
 from dataclasses import dataclass
 from typing import Final
 
-from taskgraph.model.errors import IntegrityError
 from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.ids import GRAPH, row_key, value
 from taskgraph.model.json_strict import compact_json
@@ -76,14 +74,7 @@ HoldItem = Hold | Settle | PublishHolds | HoldTask
 
 def _asked(row: Draft) -> dict[str, str]:
     """When each holder was last spoken of."""
-    text = row.text("heldAsked")
-    try:
-        found = json.loads(text) if text else {}
-    except ValueError as error:
-        raise IntegrityError(f"row {row.key}: column heldAsked is no JSON") from error
-    if not isinstance(found, dict):
-        raise IntegrityError(f"row {row.key}: column heldAsked is no JSON object")
-    return found
+    return row.read_json("heldAsked", dict)
 
 
 def _spoken(row: Draft, wishes: dict[str, str], holder: str, asked: str) -> bool:

@@ -9,12 +9,14 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import IntegrityError, TaskgraphError
 from taskgraph.model.ids import ids_text, row_key
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Replace, Row
+
+T = TypeVar("T", list[Any], dict[str, Any])
 
 SCHEMA_MAX: Final = 2
 """2: rows of a graph that goes on after failures (`conditions`)."""
@@ -108,6 +110,17 @@ class Draft:
         if value is None or isinstance(value, datetime):
             return value
         raise IntegrityError(f"row {self.key}: column {name} should hold a time and holds {value!r}")
+
+    def read_json(self, name: str, kind: type[T]) -> T:
+        """A column that holds a JSON list or object, empty where it is missing. Raises IntegrityError."""
+        text = self.text(name)
+        try:
+            found = json.loads(text) if text else kind()
+        except ValueError as error:
+            raise IntegrityError(f"row {self.key}: column {name} is no JSON") from error
+        if not isinstance(found, kind):
+            raise IntegrityError(f"row {self.key}: column {name} is no JSON {'list' if kind is list else 'object'}")
+        return found
 
     def ids(self, name: str) -> list[str]:
         """A column that lists references. The list belongs to the draft: use `set_ids` to change it."""

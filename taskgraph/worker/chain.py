@@ -13,7 +13,7 @@ from taskgraph.model.errors import StorageError
 from taskgraph.model.ids import ids_text, row_key
 from taskgraph.model.messages import TaskResult
 from taskgraph.model.states import TaskState
-from taskgraph.protocol.decide import Completed
+from taskgraph.protocol.runs import Completed
 from taskgraph.storage.tables import Row
 from taskgraph.worker.claims import Claims
 from taskgraph.worker.context import WorkerContext

@@ -15,8 +15,9 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import row_key
 from taskgraph.protocol.context import Outcome as Decided
 from taskgraph.protocol.context import Started
-from taskgraph.protocol.decide import Answer, Claim
+from taskgraph.protocol.decide import Answer
 from taskgraph.protocol.rows import NewerSchema
+from taskgraph.protocol.runs import Claim
 from taskgraph.storage.tables import Row
 from taskgraph.worker.context import WorkerContext
 from taskgraph.worker.executors import Work

@@ -14,7 +14,8 @@ from taskgraph.model.ids import row_key
 from taskgraph.model.priorities import level_of, rank
 from taskgraph.protocol.context import Outcome as Decided
 from taskgraph.protocol.context import Started, Take
-from taskgraph.protocol.decide import Answer, Claim, Completed, Item
+from taskgraph.protocol.decide import Answer, Item
+from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Row
 from taskgraph.worker.claims import Claims
 from taskgraph.worker.context import WorkerContext

@@ -20,10 +20,11 @@ from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.messages import Message, RunTasks, to_text
 from taskgraph.model.priorities import NORMAL_RANK, rank
 from taskgraph.model.states import GRAPH_GONE, GraphState, TaskState
-from taskgraph.protocol.decide import CannotRun, Item, LeaseLost
+from taskgraph.protocol.decide import Item
 from taskgraph.protocol.definitions import gathered
 from taskgraph.protocol.edit import DELETED_IN
 from taskgraph.protocol.leases import lease
+from taskgraph.protocol.runs import CannotRun, LeaseLost
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import for_others
 from taskgraph.storage.tables import Row

@@ -13,7 +13,8 @@ from taskgraph.model.errors import TaskgraphError, trail
 from taskgraph.model.ids import row_key
 from taskgraph.protocol.context import Outcome as Decided
 from taskgraph.protocol.context import Stop
-from taskgraph.protocol.decide import Item, Renew
+from taskgraph.protocol.decide import Item
+from taskgraph.protocol.runs import Renew
 from taskgraph.storage.tables import Row
 from taskgraph.worker.context import WorkerContext
 from taskgraph.worker.messages import WorkMessages

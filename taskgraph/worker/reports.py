@@ -16,7 +16,8 @@ from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageError, trail
 from taskgraph.model.messages import WORKER_CHARS_MAX, Message, TaskCompleted, TaskFailed, TaskResult, bundles
 from taskgraph.model.placement import target_of
-from taskgraph.protocol.decide import Completed, HandBack, Item, LeaseLost
+from taskgraph.protocol.decide import Item
+from taskgraph.protocol.runs import Completed, HandBack, LeaseLost
 from taskgraph.worker.context import WorkerContext
 from taskgraph.worker.executors import Outcome
 from taskgraph.worker.messages import WorkMessages

@@ -14,7 +14,7 @@ from taskgraph.model.ids import row_key
 from taskgraph.model.placement import target_of
 from taskgraph.model.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
 from taskgraph.protocol.context import Outcome as Decided
-from taskgraph.protocol.decide import Overdue
+from taskgraph.protocol.runs import Overdue
 from taskgraph.storage.tables import Row
 from taskgraph.worker.context import WorkerContext
 from taskgraph.worker.executors import Outcome, Work

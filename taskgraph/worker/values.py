@@ -22,9 +22,9 @@ from taskgraph.model.messages import Seen
 from taskgraph.model.priorities import NORMAL_RANK
 from taskgraph.model.states import TaskState
 from taskgraph.model.timing import not_yet_seconds
-from taskgraph.protocol.decide import Claim
 from taskgraph.protocol.definitions import SCHEMA, moment
 from taskgraph.protocol.edit import EDITED
+from taskgraph.protocol.runs import Claim
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
 from taskgraph.worker.executors import Executor, Outcome, Work

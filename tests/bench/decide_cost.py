@@ -16,7 +16,8 @@ from typing import Final
 
 from taskgraph.engine import commit
 from taskgraph.model.messages import RunTasks, TaskCompleted, TaskResult, bundles, parse, to_text
-from taskgraph.protocol.decide import Claim, Completed, Decision, Item, decide
+from taskgraph.protocol.decide import Decision, Item, decide
+from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Delete, Row
 from tests.unit.transition_rows import NOW, Rows, rows_of, running, task_id
 

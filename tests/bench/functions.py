@@ -34,7 +34,7 @@ from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import TaskCompleted, TaskResult
 from taskgraph.model.states import GRAPH_ENDED
-from taskgraph.protocol.decide import Claim
+from taskgraph.protocol.runs import Claim
 from tests.azurite import azurite, version
 from tests.bench.shapes import document_text, independent, shape
 

@@ -27,7 +27,7 @@ from taskgraph.engine.submission import submit
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.ids import task_id_of
-from taskgraph.protocol.decide import Claim, Completed
+from taskgraph.protocol.runs import Claim, Completed
 
 _AT_ONCE = 2_000
 

@@ -22,7 +22,7 @@ from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Cancel, Message, parse
 from taskgraph.model.names import ALL, QueueNames
 from taskgraph.protocol import schedule_rules
-from taskgraph.protocol.decide import Claim, Completed
+from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.protocol.schedule_rules import HEADS, SCHEDULES, CatchUp, Overlap
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.tables import Merge, Range, query_all

@@ -30,27 +30,7 @@ from taskgraph.protocol import decide as transitions
 from taskgraph.protocol.cancel import CancelGraph, CancelTask, PublishCancelled
 from taskgraph.protocol.conditions import meets
 from taskgraph.protocol.context import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Stop
-from taskgraph.protocol.decide import (
-    Abandon,
-    BeginDeletion,
-    CannotRun,
-    Claim,
-    Completed,
-    Decision,
-    Failed,
-    Fire,
-    HandBack,
-    Item,
-    LeaseLost,
-    ManualRerun,
-    NextDeadline,
-    Overdue,
-    Remind,
-    Renew,
-    Skip,
-    Start,
-    decide,
-)
+from taskgraph.protocol.decide import Decision, Item, decide
 from taskgraph.protocol.definitions import schema_for
 from taskgraph.protocol.edit import EditGraph, RefuseEdit, TaskEdit
 from taskgraph.protocol.extension import (
@@ -63,7 +43,20 @@ from taskgraph.protocol.extension import (
 )
 from taskgraph.protocol.layout import lay_out
 from taskgraph.protocol.leases import SetRight
+from taskgraph.protocol.lifecycle import Abandon, BeginDeletion, NextDeadline, Start
 from taskgraph.protocol.pause import Hold, HoldTask, PublishHolds, Settle
+from taskgraph.protocol.relays import Fire, Remind, Skip
+from taskgraph.protocol.runs import (
+    CannotRun,
+    Claim,
+    Completed,
+    Failed,
+    HandBack,
+    LeaseLost,
+    ManualRerun,
+    Overdue,
+    Renew,
+)
 from taskgraph.protocol.set_limit import ChangeLimit, Recount
 from taskgraph.protocol.stall import Stall, Stir
 from taskgraph.protocol.wiring import Link

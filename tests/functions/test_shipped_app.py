@@ -22,8 +22,8 @@ from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import Rerun, to_text
 from taskgraph.model.states import GraphState
-from taskgraph.protocol.decide import Claim
 from taskgraph.protocol.invariants.findings import Severity
+from taskgraph.protocol.runs import Claim
 from taskgraph.worker.executors import Executors
 from taskgraph.worker.executors.contract import Outcome, Work, WriteLog, failed, succeeded
 from tests.e2e.processes import command, environment, started, taskgraph, until, write_graph

@@ -131,10 +131,10 @@ class _Believing:
     """What a consumer would be that takes anybody's word: the claim of a result is not asked for."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from taskgraph.protocol import decide
+        from taskgraph.protocol import runs
 
         monkeypatch.setattr(
-            decide,
+            runs,
             "_holds",
             lambda task, run, claim: task.text("state") == "running" and task.integer("run") == run,
         )
@@ -158,12 +158,12 @@ async def test_a_consumer_that_drops_what_it_cannot_read_is_found_out(monkeypatc
 
 
 async def test_a_consumer_that_stumbles_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    from taskgraph.protocol import decide
+    from taskgraph.protocol import decide, runs
 
     def stumbles(*_: Any) -> Any:
         raise KeyError("exitCode")
 
-    monkeypatch.setitem(decide.RULES, decide.Failed, stumbles)
+    monkeypatch.setitem(decide.RULES, runs.Failed, stumbles)
     with pytest.raises(Violation, match="handling failed"):
         await play(0, 320)
 

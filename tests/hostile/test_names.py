@@ -26,7 +26,7 @@ from taskgraph.interfaces.settings import read_settings
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, NotFound, TaskgraphError
 from taskgraph.model.ids import GRAPH, is_graph_id, task_id_of, typed
-from taskgraph.protocol.decide import CannotRun, Claim
+from taskgraph.protocol.runs import CannotRun, Claim
 from taskgraph.storage.tables import Insert, Merge
 from tests.hostile.terminal import ALLOWED_IN_LABELS, ATTACK, dangerous, taskgraph
 

@@ -24,6 +24,9 @@ from tests.mutation.survivors import explanations
 
 MODULES: Final = (
     "protocol.decide",
+    "protocol.runs",
+    "protocol.relays",
+    "protocol.lifecycle",
     "protocol.propagation",
     "protocol.extension",
     "protocol.rows",

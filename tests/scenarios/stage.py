@@ -40,8 +40,9 @@ from taskgraph.model.messages import (
 )
 from taskgraph.model.names import QueueNames
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Answer, Claim, HandBack, Item, LeaseLost
+from taskgraph.protocol.decide import Answer, Item
 from taskgraph.protocol.edit import EDITED
+from taskgraph.protocol.runs import Claim, HandBack, LeaseLost
 from taskgraph.queries.graphs import Queries
 from taskgraph.queries.values import Event
 from taskgraph.storage.queues import Delivery, Queues

@@ -15,8 +15,8 @@ from taskgraph.model.errors import NotFound
 from taskgraph.model.messages import AddTasks, Cancel, Rerun
 from taskgraph.protocol.cancel import CancelTask, PublishCancelled
 from taskgraph.protocol.context import Outcome, Stop
-from taskgraph.protocol.decide import Overdue, Renew
 from taskgraph.protocol.invariants.examine import examine
+from taskgraph.protocol.runs import Overdue, Renew
 from taskgraph.storage.tables import Row
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Held, Stage, Trap, extension, graph
 from tests.simulation.bounds import CHUNKED, bounded

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from taskgraph.model import limits
-from taskgraph.protocol.decide import Claim, Renew
+from taskgraph.protocol.runs import Claim, Renew
 from tests.scenarios.crew import Calls, Crew, Script, chain, fan, layers, once_each, virtually
 from tests.scenarios.stage import Requirements, Stage, Trap, graph
 

@@ -12,7 +12,7 @@ from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.loops import bury
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.ids import row_key, task_id_of
-from taskgraph.protocol.decide import Claim
+from taskgraph.protocol.runs import Claim
 from tests.scenarios.stage import graph
 
 GRAPHS = ("one", "two")

@@ -11,7 +11,7 @@ from taskgraph.model.errors import NotFound, StorageUnavailable
 from taskgraph.model.ids import task_id_of
 from taskgraph.model.messages import Rerun, to_text
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Completed
+from taskgraph.protocol.runs import Completed
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 
 Act = Callable[[Crew], Awaitable[None]]

@@ -20,8 +20,8 @@ from taskgraph.model.ids import row_key
 from taskgraph.model.messages import AddTasks, Cancel, Edit, HoldBack, Rerun, RunTasks, SetLimit, parse
 from taskgraph.model.timing import not_yet_seconds
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Claim, Failed
 from taskgraph.protocol.invariants.examine import examine
+from taskgraph.protocol.runs import Claim, Failed
 from taskgraph.storage.tables import Row
 from tests.scenarios.stage import CrashError, Stage, Trap, extension, graph, graph_object, memory_stage
 

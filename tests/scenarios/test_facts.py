@@ -18,7 +18,7 @@ from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import facts, limits
 from taskgraph.model.messages import Cancel, TaskFailed
 from taskgraph.model.states import TaskState
-from taskgraph.protocol.decide import BeginDeletion
+from taskgraph.protocol.lifecycle import BeginDeletion
 from taskgraph.protocol.notices import notice
 from taskgraph.protocol.pause import HoldTask
 from taskgraph.protocol.set_limit import ChangeLimit

@@ -8,7 +8,9 @@ import pytest
 from taskgraph.model.errors import NotFound
 from taskgraph.model.messages import AddTasks, Message, Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Claim, HandBack, LeaseLost, Remind, Renew, Start
+from taskgraph.protocol.lifecycle import Start
+from taskgraph.protocol.relays import Remind
+from taskgraph.protocol.runs import Claim, HandBack, LeaseLost, Renew
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Held, Stage, extension, graph, memory_stage
 
 REQUIRES = {"A": [], "B": ["A"], "C": [], "D": ["A", "C"], "E": []}

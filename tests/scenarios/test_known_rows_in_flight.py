@@ -12,7 +12,8 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, ids_text, limit_key, limit_scope, row_key
 from taskgraph.model.messages import AddTasks
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Answer, Claim, Completed
+from taskgraph.protocol.decide import Answer
+from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Change, Row
 from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 from tests.scenarios.stage import Requirements, Stage, extension, graph

@@ -19,7 +19,7 @@ from taskgraph.model.ids import limit_key, limit_scope
 from taskgraph.model.messages import Cancel, SetLimit
 from taskgraph.protocol import limited_backlog
 from taskgraph.protocol.context import Outcome, Take
-from taskgraph.protocol.decide import Claim, Completed
+from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Delete, Insert, Merge, Row
 from tests.scenarios.crew import Calls, Crew, Script, virtually
 from tests.scenarios.stage import (

@@ -10,7 +10,8 @@ from taskgraph.model import limits
 from taskgraph.model.errors import Conflict
 from taskgraph.model.names import LIVE
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Fire, Renew
+from taskgraph.protocol.relays import Fire
+from taskgraph.protocol.runs import Renew
 from taskgraph.storage.tables import Insert, Range, query_all
 from tests.scenarios.stage import PAST_LEASE_SECONDS, CrashError, Stage, Trap, extension, graph
 

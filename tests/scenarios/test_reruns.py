@@ -17,7 +17,7 @@ from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.model.messages import Rerun, parse
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Claim, Failed, ManualRerun
+from taskgraph.protocol.runs import Claim, Failed, ManualRerun
 from taskgraph.storage.tables import Merge
 from taskgraph.testing import HurriedClock
 from tests.measured import Measured, attributes

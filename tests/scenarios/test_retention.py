@@ -21,7 +21,7 @@ from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import AddTasks, HoldBack, Rerun, SetLimit, TaskCompleted, to_text
 from taskgraph.model.names import ALL, KEEPING, LIVE, POISON, TOMBSTONES
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import LeaseLost, Renew
+from taskgraph.protocol.runs import LeaseLost, Renew
 from taskgraph.storage.logs import LogFile, LogPage
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Delete, Insert, Merge, Range, Row, query_all

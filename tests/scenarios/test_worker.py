@@ -12,7 +12,7 @@ from taskgraph.model.ids import row_key
 from taskgraph.model.messages import RunTasks, TaskCompleted, TaskFailed, parse, to_text
 from taskgraph.model.names import POISON
 from taskgraph.protocol import decide as transitions
-from taskgraph.protocol.decide import Completed, LeaseLost
+from taskgraph.protocol.runs import Completed, LeaseLost
 from taskgraph.testing import MemoryQueues, MemoryTables
 from tests.scenarios.crew import Calls, Crew, Instant, Liar, Script, chain, fan, once_each, virtually
 

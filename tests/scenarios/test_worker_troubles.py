@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from taskgraph.model.errors import Conflict, StorageUnavailable
-from taskgraph.protocol.decide import Completed
+from taskgraph.protocol.runs import Completed
 from taskgraph.storage.queues import Delivery
 from taskgraph.worker.executors import Outcome, Work, WriteLog
 from taskgraph.worker.values import Claimed, Held

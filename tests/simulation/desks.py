@@ -38,7 +38,7 @@ from taskgraph.model.errors import (
 from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
 from taskgraph.model.messages import Rerun, RunTasks, TaskCompleted, TaskFailed, TaskResult, parse, to_text
 from taskgraph.model.names import ALL, LIVE, POISON
-from taskgraph.protocol.decide import Claim
+from taskgraph.protocol.runs import Claim
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Insert, Page, Range, Row

@@ -42,16 +42,19 @@ from taskgraph.protocol import (
     edit,
     extension,
     leases,
+    lifecycle,
     pause,
     propagation,
+    relays,
     rerun,
+    runs,
     set_limit,
 )
 from taskgraph.protocol.concurrency import Limit
 from taskgraph.protocol.context import Context, Outcome, Verdict
-from taskgraph.protocol.decide import Claim
 from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks
 from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.runs import Claim
 from taskgraph.protocol.set_limit import Recount
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Merge, Range, Row, Tables
@@ -130,7 +133,7 @@ def _all(*patches: Patch) -> Patch:
 
 _commit = MemoryTables.commit
 _count_down = propagation.count_down
-_next_run = decide._next_run
+_next_run = runs._next_run
 _accept = extension.accept_extension
 _block = propagation.block
 _step = ExtensionPlan.step
@@ -636,7 +639,7 @@ MUTANTS: Final = (
             propagation,
             "block",
             ('        tell_dependents(task, task.key.removeprefix("task:"), context, failure_of(task))\n', ""),
-            owner=decide,
+            owner=runs,
         ),
         conditional,
     ),
@@ -644,7 +647,7 @@ MUTANTS: Final = (
         "P14: where the policy is fail-fast, the fence is in the commit of the failure",
         "the graph is blocked",
         _reworded(
-            propagation, "block", ('graph.text("failurePolicy") == FailurePolicy.FAIL_FAST', "False"), owner=decide
+            propagation, "block", ('graph.text("failurePolicy") == FailurePolicy.FAIL_FAST', "False"), owner=runs
         ),
         lives=("the rest is cancelled",),
     ),
@@ -683,7 +686,7 @@ MUTANTS: Final = (
         "P15: a failure that is rerun is nobody else's business",
         "dependents are told of it",
         _reworded(
-            decide,
+            runs,
             "_failed",
             (
                 '        _next_run(task, context, "failed", item.ended, reason, item.resolution)\n',
@@ -708,7 +711,7 @@ MUTANTS: Final = (
             conditions,
             "passed_on",
             ("News(failed, skipped)", 'News(failed, "" if failed else skipped)'),
-            owner=decide,
+            owner=relays,
         ),
         lives=("a join of a failure and a skip",),
     ),
@@ -744,22 +747,22 @@ MUTANTS: Final = (
         ),
     ),
     # claims, runs, leases, budgets
-    Mutant("P5: only a pending run can be claimed", "a claim takes any task", _set(decide, "_claim", claim_by_anyone)),
+    Mutant("P5: only a pending run can be claimed", "a claim takes any task", _set(runs, "_claim", claim_by_anyone)),
     Mutant(
         "P4: a work message is for one run",
         "a claim takes a pending task, whatever its run",
-        _reworded(decide, "_claim", (' or task.integer("run") != item.run', "")),
+        _reworded(runs, "_claim", (' or task.integer("run") != item.run', "")),
     ),
     Mutant(
         "P6: a result counts only with its run and claim",
         "of a running task any result counts",
-        _set(decide, "_holds", hold_by_state_alone),
+        _set(runs, "_holds", hold_by_state_alone),
     ),
     Mutant(
         "P6: a hand-back counts only with its run and claim",
         "any hand-back counts",
         _reworded(
-            decide,
+            runs,
             "_hand_back",
             (_UNLESS_HELD, ""),
         ),
@@ -768,14 +771,14 @@ MUTANTS: Final = (
     Mutant(
         "P6: a renewal counts only with its run and claim",
         "any renewal counts",
-        _reworded(decide, "_renew", ("not _holds(task, item.run, item.claim)", "False")),
+        _reworded(runs, "_renew", ("not _holds(task, item.run, item.claim)", "False")),
         lives=("a zombie",),
     ),
     Mutant(
         "P22: a lease that the sweep saw end is looked at again",
         "any lost lease counts, whoever holds the run by now",
         _reworded(
-            decide,
+            runs,
             "_lease_lost",
             (_UNLESS_HELD, ""),
         ),
@@ -785,7 +788,7 @@ MUTANTS: Final = (
         "neither the sweep nor the decision looks at the end of the lease",
         _all(
             _reworded(
-                decide,
+                runs,
                 "_lease_lost",
                 ("if not item.certain and (how := lease(task.value, context.now)) is not Standing.OVER:", "if False:"),
             ),
@@ -793,17 +796,17 @@ MUTANTS: Final = (
         ),
         lives=("diamond, with the sweep about",),
     ),
-    Mutant("P4: every new run has a number of its own", "the same again", _set(decide, "_next_run", same_run)),
-    Mutant("P12: a rerun spends the budget", "it spends nothing", _set(decide, "_next_run", spend_nothing)),
+    Mutant("P4: every new run has a number of its own", "the same again", _set(runs, "_next_run", same_run)),
+    Mutant("P12: a rerun spends the budget", "it spends nothing", _set(runs, "_next_run", spend_nothing)),
     Mutant(
         "P12: a budget that is spent stays spent",
         "a rerun takes one more than there is",
-        _reworded(decide, "_failed", ('task.integer("rerunsLeft") > 0', 'task.integer("rerunsLeft") >= 0')),
+        _reworded(runs, "_failed", ('task.integer("rerunsLeft") > 0', 'task.integer("rerunsLeft") >= 0')),
     ),
     Mutant(
         "D10: a lost lease spends a retry",
         "it spends nothing",
-        _reworded(decide, "_lease_lost", ('task.set("retriesLeft", task.integer("retriesLeft") - 1)\n', "pass\n")),
+        _reworded(runs, "_lease_lost", ('task.set("retriesLeft", task.integer("retriesLeft") - 1)\n', "pass\n")),
     ),
     # what follows from a fact
     Mutant(
@@ -815,18 +818,18 @@ MUTANTS: Final = (
     Mutant(
         "P8: the graph counts what failed for good",
         "a failure is not counted",
-        _set(decide, "block", block_uncounted),
+        _set(runs, "block", block_uncounted),
     ),
     Mutant(
         "P8: a rerun by hand takes its task off the count",
         "the count stays",
-        _set(decide, "unblock", count_nothing),
+        _set(runs, "unblock", count_nothing),
     ),
     Mutant(
         "P4, D9: a message that comes again says the same again",
         "a result that was committed before tells nobody",
         _reworded(
-            decide,
+            runs,
             "_completed",
             (
                 "tell_dependents(task, item.task_id, context)\n        return Outcome.REPEATED",
@@ -938,7 +941,7 @@ MUTANTS: Final = (
             _reworded(
                 sweep_module, "_submitting", (" and created < before and await clock_trust.may_end(tables, now):", ":")
             ),
-            _reworded(decide, "_abandon", (" or created >= item.before", "")),
+            _reworded(lifecycle, "_abandon", (" or created >= item.before", "")),
         ),
     ),
     Mutant(
@@ -984,19 +987,19 @@ MUTANTS: Final = (
     Mutant(
         "P14: a run that is to be cancelled completes nothing",
         "it completes its task",
-        _reworded(decide, "_completed", ('if task.text("cancel"):', "if False:")),
+        _reworded(runs, "_completed", ('if task.text("cancel"):', "if False:")),
         lives=("cancelled while one runs",),
     ),
     Mutant(
         "P14: a run that is to be cancelled is not rerun",
         "it is, while it may",
-        _reworded(decide, "_failed", ('    if task.text("cancel"):\n', "    if False:\n")),
+        _reworded(runs, "_failed", ('    if task.text("cancel"):\n', "    if False:\n")),
         lives=("cancelled, and the run fails",),
     ),
     Mutant(
         "P14: a run that is to be cancelled, and lost, is not tried again",
         "it is",
-        _reworded(decide, "_lease_lost", ('    if task.text("cancel"):\n', "    if False:\n")),
+        _reworded(runs, "_lease_lost", ('    if task.text("cancel"):\n', "    if False:\n")),
         lives=("cancelled while one runs",),
     ),
     Mutant(
@@ -1025,7 +1028,7 @@ MUTANTS: Final = (
     Mutant(
         "P7: what was cancelled before its time, and is rerun, waits as it did",
         "it stands ready",
-        _reworded(decide, "_next_run", ('if task.ids("requiresLeft"):', "if False:")),
+        _reworded(runs, "_next_run", ('if task.ids("requiresLeft"):', "if False:")),
         lives=("a task is cancelled that waits, and rerun",),
     ),
     Mutant(
@@ -1055,7 +1058,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: what is held back is not claimed",
         "it is",
-        _reworded(decide, "_claim", ("    if is_held(task):\n", "    if False:\n")),
+        _reworded(runs, "_claim", ("    if is_held(task):\n", "    if False:\n")),
         paused,
     ),
     Mutant(
@@ -1098,7 +1101,7 @@ MUTANTS: Final = (
         "P14: a task that is rerun by hand is held by what is held then",
         "by what was held when it ended",
         _reworded(
-            decide,
+            runs,
             "_manual_rerun",
             ('    if is_held(task) or graph.text("held"):\n        take_along(task, graph)\n', ""),
         ),
@@ -1180,7 +1183,7 @@ MUTANTS: Final = (
         "P16: nobody claims a task before its time",
         "whoever is told of it does",
         _reworded(
-            decide,
+            runs,
             "_claim",
             ("if timing.not_yet_seconds(task.value, context.now, item.known_seconds):", "if False:"),
         ),
@@ -1195,7 +1198,7 @@ MUTANTS: Final = (
     Mutant(
         "P16: nobody claims a task past its deadline",
         "the claim goes through",
-        _reworded(decide, "_claim", ("if reason := _end_if_overdue(task, context):", "if reason := None:")),
+        _reworded(runs, "_claim", ("if reason := _end_if_overdue(task, context):", "if reason := None:")),
         times,
     ),
     Mutant(
@@ -1207,14 +1210,14 @@ MUTANTS: Final = (
     Mutant(
         "P16: what waits again, as it is rerun by hand, is ended when its deadline passes",
         "the graph row still says that nobody waits who has one",
-        _set(decide, "heed_deadline", lambda graph, deadline: None),
+        _set(runs, "heed_deadline", lambda graph, deadline: None),
         late_and_rerun,
     ),
     Mutant(
         "P16: a sweep that looked before a rerun says nothing of the next deadline",
         "the same time on the graph row is taken for the same look",
         _reworded(
-            decide,
+            lifecycle,
             "_next_deadline",
             (
                 '(graph.time("nextDeadline"), graph.integer("waitsAgain")) == (item.seen, item.waits_again)',
@@ -1263,14 +1266,14 @@ MUTANTS: Final = (
     Mutant(
         "P12: a temporary failure is counted",
         "it is not",
-        _reworded(decide, "_try_later", ('task.integer("temporaryFailures") + 1', 'task.integer("temporaryFailures")')),
+        _reworded(runs, "_try_later", ('task.integer("temporaryFailures") + 1', 'task.integer("temporaryFailures")')),
         times,
     ),
     Mutant(
         "P12: temporary failures have an end",
         "they have none",
         _reworded(
-            decide,
+            runs,
             "_failed",
             ("timing.temporary_used(task.value) < _retry(task).limit", "True"),
         ),
@@ -1296,7 +1299,7 @@ MUTANTS: Final = (
     Mutant(
         "P5: a claim is of the definition that stands on the row",
         "of any",
-        _reworded(decide, "_claim", ("task.integer(EDITED) != item.edited", "False")),
+        _reworded(runs, "_claim", ("task.integer(EDITED) != item.edited", "False")),
         edited_in_the_queue,
     ),
     Mutant(

@@ -21,7 +21,8 @@ from taskgraph.engine.submission import edit, submit
 from taskgraph.model.ids import GRAPH, limit_key, limit_scope, row_key, task_id_of
 from taskgraph.model.states import TaskState
 from taskgraph.protocol.context import Outcome, Take
-from taskgraph.protocol.decide import Answer, Claim, Completed
+from taskgraph.protocol.decide import Answer
+from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Change, Page, Range, Row
 from taskgraph.testing import MemoryQueues, MemoryTables, drive
 from tests.simulation.invariants import Violation, hold

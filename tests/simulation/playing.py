@@ -44,10 +44,11 @@ from taskgraph.model.messages import (
 from taskgraph.model.names import LIVE, POISON
 from taskgraph.model.states import INACTIVE, PAUSED, FailurePolicy, by_group
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Claim, HandBack, Item, LeaseLost, Renew
+from taskgraph.protocol.decide import Item
 from taskgraph.protocol.definitions import gathered
 from taskgraph.protocol.extension import WAITS_FOR
 from taskgraph.protocol.limited_backlog import Backlog
+from taskgraph.protocol.runs import Claim, HandBack, LeaseLost, Renew
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Merge, Page, Range, Row

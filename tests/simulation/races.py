@@ -18,7 +18,8 @@ from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.names import LIVE
 from taskgraph.model.timing import not_yet_seconds
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Answer, Claim, Completed, Failed
+from taskgraph.protocol.decide import Answer
+from taskgraph.protocol.runs import Claim, Completed, Failed
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row
 from tests.simulation.invariants import FAILED_FOR_GOOD, is_cancelled

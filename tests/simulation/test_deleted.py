@@ -31,7 +31,7 @@ from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery
 from taskgraph.model.ids import GRAPH, row_key, slugid_from, task_id_of
 from taskgraph.model.messages import RunTasks, parse
 from taskgraph.model.names import ALL, LIVE, POISON, TOMBSTONES
-from taskgraph.protocol.decide import Claim
+from taskgraph.protocol.runs import Claim
 from taskgraph.queries.targets import GATES
 from taskgraph.storage.logs import LogPage
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row

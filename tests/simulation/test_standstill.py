@@ -21,7 +21,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageError
 from taskgraph.model.ids import GRAPH
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Claim, Completed, LeaseLost, Renew
+from taskgraph.protocol.runs import Claim, Completed, LeaseLost, Renew
 from tests.scenarios.stage import CrashError, Stage, Trap, graph, memory_stage
 
 SEEDS: Final = 60

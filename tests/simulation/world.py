@@ -64,7 +64,8 @@ from taskgraph.model.priorities import LEVELS, rank
 from taskgraph.model.states import INACTIVE, PAUSED, TASK_UNRESOLVED, FailurePolicy, TaskState, by_group
 from taskgraph.model.timing import overdue, pause_seconds_in, retry_of, retry_text
 from taskgraph.protocol.context import Outcome, Started, Take
-from taskgraph.protocol.decide import Answer, Claim, Completed, HandBack, Renew
+from taskgraph.protocol.decide import Answer
+from taskgraph.protocol.runs import Claim, Completed, HandBack, Renew
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Replace, Row
 from taskgraph.testing import MemoryQueues, MemoryTables

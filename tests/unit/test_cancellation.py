@@ -11,7 +11,9 @@ from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.cancel import CancelGraph, CancelTask, PublishCancelled
 from taskgraph.protocol.context import Cancelling, GraphEnded, Outcome, Stop
-from taskgraph.protocol.decide import Completed, Decision, Failed, HandBack, Item, LeaseLost, Skip
+from taskgraph.protocol.decide import Decision, Item
+from taskgraph.protocol.relays import Skip
+from taskgraph.protocol.runs import Completed, Failed, HandBack, LeaseLost
 from tests.unit.transition_rows import NOW, Rows, changed, decided, events, rows_of, running, task_id, written
 
 A, B = task_id("a"), task_id("b")

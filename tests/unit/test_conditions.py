@@ -25,9 +25,11 @@ from taskgraph.protocol.conditions import (
     skip_resolution,
 )
 from taskgraph.protocol.context import GraphEnded, Outcome
-from taskgraph.protocol.decide import Completed, Failed, Item, LeaseLost, ManualRerun, Skip
+from taskgraph.protocol.decide import Item
 from taskgraph.protocol.layout import GraphLayout
+from taskgraph.protocol.relays import Skip
 from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.runs import Completed, Failed, LeaseLost, ManualRerun
 from taskgraph.storage.tables import Insert, Row
 from tests.outcomes import blamed, expected
 from tests.simulation.bounds import NARROW, NARROWER, TIGHT_FAILING, bounded

@@ -16,8 +16,9 @@ from taskgraph.model import limits
 from taskgraph.model.foreign_times import Standing, asked_after, holds, is_ahead, standing
 from taskgraph.model.ids import row_key, task_id_of
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Claim, Failed, Item, LeaseLost, Renew
+from taskgraph.protocol.decide import Item
 from taskgraph.protocol.leases import SetRight
+from taskgraph.protocol.runs import Claim, Failed, LeaseLost, Renew
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Row
 from taskgraph.testing import ManualClock, MemoryQueues, MemoryTables

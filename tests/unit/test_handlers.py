@@ -22,7 +22,8 @@ from taskgraph.model.messages import AddTasks, Rerun, RunTasks, Seen, TaskComple
 from taskgraph.model.names import LIVE, QueueNames
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.context import Dispatch, Effect, GraphEnded, GraphRevived, Outcome
-from taskgraph.protocol.decide import Claim, Completed, Fire, Remind, Renew
+from taskgraph.protocol.relays import Fire, Remind
+from taskgraph.protocol.runs import Claim, Completed, Renew
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Page, Range, Row
 from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 

@@ -8,8 +8,8 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH
 from taskgraph.protocol.concurrency import is_limited, is_over, limit_of, limits_of, named_in
 from taskgraph.protocol.context import Outcome, Refill
-from taskgraph.protocol.decide import Claim, Failed
 from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.runs import Claim, Failed
 from taskgraph.protocol.set_limit import NOT_LIMITED, ChangeLimit, Recount
 from taskgraph.storage.tables import Row
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, changed, columns, decided, events, rows_of, task_id

@@ -12,27 +12,13 @@ from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.protocol import decide as transitions
 from taskgraph.protocol.context import Take
-from taskgraph.protocol.decide import (
-    Abandon,
-    CannotRun,
-    Claim,
-    Completed,
-    Decision,
-    Failed,
-    Fire,
-    HandBack,
-    Item,
-    LeaseLost,
-    ManualRerun,
-    Need,
-    Remind,
-    Renew,
-    Start,
-    decide,
-)
+from taskgraph.protocol.decide import Decision, Item, Need, decide
 from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks, RefuseExtension, request_key
 from taskgraph.protocol.layout import lay_out
+from taskgraph.protocol.lifecycle import Abandon, Start
+from taskgraph.protocol.relays import Fire, Remind
 from taskgraph.protocol.rows import Draft, NeedRows, View
+from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, ManualRerun, Renew
 from taskgraph.storage.tables import Insert, Row
 from tests.unit.reference_rows import PlainView, plainly_fits
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, document, rows_of, task_id

@@ -9,7 +9,8 @@ import pytest
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH
 from taskgraph.protocol.context import Cancelling, Outcome
-from taskgraph.protocol.decide import Claim, Decision, Failed, HandBack, LeaseLost, ManualRerun, Renew, decide
+from taskgraph.protocol.decide import Decision, decide
+from taskgraph.protocol.runs import Claim, Failed, HandBack, LeaseLost, ManualRerun, Renew
 from taskgraph.protocol.stall import Stall, Stir, workers_lost
 from tests.unit import transition_rows
 from tests.unit.transition_rows import (

@@ -14,7 +14,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import GRAPH, task_id_of
 from taskgraph.model.names import ALL, LIVE
-from taskgraph.protocol.decide import Claim, Completed
+from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Insert
 from taskgraph.testing import ManualClock, MemoryQueues, MemoryTables
 

@@ -18,7 +18,7 @@ from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.messages import AddTasks, RunTasks, parse
 from taskgraph.model.names import LIVE
-from taskgraph.protocol.decide import Claim
+from taskgraph.protocol.runs import Claim
 from taskgraph.storage.tables import Change, Delete, Insert, Row
 from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables
 

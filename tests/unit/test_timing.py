@@ -18,22 +18,12 @@ from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import TaskFailed, TaskResult, parse, to_text
 from taskgraph.model.schemas import validator
 from taskgraph.protocol.context import Dispatch, Outcome, Started, Take
-from taskgraph.protocol.decide import (
-    Claim,
-    Completed,
-    Decision,
-    Failed,
-    HandBack,
-    LeaseLost,
-    ManualRerun,
-    NextDeadline,
-    Overdue,
-    Remind,
-    Renew,
-    decide,
-)
+from taskgraph.protocol.decide import Decision, decide
 from taskgraph.protocol.definitions import first_deadline
 from taskgraph.protocol.layout import lay_out
+from taskgraph.protocol.lifecycle import NextDeadline
+from taskgraph.protocol.relays import Remind
+from taskgraph.protocol.runs import Claim, Completed, Failed, HandBack, LeaseLost, ManualRerun, Overdue, Renew
 from tests.unit.transition_rows import (
     LATER,
     NOW,

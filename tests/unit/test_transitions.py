@@ -12,22 +12,11 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import TaskState
 from taskgraph.protocol.context import Dispatch, GraphEnded, GraphRevived, Outcome
-from taskgraph.protocol.decide import (
-    Abandon,
-    CannotRun,
-    Claim,
-    Completed,
-    Failed,
-    Fire,
-    HandBack,
-    Item,
-    LeaseLost,
-    ManualRerun,
-    Remind,
-    Renew,
-    Start,
-)
+from taskgraph.protocol.decide import Item
+from taskgraph.protocol.lifecycle import Abandon, Start
+from taskgraph.protocol.relays import Fire, Remind
 from taskgraph.protocol.rows import NewerSchema
+from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, ManualRerun, Renew
 from tests.unit.transition_rows import (
     LATER,
     NOW,

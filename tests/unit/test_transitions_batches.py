@@ -11,18 +11,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH
 from taskgraph.protocol.context import Dispatch, Outcome
-from taskgraph.protocol.decide import (
-    EVENT_CHARS_MAX,
-    Claim,
-    Completed,
-    Decision,
-    Failed,
-    HandBack,
-    Item,
-    LeaseLost,
-    ManualRerun,
-    Remind,
-)
+from taskgraph.protocol.decide import EVENT_CHARS_MAX, Decision, Item
 from taskgraph.protocol.extension import (
     AcceptExtension,
     FinishExtension,
@@ -32,6 +21,8 @@ from taskgraph.protocol.extension import (
     request_key,
 )
 from taskgraph.protocol.layout import lay_out
+from taskgraph.protocol.relays import Remind
+from taskgraph.protocol.runs import Claim, Completed, Failed, HandBack, LeaseLost, ManualRerun
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.checks import check_commit, sent_bytes
 from taskgraph.storage.tables import Insert, Row

@@ -16,29 +16,13 @@ from taskgraph.model.ids import GRAPH, fork_reference, join_reference, row_key
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.cancel import CancelTask
 from taskgraph.protocol.context import Dispatch, GraphEnded, Outcome
-from taskgraph.protocol.decide import (
-    EVENT_CHARS_MAX,
-    Abandon,
-    Answer,
-    CannotRun,
-    Claim,
-    Completed,
-    Decision,
-    Failed,
-    Fire,
-    HandBack,
-    Item,
-    LeaseLost,
-    ManualRerun,
-    Need,
-    Remind,
-    Renew,
-    Start,
-    decide,
-)
+from taskgraph.protocol.decide import EVENT_CHARS_MAX, Answer, Decision, Item, Need, decide
 from taskgraph.protocol.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
 from taskgraph.protocol.layout import lay_out
+from taskgraph.protocol.lifecycle import Abandon, Start
 from taskgraph.protocol.pause import HoldTask
+from taskgraph.protocol.relays import Fire, Remind
+from taskgraph.protocol.runs import CannotRun, Claim, Completed, Failed, HandBack, LeaseLost, ManualRerun, Renew
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert, Row

@@ -7,7 +7,8 @@ import pytest
 
 from taskgraph.model import limits
 from taskgraph.protocol.context import Dispatch, Effect, Outcome, Started, Take
-from taskgraph.protocol.decide import Claim, Completed, Decision, HandBack, Item, LeaseLost, ManualRerun, decide
+from taskgraph.protocol.decide import Decision, Item, decide
+from taskgraph.protocol.runs import Claim, Completed, HandBack, LeaseLost, ManualRerun
 from tests.unit.transition_rows import LATER, NOW, Rows, apply, changed, columns, events, rows_of, running, task_id
 
 ALL = ("c0", "c1", "c2", "c3")

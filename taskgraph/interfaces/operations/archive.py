@@ -14,7 +14,7 @@ from taskgraph.interfaces.app import App
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import GRAPH_GONE
-from taskgraph.protocol.decide import undeletable
+from taskgraph.protocol.lifecycle import undeletable
 from taskgraph.queries.graphs import check_graph_id
 
 

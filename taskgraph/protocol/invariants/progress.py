@@ -6,10 +6,12 @@ from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, ids_text, is_relay
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.conditions import SKIP
-from taskgraph.protocol.decide import Completed, Failed, Fire, Item, Skip
+from taskgraph.protocol.decide import Item
 from taskgraph.protocol.invariants.conditions import met_by_its_row, unheard_news
 from taskgraph.protocol.invariants.findings import Finding, Retell, Severity, have
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot
+from taskgraph.protocol.relays import Fire, Skip
+from taskgraph.protocol.runs import Completed, Failed
 
 
 def progress(snapshot: Snapshot) -> Iterator[Finding]:

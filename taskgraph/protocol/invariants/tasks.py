@@ -9,11 +9,11 @@ from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import GRAPH, ids_text, task_id_of
 from taskgraph.model.states import INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group
 from taskgraph.model.timing import overdue, temporary_used
-from taskgraph.protocol.decide import LeaseLost, Overdue
 from taskgraph.protocol.invariants.columns import policy_of
 from taskgraph.protocol.invariants.findings import Finding, Retell, Severity
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot, is_number
 from taskgraph.protocol.leases import SetRight, amended, lease
+from taskgraph.protocol.runs import LeaseLost, Overdue
 
 
 def _past(snapshot: Snapshot, node: Node) -> Iterator[Finding]:

@@ -1,0 +1,139 @@
+"""A graph's start, its abandonment and its deletion, and what its row says of the next deadline.
+
+What this room is for: the rules that move the row of a graph, but for those that follow from its tasks (see
+`protocol.propagation`) and for cancelling and pausing. It never does I/O.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH, WRITERS, fence_key
+from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, GraphState
+from taskgraph.protocol.context import Context, GraphEnded, Outcome, Rules, Verdict
+from taskgraph.protocol.rows import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class NextDeadline:
+    """No task that waits has a deadline before `then`, as far as the graph's rows went at this revision (sweep).
+
+    seen, waits_again: what the graph row said before. It holds for no other, and not while an extension brings rows in.
+    """
+
+    seen: datetime
+    revision: int
+    waits_again: int
+    then: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """All rows of a submission are written: submitting -> running, in one flip (P10)."""
+
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """A submission that nobody has gone on with since `before` is fenced off (P10): it can never start."""
+
+    before: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BeginDeletion:
+    """A graph is to be deleted: from here on nothing else is decided about it. Its rows go in later commits.
+
+    until: its id is not given again before. forced: a blocked graph too. because: in whose name, for people.
+    """
+
+    until: datetime
+    forced: bool = False
+    because: str = ""
+
+
+LifecycleItem = NextDeadline | Start | Abandon | BeginDeletion
+
+
+def _next_deadline(item: NextDeadline, context: Context) -> Verdict:
+    graph = context.view.get(GRAPH)
+    is_seen = (graph.time("nextDeadline"), graph.integer("waitsAgain")) == (item.seen, item.waits_again)
+    if not is_seen or graph.integer("revision") != item.revision or graph.text("extending"):
+        return Outcome.STALE, ""
+    graph.set("nextDeadline", item.then)
+    return Outcome.APPLIED, ""
+
+
+def _start(item: Start, context: Context) -> Verdict:
+    graph = context.view.get(GRAPH)
+    if graph.text("state") in GRAPH_GONE:
+        return Outcome.REFUSED, "it was deleted while it was submitted"
+    if graph.text("digest") != item.digest:
+        return Outcome.REFUSED, "another graph was submitted under this id"
+    if graph.text("state") in (GraphState.CANCELLING, GraphState.CANCELLED):
+        return Outcome.REFUSED, f"it is {graph.text('state')}: {graph.text('reason')}"
+    if graph.text("state") != GraphState.SUBMITTING:
+        return Outcome.REPEATED, ""
+    _end_writing(graph, context)
+    graph.set("state", str(GraphState.RUNNING))
+    graph.set("started", context.now)
+    context.event("graph-running")
+    return Outcome.APPLIED, ""
+
+
+def _end_writing(graph: Draft, context: Context) -> None:
+    """Take the fences of a submission away: a writer that comes late inserts no row any more."""
+    keys = [fence_key(number) for number in range(1, graph.integer(WRITERS))]
+    context.view.require(keys)
+    for key in keys:
+        if context.view.find(key) is not None:
+            context.view.delete(key)
+
+
+def _abandon(item: Abandon, context: Context) -> Verdict:
+    graph = context.view.get(GRAPH)
+    created = graph.time("created")
+    if graph.text("state") != GraphState.SUBMITTING or created is None or created >= item.before:
+        return Outcome.STALE, ""
+    _end_writing(graph, context)
+    graph.set("state", str(GraphState.CANCELLED))
+    graph.set("reason", "the submission was begun and never finished")
+    context.event("graph-cancelled", reason="abandoned submission")
+    context.effects.append(GraphEnded(GraphState.CANCELLED))
+    return Outcome.APPLIED, ""
+
+
+def _begin_deletion(item: BeginDeletion, context: Context) -> Verdict:
+    graph = context.view.get(GRAPH)
+    state = graph.text("state")
+    if state in GRAPH_GONE:
+        return Outcome.REPEATED, ""
+    if refusal := undeletable(state, forced=item.forced):
+        return Outcome.REFUSED, refusal
+    graph.set("was", state)
+    graph.set("state", str(GraphState.DELETING))
+    graph.set("deleting", context.now)
+    graph.set("until", item.until)
+    graph.set("because", item.because[: limits.REASON_CHARS_MAX])
+    context.event("graph-deleting", was=state, reason=item.because or None)
+    return Outcome.APPLIED, ""
+
+
+def undeletable(state: str, *, forced: bool) -> str:
+    """Why a graph in this state may not be deleted, with the remedy; "" if it may."""
+    if state in GRAPH_ENDED or (forced and state in (GraphState.BLOCKED, GraphState.RESTORING)):
+        return ""
+    if state == GraphState.BLOCKED:
+        return "it is blocked, and could go on after a rerun; with --force it is deleted all the same"
+    if state == GraphState.SUBMITTING:
+        return "it is still being submitted; it is cancelled a day after the last was heard of that"
+    if state == GraphState.RESTORING:
+        return "it is being restored; with --force what has been put back is deleted"
+    if state == GraphState.CANCELLING:
+        return "it is being cancelled; wait until it is cancelled"
+    return f"it is {state}, and only a graph that has ended is deleted; cancel it first"
+
+
+RULES: Final[Rules] = {NextDeadline: _next_deadline, Start: _start, Abandon: _abandon, BeginDeletion: _begin_deletion}

@@ -1,0 +1,92 @@
+"""Passing on: the rules of relays that fire, of tasks that are skipped, and of messages that are sent again.
+
+What this room is for: facts that follow from other facts and need a commit of their own, or a second telling because
+the first one may have been lost. It never does I/O.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from taskgraph.model.ids import GRAPH, row_key, value
+from taskgraph.model.json_strict import compact_json
+from taskgraph.model.states import TaskState
+from taskgraph.protocol.cancel import end_of_marked_wait
+from taskgraph.protocol.conditions import SKIP, passed_on, skip_of, skip_resolution
+from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
+from taskgraph.protocol.edit import DELETED_IN
+from taskgraph.protocol.propagation import dispatch, tell_dependents
+
+
+@value
+class Fire:
+    """A relay whose requirements are all fulfilled passes that on."""
+
+    reference: str
+
+
+@value
+class Skip:
+    """A task whose requirements ended otherwise than it asks is resolved as skipped, and passes that on."""
+
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remind:
+    """A task that stands pending and unclaimed is sent again (sweep)."""
+
+    task_id: str
+
+
+RelayItem = Fire | Skip | Remind
+
+
+def _fire(item: Fire, context: Context) -> Verdict:
+    if context.view.find(row_key(item.reference)) is None and context.view.get(GRAPH).integer(DELETED_IN):
+        return Outcome.STALE, "an edit has taken the relay away"
+    relay = context.view.named(item.reference)
+    state = relay.text("state")
+    if relay.ids("requiresLeft") or state == TaskState.UNSCHEDULED:
+        return Outcome.STALE, "the relay still waits"
+    if state == TaskState.PENDING:
+        relay.set("state", str(TaskState.COMPLETED))
+    tell_dependents(relay, item.reference, context, passed_on(relay))
+    return (Outcome.APPLIED if state == TaskState.PENDING else Outcome.REPEATED), ""
+
+
+def _skip(item: Skip, context: Context) -> Verdict:
+    task = context.view.get(row_key(item.task_id))
+    if task.text("state") == TaskState.SKIPPED:
+        tell_dependents(task, item.task_id, context, skip_of(task))
+        return Outcome.REPEATED, ""
+    if task.text("state") != TaskState.UNSCHEDULED or task.text("due") != SKIP:
+        return Outcome.STALE, f"the task is {task.text('state')}"
+    task.set("due", "")
+    if task.text("cancel"):
+        end_of_marked_wait(task, context)
+        return Outcome.APPLIED, ""
+    resolution = skip_resolution(task)
+    task.set("state", str(TaskState.SKIPPED))
+    task.set("resolved", context.now)
+    task.set("resolution", compact_json(resolution))
+    cause = resolution.get("cause", {})
+    context.event(
+        "task-skipped",
+        task=item.task_id,
+        label=task.text("label"),
+        reason=resolution["reason"],
+        cause=cause.get("taskId"),
+    )
+    tell_dependents(task, item.task_id, context, skip_of(task))
+    return Outcome.APPLIED, ""
+
+
+def _remind(item: Remind, context: Context) -> Verdict:
+    task = context.view.get(row_key(item.task_id))
+    if task.text("state") != TaskState.PENDING:
+        return Outcome.STALE, ""
+    dispatch(task, context)
+    return Outcome.REPEATED, ""
+
+
+RULES: Final[Rules] = {Fire: _fire, Skip: _skip, Remind: _remind}

@@ -1,0 +1,517 @@
+"""Runs: the rules by which a task is claimed, runs, and ends or stands ready for its next run.
+
+What this room is for: what workers say of a run (claimed, renewed, handed back, completed, failed, cannot run), what
+the sweep finds of one (lease lost, overdue), and a rerun by hand. Whatever names a run and a claim that are not the
+task's present ones changes nothing (P6). It never does I/O.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from taskgraph.model import limits, timing
+from taskgraph.model.errors import IntegrityError
+from taskgraph.model.foreign_times import Standing
+from taskgraph.model.ids import GRAPH, row_key, value
+from taskgraph.model.json_strict import compact_json
+from taskgraph.model.states import TaskState
+from taskgraph.model.utf16 import utf16_units
+from taskgraph.protocol import concurrency, rerun
+from taskgraph.protocol.cancel import end_of_marked_run, was_marked_run
+from taskgraph.protocol.conditions import failure_of, goes_on
+from taskgraph.protocol.context import Context, Outcome, Refill, Rules, Verdict
+from taskgraph.protocol.definitions import SCHEMA_OF_CONDITIONS
+from taskgraph.protocol.edit import EDITED
+from taskgraph.protocol.leases import lease, put_off
+from taskgraph.protocol.pause import take_along
+from taskgraph.protocol.propagation import (
+    block,
+    claim,
+    dispatch,
+    ended_at,
+    heed_deadline,
+    is_held,
+    leave,
+    make_pending,
+    resolution_text,
+    tell_dependents,
+    unblock,
+    wait_for_room,
+)
+from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.stall import POISON, workers_lost
+
+LATER: Final = "later"
+"""The reason in the answer to a failure for the moment: it is tried again later."""
+
+# As plain texts: comparing one with a member of an enumeration takes ten times as long.
+_PENDING: Final = TaskState.PENDING.value
+_RUNNING: Final = TaskState.RUNNING.value
+_COMPLETED: Final = TaskState.COMPLETED.value
+
+
+@value
+class Completed:
+    """A run succeeded. Only the holder of (run, claim) is believed (P6).
+
+    etag, over: see messages.TaskResult; deciding does not look at them.
+    """
+
+    task_id: str
+    run: int
+    claim: str
+    ended: str
+    resolution: Mapping[str, Any]
+    etag: str = ""
+    over: str = ""
+
+
+@value
+class Failed:
+    """A run failed. exception: it never got to an answer, so it spends no rerun and is final.
+
+    temporary: it failed for the moment, and is tried again later as long as the budget for that lasts; retry_after:
+    seconds that it asks for, None for a pause that grows.
+    """
+
+    task_id: str
+    run: int
+    claim: str
+    ended: str
+    resolution: Mapping[str, Any]
+    exception: bool = False
+    temporary: bool = False
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ManualRerun:
+    """A person asks for another run of a task that failed for good. run: the one it replaces."""
+
+    task_id: str
+    run: int
+    reason: str = ""
+
+
+@value
+class Claim:
+    """A worker takes a pending run. claim: fresh id, also the fencing token. ahead: it has no slot for it yet.
+
+    edited: of which edit the definition is that it would run (see `protocol.edit`); 0 for the one that was submitted.
+    lease_seconds: how long a lease of this worker is, beside its end; 0 if not known. known_seconds: for how long the
+    worker knows, by its steady clock, that the run stands ready but for its time.
+    """
+
+    task_id: str
+    run: int
+    claim: str
+    worker: str
+    lease_until: datetime
+    ahead: bool = False
+    edited: int = 0
+    lease_seconds: float = 0.0
+    known_seconds: float = 0.0
+
+
+@value
+class Renew:
+    """A worker still has its run. The reason in its answer, if any: the run is cancelled, and is to be stopped."""
+
+    task_id: str
+    run: int
+    claim: str
+    lease_until: datetime
+    lease_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """A worker gives its unfinished run back; spends neither a rerun nor a retry."""
+
+    task_id: str
+    run: int
+    claim: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """The lease of a run has ended without a word; spends a retry (D10).
+
+    certain: the worker is known to be dead, so the end of the lease need not be waited for. alive: it is the worker
+    itself that says so; it could not run the task, and the task is not to blame.
+    """
+
+    task_id: str
+    run: int
+    claim: str
+    certain: bool = False
+    alive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CannotRun:
+    """A worker that was offered a run lacks what it takes; written down so that `why` can say it."""
+
+    task_id: str
+    run: int
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A task may be past its deadline, or pending for longer than it may: if it is, by its row, it ends here."""
+
+    task_id: str
+
+
+RunItem = Completed | Failed | ManualRerun | Claim | Renew | HandBack | LeaseLost | CannotRun | Overdue
+
+
+def _holds(task: Draft, run: int, claim: str) -> bool:
+    return task.text("state") == _RUNNING and task.integer("run") == run and task.text("claim") == claim
+
+
+def _completed(item: Completed, context: Context) -> Verdict:
+    task = context.view.get(row_key(item.task_id))
+    if _holds(task, item.run, item.claim):
+        if task.text("cancel"):
+            return end_of_marked_run(task, "completed", item.ended, item.resolution, context)
+        leave(task, context)
+        task.set("state", _COMPLETED)
+        task.set("ended", ended_at(item.ended, context))
+        task.set("resolved", context.now)
+        task.set("resolution", resolution_text(item.resolution))
+        context.event("task-completed", task=item.task_id, label=task.text("label"), run=item.run)
+        tell_dependents(task, item.task_id, context)
+        return Outcome.APPLIED, ""
+    if task.text("state") == _COMPLETED and task.integer("run") == item.run and task.text("claim") == item.claim:
+        _left_before(task, context)
+        tell_dependents(task, item.task_id, context)
+        return Outcome.REPEATED, ""
+    return _stale_result(task, item.run, item.claim, context)
+
+
+def _left_before(task: Draft, context: Context) -> None:
+    """A run has ended before: whoever ended it may have died before anybody was told of the room that it left."""
+    if concurrency.is_limited(task):
+        context.effects.append(Refill())
+
+
+def _stale_result(task: Draft, run: int, claim: str, context: Context) -> Verdict:
+    if was_marked_run(task, run, claim, context):
+        _left_before(task, context)
+        return Outcome.REPEATED, ""
+    if task.text("state") == TaskState.PENDING and task.integer("run") > run:
+        dispatch(task, context)  # it may be the very message whose first handling died before it sent this
+    return Outcome.STALE, f"run {run} is over: the task is {task.text('state')} in run {task.integer('run')}"
+
+
+def _failed(item: Failed, context: Context) -> Verdict:
+    task = context.view.get(row_key(item.task_id))
+    if not _holds(task, item.run, item.claim):
+        if (
+            task.text("state") in (TaskState.FAILED, TaskState.EXCEPTION)
+            and task.integer("run") == item.run
+            and task.text("claim") == item.claim
+            and not task.text("cancel")
+        ):
+            _left_before(task, context)
+            if task.integer("schema") >= SCHEMA_OF_CONDITIONS and goes_on(context.view.get(GRAPH)):
+                tell_dependents(task, item.task_id, context, failure_of(task))
+            return Outcome.REPEATED, ""
+        return _stale_result(task, item.run, item.claim, context)
+    if task.text("cancel"):
+        return end_of_marked_run(
+            task, "exception" if item.exception else "failed", item.ended, item.resolution, context
+        )
+    reason = str(item.resolution.get("reason", ""))
+    if item.temporary and not item.exception and timing.temporary_used(task.value) < _retry(task).limit:
+        _try_later(task, item, context)
+        return Outcome.APPLIED, LATER
+    if not item.exception and task.integer("rerunsLeft") > 0:  # never `!= 0`: a negative budget must not run for ever
+        task.set("rerunsLeft", task.integer("rerunsLeft") - 1)
+        _next_run(task, context, "failed", item.ended, reason, item.resolution)
+        return Outcome.APPLIED, "rerun"
+    _resolve_unsuccessfully(
+        task,
+        context,
+        TaskState.EXCEPTION if item.exception else TaskState.FAILED,
+        item.ended,
+        reason,
+        item.resolution,
+    )
+    return Outcome.APPLIED, ""
+
+
+def _retry(task: Draft) -> timing.Retry:
+    try:
+        return timing.retry_of(task.text("retry"))
+    except ValueError as error:
+        raise IntegrityError(f"row {task.key}: column retry is no policy: {error}") from error
+
+
+def _try_later(task: Draft, item: Failed, context: Context) -> None:
+    """Stand pending for the next run, not before a pause: of the length asked for, or one that grows each time."""
+    failures = task.integer("temporaryFailures") + 1
+    task.set("temporaryFailures", failures)
+    seconds = item.retry_after
+    if seconds is None:
+        used = timing.temporary_used(task.value)
+        seconds = timing.pause_seconds(item.task_id, item.run, used, _retry(task))
+    not_before = context.now + timedelta(seconds=seconds)
+    task.set("notBefore", not_before)
+    task.set("pauseSeconds", float(seconds))
+    _next_run(
+        task,
+        context,
+        "temporary",
+        item.ended,
+        str(item.resolution.get("reason", "")),
+        item.resolution,
+        event="task-retry",
+        notBefore=not_before.isoformat(),
+        left=_retry(task).limit - timing.temporary_used(task.value),
+    )
+
+
+def _overdue(item: Overdue, context: Context) -> Verdict:
+    task = context.view.get(row_key(item.task_id))
+    reason = _end_if_overdue(task, context)
+    return (Outcome.APPLIED, reason) if reason else (Outcome.STALE, f"the task is {task.text('state')}")
+
+
+def _end_if_overdue(task: Draft, context: Context) -> str:
+    """Resolve a task that may not go on any more, whoever came by; gives why, "" if it may.
+
+    By the time of whoever decides. A claim on it is over with that: its worker hears so at its next renewal.
+    """
+    why = timing.overdue(task.value, context.now)
+    if why is None or task.text("cancel"):  # what is to be cancelled is brought to its end already
+        return ""
+    code, reason = why
+    state = task.text("state")
+    if state == TaskState.UNSCHEDULED and goes_on(context.view.get(GRAPH)):
+        return ""  # its dependents would go on before what it requires has ended: it ends when it stands ready
+    if state == _RUNNING:
+        task.set("claim", "")
+    resolution = {"failed": True, "code": code, "reason": reason}
+    _resolve_unsuccessfully(task, context, TaskState.EXCEPTION, context.now.isoformat(), reason, resolution)
+    return reason
+
+
+def _resolve_unsuccessfully(
+    task: Draft, context: Context, state: TaskState, ended: str, reason: str, resolution: Mapping[str, Any]
+) -> None:
+    leave(task, context)
+    task.set("state", str(state))
+    task.set("ended", ended_at(ended, context))
+    task.set("resolved", context.now)
+    task.set("resolution", resolution_text(resolution))
+    context.event(
+        f"task-{state}",
+        task=task.key.removeprefix("task:"),
+        label=task.text("label"),
+        run=task.integer("run"),
+        reason=reason or None,
+        code=resolution.get("code"),
+    )
+    block(task, context, reason)
+
+
+def _next_run(
+    task: Draft,
+    context: Context,
+    outcome: str,
+    ended: str,
+    reason: str,
+    resolution: Mapping[str, Any] | None = None,
+    begun: bool = False,
+    event: str = "task-rerun",
+    **more: Any,
+) -> None:
+    """Close the present run and stand pending for the next one.
+
+    begun: it was lost with a worker that ran it. more: what else the event says.
+    """
+    run = task.integer("run")
+    leave(task, context)
+    started = task.time("started")
+    record: dict[str, Any] = {
+        "run": run,
+        "outcome": outcome,
+        "worker": task.text("worker"),
+        "started": started.isoformat() if started else "",
+        "ended": ended,
+    }
+    if begun:
+        record["begun"] = True
+    if reason:
+        record["reason"] = reason[:200]
+    for name in ("exitCode", "logsUrl"):
+        if resolution and name in resolution:
+            record[name] = resolution[name]
+    task.set("runs", _runs_text([*task.read_json("runs", list), record]))
+    task.set("run", run + 1)
+    task.set("claim", "")
+    if task.value("ahead"):
+        task.set("ahead", False)
+    context.event(
+        event,
+        task=task.key.removeprefix("task:"),
+        label=task.text("label"),
+        run=run + 1,
+        because=outcome,
+        reason=reason or None,
+        **more,
+    )
+    if task.text("cancel"):
+        task.set("cancel", "")
+        task.set("cancelCode", "")
+    if task.ids("requiresLeft"):  # it was cancelled before its time: it waits, as it did
+        task.set("state", str(TaskState.UNSCHEDULED))
+    else:
+        make_pending(task, context)
+
+
+def _runs_text(runs: Sequence[Any]) -> str:
+    """The latest runs, as many as are kept and as fit the column."""
+    kept = list(runs[-limits.RUNS_KEPT_MAX :])
+    while True:
+        text = compact_json(kept)
+        if utf16_units(text) <= limits.PROPERTY_CHARS_MAX:
+            return text
+        del kept[0]
+
+
+def _manual_rerun(item: ManualRerun, context: Context) -> Verdict:
+    task = context.view.get(row_key(item.task_id))
+    state, run = task.text("state"), task.integer("run")
+    if run == item.run + 1 and state == TaskState.PENDING:
+        dispatch(task, context)
+        return Outcome.REPEATED, ""
+    if run == item.run + 1 and state == TaskState.UNSCHEDULED:
+        return Outcome.REPEATED, ""
+    if run != item.run:
+        return Outcome.STALE, f"run {item.run} is over: the task is {state} in run {run}"
+    graph = context.view.get(GRAPH)
+    if (refused := rerun.refusal(graph.value, task.value, context.now)) is not None:
+        return Outcome.REFUSED, refused.reason
+    deadline = task.time("deadline")
+    resolution = task.read_json("resolution", dict)
+    reason = item.reason or "asked for by hand"
+    task.set("manualReruns", task.integer("manualReruns") + 1)
+    if failures := task.integer("temporaryFailures"):
+        task.set("temporaryForgiven", failures)  # the budget is whole again
+    if is_held(task) or graph.text("held"):
+        take_along(task, graph)
+    ended = task.value("ended")  # a text on rows that a version before 0.3 wrote
+    text = ended.isoformat() if isinstance(ended, datetime) else task.text("ended")
+    _next_run(task, context, state, text, reason, resolution)
+    if deadline is not None and task.text("state") == TaskState.UNSCHEDULED:
+        heed_deadline(graph, deadline)
+    unblock(context)
+    return Outcome.APPLIED, ""
+
+
+def _claim(item: Claim, context: Context) -> Verdict:
+    task = context.view.get(row_key(item.task_id))
+    if _holds(task, item.run, item.claim):
+        return Outcome.REPEATED, ""
+    if task.text("state") != _PENDING or task.integer("run") != item.run:
+        return Outcome.STALE, f"the task is {task.text('state')} in run {task.integer('run')}"
+    if task.integer(EDITED) != item.edited:
+        return Outcome.STALE, "the task was edited"
+    if reason := _end_if_overdue(task, context):
+        return Outcome.ENDED, reason
+    if timing.not_yet_seconds(task.value, context.now, item.known_seconds):
+        return Outcome.STALE, f"not before {timing.clock_text(task.time('notBefore') or context.now)}"
+    if is_held(task):
+        return Outcome.STALE, f"the task is held back: {', '.join(task.ids('held'))}"
+    if concurrency.is_limited(task) and (no_room := concurrency.full(task, context.view)):
+        wait_for_room(task, context)
+        return Outcome.STALE, no_room
+    seconds = item.lease_seconds
+    claim(task, item.claim, item.worker, item.lease_until, context, ahead=item.ahead, lease_seconds=seconds)
+    return Outcome.APPLIED, ""
+
+
+def _renew(item: Renew, context: Context) -> Verdict:
+    task = context.view.get(row_key(item.task_id))
+    if not _holds(task, item.run, item.claim):
+        return Outcome.STALE, f"the task is {task.text('state')} in run {task.integer('run')}"
+    if reason := _end_if_overdue(task, context):
+        return Outcome.ENDED, reason
+    put_off(task, item.lease_until, item.lease_seconds)
+    if task.value("ahead"):
+        task.set("ahead", False)  # what has been claimed for so long has begun, or was handed back
+    return Outcome.APPLIED, task.text("cancel")
+
+
+def _hand_back(item: HandBack, context: Context) -> Verdict:
+    task = context.view.get(row_key(item.task_id))
+    if not _holds(task, item.run, item.claim):
+        return _stale_result(task, item.run, item.claim, context)
+    if task.text("cancel"):
+        now = context.now.isoformat()
+        return end_of_marked_run(task, "handed-back", now, {"reason": item.reason}, context)
+    task.set("handBacks", task.integer("handBacks") + 1)
+    _next_run(task, context, "handed-back", context.now.isoformat(), item.reason)
+    return Outcome.APPLIED, ""
+
+
+def _lease_lost(item: LeaseLost, context: Context) -> Verdict:
+    task = context.view.get(row_key(item.task_id))
+    if not _holds(task, item.run, item.claim):
+        return _stale_result(task, item.run, item.claim, context)
+    if not item.certain and (how := lease(task.value, context.now)) is not Standing.OVER:
+        doubtful = "its end cannot be believed: a clock is off"
+        return Outcome.REFUSED, "the lease has not ended" if how is Standing.HOLDS else doubtful
+    ended = context.now.isoformat()
+    reason = f"worker {task.text('worker')} was lost"
+    if task.text("cancel"):
+        return end_of_marked_run(task, "lost", ended, {"reason": reason}, context)
+    begun = not item.alive and task.value("ahead") is not True
+    if begun:
+        lost = workers_lost(task.read_json("runs", list), task.text("worker"))
+        if len(lost) >= (task.integer("workersLostMax") or limits.WORKERS_LOST_MAX):
+            words = f"{len(lost)} workers were lost while they ran it: {', '.join(lost)}"[: limits.REASON_CHARS_MAX]
+            resolution = {"failed": True, "code": POISON, "reason": words}
+            _resolve_unsuccessfully(task, context, TaskState.EXCEPTION, ended, words, resolution)
+            return Outcome.APPLIED, POISON
+    if task.integer("retriesLeft") > 0:
+        task.set("retriesLeft", task.integer("retriesLeft") - 1)
+        _next_run(task, context, "lost", ended, reason, None, begun)
+        return Outcome.APPLIED, "retry"
+    _resolve_unsuccessfully(
+        task,
+        context,
+        TaskState.EXCEPTION,
+        ended,
+        f"{reason}, and all retries are spent",
+        {"failed": True, "reason": f"{reason}, and all retries are spent"},
+    )
+    return Outcome.APPLIED, ""
+
+
+def _cannot_run(item: CannotRun, context: Context) -> Verdict:
+    task = context.view.get(row_key(item.task_id))
+    if task.text("state") != TaskState.PENDING or task.integer("run") != item.run:
+        return Outcome.STALE, ""
+    task.set("refusal", f"{item.worker}: {item.reason}"[: limits.REASON_CHARS_MAX])
+    return Outcome.APPLIED, ""
+
+
+RULES: Final[Rules] = {
+    Completed: _completed,
+    Failed: _failed,
+    ManualRerun: _manual_rerun,
+    Claim: _claim,
+    Renew: _renew,
+    HandBack: _hand_back,
+    LeaseLost: _lease_lost,
+    CannotRun: _cannot_run,
+    Overdue: _overdue,
+}
