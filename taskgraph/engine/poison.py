@@ -21,7 +21,7 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import Conflict, InvalidMessage, NotFound, Refused, StaleDelivery, TooLarge, Unclear
-from taskgraph.model.messages import AddTasks, Edit, Message, Rerun, SendReady, SetLimit, UnknownVersion, parse, type_of
+from taskgraph.model.messages import Message, Rerun, TaskResult, UnknownVersion, parse, type_of
 from taskgraph.model.names import POISON, QueueNames
 from taskgraph.protocol.definitions import SCHEMA, gathered, spread
 from taskgraph.storage.queues import Delivery, Queues
@@ -261,22 +261,15 @@ def origin_of(message: Message, delivery: Delivery | None, began: float) -> Orig
     origin.type, origin.graph, origin.began = type_of(message), message.graph, began
     if delivery is not None:
         origin.marks = marks_of(delivery.body)
-    match message:
-        case Rerun():
-            origin.task, origin.run = message.task, message.run
-        case AddTasks() | Edit() | SendReady() | SetLimit():
-            pass
-        case _:
-            origin.tasks = len(message.tasks)
-            if origin.tasks == 1:
-                (only,) = message.tasks
-                match only:
-                    case str():
-                        origin.task = only
-                    case tuple():
-                        origin.task, origin.run = only
-                    case _:
-                        origin.task, origin.run = only.task, only.run
+    tasks = getattr(message, "tasks", ())
+    origin.tasks = len(tasks)
+    match (message, *tasks):
+        case (_, str(task)):
+            origin.task = task
+        case (_, (task, run)):
+            origin.task, origin.run = task, run
+        case (Rerun(task=task, run=run),) | (_, TaskResult(task=task, run=run)):
+            origin.task, origin.run = task, run
     return origin
 
 

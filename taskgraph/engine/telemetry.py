@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
-from taskgraph.model.message_types import MESSAGE_TYPES
+from taskgraph.model.messages import MESSAGE_TYPES
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Tables
@@ -37,7 +37,7 @@ _HEAD: Final = re.compile(
     r'\{(?:"traceparent":"(?P<trace>00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})",)?"sent":"(?P<sent>[0-9TZ:.+-]{20,35})"'
 )
 _GRAPH: Final = re.compile(
-    rf'\{{"version":\d{{1,9}},"type":"(?P<type>{"|".join(each.name for each in MESSAGE_TYPES)})",'
+    rf'\{{"version":\d{{1,9}},"type":"(?P<type>{"|".join(MESSAGE_TYPES)})",'
     r'"graph":"(?P<graph>[A-Za-z0-9_-]{1,64})"'
 )
 

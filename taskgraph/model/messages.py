@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from taskgraph.model import json_pointer, json_strict, limits
@@ -22,7 +23,6 @@ from taskgraph.model.errors import InvalidMessage, TaskgraphError, TooLarge
 from taskgraph.model.ids import is_graph_id, is_task_id, value
 from taskgraph.model.json_strict import show
 from taskgraph.model.limits import ROUTING_KEY_CHARS_MAX
-from taskgraph.model.message_types import MESSAGE_TYPES
 from taskgraph.model.priorities import LEVELS, is_level
 from taskgraph.model.schemas import is_date_time
 
@@ -40,14 +40,15 @@ _RESOLUTION_TEXTS: Final = (
 )
 BODY_CHARS_MAX: Final = limits.MESSAGE_BYTES_MAX * 4 // 3  # what a queue takes: 64 KiB, base64 included
 
-_TARGET = re.compile(limits.TARGET_PATTERN)
-_REQUEST = re.compile(limits.GRAPH_ID_PATTERN)
-_ASKED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?\+00:00")
+_IS_TARGET = re.compile(limits.TARGET_PATTERN)
+_IS_REQUEST = re.compile(limits.GRAPH_ID_PATTERN)
+_IS_UTC = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?\+00:00")
 _ASKED_CHARS_MAX: Final = 40
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _ASCII_JSON: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 T = TypeVar("T")
+_Runs = tuple[tuple[tuple[str, int], ...], Mapping[str, "Seen"], Mapping[str, str]]
 
 
 class UnknownVersion(TaskgraphError):
@@ -210,22 +211,6 @@ class RunTasks:
 
 Message = AddTasks | Cancel | Edit | HoldBack | Rerun | SendReady | SetLimit | TaskCompleted | TaskFailed | RunTasks
 
-EVENT_TYPES: Final = tuple(each.name for each in MESSAGE_TYPES if each.event)
-"""What handlers take; `run-tasks` is for workers."""
-
-_TYPES: Final = {
-    AddTasks: "add-tasks",
-    Cancel: "cancel",
-    Edit: "edit",
-    HoldBack: "hold-back",
-    Rerun: "rerun",
-    SetLimit: "set-limit",
-    SendReady: "send-ready",
-    TaskCompleted: "task-completed",
-    TaskFailed: "task-failed",
-    RunTasks: "run-tasks",
-}
-
 
 def type_of(message: Message) -> str:
     """The type of a message, as its JSON names it."""
@@ -237,63 +222,26 @@ def type_of(message: Message) -> str:
 
 def to_object(message: Message) -> dict[str, Any]:
     """The JSON form of a message."""
-    match message:
-        case AddTasks(graph, request):
-            return {"version": VERSION, "type": "add-tasks", "graph": graph, "request": request}
-        case Edit(graph, request):
-            return {"version": VERSION, "type": "edit", "graph": graph, "request": request}
-        case Cancel(graph, cancelled, reason, terminate):
-            ordered: dict[str, Any] = {"version": VERSION, "type": "cancel", "graph": graph}
-            if cancelled:
-                ordered["tasks"] = [{"task": task, "reruns": reruns} for task, reruns in cancelled]
-            if reason:
-                ordered["reason"] = reason
-            return {**ordered, "terminate": True} if terminate else ordered
-        case HoldBack(graph, on, asked, group, ids, reason):
-            wish: dict[str, Any] = {"version": VERSION, "type": "hold-back", "graph": graph, "on": on, "asked": asked}
-            if group:
-                wish["group"] = group
-            if ids:
-                wish["tasks"] = list(ids)
-            return {**wish, "reason": reason} if reason else wish
-        case Rerun(graph, task, run, reason):
-            made: dict[str, Any] = {"version": VERSION, "type": "rerun", "graph": graph, "task": task, "run": run}
-            if reason:
-                made["reason"] = reason
-            return made
-        case SetLimit(graph, most, asked, group, reason):
-            change: dict[str, Any] = {"version": VERSION, "type": "set-limit", "graph": graph, "max": most}
-            change["asked"] = asked
-            if group:
-                change["group"] = group
-            return {**change, "reason": reason} if reason else change
-        case SendReady(graph, after):
-            word: dict[str, Any] = {"version": VERSION, "type": "send-ready", "graph": graph}
-            return {**word, "after": after} if after else word
-        case TaskCompleted(graph, tasks, worker):
-            results = [_result_object(result) for result in tasks]
-            fact = {"version": VERSION, "type": "task-completed", "graph": graph, "tasks": results}
-            return {**fact, "worker": worker} if worker else fact
-        case TaskFailed(graph, tasks):
-            results = [_result_object(result) for result in tasks]
-            return {"version": VERSION, "type": "task-failed", "graph": graph, "tasks": results}
-        case RunTasks(graph, target, wanted, seen, level, routing):
-            runs = [_run_object(task, run, seen.get(task)) for task, run in wanted]
-            if routing:
-                runs = [
-                    {**one, "routing": routing[task]} if task in routing else one
-                    for (task, _), one in zip(wanted, runs, strict=True)
-                ]
-            work = {"version": VERSION, "type": "run-tasks", "graph": graph, "target": target, "tasks": runs}
-            return {**work, "level": level} if level else work
+    own = type_of(message)
+    made: dict[str, Any] = {"version": VERSION, "type": own, "graph": message.graph}
+    for key in MESSAGE_TYPES[own].keys:
+        said = getattr(message, key.field or key.name)
+        if said or not key.optional:
+            made[key.name] = key.write(said, message)
+    return made
 
 
-def _run_object(task: str, run: int, seen: Seen | None) -> dict[str, Any]:
-    if seen is None:
-        return {"task": task, "run": run}
-    made = {"task": task, "run": run, "etag": seen.etag, "label": seen.label, "definition": seen.definition}
-    if seen.next:
-        made["next"] = seen.next
+def _run_objects(runs: tuple[tuple[str, int], ...], message: RunTasks) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    for task, run in runs:
+        one: dict[str, Any] = {"task": task, "run": run}
+        if seen := message.seen.get(task):
+            one |= {"etag": seen.etag, "label": seen.label, "definition": seen.definition}
+            if seen.next:
+                one["next"] = seen.next
+        if task in message.routing:
+            one["routing"] = message.routing[task]
+        made.append(one)
     return made
 
 
@@ -387,12 +335,13 @@ def parse(body: str | bytes) -> Message:
     if version > VERSION:
         raise UnknownVersion(f"The message has version {version}; this program reads version {VERSION}.")
     kind = obj.get("type")
-    if not isinstance(kind, str) or kind not in _READERS:
-        raise InvalidMessage(f"The type of the message is {show(kind)}, and none of {', '.join(_READERS)}.")
+    if not isinstance(kind, str) or kind not in MESSAGE_TYPES:
+        raise InvalidMessage(f"The type of the message is {show(kind)}, and none of {', '.join(MESSAGE_TYPES)}.")
     graph = obj.get("graph")
     if not isinstance(graph, str) or not is_graph_id(graph):
         raise InvalidMessage(f"`graph` of the {kind} message is {show(graph)}, which is no taskGraphId.")
-    return _READERS[kind](graph, obj)
+    own = MESSAGE_TYPES[kind]
+    return (own.make or own.of)(graph, *[key.read(obj, key.name) for key in own.keys])
 
 
 def _plain(body: str | bytes) -> str:
@@ -474,83 +423,43 @@ def _entries(obj: Mapping[str, Any]) -> list[Any]:
     return tasks
 
 
-def _add_tasks(graph: str, obj: Mapping[str, Any]) -> AddTasks:
-    return AddTasks(graph, _request(obj))
-
-
-def _edit(graph: str, obj: Mapping[str, Any]) -> Edit:
-    return Edit(graph, _request(obj))
-
-
-def _request(obj: Mapping[str, Any]) -> str:
-    request = obj.get("request")
-    if not isinstance(request, str) or _REQUEST.fullmatch(request) is None:
+def _request(obj: Mapping[str, Any], key: str) -> str:
+    request = obj.get(key)
+    if not isinstance(request, str) or _IS_REQUEST.fullmatch(request) is None:
         raise InvalidMessage(f"`request` of the message is {show(request)}, which names no request.")
     return request
 
 
-def _hold_back(graph: str, obj: Mapping[str, Any]) -> HoldBack:
-    on = obj.get("on")
+def _flag(obj: Mapping[str, Any], key: str, default: bool | None = None) -> bool:
+    on = obj.get(key, default)
     if not isinstance(on, bool):
-        raise InvalidMessage(f"`on` of the message is {show(on)}, and must be true or false.")
-    asked = _asked(obj)
-    group = _text(obj, "group", "The message", 0, limits.LABEL_CHARS_MAX, "")
-    tasks: tuple[str, ...] = ()
-    if "tasks" in obj:
-        listed = obj["tasks"]
-        if not isinstance(listed, list) or not 1 <= len(listed) <= limits.BUNDLE_TASKS_MAX:
-            raise InvalidMessage(f"`tasks` of the message must list 1 to {limits.BUNDLE_TASKS_MAX} taskIds.")
-        tasks = tuple(_task_id({"task": each}, "An entry of `tasks`") for each in listed)
-        if group:
-            raise InvalidMessage("The message names `tasks` and a `group`: it is about one of them.")
-    reason = _text(obj, "reason", "The message", 0, limits.REASON_CHARS_MAX, "")
-    return HoldBack(graph, on, asked, group, tasks, reason)
+        raise InvalidMessage(f"`{key}` of the message is {show(on)}, and must be true or false.")
+    return on
 
 
-def _set_limit(graph: str, obj: Mapping[str, Any]) -> SetLimit:
-    most = _whole_number(obj, "max", "The message", 0, limits.IN_FLIGHT_MAX)
-    group = _text(obj, "group", "The message", 0, limits.LABEL_CHARS_MAX, "")
-    reason = _text(obj, "reason", "The message", 0, limits.REASON_CHARS_MAX, "")
-    return SetLimit(graph, most, _asked(obj), group, reason)
+def _held(obj: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    if key not in obj:
+        return ()
+    listed = obj[key]
+    if not isinstance(listed, list) or not 1 <= len(listed) <= limits.BUNDLE_TASKS_MAX:
+        raise InvalidMessage(f"`tasks` of the message must list 1 to {limits.BUNDLE_TASKS_MAX} taskIds.")
+    tasks = tuple(_task_id({"task": each}, "An entry of `tasks`") for each in listed)
+    if obj.get("group"):
+        raise InvalidMessage("The message names `tasks` and a `group`: it is about one of them.")
+    return tasks
 
 
-def _asked(obj: Mapping[str, Any]) -> str:
-    asked = _text(obj, "asked", "The message", 1, _ASKED_CHARS_MAX)
-    if _ASKED.fullmatch(asked) is None:
+def _asked(obj: Mapping[str, Any], key: str) -> str:
+    asked = _text(obj, key, "The message", 1, _ASKED_CHARS_MAX)
+    if _IS_UTC.fullmatch(asked) is None:
         raise InvalidMessage(f"`asked` of the message is {show(asked)}, and must be a time in UTC.")
     return asked
 
 
-def _cancel(graph: str, obj: Mapping[str, Any]) -> Cancel:
-    tasks: list[tuple[str, int]] = []
-    if "tasks" in obj:
-        name = "An entry of `tasks`"
-        for entry in _entries(obj):
-            one = _object(entry, name)
-            tasks.append((_task_id(one, name), _whole_number(one, "reruns", name, 0, RUN_MAX)))
-    terminate = obj.get("terminate", False)
-    if not isinstance(terminate, bool):
-        raise InvalidMessage(f"`terminate` of the message is {show(terminate)}, and must be true or false.")
-    reason = _text(obj, "reason", "The message", 0, limits.REASON_CHARS_MAX, "")
-    return Cancel(graph, tuple(tasks), reason, terminate)
-
-
-def _rerun(graph: str, obj: Mapping[str, Any]) -> Rerun:
-    task, run = _task_id(obj, "The message"), _whole_number(obj, "run", "The message", 0, RUN_MAX)
-    return Rerun(graph, task, run, _text(obj, "reason", "The message", 0, limits.REASON_CHARS_MAX, ""))
-
-
-def _send_ready(graph: str, obj: Mapping[str, Any]) -> SendReady:
-    return SendReady(graph, _task_id(obj, "The message", "after") if "after" in obj else "")
-
-
-def _task_completed(graph: str, obj: Mapping[str, Any]) -> TaskCompleted:
-    worker = _text(obj, "worker", "The message", 0, WORKER_CHARS_MAX, "")
-    return TaskCompleted(graph, tuple([_result(entry, failed=False) for entry in _entries(obj)]), worker)
-
-
-def _task_failed(graph: str, obj: Mapping[str, Any]) -> TaskFailed:
-    return TaskFailed(graph, tuple([_result(entry, failed=True) for entry in _entries(obj)]))
+def _cancelled(obj: Mapping[str, Any], key: str) -> tuple[tuple[str, int], ...]:
+    name = "An entry of `tasks`"
+    entries = [_object(entry, name) for entry in _entries(obj)] if key in obj else []
+    return tuple((_task_id(one, name), _whole_number(one, "reruns", name, 0, RUN_MAX)) for one in entries)
 
 
 def _result(entry: Any, *, failed: bool) -> TaskResult:
@@ -632,10 +541,14 @@ def _seen(one: Mapping[str, Any], name: str) -> Seen:
     )
 
 
-def _run_tasks(graph: str, obj: Mapping[str, Any]) -> RunTasks:
-    target = obj.get("target")
-    if not isinstance(target, str) or _TARGET.fullmatch(target) is None:
+def _target(obj: Mapping[str, Any], key: str) -> str:
+    target = obj.get(key)
+    if not isinstance(target, str) or _IS_TARGET.fullmatch(target) is None:
         raise InvalidMessage(f"`target` of the message is {show(target)}, which names no target.")
+    return target
+
+
+def _runs(obj: Mapping[str, Any], _: str) -> _Runs:
     wanted = []
     seen: dict[str, Seen] = {}
     routing: dict[str, str] = {}
@@ -650,21 +563,89 @@ def _run_tasks(graph: str, obj: Mapping[str, Any]) -> RunTasks:
                 seen[task] = hint
             if "routing" in one and (key := _routing(one, name)):
                 routing[task] = key
-    level = obj.get("level", "")
-    if "level" in obj and not is_level(level):
-        raise InvalidMessage(f"`level` of the message is {show(level)}, and none of {', '.join(LEVELS)}.")
-    return RunTasks(graph, target, tuple(wanted), seen, level, routing)
+    return tuple(wanted), seen, routing
 
 
-_READERS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Message]]] = {
-    "add-tasks": _add_tasks,
-    "cancel": _cancel,
-    "edit": _edit,
-    "hold-back": _hold_back,
-    "set-limit": _set_limit,
-    "rerun": _rerun,
-    "send-ready": _send_ready,
-    "task-completed": _task_completed,
-    "task-failed": _task_failed,
-    "run-tasks": _run_tasks,
+def _level(obj: Mapping[str, Any], key: str) -> str:
+    level = str(obj.get(key, ""))
+    if key in obj and not is_level(obj[key]):
+        raise InvalidMessage(f"`level` of the message is {show(obj[key])}, and none of {', '.join(LEVELS)}.")
+    return level
+
+
+def _work(graph: str, target: str, runs: _Runs, level: str) -> RunTasks:
+    return RunTasks(graph, target, runs[0], runs[1], level, runs[2])
+
+
+# --- the table -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of a message's JSON. optional: not written where it is empty. field: of the class, if named otherwise."""
+
+    name: str
+    read: Callable[[Mapping[str, Any], str], Any]
+    write: Callable[[Any, Any], Any] = lambda said, message: said
+    optional: bool = False
+    field: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageType:
+    """One type of message. keys: in the order in which they are written, and its class takes them.
+
+    event: for handlers. asked_as: the span of who asks for it, "" for what only handlers and workers send. make: from
+    the graph and what the keys say, if it is not the class.
+    """
+
+    of: type[Message]
+    keys: tuple[Key, ...]
+    asked_as: str = ""
+    event: bool = True
+    make: Callable[..., Message] | None = None
+
+
+def _said(name: str, most: int) -> Key:
+    return Key(name, lambda obj, key: _text(obj, key, "The message", 0, most, ""), optional=True)
+
+
+def _number(name: str, most: int, field: str = "") -> Key:
+    return Key(name, lambda obj, key: _whole_number(obj, key, "The message", 0, most), field=field)
+
+
+def _results(*, failed: bool) -> Key:
+    read = partial(_result, failed=failed)
+    return Key("tasks", lambda obj, _: tuple(map(read, _entries(obj))), lambda said, _: [*map(_result_object, said)])
+
+
+_REQUEST: Final = Key("request", _request)
+_ASKED: Final = Key("asked", _asked)
+_GROUP: Final = _said("group", limits.LABEL_CHARS_MAX)
+_REASON: Final = _said("reason", limits.REASON_CHARS_MAX)
+_CANCELLED: Final = Key("tasks", _cancelled, lambda said, _: [{"task": one, "reruns": n} for one, n in said], True)
+_TERMINATE: Final = Key("terminate", lambda obj, key: _flag(obj, key, False), optional=True)
+_HELD: Final = Key("tasks", _held, lambda said, _: list(said), optional=True)
+_MAX: Final = _number("max", limits.IN_FLIGHT_MAX, "most")
+_TASK: Final = Key("task", lambda obj, key: _task_id(obj, "The message", key))
+_AFTER: Final = Key("after", lambda obj, key: _task_id(obj, "The message", key) if key in obj else "", optional=True)
+_WORK: Final = (Key("target", _target), Key("tasks", _runs, _run_objects), Key("level", _level, optional=True))
+
+MESSAGE_TYPES: Final = {
+    "add-tasks": MessageType(AddTasks, (_REQUEST,), "extend"),
+    "cancel": MessageType(Cancel, (_CANCELLED, _REASON, _TERMINATE), "cancel"),
+    "edit": MessageType(Edit, (_REQUEST,), "edit"),
+    "hold-back": MessageType(HoldBack, (Key("on", _flag), _ASKED, _GROUP, _HELD, _REASON), "hold-back"),
+    "set-limit": MessageType(SetLimit, (_MAX, _ASKED, _GROUP, _REASON), "set-limit"),
+    "rerun": MessageType(Rerun, (_TASK, _number("run", RUN_MAX), _REASON), "rerun"),
+    "send-ready": MessageType(SendReady, (_AFTER,)),
+    "task-completed": MessageType(TaskCompleted, (_results(failed=False), _said("worker", WORKER_CHARS_MAX))),
+    "task-failed": MessageType(TaskFailed, (_results(failed=True),)),
+    "run-tasks": MessageType(RunTasks, _WORK, event=False, make=_work),
 }
+"""By the names that JSON gives them. Queues, telemetry, the Functions host and deploy/infra follow this table."""
+
+EVENT_TYPES: Final = tuple(sorted(name for name, each in MESSAGE_TYPES.items() if each.event))
+"""What handlers take; `run-tasks` is for workers."""
+
+_TYPES: Final = {each.of: name for name, each in MESSAGE_TYPES.items()}

@@ -48,9 +48,9 @@ from taskgraph.model import limits
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import InvalidSettings, StorageUnavailable, trail
 from taskgraph.model.ids import task_id_of
-from taskgraph.model.message_types import MESSAGE_TYPES
 from taskgraph.model.messages import (
     EVENT_TYPES,
+    MESSAGE_TYPES,
     AddTasks,
     Edit,
     Message,
@@ -485,8 +485,9 @@ def test_the_page_lists_every_span():
 
 
 def test_every_message_has_its_type_in_the_table():
-    assert {each.name for each in MESSAGE_TYPES} == {type_of_class(each) for each in typing.get_args(Message)}
-    assert [each.name for each in MESSAGE_TYPES if each.event] == list(EVENT_TYPES)
+    assert {each.of for each in MESSAGE_TYPES.values()} == set(typing.get_args(Message))
+    assert all(name == type_of_class(each.of) for name, each in MESSAGE_TYPES.items())
+    assert {*EVENT_TYPES, "run-tasks"} == MESSAGE_TYPES.keys()
 
 
 def type_of_class(kind: type) -> str:
@@ -498,15 +499,15 @@ def test_whatever_is_asked_for_opens_a_span_of_the_table():
     for path in (ROOT / "taskgraph").rglob("*.py"):
         asked |= set(re.findall(r"\.asking\(\"([^\"]*)\"", path.read_text()))
         assert not re.search(r"\.asking\((?!\")", path.read_text()), f"{path.name}: what is asked for is no literal"
-    assert asked == {"submit", *(each.asked_as for each in MESSAGE_TYPES if each.asked_as)}
+    assert asked == {"submit", *(each.asked_as for each in MESSAGE_TYPES.values() if each.asked_as)}
     assert {f"taskgraph.{each}" for each in asked} < set(SPANS)
 
 
-@pytest.mark.parametrize("kind", [each.name for each in MESSAGE_TYPES if each.event])
+@pytest.mark.parametrize("kind", EVENT_TYPES)
 def test_a_graph_that_is_heard_of_by_a_request_does_not_take_the_trace_of_who_asks(kind: str):
     measured = Measured()
     telemetry = measured.telemetry()
     with telemetry.handling("g", [Origin("q", "1", marks=Marks(TRACE, SENT), type=kind)], SystemClock()):
         pass
-    asked = {each.name: each.asked_as for each in MESSAGE_TYPES}[kind]
+    asked = MESSAGE_TYPES[kind].asked_as
     assert telemetry.cause("g") == ("" if asked else TRACE)

@@ -38,7 +38,7 @@ from taskgraph.engine.telemetry import (
 )
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.errors import Conflict, StaleDelivery, StorageUnavailable, TooLarge, Unclear
-from taskgraph.model.message_types import MESSAGE_TYPES
+from taskgraph.model.messages import MESSAGE_TYPES
 from taskgraph.storage.logs import LogPage, StoredLogs
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Change, Page, Range, Row, Tables
@@ -51,12 +51,12 @@ SCOPE: Final = "taskgraph"
 _GRAPHS_MAX: Final = 10_000  # whose trace is remembered
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LONG: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)  # of runs and queues
-_ASKERS: Final = frozenset(each.name for each in MESSAGE_TYPES if each.asked_as)
+_ASKERS: Final = frozenset(name for name, each in MESSAGE_TYPES.items() if each.asked_as)
 """Messages that belong to the trace of who asks, not to the graph's."""
 
 SPANS: Final = (
     "taskgraph.submit",
-    *(f"taskgraph.{each.asked_as}" for each in MESSAGE_TYPES if each.asked_as),
+    *(f"taskgraph.{each.asked_as}" for each in MESSAGE_TYPES.values() if each.asked_as),
     "taskgraph.handle",
     "taskgraph.commit",
     "taskgraph.run",
