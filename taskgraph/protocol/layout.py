@@ -8,8 +8,8 @@ the same rows, so every step of writing them can be repeated. It never reads a s
 is linear in tasks and edges.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from json.encoder import encode_basestring
 from typing import Final
@@ -50,6 +50,7 @@ from taskgraph.protocol.wiring import (
     NO_GROUPS,
     NONE_KNOWN,
     UNSCHEDULED,
+    Edges,
     KnownGroup,
     Link,
     end_reference,
@@ -124,11 +125,7 @@ def lay_out(
         wired=wired,
         request=request,
     )
-    mapping = edges.mapping
-    inside = grouping.within(groups)
-
-    def resolve(label: str) -> str:
-        return mapping.get(label) or task_id_of(graph_id, label)
+    tasks = _Tasks(graph_id, nodes, groups, edges, now, schema, limited, priority, routing, request)
 
     def relay(reference: str) -> Insert:
         return relay_row(reference, *edges.relays[reference], schema)
@@ -138,36 +135,14 @@ def lay_out(
     rows += limit_rows(graph_id, 0, groups, now=now, request=request)
     roots: list[tuple[str, str]] = []
     for label in order:
-        own = end_reference(graph_id, label, request) if is_end(label) else mapping[label]
+        own = end_reference(graph_id, label, request) if is_end(label) else edges.mapping[label]
         rows.extend(relay(reference) for reference in edges.forks.get(own, ()))
         if is_end(label):
             rows.append(relay(own))
         else:
-            node = nodes[label]
-            requires = edges.requires.get(own, ())
-            limits_of = _limits_of(graph_id, inside.get(label, ()), groups, whole=limited)
-            if not requires and not _held(node, inside.get(label, ()), groups):
-                roots.append((own, target_of(node.task)))
-            digest = node_digest(node)
-            rows.extend(
-                _task_rows(
-                    node,
-                    own,
-                    requires,
-                    edges.told[own],
-                    resolve,
-                    now=now,
-                    request=request,
-                    digest=digest,
-                    schema=schema,
-                    optional=edges.optional.get(own, ()),
-                    inside=inside.get(label, ()),
-                    held=_held(node, inside.get(label, ()), groups),
-                    limits_of=limits_of,
-                    priority=priorities.column(node.priority, priority),
-                    routing=routing,
-                )
-            )
+            if not edges.requires.get(own) and not tasks.held(label):
+                roots.append((own, target_of(nodes[label].task)))
+            rows.extend(tasks.rows(label, node_digest(nodes[label])))
         rows.extend(relay(reference) for reference in edges.joins.get(own, ()))
     return Layout(
         rows=tuple(rows),
@@ -175,7 +150,7 @@ def lay_out(
         leaves=edges.leaves,
         roots=tuple(roots),
         links=tuple(Link(own, tuple(told)) for own, told in sorted(edges.links.items())),
-        mapping=mapping,
+        mapping=edges.mapping,
         edges=wired.edges,
     )
 
@@ -216,18 +191,7 @@ class GraphLayout:
         wired = wire(nodes, groups)
         if not is_acyclic({**wired.requires, **wired.ends} if wired.ends else wired.requires):
             raise ValueError("the tasks have a cycle; validation must come first")
-        self._nodes = nodes
-        self._now = now
-        self._digests = digests
-        self._schema = schema
-        self._groups = groups
-        self._priority = priority
-        self._routing = routing
-        self._within = grouping.within(groups)
-        self._graph_id = graph_id
-        self._whole = bool(max_in_flight)
-        self._limited = self._whole or any(group.max_in_flight for group in groups.values())
-        self._edges = lay_edges(
+        edges = self._edges = lay_edges(
             graph_id,
             nodes,
             stamp="0",
@@ -237,21 +201,19 @@ class GraphLayout:
             wired=wired,
             request="",
         )
+        self._tasks = _Tasks(graph_id, nodes, groups, edges, now, schema, bool(max_in_flight), priority, routing)
+        self._digests = digests
         self._group_rows = _group_rows(graph_id, groups, wired, request="")
         self._group_rows += limit_rows(graph_id, max_in_flight, groups, now=now)
         self.edges = wired.edges
-        self.mapping: Mapping[str, str] = self._edges.mapping
-        self.leaves = self._edges.leaves
-        self.cut = bool(self._edges.relays)
-        self.count = len(nodes) + len(self._edges.relays) + (self._edges.top is not None) + len(self._group_rows)
+        self.mapping: Mapping[str, str] = edges.mapping
+        self.leaves = edges.leaves
+        self.cut = bool(edges.relays)
+        self.count = len(nodes) + len(edges.relays) + (edges.top is not None) + len(self._group_rows)
         self._labels = sorted(nodes, key=self.mapping.__getitem__)
-        ready = [
-            label
-            for label in self._labels
-            if not wired.requires[label] and not _held(nodes[label], self._within.get(label, ()), groups)
-        ]
+        ready = [label for label in self._labels if not wired.requires[label] and not self._tasks.held(label)]
         # What has a time of its own is sent with a delay, limited or not.
-        waits = {label for label in ready if self._limits_of(label) and "notBefore" not in nodes[label].timing}
+        waits = {label for label in ready if self._tasks.scopes(label) and "notBefore" not in nodes[label].timing}
         self.limited = bool(waits)
         self.roots = tuple(
             [(self.mapping[label], target_of(nodes[label].task)) for label in ready if label not in waits]
@@ -267,43 +229,21 @@ class GraphLayout:
             if node.timing and "notBefore" in node.timing and not node.requires
         }
 
-    def _limits_of(self, label: str) -> list[str]:
-        if not self._limited:
-            return []
-        return _limits_of(self._graph_id, self._within.get(label, ()), self._groups, whole=self._whole)
-
     def told(self, task_id: str) -> Sequence[str]:
         """The references that a task tells of its completion."""
         return self._edges.told[task_id]
 
     def rows(self) -> Iterator[Insert]:
         """Every row, in the order of the table; a long definition comes right before its task."""
-        edges, mapping, resolve = self._edges, self.mapping, self.mapping.__getitem__
+        edges = self._edges
         others: dict[str, Insert | None] = dict.fromkeys(edges.relays)
         others.update((row.key, row) for row in self._group_rows)
         if edges.top is not None:
             others[edges.top.key] = edges.top
         for key in sorted(others):
-            yield others[key] or relay_row(key, *edges.relays[key], self._schema)
+            yield others[key] or relay_row(key, *edges.relays[key], self._tasks.schema)
         for label in self._labels:
-            node, own = self._nodes[label], mapping[label]
-            yield from _task_rows(
-                node,
-                own,
-                edges.requires.get(own, ()),
-                edges.told[own],
-                resolve,
-                now=self._now,
-                request="",
-                digest=self._digests[label],
-                schema=self._schema,
-                optional=edges.optional.get(own, ()),
-                inside=self._within.get(label, ()),
-                held=_held(node, self._within.get(label, ()), self._groups),
-                limits_of=self._limits_of(label),
-                priority=priorities.column(node.priority, self._priority),
-                routing=self._routing,
-            )
+            yield from self._tasks.rows(label, self._digests[label])
 
 
 def limit_rows(
@@ -321,12 +261,6 @@ def limit_rows(
                 columns["request"] = request
             made.append(Insert(limit_key(limit_scope(graph_id, name)), columns))
     return made
-
-
-def _limits_of(graph_id: str, inside: Sequence[str], groups: Mapping[str, GroupNode], *, whole: bool) -> list[str]:
-    """The scopes of the limits that a task is under. inside: names of the groups that it is in."""
-    own = [limit_scope(graph_id)] if whole else []
-    return own + [limit_scope(graph_id, name) for name in inside if groups[name].max_in_flight]
 
 
 def _group_rows(graph_id: str, groups: Mapping[str, GroupNode], wired: Wiring, *, request: str) -> list[Insert]:
@@ -353,78 +287,91 @@ def _group_rows(graph_id: str, groups: Mapping[str, GroupNode], wired: Wiring, *
     return made
 
 
-def _held(node: TaskNode, inside: Sequence[str], groups: Mapping[str, GroupNode]) -> list[str]:
-    """What holds a task back from the start. inside: names of the groups that it is in."""
-    held = [] if node.active else [INACTIVE]
-    return held + [by_group(name) for name in inside if not groups[name].active]
+@dataclass(slots=True)
+class _Tasks:
+    """The rows of new tasks.
 
+    limited: the graph has a limit. priority: of tasks that name none. routing: of the graph.
+    """
 
-def _task_rows(
-    node: TaskNode,
-    own: str,
-    requires: Sequence[str],
-    dependents: Sequence[str],
-    resolve: Callable[[str], str],
-    *,
-    now: datetime,
-    request: str,
-    digest: str,
-    schema: int,
-    optional: Sequence[str],
-    inside: Sequence[str],
-    held: Sequence[str],
-    limits_of: Sequence[str] = (),
-    priority: str = "",
-    routing: str = "",
-) -> list[Insert]:
-    definition = definition_text({**node.task, **timing.for_worker(node.timing)} if node.timing else node.task, resolve)
-    requires_text = ids_text(requires)
-    columns: dict[str, Value] = {
-        "schema": schema,
-        "label": node.label,
-        "state": UNSCHEDULED if requires else _PENDING,
-        "run": 0,
-        "rerunsAllowed": node.reruns,
-        "rerunsLeft": node.reruns,
-        "retriesLeft": limits.RETRIES_DEFAULT,
-        "requires": requires_text,
-        "requiresLeft": requires_text,
-        "dependents": ids_text(dependents),
-        **defined_columns(node.task, routing),
-        "digest": digest,
-        "created": now,
-    }
-    if node.when != When.ALL_COMPLETED:
-        columns["when"] = str(node.when)
-    if optional:
-        columns["optional"] = ids_text(optional)
-    if request:
-        columns["request"] = request
-    if inside:
-        columns["groups"] = canonical_json(list(inside))
-    if not requires:
-        columns["pendingSince"] = now
-    if held:
-        columns["held"] = ids_text(held)
-    if limits_of:
-        columns["limits"] = ids_text(limits_of)
-        columns["limited"] = "yes"  # a query cannot ask whether there is a list
-        columns["schema"] = SCHEMA_OF_CONDITIONS  # older versions would claim it beyond its limit
-    if priority:
-        columns[priorities.COLUMN] = priority
-    if node.notify:
-        columns[notices.COLUMN] = notices.task_column(node.notify)
-    if node.timing:
-        columns.update(timing_columns(node.timing))
-        columns["schema"] = SCHEMA_OF_CONDITIONS  # older versions would claim it too early
-    rows: list[Insert] = []
-    if is_short(definition):
-        columns["task"] = definition
-    else:
+    graph_id: str
+    nodes: Mapping[str, TaskNode]
+    groups: Mapping[str, GroupNode]
+    edges: Edges
+    now: datetime
+    schema: int
+    limited: bool
+    priority: str
+    routing: str
+    request: str = ""
+    within: Mapping[str, Sequence[str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.within = grouping.within(self.groups)
+
+    def held(self, label: str) -> list[str]:
+        """What holds a task back from the start."""
+        held = [] if self.nodes[label].active else [INACTIVE]
+        return held + [by_group(name) for name in self.within.get(label, ()) if not self.groups[name].active]
+
+    def scopes(self, label: str) -> list[str]:
+        """The scopes of the limits that a task is under."""
+        own = [limit_scope(self.graph_id)] if self.limited else []
+        inside = self.within.get(label, ())
+        return own + [limit_scope(self.graph_id, name) for name in inside if self.groups[name].max_in_flight]
+
+    def rows(self, label: str, digest: str) -> list[Insert]:
+        """The row of a task, and before it the row of its definition where that is long."""
+        node, own = self.nodes[label], self.edges.mapping[label]
+        requires = self.edges.requires.get(own, ())
+        requires_text = ids_text(requires)
+        columns: dict[str, Value] = {
+            "schema": self.schema,
+            "label": label,
+            "state": UNSCHEDULED if requires else _PENDING,
+            "run": 0,
+            "rerunsAllowed": node.reruns,
+            "rerunsLeft": node.reruns,
+            "retriesLeft": limits.RETRIES_DEFAULT,
+            "requires": requires_text,
+            "requiresLeft": requires_text,
+            "dependents": ids_text(self.edges.told[own]),
+            **defined_columns(node.task, self.routing),
+            "digest": digest,
+            "created": self.now,
+        }
+        if node.when != When.ALL_COMPLETED:
+            columns["when"] = str(node.when)
+        if optional := self.edges.optional.get(own):
+            columns["optional"] = ids_text(optional)
+        if self.request:
+            columns["request"] = self.request
+        if inside := self.within.get(label):
+            columns["groups"] = canonical_json(list(inside))
+        if not requires:
+            columns["pendingSince"] = self.now
+        if held := self.held(label):
+            columns["held"] = ids_text(held)
+        if limits_of := self.scopes(label):
+            columns["limits"] = ids_text(limits_of)
+            columns["limited"] = "yes"  # a query cannot ask whether there is a list
+            columns["schema"] = SCHEMA_OF_CONDITIONS  # older versions would claim it beyond its limit
+        if priority := priorities.column(node.priority, self.priority):
+            columns[priorities.COLUMN] = priority
+        if node.notify:
+            columns[notices.COLUMN] = notices.task_column(node.notify)
+        if node.timing:
+            columns.update(timing_columns(node.timing))
+            columns["schema"] = SCHEMA_OF_CONDITIONS  # older versions would claim it too early
+        task = {**node.task, **timing.for_worker(node.timing)} if node.timing else node.task
+        definition = definition_text(task, self._resolve)
+        if is_short(definition):
+            return [Insert(row_key(own), {**columns, "task": definition})]
         # The row that every transition touches stays small; the long text is read once, by the worker.
-        rows.append(definition_row(own, node.label, definition))
-    rows.append(Insert(row_key(own), columns))
-    return rows
+        return [definition_row(own, label, definition), Insert(row_key(own), columns)]
+
+    def _resolve(self, label: str) -> str:
+        return self.edges.mapping.get(label) or task_id_of(self.graph_id, label)
 
 
 def _dependents_first(requirements: Mapping[str, Sequence[str]]) -> list[str]:

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from taskgraph.documents.groups import DONE, Wiring, is_end, name_of, wire
@@ -15,10 +15,7 @@ from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.storage.tables import Insert
 
 UNSCHEDULED: Final = str(TaskState.UNSCHEDULED)
-
-
 _THERE: Final = "\x03"  # begins a node that has a row already: its reference follows
-
 
 NO_GROUPS: Final[Mapping[str, GroupNode]] = {}
 
@@ -40,31 +37,6 @@ class KnownGroup:
 
 
 NONE_KNOWN: Final[Mapping[str, KnownGroup]] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class _Edges:
-    """Who names whom, relays included; from it the rows are made.
-
-    wired: what tasks and ends of groups require, by label and end; references: of all of these.
-    told: reference of a task or shared join -> the references that it tells. requires: reference -> what its row names
-    as required. relays: reference -> (what it requires, what it tells), shared joins among them. joins, forks:
-    reference -> relays that belong to it, outermost (nearest to the dependents) first: the order in which they go in.
-    gathering: the joins below `top`. optional: taskId -> what of its requires does not matter to it.
-    """
-
-    mapping: dict[str, str]
-    wired: Wiring
-    told: dict[str, list[str]]
-    requires: dict[str, Sequence[str]]
-    optional: dict[str, Sequence[str]]
-    relays: dict[str, tuple[Sequence[str], Sequence[str]]]
-    joins: dict[str, list[str]]
-    forks: dict[str, list[str]]
-    gathering: list[str]
-    top: Insert | None
-    leaves: tuple[str, ...]
-    links: dict[str, list[str]]
 
 
 def wire_nodes(
@@ -104,6 +76,99 @@ def wire_nodes(
     return Wiring(requires, ends, optional)
 
 
+_Made = list[tuple[str, list[str], str]]
+"""Joins: (reference, its members, what it tells), outermost first."""
+
+
+@dataclass(slots=True)
+class Edges:
+    """Who names whom, relays included; from it the rows are made.
+
+    mapping: label -> taskId. told: reference of a task or shared join -> the references that it tells. requires:
+    reference -> what its row names as required. relays: reference -> (what it requires, what it tells), shared joins
+    among them. joins, forks: reference -> relays that belong to it, outermost (nearest to the dependents) first: the
+    order in which they go in. gathering: the joins below `top`. optional: taskId -> what of its requires does not
+    matter to it. by_key: relays share edges out in the order of the table. pieces: joins that work for one row alone,
+    and know what they tell.
+    """
+
+    mapping: dict[str, str]
+    told: dict[str, list[str]]
+    by_key: bool
+    requires: dict[str, Sequence[str]] = field(default_factory=dict)
+    optional: dict[str, Sequence[str]] = field(default_factory=dict)
+    relays: dict[str, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
+    joins: dict[str, list[str]] = field(default_factory=dict)
+    forks: dict[str, list[str]] = field(default_factory=dict)
+    gathering: list[str] = field(default_factory=list)
+    top: Insert | None = None
+    leaves: tuple[str, ...] = ()
+    links: dict[str, list[str]] = field(default_factory=dict)
+    pieces: set[str] = field(default_factory=set)
+
+    def require(self, own: str, wanted: list[str], may: AbstractSet[str], *, end: bool) -> None:
+        """Make a row wait for others, over joins where they are many. may: optional ones. end: of a group."""
+        self.requires[own] = wanted
+        if may:
+            self.optional[own] = [each for each in wanted if each in may]
+        if len(wanted) <= limits.REQUIRES_MAX:
+            for required in wanted:
+                self._tell(required, own)
+            return
+        if may:
+            self.requires[own], self.optional[own], made = _gather_apart(own, wanted, may, by_key=self.by_key)
+        else:
+            owner, mark = own, ""
+            if end:
+                _, owner, number = own.split(":", 2)
+                mark = f"{number}-"
+            self.requires[own], made = _gather(owner, wanted, own, mark, by_key=self.by_key)
+        self.joins[own] = self._take_in(made)
+        if may:  # a few may be named directly, beside the joins
+            for required in self.requires[own]:
+                self._tell(required, own)
+
+    def lead_to_graph(self, leaves: list[str], direct_max: int, stamp: str, schema: int) -> None:
+        """Make the graph wait for its leaves: directly, or over a join at the top of others where they are many."""
+        if len(leaves) <= direct_max:
+            self.leaves = tuple(leaves)
+            for own in leaves:
+                self.told[own].append(GRAPH)
+            return
+        top = join_reference(GRAPH, stamp)
+        members, made = _gather(GRAPH, leaves, top, f"{stamp}-", by_key=self.by_key)
+        self.gathering = self._take_in(made)
+        self.top = relay_row(top, members, [GRAPH], schema)
+        for member in members:
+            self._tell(member, top)
+        self.leaves = (top,)
+
+    def fan_out(self, stamp: str) -> None:
+        """Put forks between rows and their dependents where these are many."""
+        for own, named in self.told.items():
+            if len(named) > limits.DEPENDENTS_MAX:
+                self.told[own], made = _fan_out(own, named, stamp, by_key=self.by_key)
+                self.forks[own] = [reference for reference, _ in made]
+                for reference, members in made:
+                    self.relays[reference] = ([own], members)
+
+    def _take_in(self, made: _Made) -> list[str]:
+        references = [reference for reference, _, _ in made]
+        self.pieces.update(references)
+        for reference, members, above in made:
+            self.relays[reference] = (members, [above])
+            for member in members:
+                self._tell(member, reference)
+        return references
+
+    def _tell(self, required: str, reference: str) -> None:
+        """Make a reference a dependent of a row of the set, or of one outside; pieces know theirs already."""
+        if required in self.told:
+            self.told[required].append(reference)
+        elif required not in self.pieces:
+            self.links.setdefault(required, []).append(reference)
+
+
 def lay_edges(
     graph_id: str,
     nodes: Mapping[str, TaskNode],
@@ -114,94 +179,26 @@ def lay_edges(
     schema: int,
     wired: Wiring,
     request: str,
-) -> _Edges:
+) -> Edges:
     """The edges of all these nodes, and the joins and forks by which they go."""
     mapping = {label: task_id_of(graph_id, label) for label in nodes}
-    told: dict[str, list[str]] = {own: [] for own in mapping.values()}
-    requires: dict[str, Sequence[str]] = {}
-    optional: dict[str, Sequence[str]] = {}
-    relays: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
-    joins: dict[str, list[str]] = {}
-    forks: dict[str, list[str]] = {}
-    links: dict[str, list[str]] = {}
-    pieces: set[str] = set()  # joins that work for one row alone, and know what they tell
-    references = dict(mapping)
-    for end in wired.ends:
-        references[end] = end_reference(graph_id, end, request)
-        told[references[end]] = []
+    references = mapping | {end: end_reference(graph_id, end, request) for end in wired.ends}
+    edges = Edges(mapping, {own: [] for own in references.values()}, by_key)
 
     def resolve(node: str) -> str:
         return references.get(node) or (node[1:] if node.startswith(_THERE) else task_id_of(graph_id, node))
 
-    def tell(required: str, reference: str) -> None:
-        """Make a reference a dependent of a row of the set, or of one outside; pieces know theirs already."""
-        if required in told:
-            told[required].append(reference)
-        elif required not in pieces:
-            links.setdefault(required, []).append(reference)
-
     for node, names in itertools.chain(wired.requires.items(), wired.ends.items()):
-        if not names:
-            continue
-        own = references[node]
-        wanted = [resolve(name) for name in names]
-        requires[own] = wanted
-        may = frozenset(map(resolve, wired.optional.get(node, ())))
-        if may:
-            optional[own] = [each for each in wanted if each in may]
-        if len(wanted) > limits.REQUIRES_MAX:
-            owner, mark = own, ""
-            if is_end(node):
-                _, owner, number = own.split(":", 2)
-                mark = f"{number}-"
-            if may:
-                requires[own], optional[own], made = _gather_apart(own, wanted, may, by_key=by_key)
-            else:
-                requires[own], made = _gather(owner, wanted, own, mark, by_key=by_key)
-            joins[own] = [reference for reference, _, _ in made]
-            pieces.update(joins[own])
-            for reference, members, above in made:
-                relays[reference] = (members, [above])
-                for member in members:
-                    tell(member, reference)
-            if may:  # a few may be named directly, beside the joins
-                for required in requires[own]:
-                    tell(required, own)
-            continue
-        for required in wanted:
-            tell(required, own)
-
-    leaf_ids = [own for own in mapping.values() if not told[own]]
-    top: Insert | None = None
-    leaves: tuple[str, ...] = tuple(leaf_ids)
-    gathering: list[str] = []
-    if len(leaf_ids) > direct_leaves_max:
-        top_reference = join_reference(GRAPH, stamp)
-        top_members, made = _gather(GRAPH, leaf_ids, top_reference, f"{stamp}-", by_key=by_key)
-        pieces.update(reference for reference, _, _ in made)
-        top = relay_row(top_reference, top_members, [GRAPH], schema)
-        for member in top_members:
-            tell(member, top_reference)
-        for reference, members, above in made:
-            relays[reference] = (members, [above])
-            gathering.append(reference)
-            for member in members:
-                tell(member, reference)
-        leaves = (top_reference,)
-    else:
-        for own in leaf_ids:
-            told[own].append(GRAPH)
-
-    for own, named in told.items():
-        if len(named) > limits.DEPENDENTS_MAX:
-            told[own], made_forks = _fan_out(own, named, stamp, by_key=by_key)
-            forks[own] = [reference for reference, _ in made_forks]
-            for reference, members in made_forks:
-                relays[reference] = ([own], members)
+        if names:
+            may = frozenset(map(resolve, wired.optional.get(node, ())))
+            edges.require(references[node], [resolve(name) for name in names], may, end=is_end(node))
+    leaves = [own for own in mapping.values() if not edges.told[own]]
+    edges.lead_to_graph(leaves, direct_leaves_max, stamp, schema)
+    edges.fan_out(stamp)
     for end in wired.ends:
         own = references[end]
-        relays[own] = (requires[own], told[own])
-    return _Edges(mapping, wired, told, requires, optional, relays, joins, forks, gathering, top, leaves, links)
+        edges.relays[own] = (edges.requires[own], edges.told[own])
+    return edges
 
 
 def end_reference(graph_id: str, end: str, request: str) -> str:
@@ -209,10 +206,6 @@ def end_reference(graph_id: str, end: str, request: str) -> str:
     number = "done" if end.startswith(DONE) else "start"
     owner = group_owner(task_id_of(graph_id, name_of(end)))
     return join_reference(owner, f"{request}-{number}" if request else number)
-
-
-_Made = list[tuple[str, list[str], str]]
-"""Joins: (reference, its members, what it tells), outermost first."""
 
 
 def _gather_apart(
