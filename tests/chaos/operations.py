@@ -252,9 +252,12 @@ class Installation:
             await self.attempt("schedule create", created)
             for _ in range(rng.randint(2, 4)):
                 await asyncio.sleep(rng.uniform(0.3, 2.5))
+                if await client.app.handlers.events_waiting() > _EVENTS_MAX:
+                    break
                 await self._operate_schedule(client, rng, name)
             await self.attempt("schedule delete", calls.delete(name))
             await asyncio.sleep(rng.uniform(2, 8))
+            await self._until_few_events(client)
 
     async def _operate_schedule(self, client: Client, rng: random.Random, name: str) -> None:
         calls = client.schedules
