@@ -22,7 +22,7 @@ from taskgraph.protocol.lifecycle import BeginDeletion
 from taskgraph.protocol.notices import notice
 from taskgraph.protocol.pause import HoldTask
 from taskgraph.protocol.set_limit import ChangeLimit
-from taskgraph.queries.graphs import agrees
+from taskgraph.queries.journal import agrees
 from taskgraph.queries.values import Event
 from taskgraph.storage.tables import Change, Insert, Merge
 from taskgraph.testing import MemoryTables

@@ -15,7 +15,7 @@ from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import TaskState
 from taskgraph.protocol.decide import event_key
-from taskgraph.queries import graphs
+from taskgraph.queries import lookup, why
 from taskgraph.queries.graphs import Queries
 from taskgraph.queries.values import GraphStatus
 from taskgraph.storage.tables import Merge, Page, Range, Row
@@ -293,7 +293,7 @@ async def test_a_small_graph_is_listed_whole(memory: Stage, monkeypatch: pytest.
 
 
 async def test_a_label_that_there_is_not_reads_few_pages(wide: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "NEAR_PAGES_MAX", 2)
+    monkeypatch.setattr(lookup, "NEAR_PAGES_MAX", 2)
     asked, tables, _ = counted(wide)
     with pytest.raises(NotFound):
         await asked.task("graph", "p9999x")
@@ -318,12 +318,12 @@ async def test_a_long_chain_is_explained_to_its_beginning(memory: Stage) -> None
     asked, tables, _ = counted(memory)
     found = await asked.explain("graph", f"t{MANY - 1:04}")
     *waiting, cause = found.reasons
-    assert [each.depth for each in waiting] == list(range(graphs.WHY_WAITING_MAX))
+    assert [each.depth for each in waiting] == list(range(why.WHY_WAITING_MAX))
     assert not any(each.cause for each in waiting)
     assert (cause.label, cause.cause, cause.depth) == ("t0002", True, MANY - 3)
     assert (found.causes, found.waiting) == (1, MANY - 3)
-    assert found.omitted == MANY - 3 - graphs.WHY_WAITING_MAX
-    assert tables.reads <= graphs.WHY_READS_MAX + MANY // 1_000 + 5
+    assert found.omitted == MANY - 3 - why.WHY_WAITING_MAX
+    assert tables.reads <= why.WHY_READS_MAX + MANY // 1_000 + 5
     assert await asked.why("graph", f"t{MANY - 1:04}") == found.reasons
 
 
@@ -333,7 +333,7 @@ async def test_why_a_wide_task_waits(wide: Stage) -> None:
     asked, tables, trap = counted(wide)
     found = await asked.explain("graph", "z")
     assert (found.causes, found.waiting) == (MANY, 1)
-    assert len(found.reasons) == 1 + graphs.WHY_CAUSES_MAX
+    assert len(found.reasons) == 1 + why.WHY_CAUSES_MAX
     assert found.reasons[0].text == "waits for 5000 tasks"
     assert [each.label for each in found.reasons if each.state == "failed"] == ["p0007"]
     assert tables.reads <= 25
@@ -356,7 +356,7 @@ async def test_reading_one_by_one_or_by_pages_says_the_same(
     await local.submit(graph(requires))
     await local.complete("a")
     await local.complete("p0003")
-    monkeypatch.setattr(graphs, "WHY_READS_MAX", alone)
+    monkeypatch.setattr(why, "WHY_READS_MAX", alone)
     monkeypatch.setattr(limits, "READ_PAGE_WORTH", 10**6)
     found = await local.queries.explain("graph", "y")
     assert [(each.label, each.depth) for each in found.reasons[:3]] == [("y", 0), ("z", 1), ("b", 1)]

@@ -21,7 +21,7 @@ from taskgraph.engine.outlets import Outlets, OutletSettings, Secret, read_outle
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import InvalidGraph, InvalidInput, InvalidSettings
 from taskgraph.protocol.notices import Channel, Notice, channels, registrations
-from taskgraph.queries.graphs import read_cursor
+from taskgraph.queries.journal import read_cursor
 from taskgraph.testing import MemoryQueues
 from tests.scenarios.stage import Trap, TrappedQueues
 

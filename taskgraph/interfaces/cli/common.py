@@ -397,9 +397,9 @@ def read_graph(
 
 def check_graph_id(graph_id: str, *, new: bool = False) -> str:
     """An id that may be one, see `queries`. Raises InvalidInput."""
-    from taskgraph.queries import graphs
+    from taskgraph.queries import lookup
 
-    graphs.check_graph_id(graph_id, new=new)
+    lookup.check_graph_id(graph_id, new=new)
     return graph_id
 
 

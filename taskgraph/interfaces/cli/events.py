@@ -94,7 +94,7 @@ async def _journal(
     app: "App", graph_id: str, since: str, where: Mapping[str, Sequence[str]], limit: int | None = None
 ) -> AsyncIterator["Event"]:
     """Event by event, a page of rows at a time: a journal may be as long as the graph is large."""
-    from taskgraph.queries.graphs import agrees
+    from taskgraph.queries.journal import agrees
 
     page_rows = limits.PAGE_ROWS_MAX if limit is None or where else min(limit, limits.PAGE_ROWS_MAX)
     number = 0

@@ -51,7 +51,7 @@ from taskgraph.model.placement import target_of
 from taskgraph.model.secrecy import read_handed
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol.notices import has_notices
-from taskgraph.queries.graphs import check_graph_id
+from taskgraph.queries.lookup import check_graph_id
 from taskgraph.queries.targets import TargetLimit
 from taskgraph.queries.values import (
     ChannelStatus,

@@ -15,7 +15,7 @@ from taskgraph.model.errors import Refused
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.states import GRAPH_GONE
 from taskgraph.protocol.lifecycle import undeletable
-from taskgraph.queries.graphs import check_graph_id
+from taskgraph.queries.lookup import check_graph_id
 
 
 async def write(

@@ -8,7 +8,7 @@ from taskgraph.engine.delete import Deleted
 from taskgraph.engine.housekeeping import ended_before
 from taskgraph.interfaces.app import App
 from taskgraph.model.errors import NotFound
-from taskgraph.queries.graphs import check_graph_id
+from taskgraph.queries.lookup import check_graph_id
 
 
 async def delete(

@@ -6,7 +6,7 @@ from taskgraph.engine.doctor import Examined, examine_graph, live_graphs, repair
 from taskgraph.engine.store_times import ExaminedStore, examine_store, repair_store
 from taskgraph.interfaces.app import App
 from taskgraph.model.errors import NotFound
-from taskgraph.queries.graphs import check_graph_id
+from taskgraph.queries.lookup import check_graph_id
 
 
 async def examine(app: App, graph_id: str, *, repair: bool, progress: Callable[[int], None]) -> Examined:

@@ -2,7 +2,7 @@
 
 from taskgraph.engine import notifier
 from taskgraph.interfaces.app import App
-from taskgraph.queries.graphs import check_graph_id
+from taskgraph.queries.lookup import check_graph_id
 from taskgraph.queries.values import ChannelStatus
 
 

@@ -10,7 +10,7 @@ from taskgraph.interfaces.operations.waiting import poll
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import Refused
 from taskgraph.protocol.extension import WAITS_FOR
-from taskgraph.queries.graphs import check_graph_id
+from taskgraph.queries.lookup import check_graph_id
 
 ANSWERED: Final = ("done", "refused")
 """States of a request that handlers have answered."""

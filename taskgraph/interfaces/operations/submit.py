@@ -4,7 +4,7 @@ from taskgraph.documents.nodes import GraphDocument
 from taskgraph.engine import submission
 from taskgraph.engine.submission import Submission
 from taskgraph.interfaces.app import App
-from taskgraph.queries.graphs import check_graph_id
+from taskgraph.queries.lookup import check_graph_id
 
 
 async def submit(

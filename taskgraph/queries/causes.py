@@ -1,0 +1,200 @@
+"""A first cause in words: why a task that waits for no other one does not run, and what to do about it.
+
+What this room is for: one sentence and one remedy for each state that a task can rest in. It decides nothing: what a
+sentence says of room, pauses and permits is read off the rows, as handlers and workers read them.
+"""
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.columns import texts
+from taskgraph.model.foreign_times import Standing
+from taskgraph.model.ids import holders_in_words, limit_key, typed
+from taskgraph.model.names import QueueNames
+from taskgraph.model.placement import worker_options
+from taskgraph.model.priorities import NORMAL, level_now, level_of
+from taskgraph.model.states import INACTIVE, GraphState, TaskState, held_group
+from taskgraph.model.timing import not_yet_seconds, overdue, ready_since
+from taskgraph.protocol.concurrency import limit_of, scopes_of
+from taskgraph.protocol.leases import lease
+from taskgraph.queries import targets as gates
+from taskgraph.queries.rows import NEWER, clock_text, is_known, newer_words, object_of, status_of_task
+from taskgraph.queries.statuses import labels_in_flight
+from taskgraph.queries.targets import TargetLimit
+from taskgraph.queries.values import Reason, TaskStatus
+from taskgraph.queries.workers import Crew
+from taskgraph.storage.queues import Queues
+from taskgraph.storage.tables import Row, Tables
+
+NAMED_MAX = 5
+"""Tasks, workers or groups that one sentence names."""
+
+_SWEEPS = "run `taskgraph serve`, which sweeps"
+
+
+@dataclass(slots=True)
+class Causes:
+    """What all first causes of one answer have in common.
+
+    final: a failure cannot be taken back by a rerun. paused, permitted: by target. queued: queue -> about how many
+    messages it holds, where that has been asked.
+    """
+
+    tables: Tables
+    queues: Queues
+    clock: Clock
+    names: QueueNames
+    graph_id: str
+    graph_state: str
+    final: bool
+    crew: Crew
+    paused: Mapping[str, gates.Gate]
+    permitted: Mapping[str, TargetLimit]
+    queued: dict[str, int] = field(default_factory=dict)
+
+    async def reason(self, row: Row, depth: int) -> Reason:
+        """The cause that a task is."""
+        status = status_of_task(row)
+        if not is_known(row):
+            return Reason(status.label, status.task_id, status.state, depth, newer_words(row), True, NEWER)
+        text, remedy = f"is {status.state}", ""
+        match status.state:
+            case TaskState.PENDING:
+                text, remedy = await self._pending(row, status)
+            case TaskState.RUNNING:
+                text, remedy = self._running(row, status)
+            case TaskState.FAILED | TaskState.EXCEPTION:
+                text, remedy = self._failed(status)
+            case TaskState.SKIPPED:
+                text = f"was skipped because {(status.resolution or {}).get('reason', '')}"
+            case TaskState.COMPLETED:
+                text = f"completed at {clock_text(status.resolved)}"
+        if late := overdue(row.columns.get, self.clock.now()):
+            text, remedy = f"{text}; {late[1]}, so the next sweep ends it", _SWEEPS
+        return Reason(status.label, status.task_id, status.state, depth, text, True, remedy)
+
+    async def _pending(self, row: Row, status: TaskStatus) -> tuple[str, str]:
+        if self.graph_state == GraphState.SUBMITTING:
+            return "is ready, and its graph is still being submitted", "submit the same file under the same id again"
+        if not_yet_seconds(row.columns.get, self.clock.now()):
+            return _not_yet(status), ""
+        since = ready_since(row.columns.get)
+        if holders := texts(row.columns, "held"):
+            text = f"is ready since {clock_text(status.pending_since)}, and held back: {holders_in_words(holders)}"
+            return text, _letting_go(holders[0], self.graph_id, status)
+        if room := await self._no_room(row):
+            text = f"is ready since {clock_text(since)}, and waits for room: {room}"
+            return text, f"see taskgraph limit list {self.graph_id}"
+        if (gate := self.paused.get(status.target)) is not None:
+            text = f"is ready since {clock_text(status.pending_since)}; target {status.target} is paused"
+            text += f" since {clock_text(gate.since)}" + (f": {gate.reason}" if gate.reason else "")
+            return text, f"let it go on: taskgraph resume --target {status.target}"
+        if (taken := self.permitted.get(status.target)) is not None and len(taken.permits) >= taken.most:
+            return f"is ready since {clock_text(since)}; {_permits_text(taken)}", "see taskgraph limit list"
+        return await self._unclaimed(row, status, since)
+
+    async def _unclaimed(self, row: Row, status: TaskStatus, since: datetime | None) -> tuple[str, str]:
+        """Nothing keeps it from running but that no worker has taken it."""
+        level, aged = await self._level(row)
+        queue = self.names.work(status.target, level)
+        if queue not in self.queued:
+            self.queued[queue] = await self.queues.count(queue)
+        held = self.queued[queue]
+        definition = object_of(row.columns, "task")
+        text = f"is ready since {clock_text(since)}; no worker has claimed it"
+        text += f" (queue {queue} holds about {held} message{'s' if held != 1 else ''})" + aged
+        text += f"; {self.crew.about(status.target, definition)}"
+        start = f"taskgraph worker {worker_options(status.target, definition)}"
+        if not status.refusal:
+            return text, f"start a worker: {start}"
+        text += f"; a worker gave it back: {status.refusal}"
+        if not self.crew.able(status.target, definition):
+            return text, f"start a worker that has what it takes, such as: {start}"
+        return text, "a worker that has what it takes will get it with the next offer, within a minute"
+
+    async def _level(self, row: Row) -> tuple[str, str]:
+        """The level that a task counts as now, and what is to be said of it, "" for the usual one."""
+        own, now = level_of(row.columns.get), self.clock.now()
+        since = ready_since(row.columns.get)
+        if own == NORMAL and (since is None or (now - since).total_seconds() < limits.AGE_SECONDS):
+            return own, ""
+        used = (await gates.levels_used(self.tables, now)).get(str(row.columns.get("target", "default")), ())
+        level = level_now(own, since, now, used)
+        if level != own:
+            return level, f"; its priority is {own}, and it counts as {level}, having waited for so long"
+        return level, "" if own == NORMAL else f"; its priority is {own}"
+
+    async def _no_room(self, row: Row) -> str:
+        """The limit that has no room for a task, and who is in flight under it, in words; "" if all have."""
+        keys = [limit_key(scope) for scope in scopes_of(row.columns)]
+        if not keys:
+            return ""
+        found = [limit_of(each) for each in await self.tables.get(self.graph_id, keys) if each is not None]
+        full = next((limit for limit in found if len(limit.inside) >= limit.most), None)
+        if full is None:
+            return ""
+        names = list((await labels_in_flight(self.tables, self.graph_id, [full])).values())
+        shown = ", ".join(f"“{name}”" for name in names[:NAMED_MAX])
+        shown += f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else ""
+        return f"limit of {full.name}, {len(full.inside):,} of {full.most:,} in flight: {shown}"
+
+    def _running(self, row: Row, status: TaskStatus) -> tuple[str, str]:
+        text, remedy = f"runs on {status.worker} since {clock_text(status.started)}", ""
+        if cancel := row.columns.get("cancel"):
+            text += f", and is being stopped, as it is cancelled: {cancel}"
+            remedy = f"not to wait: {typed('cancel --terminate', self.graph_id, status.label, status.task_id)}"
+        how = lease(row.columns.get, self.clock.now())
+        if status.lease_until is not None and how is Standing.DOUBTFUL:
+            text += f"; its lease is said to end {clock_text(status.lease_until)}, so a clock is off"
+        if status.lease_until is not None and how is Standing.OVER:
+            text += f"; the worker's lease ended {clock_text(status.lease_until)}, so the next sweep gives it back"
+            remedy = _SWEEPS
+        return text, remedy
+
+    def _failed(self, status: TaskStatus) -> tuple[str, str]:
+        resolution = status.resolution or {}
+        verb = "failed for good" if status.state == TaskState.FAILED else "could not be run"
+        if resolution.get("cancelled"):
+            verb = "was cancelled"
+        reason = resolution.get("reason", "")
+        text = f"{verb} in run {status.run}" + (f": {reason}" if reason else "")
+        if self.graph_state in (GraphState.CANCELLING, GraphState.CANCELLED):
+            return text, "its graph is over: submit it again under another id"
+        if self.final:
+            return text, "mend it, and submit the graph again under another id: its dependents have been told"
+        rerun = typed("rerun", self.graph_id, status.label, status.task_id)
+        if status.deadline is not None and status.deadline <= self.clock.now():
+            word = shlex.quote(status.label)
+            edit = f"taskgraph edit {self.graph_id} --task {word} --deadline none"
+            return text, f"give it another deadline, or none: {edit}; then: {rerun}"
+        return text, f"mend it, then: {rerun}"
+
+
+def _not_yet(status: TaskStatus) -> str:
+    """Why a task that waits for nothing but its time does not run."""
+    text = f"is to run not before {clock_text(status.not_before)}"
+    last = status.runs[-1] if status.runs else {}
+    if last.get("outcome") == "temporary":
+        reason = str(last.get("reason", ""))
+        text += f": run {last.get('run')} failed for the moment{': ' if reason else ''}{reason}"
+        text += f" ({status.temporary_left} more such failure{'s' if status.temporary_left != 1 else ''} allowed)"
+    return text
+
+
+def _permits_text(limit: TargetLimit) -> str:
+    by = Counter(permit.worker for permit in limit.permits)
+    shown = ", ".join(worker for worker, _ in by.most_common(NAMED_MAX))
+    more = f" and {len(by) - NAMED_MAX:,} more workers" if len(by) > NAMED_MAX else ""
+    return f"target {limit.target}: {len(limit.permits):,} of {limit.most:,} permits taken by {shown}{more}"
+
+
+def _letting_go(holder: str, graph_id: str, status: TaskStatus) -> str:
+    if holder == INACTIVE:
+        return f"let it run: {typed('activate', graph_id, status.label, status.task_id)}"
+    group = f" --group {shlex.quote(held_group(holder))}" if held_group(holder) else ""
+    return f"let it go on: taskgraph resume {graph_id}{group}"

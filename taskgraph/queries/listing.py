@@ -1,0 +1,204 @@
+"""Tasks of a graph: lists, groups, one with its edges and definition, and what they have handed on.
+
+Listings of large graphs end where their limit ends. Edges are logical: whatever joins and forks lie between (D5).
+"""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from taskgraph.documents.results import NO_OUTPUT, OUTPUT
+from taskgraph.model import limits
+from taskgraph.model.columns import integer
+from taskgraph.model.errors import NotFound
+from taskgraph.model.ids import (
+    row_key,
+)
+from taskgraph.model.row_schema import SHOWN
+from taskgraph.model.states import (
+    TaskState,
+)
+from taskgraph.protocol.definitions import gathered
+from taskgraph.queries import targets as gates
+from taskgraph.queries.edges import Edges, references, worth_pages
+from taskgraph.queries.groups import group_rows, members_of
+from taskgraph.queries.rows import groups_of, object_of, status_of_task
+from taskgraph.queries.statuses import GraphQueries
+from taskgraph.queries.values import (
+    FAILED,
+    LISTED,
+    TO_BEGIN,
+    UNDER_WAY,
+    GroupState,
+    GroupStatus,
+    Listing,
+    TaskDetail,
+    TaskStatus,
+)
+from taskgraph.storage.tables import Range, Row
+
+
+class TaskQueries(GraphQueries):
+    """Questions about tasks."""
+
+    async def tasks(self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000) -> list[TaskStatus]:
+        """Tasks of a graph, by state and by a part of the label, sorted by label.
+
+        Of a graph of more than limits.COUNTED_TASKS_MAX tasks any `limit` ones that agree.
+        """
+        found = await self.listing(graph_id, state=state, match=match, limit=limit)
+        return sorted(found.tasks, key=lambda each: each.label)[:limit]
+
+    async def group(self, graph_id: str, name: str) -> GroupStatus:
+        """A group with its tasks. Each of them is read, one by one, or a large graph's by pages of all tasks.
+
+        Raises NotFound for an unknown graph or group, with near names.
+        """
+        graph = await self.graph_row(graph_id)
+        rows = await group_rows(self._tables, graph_id, name)
+        members = members_of(rows)
+        found: list[Row] = []
+        if len(members) <= worth_pages(integer(graph.columns, "tasks")):
+            found += [row for row in await self._tables.get(graph_id, list(map(row_key, members))) if row is not None]
+        else:
+            inside = frozenset(map(row_key, members))
+            async for row in self._pages(graph_id, Range("task:", "task;", select=SHOWN)):
+                if row.key in inside:
+                    found.append(row)
+        paused = await self._paused()
+        listed = sorted((status_of_task(row, paused) for row in found), key=lambda each: each.label)
+        counts = Counter(each.state for each in listed)
+        failed = sum(counts[each] for each in FAILED)
+        done = counts[TaskState.COMPLETED] + counts[TaskState.SKIPPED]
+        begun = done + failed + sum(counts[each] for each in UNDER_WAY)
+        nested = [
+            str(row.columns.get("label", ""))
+            async for row in self._pages(graph_id, Range("group:", "group;", select=("label", "groups")))
+            if name in groups_of(row.columns)
+        ]
+        state = (
+            GroupState.FINISHED
+            if done == len(members)
+            else GroupState.BLOCKED
+            if failed
+            else GroupState.RUNNING
+            if begun
+            else GroupState.WAITING
+        )
+        return GroupStatus(
+            graph_id=graph_id,
+            name=name,
+            state=str(state),
+            graph_state=str(graph.columns.get("state", "")),
+            tasks=len(members),
+            counts={str(each): counts[each] for each in TaskState if counts[each]},
+            unresolved=len(members) - done - failed,
+            failed_tasks=failed,
+            groups=sorted(nested),
+            within=groups_of(rows[0].columns),
+            listed=listed,
+        )
+
+    async def listing(
+        self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000, group: str = ""
+    ) -> Listing:
+        """Tasks of a graph by state, by a part of the label and by group, in no order.
+
+        All of them, and all of a group; of a large graph up to `limit`, those that failed or are under way first, where
+        no state is named.
+        """
+        graph = await self.graph_row(graph_id)
+        total = integer(graph.columns, "tasks")
+        params = object_of(graph.columns, "params")
+        if group:
+            wanted = match.casefold()
+            inside = (await self.group(graph_id, group)).listed
+            some = [each for each in inside if state in ("", each.state) and wanted in each.label.casefold()]
+            return Listing(some, len(some), params=params)
+        found: list[TaskStatus] = []
+        if total <= limits.COUNTED_TASKS_MAX:
+            await self._list(graph_id, [state] if state else [], match, None, found)
+            return Listing(found, len(found), params=params)
+        status = None if state or match else await self._status(graph_id, graph)
+        passes = [[state]] if state else [list(map(str, each)) for each in LISTED]
+        for states in passes:
+            if status is not None and status.exact and not any(status.counts.get(each) for each in states):
+                continue
+            if not await self._list(graph_id, states, match, limit, found):
+                return Listing(found, total if status is not None else None, status, params)
+        return Listing(found, len(found), status, params)
+
+    async def _list(
+        self, graph_id: str, states: Sequence[str], match: str, limit: int | None, found: list[TaskStatus]
+    ) -> bool:
+        """Add tasks in these states to `found`; gives whether there are no more, before it has `limit`."""
+        wanted = match.casefold()
+        paused = await self._paused() if not states or TO_BEGIN.intersection(states) else ()
+        where = {"state": states} if states else {}
+        async with aclosing(self._pages(graph_id, Range("task:", "task;", where=where, select=SHOWN))) as rows:
+            async for row in rows:
+                if wanted in str(row.columns.get("label", "")).casefold():
+                    if len(found) == limit:
+                        return False
+                    found.append(status_of_task(row, paused))
+        return True
+
+    async def _paused(self) -> Collection[str]:
+        """The targets that are paused, for all graphs."""
+        return await gates.closed(self._tables)
+
+    async def task(self, graph_id: str, label_or_id: str, *, edges: int | None = None) -> TaskDetail:
+        """A task with its logical edges and its definition. edges: name so many each way, None for all."""
+        graph = await self.graph_row(graph_id)
+        row = await self._find(graph_id, label_or_id)
+        own = row.key.removeprefix("task:")
+        looked = Edges(self._tables, graph_id)
+        requires = await looked.required(references(row, "requires"))
+        left = await looked.required(references(row, "requiresLeft"), left=True)
+        dependents = await looked.dependents(references(row, "dependents"))
+        optional = await looked.required(references(row, "optional"))
+        named = [*(each[:edges] for each in (requires, left, dependents)), optional]
+        labels = await looked.labels([each for some in named for each in some], integer(graph.columns, "tasks"))
+        text = str(row.columns.get("task", ""))
+        if not text:
+            (longer,) = await self._tables.get(graph_id, [f"definition:{own}"])
+            text = gathered(longer.columns, "task") if longer else "{}"
+        shown = [sorted(labels[each] for each in some) for some in named]
+        return TaskDetail(
+            status=status_of_task(row, await self._paused()),
+            requires=shown[0],
+            requires_left=shown[1],
+            dependents=shown[2],
+            definition=json.loads(text),
+            requires_count=len(requires),
+            requires_left_count=len(left),
+            dependents_count=len(dependents),
+            optional=shown[3],
+        )
+
+    async def results(self, graph_id: str) -> dict[str, Any]:
+        """Label -> what the task has handed on, of all tasks that have, sorted by label. Reads every completed task."""
+        await self.graph_row(graph_id)
+        wanted = Range("task:", "task;", where={"state": (str(TaskState.COMPLETED),)}, select=("label", "resolution"))
+        found: dict[str, Any] = {}
+        async for row in self._pages(graph_id, wanted):
+            resolution = object_of(row.columns, "resolution")
+            if OUTPUT in resolution:
+                found[str(row.columns.get("label", ""))] = resolution[OUTPUT]
+        return dict(sorted(found.items()))
+
+    async def output(self, graph_id: str, label_or_id: str) -> Any:
+        """What a task has handed on. Raises NotFound if that is nothing, with the reason."""
+        status = await self.task_status(graph_id, label_or_id)
+        resolution = status.resolution or {}
+        if OUTPUT in resolution:
+            return resolution[OUTPUT]
+        if status.state != TaskState.COMPLETED:
+            raise NotFound(f"task “{status.label}” is {status.state}: it has handed nothing on")
+        if why := resolution.get(NO_OUTPUT):
+            raise NotFound(
+                f"task “{status.label}” has handed nothing on: {why}; `taskgraph logs --result` has it whole"
+            )
+        raise NotFound(f"task “{status.label}” has completed without a result")

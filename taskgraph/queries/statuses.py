@@ -1,0 +1,272 @@
+"""Which graphs there are, how far each is, and what is in flight under its limits.
+
+A graph of up to limits.COUNTED_TASKS_MAX tasks is counted task by task. Of a larger one the aggregates are read that
+every commit keeps (the graph row, the end of the journal), and a bounded number of pages of what is under way; what
+that leaves open is said to be open.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final
+
+from taskgraph.model import limits
+from taskgraph.model.clock import Clock
+from taskgraph.model.columns import Value, integer, texts, time_of
+from taskgraph.model.ids import (
+    GRAPH,
+    row_key,
+)
+from taskgraph.model.names import ALL, QueueNames
+from taskgraph.model.priorities import LEVELS, level_of
+from taskgraph.model.states import (
+    INACTIVE,
+    FailurePolicy,
+    GraphState,
+    TaskState,
+)
+from taskgraph.protocol.concurrency import Limit, limit_of, named_in
+from taskgraph.protocol.extension import WAITS_FOR
+from taskgraph.queries.journal_end import find_end
+from taskgraph.queries.lookup import Lookup
+from taskgraph.queries.rows import (
+    is_known,
+    object_of,
+    stalled_since,
+)
+from taskgraph.queries.values import (
+    FAILED,
+    RELAYS,
+    TO_BEGIN,
+    UNDER_WAY,
+    GraphListed,
+    GraphStatus,
+    LimitStatus,
+)
+from taskgraph.storage.queues import Queues
+from taskgraph.storage.tables import Range, Row, Tables
+
+_GRAPHS_AT_ONCE: Final = 16
+
+_ENDS_KEPT_MAX: Final = 1_000
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Of the tasks that have neither begun nor ended: how many are held back, are not active, have which priority."""
+
+    held: int = 0
+    inactive: int = 0
+    priorities: Counter[str] = field(default_factory=Counter)
+
+    def take(self, columns: Mapping[str, Value]) -> None:
+        """Count a task."""
+        held = texts(columns, "held")
+        self.held += bool(held)
+        self.inactive += INACTIVE in held
+        self.priorities[level_of(columns.get)] += 1
+
+    def by_priority(self) -> dict[str, int]:
+        """Level -> how many, the highest first."""
+        return {level: self.priorities[level] for level in LEVELS if self.priorities[level]}
+
+
+def _is_deleted(listed: GraphListed) -> bool:
+    return listed.state == GraphState.DELETED
+
+
+class GraphQueries(Lookup):
+    """Questions about graphs as a whole."""
+
+    def __init__(self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames) -> None:
+        super().__init__(tables, queues, clock, names)
+        self._last_events: dict[str, int] = {}
+
+    async def graphs(self, *, limit: int = 50, state: str = "", schedule: str = "") -> list[GraphListed]:
+        """The newest graphs first, with the state that each has now; of one schedule, where that is given."""
+        found: list[GraphListed] = []
+        continuation: str | None = None
+        wanted = Range(where={"schedule": (schedule,)}) if schedule else Range()
+        while True:
+            page = await self._tables.query(ALL, wanted, limit=min(1000, max(limit, 1)), continuation=continuation)
+            for start in range(0, len(page.rows), _GRAPHS_AT_ONCE):
+                some = page.rows[start : start + _GRAPHS_AT_ONCE]
+                listed = await asyncio.gather(*(self._listed(row) for row in some))
+                # Whoever lists a graph may be late: a name beside a tombstone is for those who ask for it.
+                found += [each for each in listed if each.state == state or not (state or _is_deleted(each))]
+                if len(found) >= limit:
+                    return found[:limit]
+            continuation = page.continuation
+            if continuation is None:
+                return found
+
+    async def _listed(self, row: Row) -> GraphListed:
+        graph_id = str(row.columns.get("graph", ""))
+        (graph,) = await self._tables.get(graph_id, [GRAPH])
+        columns: Mapping[str, Value] = graph.columns if graph else {}
+        return GraphListed(
+            graph_id=graph_id,
+            state=str(columns.get("state", "missing")),
+            created=time_of(row.columns, "created"),
+            name=str(row.columns.get("name", "")),
+            tasks=integer(columns, "tasks"),
+            schedule=str(row.columns.get("schedule", "")),
+            fired_for=time_of(row.columns, "firedFor"),
+            held=tuple(texts(columns, "held")),
+        )
+
+    async def status(self, graph_id: str) -> GraphStatus:
+        """A graph with its tasks counted by state, as far as that can be told without reading all of a large one."""
+        return await self._status(graph_id, await self.graph_row(graph_id))
+
+    async def _status(self, graph_id: str, row: Row) -> GraphStatus:
+        columns = row.columns
+        tasks = integer(columns, "tasks")
+        counts: Mapping[str, int] | None = None
+        at_least: Mapping[str, int] = {}
+        exact = True
+        if tasks > limits.COUNTED_TASKS_MAX and is_known(row):
+            completed, skipped = await self._totals(graph_id)
+            if completed >= 0:
+                counts, at_least, exact = await self._aggregate(graph_id, columns, completed, skipped)
+        waiting: _Waiting | None = None
+        if counts is None:
+            counts, waiting = await self._count(graph_id)
+        ended = counts.get(TaskState.COMPLETED, 0) + counts.get(TaskState.SKIPPED, 0) + integer(columns, "failedTasks")
+        return GraphStatus(
+            graph_id=graph_id,
+            state=str(columns.get("state", "")),
+            created=time_of(columns, "created"),
+            finished=time_of(columns, "finished"),
+            tasks=tasks,
+            edges=integer(columns, "edges"),
+            counts=counts,
+            blocked_by=str(columns.get("blockedBy", "")),
+            failed_tasks=integer(columns, "failedTasks"),
+            routing=str(columns.get("routing", "")),
+            metadata=object_of(columns, "metadata"),
+            tags=object_of(columns, "tags"),
+            params=object_of(columns, "params"),
+            unresolved=max(0, tasks - ended),
+            exact=exact,
+            at_least=at_least,
+            failure_policy=str(columns.get("failurePolicy", FailurePolicy.BLOCK)),
+            schedule=str(columns.get("schedule", "")),
+            fired_for=time_of(columns, "firedFor"),
+            reason=str(columns.get("reason", "")),
+            deadline=time_of(columns, "deadline"),
+            held=tuple(texts(columns, "held")),
+            stalled=stalled_since(columns),
+            stalled_because=str(columns.get("stalledBecause", "")) if stalled_since(columns) else "",
+            limits=tuple(await self._limits(graph_id)) if columns.get("limits") else (),
+            revision=integer(columns, "revision"),
+            held_tasks=waiting.held if waiting else None,
+            inactive_tasks=waiting.inactive if waiting else None,
+            priorities=waiting.by_priority() if waiting else None,
+        )
+
+    async def _limits(self, graph_id: str) -> list[LimitStatus]:
+        rows = [row async for row in self._pages(graph_id, Range("limit:", "limit;"))]
+        found = sorted(map(limit_of, rows), key=lambda limit: limit.group)
+        return [LimitStatus(limit.group, limit.most, len(limit.inside)) for limit in found]
+
+    async def limits_of(self, graph_id: str) -> list[LimitStatus]:
+        """The limits on tasks in flight of a graph, and what is. Raises NotFound for an unknown graph."""
+        await self.graph_row(graph_id)
+        rows = [row async for row in self._pages(graph_id, Range("limit:", "limit;"))]
+        found = sorted(map(limit_of, rows), key=lambda limit: limit.group)
+        labels = await labels_in_flight(self._tables, graph_id, found)
+        return [
+            LimitStatus(
+                limit.group, limit.most, len(limit.inside), tuple(labels.get(each, each) for each in limit.inside)
+            )
+            for limit in found
+        ]
+
+    async def _totals(self, graph_id: str) -> tuple[int, int]:
+        """How many tasks have completed, and were skipped, by the end of the journal; -1 where it does not tell."""
+        last = self._last_events.get(graph_id, 1)  # who asks again begins at the last row that was there
+        end, completed, skipped = await find_end(self._tables, graph_id, last, 0 if last == 1 else -1, 0)
+        if completed < 0 and last > 1:
+            end, completed, skipped = await find_end(self._tables, graph_id, 1, 0, 0)
+        if len(self._last_events) >= _ENDS_KEPT_MAX:
+            self._last_events.clear()
+        self._last_events[graph_id] = max(1, end - 1)
+        return completed, skipped
+
+    async def _count(self, graph_id: str) -> "tuple[dict[str, int], _Waiting]":
+        """Tasks by state, and what is to be said of those that have neither begun nor ended."""
+        counts: Counter[str] = Counter()
+        waiting = _Waiting()
+        async for row in self._pages(graph_id, Range("task:", "task;", select=("state", "held", "priority"))):
+            state = str(row.columns.get("state", ""))
+            counts[state] += 1
+            if state in TO_BEGIN:
+                waiting.take(row.columns)
+        return {str(state): counts[state] for state in TaskState if counts[state]}, waiting
+
+    async def _aggregate(
+        self, graph_id: str, columns: Mapping[str, Value], completed: int, skipped: int
+    ) -> tuple[dict[str, int], dict[str, int], bool]:
+        """What is known for certain of the tasks by state; what was seen of the others; whether that is all."""
+        tasks, failed = integer(columns, "tasks"), integer(columns, "failedTasks")
+        completed = min(completed, tasks)
+        counts = {str(TaskState.COMPLETED): completed} if completed else {}
+        if skipped:
+            counts[str(TaskState.SKIPPED)] = skipped
+        left = max(0, tasks - completed - failed - skipped)
+        if left + failed == 0:
+            return counts, {}, True
+        wanted = [str(each) for each in UNDER_WAY] if left else []
+        wanted += [str(each) for each in FAILED] if failed else []
+        seen, whole = await self._look(graph_id, wanted)
+        if not whole or columns.get("state") == GraphState.SUBMITTING:
+            return counts, {state: seen[state] for state in wanted if seen[state]}, False
+        counts |= {state: seen[state] for state in wanted if seen[state]}
+        if waiting := max(0, left - sum(seen[each] for each in UNDER_WAY)):
+            counts[str(TaskState.UNSCHEDULED)] = waiting
+        return {str(state): counts[state] for state in TaskState if counts.get(state)}, {}, True
+
+    async def _look(self, graph_id: str, states: Sequence[str]) -> tuple[Counter[str], bool]:
+        """Tasks in some states, in the first pages of a graph, and whether that was all of it."""
+        seen: Counter[str] = Counter()
+        continuation: str | None = None
+        wanted = Range("task:", "task;", where={"state": states}, select=("state",))
+        for _ in range(limits.COUNTED_PAGES_MAX):
+            page = await self._tables.query(graph_id, wanted, continuation=continuation)
+            seen.update(str(each.columns.get("state", "")) for each in page.rows)
+            continuation = page.continuation
+            if continuation is None:
+                return seen, True
+        return seen, False
+
+    async def busy(self, graph_id: str) -> bool:
+        """Whether a task is pending or running, or something else is under way; otherwise nothing moves by itself.
+
+        An extension that is made when the graph is resumed does not, either.
+        """
+        wanted = Range("task:", "task;", where={"state": tuple(map(str, UNDER_WAY))}, select=("state",))
+        relays = [Range(f"{kind}:", f"{kind};", where={"state": ("pending",)}, select=("state",)) for kind in RELAYS]
+        requests = Range("request:", "request;", where={"state": ("staged", "accepted")}, select=("state", WAITS_FOR))
+        for each in (requests, *relays, wanted):
+            async with aclosing(self._pages(graph_id, each)) as rows:
+                async for row in rows:
+                    if not row.columns.get(WAITS_FOR):
+                        return True
+        return False
+
+    async def targets(self, graph_id: str) -> set[str]:
+        """Every target that a task of the graph goes to: one look at each task."""
+        targets = Range("task:", "task;", select=("target",))
+        return {str(row.columns.get("target", "default")) async for row in self._pages(graph_id, targets)}
+
+
+async def labels_in_flight(tables: Tables, graph_id: str, found: Iterable[Limit]) -> dict[str, str]:
+    """Label of each run in flight under these limits, by its name in their lists."""
+    members = list(dict.fromkeys(each for limit in found for each in limit.inside))
+    rows = await tables.get(graph_id, [row_key(named_in(each)[0] or "?") for each in members])
+    return {
+        each: str(row.columns.get("label", each)) for each, row in zip(members, rows, strict=True) if row is not None
+    }
