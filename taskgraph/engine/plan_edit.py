@@ -319,10 +319,7 @@ class _Plan:
         """Columns of the definition and of time that are others, and those that go."""
         keys, node = update.keys, update.node
         columns: dict[str, Value] = {}
-        clear: list[str] = []
-        for key, column in TIMING_COLUMNS.items():
-            if key in keys:
-                clear.append(column)
+        clear = [name for name in TIMING_COLUMNS if name in keys]
         if "notBefore" in keys and "pauseSeconds" in row.columns:
             clear.append("pauseSeconds")  # it is no pause any more
         if timed := {key: value for key, value in node.timing.items() if key in keys}:
@@ -402,7 +399,7 @@ class _Plan:
         """The update with those of its keys alone that say something else than the rows do."""
         columns, keys, node = self.touched[row_key(own)].columns, update.keys, update.node
         timed = timing_columns(node.timing)
-        news = {key for key, name in TIMING_COLUMNS.items() if key in keys and timed.get(name) != columns.get(name)}
+        news = {name for name in TIMING_COLUMNS if name in keys and timed.get(name) != columns.get(name)}
         if not keys.isdisjoint(_DEFINING):
             old, told, text = self._redefined(own, update)
             if "task" not in keys:

@@ -76,9 +76,8 @@ def gathered(columns: Mapping[str, Value], name: str) -> str:
 DEFINED_COLUMNS: Final = ("target", "routing", ROUTING_KEY, "workersLostMax", "deadline")
 """What a definition says to others than the worker."""
 
-
-TIMING_COLUMNS: Final = {"notBefore": "notBefore", "pendingTimeout": "pendingTimeout", "retry": "retry"}
-"""Key of a node -> the column that a decision asks for."""
+TIMING_COLUMNS: Final[tuple[str, ...]] = ("notBefore", "pendingTimeout", "retry")
+"""What a node says of time to decisions: its keys and its columns are named alike."""
 
 
 def defined_columns(task: Mapping[str, Any], routing: str) -> dict[str, Value]:
