@@ -204,31 +204,20 @@ class Schedules:
             return dataclasses.replace(after, updated=now)
         raise _busy(name)
 
-    async def activate(self, name: str) -> Schedule:
-        """Let a schedule fire again; what came meanwhile fires only as its catch-up says. Raises NotFound."""
-        return await self._change(name, active=True)
-
-    async def deactivate(self, name: str) -> Schedule:
-        """Let a schedule fire no more, until it is activated. Graphs that it has fired go on. Raises NotFound."""
-        return await self._change(name, active=False)
-
-    async def activate_all(self) -> list[Schedule]:
-        """Let every schedule fire again; gives those that were inactive."""
-        return await self._change_all(active=True)
-
-    async def deactivate_all(self) -> list[Schedule]:
-        """Let no schedule fire any more, until it is activated; gives those that were active."""
-        return await self._change_all(active=False)
-
-    async def _change_all(self, *, active: bool) -> list[Schedule]:
+    async def set_all(self, *, active: bool) -> list[Schedule]:
+        """Activate or deactivate every schedule; gives those that were not so before."""
         changed = []
         for each in await self.listed():
             if each.active != active:
                 with contextlib.suppress(NotFound):  # deleted meanwhile
-                    changed.append(await self._change(each.name, active=active))
+                    changed.append(await self.set_active(each.name, active=active))
         return changed
 
-    async def _change(self, name: str, *, active: bool) -> Schedule:
+    async def set_active(self, name: str, *, active: bool) -> Schedule:
+        """Let a schedule fire again, or no more until it is activated. Raises NotFound.
+
+        What came up meanwhile fires only as its catch-up says. Graphs that it has fired go on.
+        """
         for _ in range(_ATTEMPTS_MAX):
             row, before = await self._rows.find(name)
             change = schedule_rules.activated if active else schedule_rules.deactivated

@@ -200,8 +200,8 @@ async def test_who_activates_a_schedule_sets_its_next_time_right_at_once(here: I
     here.clock.advance(365 * 24 * HOUR)
     await here.schedules.look()
     here.clock.advance(-365 * 24 * HOUR)
-    await here.schedules.deactivate("hourly")
-    await here.schedules.activate("hourly")
+    await here.schedules.set_active("hourly", active=False)
+    await here.schedules.set_active("hourly", active=True)
     (schedule,) = await here.schedules.listed()
     assert schedule.next == START + timedelta(hours=1)
 
@@ -233,8 +233,8 @@ async def test_an_interval_that_is_counted_from_a_clock_ahead_is_counted_from_no
     await here.schedules.create("named", document(), named)
     here.clock.advance(-365 * 24 * HOUR)
     for name in ("hourly", "named"):
-        await here.schedules.deactivate(name)
-        await here.schedules.activate(name)
+        await here.schedules.set_active(name, active=False)
+        await here.schedules.set_active(name, active=True)
     found = {each.name: each for each in await here.schedules.listed()}
     assert found["hourly"].next == START + timedelta(hours=1)
     assert found["named"].next == named.anchor, "which is what was given"
@@ -338,7 +338,7 @@ async def test_inactive_schedules_do_not_fire_and_run_now_does(here: Installatio
     submitted = await here.schedules.run_now("hourly")
     assert submitted.graph_id == "hourly-20260328T220003600Z-now"
     assert (await here.schedules.run_now("hourly")).outcome == "existing"
-    active = await here.schedules.activate("hourly")
+    active = await here.schedules.set_active("hourly", active=True)
     assert active.next == START + timedelta(hours=3)
     assert (await here.schedules.look()).fired == []
     here.clock.advance(HOUR)
@@ -348,18 +348,18 @@ async def test_inactive_schedules_do_not_fire_and_run_now_does(here: Installatio
     assert (await here.schedules.look()).fired == ["hourly-20260329T000000Z"]
     detail = await here.schedules.show("hourly")
     assert [(each.run.manual, each.state) for each in detail.runs] == [(False, "running"), (True, "finished")]
-    assert not (await here.schedules.deactivate("hourly")).active
+    assert not (await here.schedules.set_active("hourly", active=False)).active
 
 
 async def test_all_are_stopped_and_go_on_at_once(here: Installation) -> None:
     """Those that were not changed are not named: whoever wants back what was stopped takes that list."""
     await here.schedules.create("hourly", document(), HOURLY, catch_up=CatchUp.NONE)
     await here.schedules.create("never", document(), HOURLY, active=False)
-    assert [(each.name, each.active) for each in await here.schedules.deactivate_all()] == [("hourly", False)]
-    assert await here.schedules.deactivate_all() == []
+    assert [(each.name, each.active) for each in await here.schedules.set_all(active=False)] == [("hourly", False)]
+    assert await here.schedules.set_all(active=False) == []
     here.clock.advance(1.5 * HOUR)
     assert (await here.schedules.look()).fired == []
-    activated = await here.schedules.activate_all()
+    activated = await here.schedules.set_all(active=True)
     assert [(each.name, each.active) for each in activated] == [("hourly", True), ("never", True)]
     assert await here.schedules.listed() == activated
 

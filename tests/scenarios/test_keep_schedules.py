@@ -120,11 +120,11 @@ async def test_a_schedule_that_is_made_or_changed_is_looked_at_at_once(
         await noticed(1)
         await schedules.update("far", times=Times(every=86_400))
         await noticed(1)
-        await schedules.deactivate("far")
+        await schedules.set_active("far", active=False)
         await noticed(1)
-        await schedules.activate("far")
+        await schedules.set_active("far", active=True)
         await noticed(1)
-        await schedules.activate("far")  # changes nothing
+        await schedules.set_active("far", active=True)  # changes nothing
         await schedules.update("far", keep=3)
         await noticed(1)
         stop.set()

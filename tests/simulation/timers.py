@@ -229,9 +229,9 @@ class World:
         if what < 0.3:
             return schedules.update(name, document=documents(self.version))
         if what < 0.6:
-            return schedules.deactivate(name)
+            return schedules.set_active(name, active=False)
         if what < 0.9:
-            return schedules.activate(name)
+            return schedules.set_active(name, active=True)
         return schedules.run_now(name)
 
     def end_a_graph(self) -> None:
@@ -479,8 +479,8 @@ async def _update(schedules: Schedules) -> None:
 
 
 async def _stop_and_go(schedules: Schedules) -> None:
-    await schedules.deactivate("s")
-    await schedules.activate("s")
+    await schedules.set_active("s", active=False)
+    await schedules.set_active("s", active=True)
 
 
 async def _create(schedules: Schedules) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from taskgraph.documents.recurrence import Times
     from taskgraph.engine.schedules import ScheduleDetail
     from taskgraph.interfaces.app import App
-    from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
+    from taskgraph.protocol.schedule_rules import Schedule
 
 _LENGTH: Final = re.compile(r"(\d{1,9})([smhd]?)")
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -132,26 +132,25 @@ def create(
     """
     session = begin(ctx, store=store, json=json, verbose=verbose)
     times = _times(cron, timezone, every, anchor, at)
-    if cron is None and every is None and at is None:
-        times.over()  # says what a zone or an anchor goes with
-        raise InvalidInput("say when: --cron '30 2 * * *' --timezone Europe/Berlin, --every 1h, or --at TIME")
-    recurrence = times.over()
+    times.over()  # what cannot be is said before anything is read
     document = _graph(session, file, param)
 
     async def created(app: "App") -> "tuple[Schedule, str]":
-        made, outcome = await app.schedules().create(
+        from taskgraph.interfaces.operations import schedules
+
+        return await schedules.create(
+            app,
             name,
             document,
-            recurrence,
-            catch_up=_catch_up(catch_up or "last"),
-            overlap=_overlap(overlap or "skip"),
+            times,
+            catch_up=catch_up or "last",
+            overlap=overlap or "skip",
             keep=limits.SCHEDULE_FIRES_MAX if keep is None else keep,
             active=not inactive,
         )
-        return made, str(outcome)
 
     schedule, outcome = session.open(created, measured=True)
-    _tell(session, schedule, outcome)
+    _print_changed(session, schedule, str(outcome))
 
 
 CREATE_EXAMPLES = examples(
@@ -194,16 +193,13 @@ def update(
     document = None if file is None else _graph(session, file, param)
 
     async def updated(app: "App") -> "Schedule":
-        return await app.schedules().update(
-            name,
-            document=document,
-            times=times,
-            catch_up=None if catch_up is None else _catch_up(catch_up),
-            overlap=None if overlap is None else _overlap(overlap),
-            keep=keep,
+        from taskgraph.interfaces.operations import schedules
+
+        return await schedules.update(
+            app, name, document=document, times=times, catch_up=catch_up, overlap=overlap, keep=keep
         )
 
-    _tell(session, session.open(updated, measured=True), "updated")
+    _print_changed(session, session.open(updated, measured=True), "updated")
 
 
 UPDATE_EXAMPLES = examples(
@@ -226,11 +222,7 @@ def activate(
     What would have fired meanwhile fires only as the schedule's catch-up says: with none, nothing of it does. --all
     names those that were inactive.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
-    if _one_of(name, every_one) is None:
-        _tell_all(session, session.open(lambda app: app.schedules().activate_all(), measured=True), "active")
-    else:
-        _tell(session, session.open(lambda app: app.schedules().activate(str(name)), measured=True), "active")
+    _switch(begin(ctx, store=store, json=json, verbose=verbose), name, every_one, active=True)
 
 
 ACTIVATE_EXAMPLES = examples("taskgraph schedule activate nightly", "taskgraph schedule activate --all")
@@ -248,11 +240,21 @@ def deactivate(
 
     --all names those that were active.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
-    if _one_of(name, every_one) is None:
-        _tell_all(session, session.open(lambda app: app.schedules().deactivate_all(), measured=True), "inactive")
+    _switch(begin(ctx, store=store, json=json, verbose=verbose), name, every_one, active=False)
+
+
+def _switch(session: Session, name: str | None, every_one: bool, *, active: bool) -> None:
+    if (name is None) is not every_one:
+        raise InvalidInput("name the schedule, or say --all; one of the two")
+    outcome = "active" if active else "inactive"
+    if name is None:
+        _print_all_changed(
+            session, session.open(lambda app: app.schedules().set_all(active=active), measured=True), outcome
+        )
     else:
-        _tell(session, session.open(lambda app: app.schedules().deactivate(str(name)), measured=True), "inactive")
+        _print_changed(
+            session, session.open(lambda app: app.schedules().set_active(name, active=active), measured=True), outcome
+        )
 
 
 DEACTIVATE_EXAMPLES = examples("taskgraph schedule deactivate nightly", "taskgraph schedule deactivate --all")
@@ -267,7 +269,7 @@ def delete(
 ) -> None:
     """Delete a schedule. Graphs that it has fired stay, and go on."""
     session = begin(ctx, store=store, json=json, verbose=verbose)
-    _tell(session, session.open(lambda app: app.schedules().delete(name), measured=True), "deleted")
+    _print_changed(session, session.open(lambda app: app.schedules().delete(name), measured=True), "deleted")
 
 
 DELETE_EXAMPLES = examples("taskgraph schedule delete nightly")
@@ -360,13 +362,6 @@ SHOW_EXAMPLES = examples("taskgraph schedule show nightly", "taskgraph schedule 
 # --- what was typed --------------------------------------------------------------------------------------------
 
 
-def _one_of(name: str | None, every_one: bool) -> str | None:
-    """The name that was given, None for all. Raises InvalidInput where it was both or neither."""
-    if (name is None) is not every_one:
-        raise InvalidInput("name the schedule, or say --all; one of the two")
-    return name
-
-
 def _times(cron: str | None, timezone: str | None, every: str | None, anchor: str | None, at: str | None) -> "Times":
     """What the options say. Raises InvalidInput for what cannot be read."""
     from taskgraph.documents.recurrence import Times
@@ -397,27 +392,6 @@ def _moment(option: str, text: str) -> datetime:
     return found
 
 
-def _catch_up(text: str) -> "CatchUp":
-    from taskgraph.protocol.schedule_rules import CatchUp
-
-    if text not in list(CatchUp):
-        raise InvalidInput(f"--catch-up {text!r}: {_either(list(CatchUp))}")
-    return CatchUp(text)
-
-
-def _overlap(text: str) -> "Overlap":
-    from taskgraph.protocol.schedule_rules import Overlap
-
-    if text not in list(Overlap):
-        raise InvalidInput(f"--overlap {text!r}: {_either(list(Overlap))}")
-    return Overlap(text)
-
-
-def _either(words: Sequence[str]) -> str:
-    *others, last = words
-    return f"{', '.join(others)} or {last}"
-
-
 def _graph(session: Session, file: str, params: Sequence[str] | None) -> "GraphDocument":
     from taskgraph.documents.warnings import warnings
 
@@ -429,7 +403,7 @@ def _graph(session: Session, file: str, params: Sequence[str] | None) -> "GraphD
 # --- answers ---------------------------------------------------------------------------------------------------
 
 
-def _tell(session: Session, schedule: "Schedule", outcome: str) -> None:
+def _print_changed(session: Session, schedule: "Schedule", outcome: str) -> None:
     output = session.output
     if output.json:
         output.document(views.schedule_changed(schedule, outcome))
@@ -442,10 +416,10 @@ def _tell(session: Session, schedule: "Schedule", outcome: str) -> None:
         output.hint(f"it is inactive: taskgraph schedule activate {schedule.name}{session.store_words}")
     elif schedule.next is not None:
         output.say(f"it fires next at {moment(schedule.next)}")
-        output.hint(f"somebody must look at the clock: taskgraph serve{session.store_words}, or the function app")
+        output.hint(f"a process must look at the clock: taskgraph serve{session.store_words}, or the function app")
 
 
-def _tell_all(session: Session, changed: "Sequence[Schedule]", outcome: str) -> None:
+def _print_all_changed(session: Session, changed: "Sequence[Schedule]", outcome: str) -> None:
     output = session.output
     if output.json:
         output.document(views.schedules_changed(changed, outcome))

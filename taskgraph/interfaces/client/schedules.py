@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from taskgraph.documents.read import Given
-from taskgraph.documents.recurrence import Recurrence, Times
+from taskgraph.documents.recurrence import Times
 from taskgraph.engine.schedules import ScheduleDetail, Schedules, Written
 from taskgraph.engine.submission import Submission
 from taskgraph.interfaces.client.graph import GraphLike, document_of
+from taskgraph.interfaces.operations import schedules
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 from taskgraph.protocol.schedule_rules import CatchUp, Overlap, Schedule
@@ -53,15 +54,13 @@ class ScheduleCalls:
 
         Raises InvalidInput, InvalidGraph, TooLarge, and Refused if there is another schedule of this name.
         """
-        recurrence = _times(cron, timezone, every, anchor, at).over()
-        if recurrence == Recurrence():
-            raise InvalidInput("say when: one of cron, every and at")
-        return await self._schedules.create(
+        return await schedules.create(
+            self._client.app,
             name,
             document_of(graph, given=Given(params or {})),
-            recurrence,
-            catch_up=_one_of(CatchUp, catch_up),
-            overlap=_one_of(Overlap, overlap),
+            _times(cron, timezone, every, anchor, at),
+            catch_up=catch_up,
+            overlap=overlap,
             keep=keep,
             active=active,
         )
@@ -87,12 +86,13 @@ class ScheduleCalls:
         """
         if graph is None and params:
             raise InvalidInput("params go with a graph: the one that a schedule has was given its values with it")
-        return await self._schedules.update(
+        return await schedules.update(
+            self._client.app,
             name,
             document=None if graph is None else document_of(graph, given=Given(params or {})),
             times=_times(cron, timezone, every, anchor, at),
-            catch_up=None if catch_up is None else _one_of(CatchUp, catch_up),
-            overlap=None if overlap is None else _one_of(Overlap, overlap),
+            catch_up=catch_up,
+            overlap=overlap,
             keep=keep,
         )
 
@@ -106,19 +106,19 @@ class ScheduleCalls:
 
     async def activate(self, name: str) -> Schedule:
         """Let it fire again; what came meanwhile fires only as its catch-up says."""
-        return await self._schedules.activate(name)
+        return await self._schedules.set_active(name, active=True)
 
     async def deactivate(self, name: str) -> Schedule:
         """Let it fire no more, until it is activated."""
-        return await self._schedules.deactivate(name)
+        return await self._schedules.set_active(name, active=False)
 
     async def activate_all(self) -> Sequence[Schedule]:
         """Let every schedule fire again; gives those that were inactive."""
-        return await self._schedules.activate_all()
+        return await self._schedules.set_all(active=True)
 
     async def deactivate_all(self) -> Sequence[Schedule]:
         """Let no schedule fire any more, until it is activated; gives those that were active."""
-        return await self._schedules.deactivate_all()
+        return await self._schedules.set_all(active=False)
 
     async def delete(self, name: str) -> Schedule:
         """Delete it; graphs that it has fired stay."""
@@ -140,12 +140,3 @@ def _times(
     if length is not None and length != int(length):
         raise InvalidInput(f"every {length:g} s: an interval is of whole seconds")
     return Times(cron=cron, timezone=timezone, every=None if length is None else int(length), anchor=anchor, at=at)
-
-
-E = TypeVar("E", CatchUp, Overlap)
-
-
-def _one_of(kind: type[E], word: str) -> E:
-    if word not in list(kind):
-        raise InvalidInput(f"{word!r}: one of {', '.join(kind)}")
-    return kind(word)
