@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from taskgraph.engine.commit import Records
@@ -19,7 +20,6 @@ from taskgraph.engine.outlets import Outlets, OutletSettings
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.schedules import Schedules
 from taskgraph.engine.telemetry import Telemetry
-from taskgraph.interfaces.grants import Grants, Sign
 from taskgraph.interfaces.settings import WITHHELD, StoreSettings
 from taskgraph.interfaces.telemetry import setup
 from taskgraph.model import limits
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from taskgraph.engine.signing import Signer
 
 _IDLE_SECONDS_MAX: Final = 10.0
+
+Sign = Callable[[str, str, datetime, str], str]
+"""(table, partition, when it ends, addresses or "") -> a signature that opens the partition for reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +69,6 @@ class App:
     table_endpoint: str = ""
     sign: Sign | None = field(default=None, repr=False)
     """What signs for the reading of a graph, at that endpoint; only where the store has the account's key."""
-
-    def grants(self) -> Grants:
-        """Signatures for whoever shall look at a graph."""
-        return Grants(self.queries, self.clock, self.settings, self.table_endpoint, self.sign)
 
     def schedules(self) -> Schedules:
         """Graphs that are submitted by the clock."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from taskgraph.engine.schedules import ScheduleDetail
     from taskgraph.engine.store_times import ExaminedStore
     from taskgraph.engine.submission import Submission
-    from taskgraph.interfaces.grants import Grant
+    from taskgraph.interfaces.operations.grant import Grant
     from taskgraph.protocol.invariants.findings import Finding
     from taskgraph.protocol.schedule_rules import Schedule
     from taskgraph.queries.overview import Snapshot

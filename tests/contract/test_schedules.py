@@ -1,6 +1,7 @@
 """Schedules over both stores: created, fired, changed, queued, deleted; what their rows hold; what fails."""
 
 import asyncio
+import functools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -431,7 +432,8 @@ async def test_what_cannot_be(here: Installation) -> None:
     with pytest.raises(NotFound) as error:
         await schedules.show("hourli")
     assert error.value.near == ("hourly",)
-    for call in (schedules.activate, schedules.deactivate, schedules.delete, schedules.run_now, schedules.document):
+    switch = functools.partial(schedules.set_active, active=True)
+    for call in (switch, schedules.delete, schedules.run_now, schedules.document):
         with pytest.raises(NotFound):
             await call("other")
     with pytest.raises(NotFound):

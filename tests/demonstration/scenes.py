@@ -134,7 +134,7 @@ async def walk(app: App) -> list[list[datetime]]:
                 assert not any(each.failed for each in looked), looked
                 if not any(each.busy for each in looked):
                     break
-        await lookers[0].deactivate(name)
+        await lookers[0].set_active(name, active=False)
         fired = [each.fired_for for each in await app.queries.graphs(limit=1000, schedule=name)]
         walked.append(sorted(moment for moment in fired if moment is not None))
     return walked

@@ -35,7 +35,7 @@ def test_words_and_exit_codes(tmp_path: Path) -> None:
         (("create", "a", file, "--at", "yesterday"), "write a time such as"),
         (("create", "a", file, "--at", "2020-01-01T00:00Z"), "has passed"),
         (("create", "a", file, "--every", "5m", "--catch-up", "some"), "catch-up 'some': one of none, last, all"),
-        (("create", "a", file, "--every", "5m", "--overlap", "maybe"), "overlap 'maybe': one of skip, queue, cancel, allow"),
+        (("create", "a", file, "--every", "5m", "--overlap", "maybe"), "overlap 'maybe': one of skip, queue"),
         (("create", "a", file, "--cron", "0 2 * * *", "--timezone", "Europe/Berln"), "did you mean Europe/Berlin"),
         (("create", "a/b", file, "--every", "5m"), "cannot be the name"),
         (("update", "nightly", "--param", "a=1"), "--param goes with a FILE"),

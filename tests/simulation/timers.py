@@ -316,7 +316,7 @@ class World:
             while actor in self.actors:
                 self.step(actor)
         for plan in PLANS:
-            self.finish(self.schedules().activate(plan.name))
+            self.finish(self.schedules().set_active(plan.name, active=True))
         self.clock.seconds += 3 * EVERY_SECONDS
         for _ in range(1_000):
             self.finish(self.schedules().look())

@@ -1,20 +1,25 @@
 """What is signed when somebody may look at a graph: every field, by the format that the table service documents."""
 
 import base64
+import functools
 import hashlib
 import hmac
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 import pytest
 from typer.testing import CliRunner
 
-from taskgraph.interfaces.app import open_app
+from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.cli import app as command_line
 from taskgraph.interfaces.cli import grant as command
 from taskgraph.interfaces.cli.common import Session
-from taskgraph.interfaces.grants import HOURS_DEFAULT, HOURS_MAX, HOURS_MIN, Grants
+from taskgraph.interfaces.operations import grant as operation
+from taskgraph.interfaces.operations.grant import HOURS_DEFAULT, HOURS_MAX, HOURS_MIN, Grant
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.errors import InvalidInput, NotFound, Refused
 from taskgraph.model.ids import GRAPH
@@ -63,11 +68,20 @@ async def queries_over(graph_id: str) -> tuple[Queries, ManualClock]:
     return stage.queries, stage.clock
 
 
-async def grants_of(connection: str, graph_id: str = "nightly-7") -> tuple[Grants, ManualClock]:
+async def grants_of(
+    connection: str, graph_id: str = "nightly-7"
+) -> tuple[Callable[..., Awaitable[Grant]], ManualClock]:
     queries, clock = await queries_over(graph_id)
     store = AzureStore.from_connection_string(connection, clock)
     settings = StoreSettings(connection_string=connection, prefix=PREFIX)
-    return Grants(queries, clock, settings, store.table_endpoint, store.partition_signer()), clock
+    parts = SimpleNamespace(
+        queries=queries,
+        clock=clock,
+        settings=settings,
+        table_endpoint=store.table_endpoint,
+        sign=store.partition_signer(),
+    )
+    return functools.partial(operation.read, cast(App, parts)), clock
 
 
 @pytest.mark.parametrize(("connection", "protocols"), [(KEYED, "https"), (PLAIN, "https,http")])
@@ -76,8 +90,8 @@ async def grants_of(connection: str, graph_id: str = "nightly-7") -> tuple[Grant
 async def test_a_token_opens_one_partition_for_reading_and_nothing_else(
     connection: str, protocols: str, addresses: str, graph_id: str
 ) -> None:
-    grants, clock = await grants_of(connection, graph_id)
-    made = await grants.read(graph_id, hours=1.5, addresses=addresses)
+    read, clock = await grants_of(connection, graph_id)
+    made = await read(graph_id, hours=1.5, addresses=addresses)
     ends = (clock.now() + timedelta(hours=1.5)).replace(microsecond=0)
     fields = dict(parse_qsl(made.token, strict_parsing=True))
     signature = fields.pop("sig")
@@ -106,9 +120,9 @@ async def test_a_token_opens_one_partition_for_reading_and_nothing_else(
 
 
 async def test_the_end_is_in_utc_and_to_the_second() -> None:
-    grants, clock = await grants_of(KEYED)
+    read, clock = await grants_of(KEYED)
     clock.advance(0.75)
-    made = await grants.read("nightly-7")
+    made = await read("nightly-7")
     assert (made.expires.tzinfo, made.expires.microsecond) == (UTC, 0)
     assert made.expires <= clock.now() + timedelta(hours=HOURS_DEFAULT)
     assert datetime.fromisoformat(parse_qs(made.token)["se"][0]) == made.expires
@@ -116,15 +130,15 @@ async def test_the_end_is_in_utc_and_to_the_second() -> None:
 
 @pytest.mark.parametrize("hours", [0, -1, HOURS_MIN / 2, HOURS_MAX + 1, float("nan"), float("inf")])
 async def test_hours_are_bounded(hours: float) -> None:
-    grants, _ = await grants_of(KEYED)
+    read, _ = await grants_of(KEYED)
     with pytest.raises(InvalidInput, match=r"0\.1 to 168"):
-        await grants.read("nightly-7", hours=hours)
+        await read("nightly-7", hours=hours)
 
 
 @pytest.mark.parametrize("hours", [HOURS_MIN, HOURS_MAX])
 async def test_the_bounds_themselves_may_be_asked_for(hours: float) -> None:
-    grants, clock = await grants_of(KEYED)
-    assert (await grants.read("nightly-7", hours=hours)).expires > clock.now()
+    read, clock = await grants_of(KEYED)
+    assert (await read("nightly-7", hours=hours)).expires > clock.now()
 
 
 @pytest.mark.parametrize(
@@ -132,22 +146,22 @@ async def test_the_bounds_themselves_may_be_asked_for(hours: float) -> None:
     ["1.2.3", "::1", "1.2.3.4-", "-1.2.3.4", "1.2.3.9-1.2.3.4", "1.2.3.4-1.2.3.5-1.2.3.6", "1.2.3.4/24", " "],
 )
 async def test_addresses_are_ones_that_the_service_knows(addresses: str) -> None:
-    grants, _ = await grants_of(KEYED)
+    read, _ = await grants_of(KEYED)
     with pytest.raises(InvalidInput, match="IPv4"):
-        await grants.read("nightly-7", addresses=addresses)
+        await read("nightly-7", addresses=addresses)
 
 
 async def test_a_graph_that_is_not_there_is_not_granted() -> None:
-    grants, _ = await grants_of(KEYED)
+    read, _ = await grants_of(KEYED)
     with pytest.raises(NotFound) as raised:
-        await grants.read("nightly-8")
+        await read("nightly-8")
     assert raised.value.near == ("nightly-7",)
 
 
 async def test_a_signature_signs_no_other_one() -> None:
-    grants, _ = await grants_of(SIGNED)
+    read, _ = await grants_of(SIGNED)
     with pytest.raises(Refused, match="AccountKey") as raised:
-        await grants.read("nightly-7")
+        await read("nightly-7")
     assert raised.value.code == "no-key"
     assert "sig=abc" not in str(raised.value)
 
@@ -156,14 +170,14 @@ async def test_an_identity_has_nothing_to_sign_with() -> None:
     settings = read_settings("https://myaccount.table.core.windows.net", {}, cwd=Path())
     async with open_app(settings) as opened:
         with pytest.raises(Refused, match="Storage Table Data Reader on the table taskgraph") as raised:
-            await opened.grants().read("nightly-7")  # refused before anybody is asked for a token
+            await operation.read(opened, "nightly-7")  # refused before anybody is asked for a token
     assert raised.value.code == "no-key"
 
 
 async def test_a_file_has_no_address(tmp_path: Path) -> None:
     async with open_app(read_settings(f"sqlite:///{tmp_path}/store.db", {}, cwd=tmp_path)) as opened:
         with pytest.raises(Refused, match="taskgraph rows ID --json") as raised:
-            await opened.grants().read("nightly-7")
+            await operation.read(opened, "nightly-7")
     assert raised.value.code == "no-account"
     assert list(tmp_path.iterdir()) == [], "nothing was opened for it"
 
@@ -174,7 +188,7 @@ async def test_a_file_has_no_address(tmp_path: Path) -> None:
 async def test_no_word_repeats_the_signature(capsys: pytest.CaptureFixture[str]) -> None:
     """The command itself is tested where it has a store: tests/explorer/test_grant.py."""
     for connection in (KEYED, PLAIN):
-        made = await (await grants_of(connection))[0].read("nightly-7", addresses="203.0.113.7")
+        made = await (await grants_of(connection))[0]("nightly-7", addresses="203.0.113.7")
         command._explain(Session(), made)
         told = capsys.readouterr()
         assert told.out == ""

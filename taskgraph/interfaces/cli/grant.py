@@ -1,6 +1,6 @@
-"""The command `grant`: an address by which somebody may read one graph, and nothing else, until a time.
+"""The command `grant`: an address by which one graph can be read, and nothing else, until a time.
 
-What this room is for: asking the room `grants`, and saying what the address opens and how it is used. The address is
+What this room is for: asking for it, and saying what the address opens and how it is used. The address is
 data and goes to stdout alone; no word on stderr and no log repeats the signature in it.
 """
 
@@ -15,9 +15,10 @@ from taskgraph.interfaces.cli.output import moment
 from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from taskgraph.interfaces.grants import Grant
+    from taskgraph.interfaces.app import App
+    from taskgraph.interfaces.operations.grant import Grant
 
-_HOURS_DEFAULT: Final = 1.0  # as in the room `grants`, which is not imported for a page of help
+_HOURS_DEFAULT: Final = 1.0  # as in the operation, which is not imported for a page of help
 _HOURS_TOLD: Final = "0.1 to 168"
 
 
@@ -49,7 +50,13 @@ def grant(
     one = check_graph_id(graph_id)
     if not read:
         raise InvalidInput("say --read: it is the only right that can be granted, and nobody should grant one unaware")
-    found = session.open(lambda app: app.grants().read(one, hours=hours, addresses=addresses))
+
+    async def granted(app: "App") -> "Grant":
+        from taskgraph.interfaces.operations import grant
+
+        return await grant.read(app, one, hours=hours, addresses=addresses)
+
+    found = session.open(granted)
     if json:
         session.output.document(views.grant(found))
         return

@@ -1,6 +1,7 @@
 """The commands `poison list` and `poison replay`: messages that were set aside."""
 
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -35,7 +36,13 @@ def poison_list(
 ) -> None:
     """List messages that could not be handled and were set aside."""
     session = begin(ctx, store=store, json=json, verbose=verbose)
-    everything = [each for each in session.open(lambda app: app.poison.list()) if each.key > after]
+
+    async def listed(app: "App") -> "Sequence[PoisonMessage]":
+        from taskgraph.interfaces.operations import poison
+
+        return await poison.listed(app, after=after)
+
+    everything = session.open(listed)
     found = everything[:limit]
     output = session.output
     if len(everything) > limit:
@@ -76,8 +83,9 @@ def poison_replay(
         raise InvalidInput("name the KEY of one message, or say --all")
 
     async def replay(app: "App") -> "list[PoisonMessage]":
-        keys = [key] if key is not None else [each.key for each in await app.poison.list()]
-        return [await app.poison.replay(each) for each in keys]
+        from taskgraph.interfaces.operations import poison
+
+        return await poison.replay(app, key)
 
     found = session.open(replay)
     output = session.output
