@@ -1,6 +1,5 @@
 """What must hold of a document beyond its schema: references, groups, limits, cycles, conditions."""
 
-import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -27,7 +26,6 @@ from taskgraph.documents.schema_check import (
     SUBS,
     SUBS_PREFIX,
     explain,
-    group_is_plain,
     is_label,
     named,
 )
@@ -51,22 +49,13 @@ _CYCLE_LABELS_SHOWN: Final = 12
 _GROUP_CYCLES_MAX: Final = 8  # circles of groups that are looked for in one knot
 
 
-NODES_EXPLAINED_MAX: Final = 2 * PROBLEMS_MAX  # nodes handed to the schema validator, which is slow
-
-
-@functools.cache
-def _envelope(kind: Kind) -> schemas.Validator:
-    """Validator of a document without the tasks and groups themselves: they are checked one by one."""
-    whole = dict(schemas.schema("task-graph" if kind == "graph" else "extension"))
-    bare = {"tasks": {"type": "object", "minProperties": 1}, "groups": {"type": "object"}}
-    whole["properties"] = {**whole["properties"], **bare}
-    # The name goes as well, so that the local references of the rest are looked up in this reduced copy.
-    return schemas.validator_of({key: value for key, value in whole.items() if key != "$id"})
+_EXPLAINED_MAX: Final = 2 * PROBLEMS_MAX  # tasks or groups whose findings are looked for, which is slow
 
 
 def check_envelope(obj: Any, kind: Kind, report: Report) -> None:
     """All but the nodes of tasks, against the schema."""
-    for error in itertools.islice(_envelope(kind).iter_errors(obj), 2 * PROBLEMS_MAX):
+    envelope = schemas.envelope("task-graph" if kind == "graph" else "extension", "tasks", "groups")
+    for error in itertools.islice(envelope.iter_errors(obj), 2 * PROBLEMS_MAX):
         explain(error, (), report, kind == "extension")
     if isinstance(obj, dict) and not report.count:
         for key in ("metadata", "tags"):
@@ -118,11 +107,12 @@ def check_notify(notify: Any, path: Path, report: Report) -> set[str]:
     return found
 
 
-def check_labels(tasks: Mapping[str, Any], report: Report, *, groups: bool = False) -> frozenset[str]:
-    """Report labels (or names of groups) of a wrong form; gives the others."""
-    wrong = [label for label in tasks if not is_label(label)]
+def check_labels(tasks: Mapping[str, Any], report: Report, *, groups: bool = False) -> None:
+    """Report labels (or names of groups) of a wrong form."""
     word, one = ("name of the group", "The name of a group") if groups else ("label", "A label")
-    for label in wrong:
+    for label in tasks:
+        if is_label(label):
+            continue
         path = ("groups" if groups else "tasks", label)
         if not report.takes("label"):
             report.more(1)
@@ -137,32 +127,49 @@ def check_labels(tasks: Mapping[str, Any], report: Report, *, groups: bool = Fal
             )
         else:
             report.add(path, "label", f"The {word} {show(label)} holds a control character.", "Remove it.")
-    return frozenset(tasks).difference(wrong)
 
 
-def check_groups(
-    groups: Any, labels: frozenset[str], known: frozenset[str], kind: Kind, report: Report
-) -> tuple[frozenset[str], dict[str, GroupNode]]:
-    """Form, names, members and requirements of groups; gives labels and names of a right form, and usable groups."""
+class Form:
+    """The form of tasks or groups by their schema: of the first wrong ones every finding, of the rest the number."""
+
+    def __init__(self, what: Literal["task", "group"], kind: Kind, report: Report) -> None:
+        self._what, self._kind, self._report = what, kind, report
+        self._schema = schemas.validator("task-graph", "#/$defs/node" if what == "task" else "#/$defs/group")
+        self._wrong = 0
+
+    def check(self, value: Any, path: Path) -> None:
+        """Report what is wrong with the form of one."""
+        if self._schema.is_valid(value):
+            return
+        self._wrong += 1
+        if self._wrong > _EXPLAINED_MAX:
+            self._report.more(1)
+            return
+        # One may hold a million wrong values; a reader takes in a hundred at most.
+        for error in itertools.islice(self._schema.findings(value), PROBLEMS_MAX):
+            explain(error, path, self._report, self._kind == "extension")
+
+    def close(self) -> None:
+        """See that what the schema refuses is never let in for want of words."""
+        if self._wrong and not self._report.count:
+            message = f"A {self._what} is not of the form that the schema asks for."
+            self._report.add((f"{self._what}s",), "schema", message, "See the schema.")
+
+
+def check_groups(groups: Any, labels: frozenset[str], kind: Kind, report: Report) -> dict[str, GroupNode]:
+    """Form, names, members and requirements of groups; gives the usable ones."""
     if not isinstance(groups, dict):
-        return known, {}  # the envelope has said so
-    known = known.union(check_labels(groups, report, groups=True))
+        return {}  # the envelope has said so
+    check_labels(groups, report, groups=True)
     names = labels.union(groups)
     found: dict[str, GroupNode] = {}
-    wrong = 0
+    form = Form("group", kind, report)
     for name, group in groups.items():
         path: Path = ("groups", name)
         if name in labels:
             message = f"{show(name)} is both a task and a group."
             report.add(path, "name-clash", message, "Give the group another name: tasks and groups share their names.")
-        if not group_is_plain(group, known):
-            wrong += 1
-            if wrong <= NODES_EXPLAINED_MAX:
-                validator = schemas.validator("task-graph", "#/$defs/group")
-                for error in itertools.islice(validator.iter_errors(group), PROBLEMS_MAX):
-                    explain(error, path, report, kind == "extension")
-            else:
-                report.more(1)
+        form.check(group, path)
         if not isinstance(group, dict) or name in labels:
             continue
         inside = _check_names((*path, "tasks"), name, group.get("tasks"), names, "member", kind, report)
@@ -170,12 +177,12 @@ def check_groups(
         if inside:
             wanted = requires if report.count else group.get("requires", ())
             most = group.get("maxInFlight", 0)
+            whole = type(most) is int or (type(most) is float and most.is_integer())
             found[name] = GroupNode(
-                name, tuple(inside), tuple(wanted), group.get("active", True), most if type(most) is int else 0
+                name, tuple(inside), tuple(wanted), group.get("active", True), int(most) if whole else 0
             )
-    if wrong and not report.count:  # what the schema refuses is never let in for want of words
-        report.add(("groups",), "schema", "A group is not of the form that the schema asks for.", "See the schema.")
-    return known, found
+    form.close()
+    return found
 
 
 def check_nesting(labels: AbstractSet[str], groups: dict[str, GroupNode], report: Report) -> None:
@@ -446,14 +453,6 @@ def check_results(
             message = f"{show(label)} uses the result of {show(used)}, which it does not require, directly or not."
             remedy = f"Add {show(used)} to `requires` of {show(label)}."
             report.add(path, "not-required", message, remedy if used != label else "Name a task that comes before it.")
-
-
-def check_by_schema(node: Any, label: str, report: Report, kind: Kind) -> None:
-    """Report what the schema says of a node that is not plain."""
-    validator = schemas.validator("task-graph", "#/$defs/node")
-    # A node may hold a million wrong values; nobody reads more than a hundred.
-    for error in itertools.islice(validator.iter_errors(node), PROBLEMS_MAX):
-        explain(error, ("tasks", label), report, kind == "extension")
 
 
 def check_cycles(

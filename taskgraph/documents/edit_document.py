@@ -108,10 +108,7 @@ def edit_from_object(obj: object, *, source: str = "edit", given: Given = NOTHIN
 
 
 def _checked(obj: Any, report: Report, given: Given) -> EditDocument:
-    whole = dict(schemas.schema("edit"))
-    whole["properties"] = {**whole["properties"], "update": {"type": "object"}}
-    envelope = schemas.validator_of({key: value for key, value in whole.items() if key != "$id"})
-    for error in itertools.islice(envelope.iter_errors(obj), PROBLEMS_MAX):
+    for error in itertools.islice(schemas.envelope("edit", "update").iter_errors(obj), PROBLEMS_MAX):
         explain(error, (), report, False)
     if not isinstance(obj, dict):
         raise report.error()

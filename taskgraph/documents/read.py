@@ -22,8 +22,7 @@ from taskgraph.documents import groups as grouping
 from taskgraph.documents import parameters
 from taskgraph.documents.canonical import content_hash, document_object, node_digest, node_digests
 from taskgraph.documents.checks import (
-    NODES_EXPLAINED_MAX,
-    check_by_schema,
+    Form,
     check_condition,
     check_cycles,
     check_definition,
@@ -44,10 +43,7 @@ from taskgraph.documents.references import (
     references,
     substitute,
 )
-from taskgraph.documents.schema_check import (
-    named,
-    node_is_plain,
-)
+from taskgraph.documents.schema_check import named
 from taskgraph.documents.warnings import warnings
 from taskgraph.model import json_pointer, json_strict, limits, priorities, timing
 from taskgraph.model.errors import InvalidGraph
@@ -278,74 +274,7 @@ def _document(
         declared, unread = _put_in(obj, tasks if isinstance(tasks, dict) else {}, kind, given, report)
     groups: dict[str, GroupNode] = {}
     if isinstance(tasks, dict):
-        labels = frozenset(tasks)
-        once = dict(zip(labels, labels, strict=True))  # the parser makes a text of its own for each mention of a label
-        known = check_labels(tasks, report)
-        names = labels
-        handed: AbstractSet[str] = frozenset()
-        if grouped := obj.get("groups"):
-            known, groups = check_groups(grouped, labels, known, kind, report)
-            check_nesting(labels, groups, report)
-            check_limits(labels, groups, report, whole="maxInFlight" in obj)
-            names = labels.union(groups)
-            once.update(zip(groups, groups, strict=True))
-            handed = grouping.given(groups)
-        requirements: dict[str, Sequence[str]] = {}
-        policy = obj.get("failurePolicy", FailurePolicy.BLOCK) if kind == "graph" else FailurePolicy.CONTINUE
-        results: list[tuple[str, list[tuple[Path, str]]]] = []  # tasks that take outputs, with places and labels
-        wrong = 0
-        channels = check_notify(obj.get("notify"), ("notify",), report) if kind == "graph" else set()
-        for label, node in tasks.items():
-            if label not in unread and not node_is_plain(node, known):
-                wrong += 1
-                if wrong <= NODES_EXPLAINED_MAX:
-                    check_by_schema(node, label, report, kind)
-                else:
-                    report.more(1)
-            if not isinstance(node, dict):
-                continue
-            wanted, optional = named(node.get("requires", ()))
-            requirements[label] = check_requires(("tasks", label), wanted, names, kind, report)
-            if "when" in node or optional:
-                check_condition(label, node, optional, policy, report, handed=label in handed)
-            if "notify" in node:
-                channels |= check_notify(node["notify"], ("tasks", label, "notify"), report)
-            task = node.get("task")
-            if isinstance(task, dict) and label not in unread:
-                taken = check_definition(label, task, labels, kind, report)
-                if taken:
-                    results.append((label, taken))
-                if not report.count:
-                    requires = tuple([once.get(required, required) for required in wanted])
-                    when = str(node.get("when", When.ALL_COMPLETED))
-                    nodes[label] = TaskNode(
-                        label,
-                        requires,
-                        int(node.get("reruns", 0)),
-                        task,
-                        when,
-                        optional,
-                        notify=node.get("notify", {}),
-                        timing=timing.of_node(node),
-                        active=node.get("active", True),
-                        priority=node.get("priority", ""),
-                    )
-                    requirements[label] = requires
-                    tasks[label] = None  # the node takes its place: a large document is not kept twice
-        if len(channels) > limits.CHANNELS_MAX:
-            report.add(
-                ("notify",) if obj.get("notify") else ("tasks",),
-                "too-many",
-                f"Notices go to {len(channels):,} different channels; {limits.CHANNELS_MAX} are allowed in a graph.",
-                "Send them to one queue or webhook, which shares them out.",
-            )
-        if groups:
-            requirements = grouping.circles(requirements, groups)
-        check_cycles(obj, nodes, requirements, report)
-        if results:
-            check_results(results, requirements, labels, kind, report)
-        if wrong and not report.count:  # what the schema refuses is never let in for want of words
-            report.add(("tasks",), "schema", "A task is not of the form that the schema asks for.", "See the schema.")
+        nodes, groups = _tasks_and_groups(obj, tasks, unread, kind, report)
     report.raise_if_any()
     if kind == "extension":
         return GraphDocument(nodes, groups=groups)
@@ -354,7 +283,7 @@ def _document(
         obj.get("routing", ""),
         obj.get("metadata", {}),
         obj.get("tags", {}),
-        str(policy),
+        str(obj.get("failurePolicy", FailurePolicy.BLOCK)),
         declared,
         groups,
         notify=obj.get("notify", {}),
@@ -363,6 +292,82 @@ def _document(
         on_stalled=str(obj.get("onStalled", "")).replace("report", ""),
         max_in_flight=int(obj.get("maxInFlight", 0)),
         priority=priorities.column(obj.get("priority", "")),
+    )
+
+
+def _tasks_and_groups(
+    obj: Mapping[str, Any], tasks: dict[str, Any], unread: AbstractSet[str], kind: Kind, report: Report
+) -> tuple[dict[str, TaskNode], dict[str, GroupNode]]:
+    """The tasks of a document, which are taken out of it, and its groups; reports all that is wrong with them.
+
+    unread: labels whose definition lacks a value.
+    """
+    nodes: dict[str, TaskNode] = {}
+    groups: dict[str, GroupNode] = {}
+    labels = names = frozenset(tasks)
+    once = dict(zip(labels, labels, strict=True))  # the parser makes a text of its own for each mention of a label
+    check_labels(tasks, report)
+    handed: AbstractSet[str] = frozenset()
+    if grouped := obj.get("groups"):
+        groups = check_groups(grouped, labels, kind, report)
+        check_nesting(labels, groups, report)
+        check_limits(labels, groups, report, whole="maxInFlight" in obj)
+        names = labels.union(groups)
+        once.update(zip(groups, groups, strict=True))
+        handed = grouping.given(groups)
+    requirements: dict[str, Sequence[str]] = {}
+    policy = obj.get("failurePolicy", FailurePolicy.BLOCK) if kind == "graph" else FailurePolicy.CONTINUE
+    results: list[tuple[str, list[tuple[Path, str]]]] = []  # tasks that take outputs, with places and labels
+    form = Form("task", kind, report)
+    channels = check_notify(obj.get("notify"), ("notify",), report) if kind == "graph" else set()
+    for label, node in tasks.items():
+        if label not in unread:
+            form.check(node, ("tasks", label))
+        if not isinstance(node, dict):
+            continue
+        wanted, optional = named(node.get("requires", ()))
+        requirements[label] = check_requires(("tasks", label), wanted, names, kind, report)
+        if "when" in node or optional:
+            check_condition(label, node, optional, policy, report, handed=label in handed)
+        if "notify" in node:
+            channels |= check_notify(node["notify"], ("tasks", label, "notify"), report)
+        if _has_definition(node) and label not in unread:
+            taken = check_definition(label, node["task"], labels, kind, report)
+            if taken:
+                results.append((label, taken))
+            if not report.count:
+                requires = tuple([once.get(required, required) for required in wanted])
+                nodes[label] = _node(label, node, requires, optional)
+                requirements[label] = requires
+                tasks[label] = None  # the node takes its place: a large document is not kept twice
+    if len(channels) > limits.CHANNELS_MAX:
+        report.add(
+            ("notify",) if obj.get("notify") else ("tasks",),
+            "too-many",
+            f"Notices go to {len(channels):,} different channels; {limits.CHANNELS_MAX} are allowed in a graph.",
+            "Send them to one queue or webhook, which shares them out.",
+        )
+    if groups:
+        requirements = grouping.circles(requirements, groups)
+    check_cycles(obj, nodes, requirements, report)
+    if results:
+        check_results(results, requirements, labels, kind, report)
+    form.close()
+    return nodes, groups
+
+
+def _node(label: str, node: Mapping[str, Any], requires: tuple[str, ...], optional: frozenset[str]) -> TaskNode:
+    return TaskNode(
+        label,
+        requires,
+        int(node.get("reruns", 0)),
+        node["task"],
+        str(node.get("when", When.ALL_COMPLETED)),
+        optional,
+        notify=node.get("notify", {}),
+        timing=timing.of_node(node),
+        active=node.get("active", True),
+        priority=node.get("priority", ""),
     )
 
 
@@ -407,12 +412,3 @@ def _put_in(
 
 def _has_definition(node: Any) -> bool:
     return isinstance(node, dict) and isinstance(node.get("task"), dict)
-
-
-# --- cycles ----------------------------------------------------------------------------------------------------
-
-
-# --- what a document says --------------------------------------------------------------------------------------
-
-
-# --- legal, and yet --------------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from typing import Any
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.problems import PROBLEMS_MAX
 from taskgraph.documents.references import BUILT_IN_EXECUTORS, reference_objects
-from taskgraph.documents.schema_check import COMMAND_KEYS, RESULT, SUBS, TASK_KEYS
-from taskgraph.model import limits
+from taskgraph.documents.schema_check import RESULT, SUBS
+from taskgraph.model import limits, schemas
 from taskgraph.model.errors import Problem
 from taskgraph.model.json_pointer import pointer
 from taskgraph.model.json_strict import Path, show
@@ -20,6 +20,7 @@ def warnings(document: GraphDocument) -> list[Problem]:
     Codes: no-executor, own-executor, near-key, misplaced-key, retries, subs-outside-payload.
     """
     found: dict[tuple[str, str], list[Any]] = {}  # (code, subject) -> [path, label, number of tasks]
+    task_keys, command_keys = (schemas.members("task-graph", part) for part in ("task", "commandPayload"))
     near_keys: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def near(key: str, known: tuple[str, ...]) -> str:
@@ -42,19 +43,19 @@ def warnings(document: GraphDocument) -> list[Problem]:
         elif executor is not None and executor not in BUILT_IN_EXECUTORS:
             note("own-executor", executor, (*path, "executor"), label)
         for key, value in task.items():
-            if key not in TASK_KEYS:
+            if key not in task_keys:
                 if key == "retries":
                     note("retries", "", (*path, key), label)
-                elif key in COMMAND_KEYS and key not in payload:
+                elif key in command_keys and key not in payload:
                     note("misplaced-key", key, (*path, key), label)
-                elif (close := near(key, TASK_KEYS)) and close not in task:
+                elif (close := near(key, task_keys)) and close not in task:
                     note("near-key", f"{key}\0{close}", (*path, key), label)
             if key != "payload" and isinstance(value, dict | list):
                 for inner, here in itertools.islice(reference_objects(value), 1):
                     note("subs-outside-payload", SUBS if SUBS in here else RESULT, (*path, key, *inner), label)
         if executor == "command" or (executor is None and "command" in payload):
             for key in payload:
-                if key not in COMMAND_KEYS and (close := near(key, COMMAND_KEYS)) and close not in payload:
+                if key not in command_keys and (close := near(key, command_keys)) and close not in payload:
                     note("near-key", f"{key}\0{close}", (*path, "payload", key), label)
     return [
         Problem(pointer(path), code, *_warning(code, subject, label, count))

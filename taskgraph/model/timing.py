@@ -1,7 +1,7 @@
 """When a task may run, how often it is tried again, and how long it may take: the words for it, and the sums.
 
 What this room is for: the keys of a task node that speak of time (`notBefore`, `retry`, `maxRunTime`,
-`pendingTimeout`), their fast check, and what follows from the columns that they become. Plain functions over values:
+`pendingTimeout`), and what follows from the columns that they become. Plain functions over values:
 the time comes in, and whoever asks reads the columns. It never reads a clock, draws no chance (the jitter of a pause is
 made of the taskId and the number of the run, so that deciding twice gives the same) and knows no state machine.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from taskgraph.model import limits, schemas
+from taskgraph.model import limits
 from taskgraph.model.columns import is_held
 from taskgraph.model.ids import value
 from taskgraph.model.states import GraphState, TaskState
@@ -20,7 +20,6 @@ from taskgraph.model.states import GraphState, TaskState
 NODE_KEYS: Final = ("notBefore", "retry", "maxRunTime", "pendingTimeout")
 """Keys of a task node that speak of time."""
 
-RETRY_KEYS: Final = ("limit", "delay", "max", "exitCodes")
 TEMPORARY_EXIT_CODES: Final = frozenset({75, 111})
 """Exit codes of a command that mean "try again later": EX_TEMPFAIL of sysexits.h, and that of qmail's programs."""
 
@@ -58,36 +57,8 @@ RETRY_DEFAULT: Final = Retry()
 # --- documents -------------------------------------------------------------------------------------------------
 
 
-def is_plain(node: Mapping[str, Any]) -> bool:
-    """Whether what a node says of time obeys the schema; see form.node_is_plain."""
-    if "notBefore" in node and not (type(node["notBefore"]) is str and schemas.is_date_time(node["notBefore"])):
-        return False
-    for key in ("maxRunTime", "pendingTimeout"):
-        if key in node and not (_is_number(node[key]) and 0 < node[key] <= limits.TIME_LIMIT_SECONDS_MAX):
-            return False
-    return "retry" not in node or _retry_is_plain(node["retry"])
-
-
-def _retry_is_plain(retry: Any) -> bool:
-    if type(retry) is not dict or not set(RETRY_KEYS).issuperset(retry):
-        return False
-    if "limit" in retry and not _is_whole(retry["limit"], 0, limits.TEMPORARY_LIMIT_MAX):
-        return False
-    for key in ("delay", "max"):
-        if key in retry and not (_is_number(retry[key]) and 0 <= retry[key] <= limits.DELAY_SECONDS_MAX):
-            return False
-    codes = retry.get("exitCodes", [])
-    if type(codes) is not list or len(codes) > limits.EXIT_CODES_MAX:
-        return False
-    return all(_is_whole(code, 1, 255) for code in codes)
-
-
 def _is_number(number: Any) -> bool:
     return type(number) is int or type(number) is float
-
-
-def _is_whole(number: Any, least: int, most: int) -> bool:
-    return (type(number) is int or (type(number) is float and number.is_integer())) and least <= number <= most
 
 
 def of_node(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The fast check of a node says what the schema says; the schemas are whole; lines and cycles are found exactly."""
+"""Both libraries say the same of a node; the schemas are whole; lines and cycles are found exactly."""
 
 import copy
 import itertools
@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskgraph.documents import graph_algorithms, schema_check
-from taskgraph.documents.schema_check import node_is_plain
+from taskgraph.documents import graph_algorithms
 from taskgraph.model import json_pointer, json_strict, limits, schemas
 from taskgraph.model.errors import NotFound
 from taskgraph.model.json_strict import Path
@@ -40,7 +39,6 @@ def test_the_schema_holds_the_limits_of_the_code():
     assert definitions["label"]["maxLength"] == limits.LABEL_CHARS_MAX
     assert definitions["routing"]["maxLength"] == limits.ROUTING_CHARS_MAX
     assert definitions["node"]["properties"]["reruns"]["maximum"] == limits.RERUNS_MAX
-    assert definitions["channel"]["properties"]["webhook"]["pattern"] == schema_check.WEBHOOK_PATTERN
     assert definitions["task"]["properties"]["target"]["pattern"] == limits.TARGET_PATTERN
     assert definitions["task"]["properties"]["host"]["pattern"] == limits.HOST_PATTERN
     assert definitions["task"]["properties"]["workerLabels"]["items"]["pattern"] == limits.WORKER_LABEL_PATTERN
@@ -76,7 +74,7 @@ def test_what_is_no_date_time(text: str):
         schemas.parse_date_time(text)
 
 
-# --- the fast check --------------------------------------------------------------------------------------------
+# --- two libraries --------------------------------------------------------------------------------------------
 
 TEXTS = st.sampled_from(["", "a", "x" * 10, "x" * 11, "x" * 255, "x" * 256, "\0", "\n", "\x7f", "a\n", "é", "default"])
 SCALARS = st.none() | st.booleans() | st.sampled_from([0, 1, -1, 999, 1000, 0.0, 0.5, 1.0, 1e3, -0.5]) | TEXTS
@@ -247,18 +245,25 @@ def spoilt(draw: st.DrawFn) -> Any:
     return node
 
 
+NODE = schemas.validator("task-graph", "#/$defs/node")
+
+
+def agreed(node: Any) -> bool:
+    """What both libraries say of a node."""
+    fast = NODE.is_valid(node)
+    assert (next(NODE.findings(node), None) is None) is fast, node
+    return fast
+
+
 @given(NODES | spoilt())
 @settings(deadline=None, max_examples=600)
-def test_the_fast_check_and_the_schema_agree(node: Any):
-    slow = schemas.validator("task-graph", "#/$defs/node").is_valid(node)
-    assert node_is_plain(node, frozenset({"a", "b"})) is slow
-    assert node_is_plain(node, frozenset()) is slow
+def test_the_libraries_agree(node: Any):
+    agreed(node)
 
 
 @pytest.mark.parametrize("node", GOOD)
 def test_the_good_ones_are_good(node: dict[str, Any]):
-    assert node_is_plain(node, frozenset())
-    assert schemas.validator("task-graph", "#/$defs/node").is_valid(node)
+    assert agreed(node)
 
 
 VALUE_LIST: list[Any] = [
@@ -294,15 +299,10 @@ def all_changes(node: Any) -> Iterator[Any]:
             yield [*node, value]
 
 
-@pytest.mark.parametrize("index", range(len(GOOD)))
-def test_they_agree_on_every_single_change(index: int):
-    validator = schemas.validator("task-graph", "#/$defs/node")
-    answers = [0, 0]
-    for node in all_changes(GOOD[index]):
-        slow = validator.is_valid(node)
-        assert node_is_plain(node, frozenset({"a", "b"})) is slow, node
-        answers[slow] += 1
-    assert min(answers) > 10
+def test_they_agree_on_single_changes():
+    """On some of the hundred thousand: the thorough library takes milliseconds for each."""
+    changed = itertools.islice(itertools.chain.from_iterable(map(all_changes, GOOD)), 0, None, 97)
+    assert {agreed(node) for node in changed} == {True, False}
 
 
 # --- strict JSON -----------------------------------------------------------------------------------------------
