@@ -27,7 +27,7 @@ from taskgraph.model.ids import WHOLE_GRAPH, ids_text, limit_scope, row_key, tas
 from taskgraph.model.states import FailurePolicy, TaskState, When, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol.concurrency import scopes_of
-from taskgraph.protocol.definitions import SCHEMA, first_deadline, gathered, schema_for, split_text, spread
+from taskgraph.protocol.definitions import SCHEMA, first_deadline, gathered, members_of, schema_for, split_text, spread
 from taskgraph.protocol.edit import DELETED_IN, EDITED
 from taskgraph.protocol.extension import (
     EXTENDABLE,
@@ -42,7 +42,7 @@ from taskgraph.protocol.extension import (
 )
 from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout, lay_out, name_mapping_rows
 from taskgraph.protocol.wiring import KnownGroup, Link
-from taskgraph.queries.groups import group_names, group_rows, members_of
+from taskgraph.queries.groups import group_names, group_rows
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Insert, Range, Row, query_all
 

@@ -1,5 +1,6 @@
 """How a task's definition and times lie in columns: spread over several where they are long."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -9,12 +10,13 @@ from taskgraph.documents.read import canonical_json
 from taskgraph.documents.references import substitute
 from taskgraph.model import limits, timing
 from taskgraph.model.columns import Value
+from taskgraph.model.errors import IntegrityError
 from taskgraph.model.facts import ROUTING_KEY, task_routing
 from taskgraph.model.placement import target_of
 from taskgraph.model.states import FailurePolicy
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.storage.checks import YEAR_MIN
-from taskgraph.storage.tables import Insert
+from taskgraph.storage.tables import Insert, Row
 
 SCHEMA: Final = 1
 """Major version of the rows (P23): a handler that knows less leaves the message for a newer one."""
@@ -147,3 +149,17 @@ def moment(text: str) -> datetime:
         except OverflowError as error:
             raise ValueError(f"{text[:40]!r} is outside the years 1 to 9999") from error
     return found if found.year > YEAR_MIN else _TIME_MIN
+
+
+def members_of(rows: list[Row]) -> tuple[str, ...]:
+    """TaskIds of all tasks of a group, from its rows. Raises IntegrityError for a row that does not hold them."""
+    found: list[str] = []
+    for row in rows:
+        try:
+            listed = json.loads(gathered(row.columns, "members"))
+        except ValueError as error:
+            raise IntegrityError(f"row {row.key}: column members is no JSON list") from error
+        if not isinstance(listed, list):
+            raise IntegrityError(f"row {row.key}: column members is no list")
+        found += map(str, listed)
+    return tuple(found)

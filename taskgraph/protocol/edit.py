@@ -3,9 +3,9 @@
 What this room is for: an edit is one request row, `staged → done` or `refused`, and one commit with one fact. It was
 planned for one revision of the graph, and holds for no other: whatever adds, takes away or moves an edge raises the
 revision on the graph row, so the edges of the plan are those of the rows. States go on meanwhile, so they are looked at
-again here. What each edit does is laid out by row (`engine.plan_edit`); what follows from it follows by the rules that
-all others go by: a row that waits for nothing any more is made ready, passed on, skipped or finished. It never does I/O
-and never validates documents.
+again here. What each edit does is laid out by row (`protocol.edit_plan`); what follows from it follows by the rules
+that all others go by: a row that waits for nothing any more is made ready, passed on, skipped or finished. It never
+does I/O and never validates documents.
 
 A worker may hold the definition of a task that is edited: in a message, in its stock, or read a moment ago. So each
 edit writes on the row in which revision it was (`edited`), a claim says of which one its definition is, and a claim of

@@ -6,14 +6,13 @@ nothing of how the tasks are.
 """
 
 import difflib
-import json
 from typing import Final
 
 from taskgraph.model.columns import integer
-from taskgraph.model.errors import IntegrityError, NotFound
+from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import group_key, task_id_of
 from taskgraph.model.states import GRAPH_GONE
-from taskgraph.protocol.definitions import gathered
+from taskgraph.protocol.definitions import members_of
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
 _NEAR_NAMES: Final = 3
@@ -28,20 +27,6 @@ async def group_rows(tables: Tables, graph_id: str, name: str) -> list[Row]:
         near = difflib.get_close_matches(name, names, _NEAR_NAMES, 0.5)
         raise NotFound(f"graph {graph_id} has no group “{name}”", near)
     return rows
-
-
-def members_of(rows: list[Row]) -> tuple[str, ...]:
-    """TaskIds of all tasks of a group, from its rows. Raises IntegrityError for a row that does not hold them."""
-    found: list[str] = []
-    for row in rows:
-        try:
-            listed = json.loads(gathered(row.columns, "members"))
-        except ValueError as error:
-            raise IntegrityError(f"row {row.key}: column members is no JSON list") from error
-        if not isinstance(listed, list):
-            raise IntegrityError(f"row {row.key}: column members is no list")
-        found += map(str, listed)
-    return tuple(found)
 
 
 async def group_members(tables: Tables, graph_id: str, name: str) -> tuple[str, ...]:

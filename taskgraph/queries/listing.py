@@ -20,10 +20,10 @@ from taskgraph.model.row_schema import SHOWN
 from taskgraph.model.states import (
     TaskState,
 )
-from taskgraph.protocol.definitions import gathered
+from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.queries import targets as gates
 from taskgraph.queries.edges import Edges, references, worth_pages
-from taskgraph.queries.groups import group_rows, members_of
+from taskgraph.queries.groups import group_rows
 from taskgraph.queries.rows import groups_of, object_of, status_of_task
 from taskgraph.queries.statuses import GraphQueries
 from taskgraph.queries.values import (

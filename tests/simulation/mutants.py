@@ -21,7 +21,7 @@ from taskgraph.documents.edit_document import EditDocument, Update
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine import cancel as cancelling
 from taskgraph.engine import limited as limited_tasks
-from taskgraph.engine import live_index, plan_edit, plan_extension, requests, submission, transact
+from taskgraph.engine import live_index, plan_extension, requests, submission, transact
 from taskgraph.engine import pause as pausing
 from taskgraph.engine import sweep as sweep_module
 from taskgraph.engine.commit import Operation, Records
@@ -52,6 +52,10 @@ from taskgraph.protocol import (
 )
 from taskgraph.protocol.concurrency import Limit
 from taskgraph.protocol.context import Context, Outcome, Verdict
+from taskgraph.protocol.edit_plan import definitions, plan
+from taskgraph.protocol.edit_plan.definitions import Definitions
+from taskgraph.protocol.edit_plan.edges import EdgeChanges
+from taskgraph.protocol.edit_plan.names import Names
 from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.runs import Claim
@@ -1351,7 +1355,7 @@ MUTANTS: Final = (
     Mutant(
         "D8: an edit that changes nothing is none",
         "it is made, as any other",
-        _set(plan_edit._Plan, "_news", all_is_news),
+        _set(Definitions, "news", all_is_news),
         edited,
     ),
     Mutant(
@@ -1363,25 +1367,30 @@ MUTANTS: Final = (
     Mutant(
         "P12: an edit of what has failed for good leaves spent what is spent",
         "the budget is whole again",
-        _reworded(plan_edit._Plan, "_reruns_left", ("return update.node.reruns - spent", "return update.node.reruns")),
+        _reworded(
+            definitions,
+            "reruns_left",
+            ("return update.node.reruns - spent", "return update.node.reruns"),
+            owner=plan,
+        ),
         edited_and_failing,
     ),
     Mutant(
         "D8: what an edit took away may be gone when it is asked for again",
         "it is asked for in vain",
-        _reworded(plan_edit._Plan, "resolve", ("if not again or", "if True or")),
+        _reworded(Names, "__init__", ("if not again or", "if True or")),
         lives=("asked for again after it was undone",),
     ),
     Mutant(
         "P8: whoever requires what goes is asked first",
         "nobody is",
-        _reworded(plan_edit._Plan, "_outsiders", ("if outside:", "if not outside and outside:")),
+        _reworded(EdgeChanges, "_outsiders", ("if outside:", "if not outside and outside:")),
         lives=("somebody requires what would go",),
     ),
     Mutant(
         "P8: no edit makes a circle",
         "it is not looked for",
-        _set(plan_edit._Plan, "_check_cycle", lambda self: None),
+        _set(EdgeChanges, "_check_cycle", lambda self: None),
         lives=("tasks would require each other",),
     ),
     # messages

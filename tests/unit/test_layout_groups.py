@@ -28,9 +28,9 @@ from taskgraph.model.ids import (
     told_as,
 )
 from taskgraph.protocol import layout
+from taskgraph.protocol.definitions import members_of
 from taskgraph.protocol.layout import GraphLayout, lay_out
 from taskgraph.protocol.wiring import KnownGroup
-from taskgraph.queries.groups import members_of
 from taskgraph.storage.tables import Insert, Row
 from tests.simulation.bounds import CHUNKED, NARROWER, TIGHT, bounded
 from tests.unit.test_grouping import document, documents, required

@@ -1,18 +1,14 @@
-"""The edges of a graph as an edit is planned by them: read in one go, and looked up in memory.
+"""The edges of a graph as an edit is planned by them, looked up in memory.
 
 What this room is for: tasks, relays and groups by reference, and who tells whom through which of them. The rows come by
-pages and are no snapshot: states may be old, edges hold for the revision of the graph. It never writes.
+pages and are no snapshot: states may be old, edges hold for the revision of the graph.
 """
 
 from dataclasses import dataclass, field
-from typing import Final
 
-from taskgraph.engine.commit import Records
-from taskgraph.model.ids import group_of, is_piece, owner_of, reference_of, told_as
+from taskgraph.model.ids import group_of, is_piece, owner_of, told_as
 from taskgraph.protocol.rows import Draft
-from taskgraph.storage.tables import Range, Row, query_all
-
-_EDGES: Final = ("label", "state", "run", "requires", "dependents", "task")
+from taskgraph.storage.tables import Row
 
 
 @dataclass(slots=True)
@@ -22,8 +18,15 @@ class Snapshot:
     rows: dict[str, Row]
     groups: dict[str, list[Row]]
     mapping: list[Row]
-    forks: dict[str, list[str]] = field(default_factory=dict)  # who is told of -> its forks
-    pieces: dict[str, list[str]] = field(default_factory=dict)  # node -> joins that work for it alone
+    forks: dict[str, list[str]] = field(init=False, default_factory=dict)  # who is told of -> its forks
+    pieces: dict[str, list[str]] = field(init=False, default_factory=dict)  # node -> joins that work for it alone
+
+    def __post_init__(self) -> None:
+        for reference in self.rows:
+            if reference.startswith("fork:"):
+                self.forks.setdefault(told_as(reference), []).append(reference)
+            elif is_piece(reference):
+                self.pieces.setdefault(owner_of(reference), []).append(reference)
 
     def ids(self, reference: str, name: str) -> list[str]:
         """An edge column of a row; nothing of one that there is not."""
@@ -56,23 +59,3 @@ class Snapshot:
     def tellers(self, reference: str) -> list[str]:
         """The rows by which a node tells its dependents: its own, and its forks."""
         return [reference, *self.forks.get(reference, ())]
-
-
-async def read_snapshot(records: Records, graph_id: str, graph: Row) -> Snapshot:
-    """Read the edges of a whole graph, page by page."""
-    rows: dict[str, Row] = {}
-    for kind in ("task", "join", "fork"):
-        found = await query_all(records.tables, graph_id, Range(f"{kind}:", f"{kind};", select=_EDGES))
-        rows.update((reference_of(row.key), row) for row in found)
-    groups: dict[str, list[Row]] = {}
-    if graph.columns.get("groups"):
-        for row in await query_all(records.tables, graph_id, Range("group:", "group;")):
-            groups.setdefault(row.key.split(":")[1], []).append(row)
-    mapping = await query_all(records.tables, graph_id, Range("name-mapping:", "name-mapping;"))
-    made = Snapshot(rows, groups, mapping)
-    for reference in rows:
-        if reference.startswith("fork:"):
-            made.forks.setdefault(told_as(reference), []).append(reference)
-        elif is_piece(reference):
-            made.pieces.setdefault(owner_of(reference), []).append(reference)
-    return made

@@ -1,0 +1,176 @@
+"""Which edges an edit takes away and makes, through which relays, and what forbids that.
+
+What this room is for: who requires what from now on, which rows have to be told no more, relays that go with that, what
+tells no row any more and is a leaf; tasks left that require what goes, and circles.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from taskgraph.documents import graph_algorithms
+from taskgraph.documents.edit_document import Update
+from taskgraph.model import limits
+from taskgraph.model.ids import GRAPH, is_piece, is_relay, is_shared, owner_of, row_key, told_as
+from taskgraph.protocol.edit_plan.names import Names, RefusedError
+
+
+class EdgeChanges:
+    """Edges that become others.
+
+    requires: of updated tasks, where it is another. delete: keys of rows that go. cut, lost, links, leaves: see
+    `protocol.edit.EditGraph`. removed, added: (who requires, what).
+    """
+
+    def __init__(self, names: Names, delete: dict[str, None]) -> None:
+        self._names = names
+        self.snapshot = names.snapshot
+        self.delete = delete
+        self.requires: dict[str, list[str]] = {}
+        self.cut: dict[tuple[str, str], None] = {}
+        self.lost: dict[tuple[str, str], None] = {}
+        self.links: dict[str, list[str]] = {}
+        self.leaves: list[str] = []
+        self.removed: set[tuple[str, str]] = set()
+        self.added: set[tuple[str, str]] = set()
+
+    def require(self, own: str, update: Update) -> tuple[str, ...] | None:
+        """What the task requires from now on, as references; None if that is what it requires."""
+        if "requires" not in update.keys:
+            return None
+        wanted = self._names.wanted(update)
+        if own in wanted:
+            raise RefusedError(f"“{update.label}” would require itself")
+        if going := [self.snapshot.label(each) for each in wanted if each in self._names.gone]:
+            raise RefusedError(f"“{update.label}” would require {', '.join(going[:5])}, which goes")
+        if len(wanted) > limits.REQUIRES_MAX:
+            raise RefusedError(_too_many_required(update, len(wanted)))
+        self.requires[own] = wanted
+        direct = set(self.snapshot.ids(own, "requires"))
+        before = self.snapshot.required(own)
+        for each in before:
+            if each not in wanted:
+                self.removed.add((own, each))
+        for each in wanted:
+            if each not in before:
+                self.added.add((own, each))
+            if each not in direct:
+                self.links.setdefault(each, []).append(own)
+        for each in direct:
+            if not is_piece(each) and each not in wanted:
+                self._cut(each, own)
+        self._pieces_go(own)
+        return tuple(wanted)
+
+    def take_away(self, own: str, *, defined: bool) -> None:
+        """A task, or the join of a group, goes, with all relays that work for it.
+
+        defined: its definition has a row of its own.
+        """
+        self.delete[row_key(own)] = None
+        if defined:
+            self.delete[f"definition:{own}"] = None
+        for fork in self.snapshot.forks.get(own, ()):
+            self.delete[row_key(fork)] = None
+        for each in self.snapshot.ids(own, "requires"):
+            if not is_piece(each):
+                self._cut(each, own)
+        self._pieces_go(own)
+        self.removed.update((own, each) for each in self.snapshot.required(own))
+
+    def settle(self) -> None:
+        """What follows once all tasks are updated and taken away. Raises RefusedError."""
+        self._outsiders()
+        for below, name in self.lost:
+            if below != GRAPH and owner_of(below) != GRAPH:
+                self.removed.add((owner_of(below), name))
+        self._forks_and_leaves()
+        self._check_cycle()
+
+    def after(self) -> dict[str, Sequence[str]]:
+        """What each task and shared join requires once the edit is made."""
+        going = self._names.gone.keys()
+        found: dict[str, Sequence[str]] = {}
+        for reference in self.snapshot.rows:
+            if reference in going or (is_relay(reference) and not is_shared(reference)):
+                continue
+            wanted = self.requires.get(reference)
+            if wanted is None:
+                wanted = [each for each in self.snapshot.required(reference) if each not in going]
+            found[reference] = wanted
+        return found
+
+    def _pieces_go(self, own: str) -> None:
+        """The joins that work for a node alone, with the edges that lead into them."""
+        for piece in self.snapshot.pieces.get(own, ()):
+            self.delete[row_key(piece)] = None
+            for each in self.snapshot.ids(piece, "requires"):
+                if not is_piece(each):
+                    self._cut(each, piece)
+
+    def _cut(self, name: str, below: str) -> None:
+        """A node does not tell this row any more; if it goes itself, nothing need be written."""
+        if name in self._names.gone:
+            return
+        for teller in self.snapshot.tellers(name):
+            if below in self.snapshot.ids(teller, "dependents"):
+                self.cut[teller, below] = None
+
+    def _told_by(self, name: str) -> Iterator[str]:
+        """The rows that a node tells, forks looked through."""
+        for teller in self.snapshot.tellers(name):
+            yield from (each for each in self.snapshot.ids(teller, "dependents") if not each.startswith("fork:"))
+
+    def _outsiders(self) -> None:
+        """Whoever waits for what goes: others that go, those that are given other requirements, and relays."""
+        outside: dict[str, str] = {}
+        for own in self._names.gone:
+            for below in self._told_by(own):
+                owner = owner_of(below)
+                if owner in self._names.gone or owner in self.requires:
+                    continue
+                if owner == GRAPH or (is_shared(owner) and not owner.endswith("start")):
+                    self.lost[below, own] = None
+                else:
+                    outside[self.snapshot.label(owner)] = self.snapshot.label(own)
+        if outside:
+            shown = ", ".join(f"{name} requires {what}" for name, what in sorted(outside.items())[:5])
+            more = f", and {len(outside) - 5} more" if len(outside) > 5 else ""
+            raise RefusedError(f"{shown}{more}: delete these too, or give them other requirements")
+
+    def _forks_and_leaves(self) -> None:
+        """Forks that tell nobody any more go; what tells nobody any more is a leaf, for which the graph waits."""
+        names = dict.fromkeys(told_as(teller) for teller, _ in self.cut)
+        for name in names:
+            forks = dict.fromkeys(self.snapshot.forks.get(name, ()))
+            left = {
+                teller: [each for each in self.snapshot.ids(teller, "dependents") if (teller, each) not in self.cut]
+                for teller in self.snapshot.tellers(name)
+            }
+            while empty := [fork for fork in forks if not left[fork]]:
+                for fork in empty:
+                    del forks[fork]
+                    self.delete[row_key(fork)] = None
+                    for teller, told in left.items():
+                        if fork in told:
+                            told.remove(fork)
+                            self.cut[teller, fork] = None
+            if not left[name] and name not in self.links:
+                self.leaves.append(name)
+        self.cut = dict.fromkeys(pair for pair in self.cut if row_key(pair[0]) not in self.delete)
+        if len(self.leaves) > limits.REQUIRES_MAX:
+            raise RefusedError(f"{len(self.leaves)} tasks would have no dependent any more: split it")
+
+    def _check_cycle(self) -> None:
+        if not self.added:
+            return
+        snapshot = self.snapshot
+        for cycle, _, _ in graph_algorithms.cycles(self.after()):
+            path = " → ".join(snapshot.label(each) for each in (*cycle, cycle[0]))
+            raise RefusedError(f"the tasks would require each other in a circle (→ means requires): {path}")
+
+
+def _too_many_required(update: Update, count: int) -> str:
+    """Why an edit cannot let a task require so many: it is one commit, and each of them is a row that it writes."""
+    return (
+        f"“{update.label}” would require {count} tasks, and an edit can add {limits.REQUIRES_MAX} requirements to one: "
+        "add a task by an extension that requires them all, or their group, and let it require that task"
+    )

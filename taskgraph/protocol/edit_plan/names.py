@@ -1,0 +1,99 @@
+"""Whom an edit means: the tasks that it updates, those that go, and what a requirement comes to.
+
+What this room is for: names of an edit's document become references of rows, or the edit is refused.
+"""
+
+from taskgraph.documents.edit_document import EditDocument, Update
+from taskgraph.model.ids import GRAPH, group_of, is_shared, row_key, task_id_of
+from taskgraph.model.states import by_group
+from taskgraph.protocol.definitions import members_of
+from taskgraph.protocol.edit_plan.snapshot import Snapshot
+from taskgraph.protocol.rows import Draft
+from taskgraph.storage.tables import Row
+
+
+class RefusedError(Exception):
+    """No error: the graph forbids the edit. Never leaves `engine.plan_edit`."""
+
+
+class Names:
+    """The tasks and groups that an edit names.
+
+    updates: taskId -> what is to be other. deleted: tasks. gone: these, and the shared joins of groups that go.
+    """
+
+    def __init__(
+        self, graph_id: str, graph: Row, snapshot: Snapshot, document: EditDocument, *, again: bool = False
+    ) -> None:
+        """again: the edit was made before, so what it takes away may be gone. Raises RefusedError."""
+        self.graph_id = graph_id
+        self.graph = graph
+        self.snapshot = snapshot
+        self.document = document
+        self.names = {str(rows[0].columns.get("label", "")): own for own, rows in snapshot.groups.items()}
+        self.updates: dict[str, Update] = {self._task(label): update for label, update in document.updates.items()}
+        self.deleted = dict.fromkeys(
+            self._task(label) for label in document.delete if not again or task_id_of(graph_id, label) in snapshot.rows
+        )
+        for name in document.delete_groups:
+            if name in self.names:
+                self.deleted.update(dict.fromkeys(members_of(snapshot.groups[self.names[name]])))
+            elif not again:
+                raise RefusedError(f"the graph has no group “{name}”")
+        if both := [snapshot.label(each) for each in self.deleted if each in self.updates]:
+            raise RefusedError(f"{', '.join(sorted(both)[:5])} is to be updated, and goes with its group")
+        self.groups_gone = [
+            own
+            for own, rows in snapshot.groups.items()
+            if self.deleted and self.deleted.keys() >= set(members_of(rows))
+        ]
+        self.gone = dict(self.deleted)
+        if going := set(self.groups_gone):
+            joins = (each for each in snapshot.rows if is_shared(each) and group_of(each) in going)
+            self.gone.update(dict.fromkeys(joins))
+        held = set(Draft(GRAPH, graph.columns, None).ids("held"))
+        for name in map(self.group_name, self.groups_gone):
+            if by_group(name) in held:
+                raise RefusedError(f"group “{name}” is paused, and would go: resume it first")
+
+    def group_name(self, own: str) -> str:
+        """What a person calls a group."""
+        return str(self.snapshot.groups[own][0].columns.get("label", ""))
+
+    def touched(self) -> list[str]:
+        """Keys of the rows that are changed or go, which are to be known whole."""
+        return [key for each in (*self.updates, *self.gone) for key in (row_key(each), f"definition:{each}")]
+
+    def wanted(self, update: Update) -> list[str]:
+        """What a task is to require, as references."""
+        return list(dict.fromkeys(each for name in update.node.requires for each in self._stand_in(name)))
+
+    def optional(self, update: Update) -> frozenset[str]:
+        """Those of them that do not matter to it."""
+        node = update.node
+        must = {each for name in node.requires if name not in node.optional for each in self._stand_in(name)}
+        return frozenset(each for name in node.optional for each in self._stand_in(name)) - must
+
+    def _task(self, label: str) -> str:
+        own = task_id_of(self.graph_id, label)
+        if own not in self.snapshot.rows:
+            what = ", but a group: name it in deleteGroups" if label in self.names else ""
+            raise RefusedError(f"the graph has no task “{label}”{what}")
+        return own
+
+    def _stand_in(self, name: str) -> list[str]:
+        """What a requirement comes to: a task, the join of a group, or the tasks of a group that has none."""
+        own = task_id_of(self.graph_id, name)
+        if own in self.snapshot.rows:
+            return [own]
+        if name not in self.names:
+            what = "task or group" if self.names else "task"
+            raise RefusedError(f"the graph has no {what} “{name}”")
+        rows = self.snapshot.groups[self.names[name]]
+        join = str(rows[0].columns.get("join", ""))
+        if join and join not in self.gone:
+            return [join]
+        left = [each for each in members_of(rows) if each not in self.deleted]
+        if not left:
+            raise RefusedError(f"group “{name}” is required, and goes")
+        return left
