@@ -27,6 +27,7 @@ from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Tables
 from taskgraph.testing import ManualClock, MemoryStore
 from tests import azurite as emulator
+from tests.azure_sdk import open_store
 
 STORES = (
     "memory",
@@ -104,7 +105,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         await embedded.close()
     else:
         thin = request.param == "azurite"
-        azure = AzureStore.from_connection_string(request.getfixturevalue("azurite"), SystemClock(), thin=thin)
+        azure = open_store(request.getfixturevalue("azurite"), SystemClock(), thin=thin)
         yield OpenStore("azurite", azure, prefix, None)
         await azure.close()
 

@@ -24,10 +24,10 @@ from typing import Any, Final
 from azure.core.pipeline.transport import AioHttpTransport
 
 from taskgraph.model.clock import SystemClock
-from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Tables
 from tests import azurite as emulator
+from tests.azure_sdk import open_store
 
 CLIENTS: Final = ("sdk-default", "sdk", "thin")
 LIBRARIES: Final = ("aiohttp", "azure-core", "azure-data-tables", "azure-storage-queue")
@@ -134,11 +134,11 @@ async def opened(client: str, connection: str) -> AsyncIterator[Bench]:
     """A store with this client. sdk-default: the SDK as it comes, but for its retries."""
     name = f"t{secrets.token_hex(6)}"
     if client == "sdk-default":
-        store = AzureStore.from_connection_string(connection, SystemClock(), transport=AioHttpTransport(), thin=False)
+        store = open_store(connection, SystemClock(), transport=AioHttpTransport(), thin=False)
         for kept in set(store._options) - {"credential", "retry_total", "transport"}:
             del store._options[kept]
     else:
-        store = AzureStore.from_connection_string(connection, SystemClock(), thin=client == "thin")
+        store = open_store(connection, SystemClock(), thin=client == "thin")
     try:
         yield Bench(store.tables(name), store.queues())
     finally:

@@ -21,6 +21,7 @@ from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.sqlite.store import EmbeddedStore
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
 from taskgraph.testing import ManualClock
+from tests.azure_sdk import open_store
 from tests.conftest import CLIENTS
 
 _T = TypeVar("_T")
@@ -209,7 +210,7 @@ def test_the_embedded_store_is_a_dict_with_conditions() -> None:
 @pytest.mark.parametrize("thin", CLIENTS)
 def test_the_cloud_store_is_a_dict_with_conditions(azurite: str, thin: bool) -> None:
     class Machine(TablesMachine):
-        open_store = staticmethod(lambda folder: AzureStore.from_connection_string(azurite, SystemClock(), thin=thin))
+        open_store = staticmethod(lambda folder: open_store(azurite, SystemClock(), thin=thin))
 
     run_state_machine_as_test(
         Machine,

@@ -26,13 +26,14 @@ from taskgraph.model.errors import (
     TooLarge,
     Unclear,
 )
-from taskgraph.storage.azure import table_requests, tables_sdk
+from taskgraph.storage.azure import table_requests
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.azure.pool import Answer as RawAnswer
 from taskgraph.storage.azure.pool import Pool
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Delete, Insert, Merge, Page, Range
 from taskgraph.testing import HurriedClock
+from tests.azure_sdk import open_store, tables
 from tests.conftest import CLIENTS
 
 KEY = "c2VjcmV0LWtleS10aGF0LW5vYm9keS1tYXktc2VlLQ=="
@@ -167,7 +168,7 @@ async def service(thin: bool) -> AsyncIterator[Service]:
     assert site._server is not None
     port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
     endpoint = f"http://127.0.0.1:{port}"
-    store = AzureStore.from_connection_string(connection_string(endpoint), clock, thin=thin)
+    store = open_store(connection_string(endpoint), clock, thin=thin)
     served.append(Service(endpoint, store, clock, thin))
     yield served[0]
     assert served[0].answers == [], "every answer was asked for"
@@ -269,7 +270,7 @@ async def test_a_commit_whose_answer_says_nothing_is_unclear_and_not_repeated(
 
 
 async def test_a_commit_that_is_never_answered_is_unclear(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (table_requests, tables_sdk):
+    for module in (table_requests, tables):
         monkeypatch.setattr(module, "COMMIT_SECONDS", 0.2)
     for commit in (insert, merge, delete, batch):
         service.says(SILENCE)
@@ -552,7 +553,7 @@ def free_port() -> int:
 
 @contextlib.asynccontextmanager
 async def unreachable(text: str, *, hurried: bool = False, thin: bool = True) -> AsyncIterator[Service]:
-    store = AzureStore.from_connection_string(text, HurriedClock() if hurried else SystemClock(), thin=thin)
+    store = open_store(text, HurriedClock() if hurried else SystemClock(), thin=thin)
     try:
         yield Service("", store, HurriedClock())
     finally:
@@ -698,7 +699,7 @@ async def test_endpoints_with_an_identity() -> None:
 
 
 async def test_a_closed_store_says_so(thin: bool) -> None:
-    store = AzureStore.from_connection_string(connection_string("http://127.0.0.1:1"), HurriedClock(), thin=thin)
+    store = open_store(connection_string("http://127.0.0.1:1"), HurriedClock(), thin=thin)
     service = Service("", store, HurriedClock())
     await store.close()
     await store.close()
@@ -756,7 +757,7 @@ def _lost() -> Exception:
 @pytest.mark.azurite
 async def test_a_commit_whose_answer_was_lost_has_been_made_once(azurite: str, thin: bool) -> None:
     transport = LosingTransport()
-    store = AzureStore.from_connection_string(azurite, HurriedClock(), transport=transport, thin=thin)
+    store = open_store(azurite, HurriedClock(), transport=transport, thin=thin)
     tables = store.tables(f"lost{time.monotonic_ns()}")
     [etag] = await tables.commit("p", [Insert("there", {"n": 0})])
     transport.sent.clear()
@@ -783,7 +784,7 @@ async def test_columns_of_kinds_that_we_do_not_write_are_shown_and_kept(azurite:
         identity = UUID("12345678-1234-5678-1234-567812345678")
         entity = {"big": EntityProperty(2**40, EdmType.INT64), "raw": b"\0\xff", "identity": identity}
         await theirs.create_entity({"PartitionKey": "p", "RowKey": "a", **entity})
-        store = AzureStore.from_connection_string(azurite, HurriedClock(), thin=thin)
+        store = open_store(azurite, HurriedClock(), thin=thin)
         tables = store.tables(name)
         [row] = await tables.get("p", ["a"])
         assert row is not None

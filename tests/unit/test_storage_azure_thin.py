@@ -36,6 +36,7 @@ from taskgraph.storage.azure.signing import KeySigner, TokenSigner, signer_for
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables
 from taskgraph.testing import HurriedClock, ManualClock
+from tests.azure_sdk import open_store
 from tests.conftest import CLIENTS
 
 KEY = "c2VjcmV0LWtleS10aGF0LW5vYm9keS1tYXktc2VlLQ=="
@@ -99,7 +100,7 @@ async def service() -> AsyncIterator[Service]:
 async def opened(service: Service, *, thin: bool = True, secret: str = "") -> AsyncIterator[AzureStore]:
     ends = "".join(f"{kind}Endpoint={service.endpoint};" for kind in ("Table", "Queue", "Blob"))
     secret = secret or f"AccountName=account;AccountKey={KEY}"
-    store = AzureStore.from_connection_string(f"{ends}{secret}", HurriedClock(), thin=thin)
+    store = open_store(f"{ends}{secret}", HurriedClock(), thin=thin)
     try:
         yield store
     finally:
@@ -163,6 +164,10 @@ def as_the_service(asked: Asked) -> web.Response:
         text = f"<QueueMessagesList>{MESSAGE}</QueueMessagesList>"
         status = 201 if asked.method == "POST" else 200
         return web.Response(status=status, text=text, content_type="application/xml")
+    if asked.path.endswith("/queue-1"):
+        if asked.method == "PUT":
+            return web.Response(status=201)
+        return web.Response(headers={"x-ms-approximate-messages-count": "7"})
     if asked.method == "GET":
         row = {"odata.etag": ETAG, "PartitionKey": "p", "RowKey": "a"}
         return web.json_response({"value": []} if asked.path.endswith("()") else row)
@@ -203,6 +208,8 @@ CALLS: dict[str, Callable[[AzureStore], Awaitable[Any]]] = {
     "receive": lambda store: store.queues().receive("queue-1", count=32, lease_seconds=30),
     "renew": lambda store: store.queues().renew(HAND, lease_seconds=0),
     "acknowledge": lambda store: store.queues().delete(HAND),
+    "count": lambda store: store.queues().count("queue-1"),
+    "create queue": lambda store: store.queues()._create("queue-1"),  # type: ignore[attr-defined]
 }
 
 # What decides about the answer. Names of versions and of programs do not, nor in which of its forms JSON is asked for.

@@ -15,9 +15,7 @@ from urllib.parse import urlsplit
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
-from azure.data.tables.aio import TableClient
 from azure.storage.blob.aio import BlobClient, ContainerClient
-from azure.storage.queue.aio import QueueClient
 
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidSettings
@@ -26,13 +24,11 @@ from taskgraph.storage.azure.calls import Caller
 from taskgraph.storage.azure.logs import CONTAINER, AzureLogs
 from taskgraph.storage.azure.pool import Pool, Transport
 from taskgraph.storage.azure.queue_requests import ThinQueueCalls
-from taskgraph.storage.azure.queues import AzureQueues, QueueCalls
-from taskgraph.storage.azure.queues_sdk import SdkQueueCalls
+from taskgraph.storage.azure.queues import AzureQueues
 from taskgraph.storage.azure.sas import partition_signer
 from taskgraph.storage.azure.signing import Credential, signer_for
 from taskgraph.storage.azure.table_requests import ThinTableCalls
-from taskgraph.storage.azure.tables import AzureTables, TableCalls
-from taskgraph.storage.azure.tables_sdk import SdkTableCalls
+from taskgraph.storage.azure.tables import AzureTables
 from taskgraph.storage.azure.wire import Wire
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Queues
@@ -57,17 +53,13 @@ class AzureStore:
 
     Made by `from_connection_string` or `from_endpoints`. clock: for the pauses between tries, and for signing; a
     ServiceClock hears the service's time. transport: another way to send requests than the store's own pool of
-    connections, an AsyncHttpTransport of the SDK that is a Transport too; the store closes it in the end. thin: whether
-    rows and messages go past the SDK, which takes a tenth of the CPU and is otherwise the same; what is rare mostly
-    goes through the SDK. Through it, requests to tables are signed by the machine's clock, whatever the service's says.
+    connections, an AsyncHttpTransport of the SDK that is a Transport too; the store closes it in the end. Rows and
+    messages go past the SDK, which takes a tenth of the CPU and is otherwise the same; logs go through it.
     """
 
-    def __init__(
-        self, account: _Account, clock: Clock, *, transport: Transport | None = None, thin: bool = True
-    ) -> None:
+    def __init__(self, account: _Account, clock: Clock, *, transport: Transport | None = None) -> None:
         self._account = account
         self._clock = clock
-        self._thin = thin
         self._transport = transport or Pool(account.table)
         # One try for each request: what may be repeated is repeated by Caller (P17).
         self._options: dict[str, Any] = {
@@ -76,19 +68,17 @@ class AzureStore:
             "retry_total": 0,
             "user_agent": "taskgraph",
         }
-        self._dated = {**self._options, "raw_request_hook": self._date}  # of queues and blobs: before it is signed
+        self._dated = {**self._options, "raw_request_hook": self._date}  # before a request is signed
         self._wires: dict[str, Wire] = {}
         self._closed = False
 
     @classmethod
-    def from_connection_string(
-        cls, text: str, clock: Clock, *, transport: Transport | None = None, thin: bool = True
-    ) -> "AzureStore":
+    def from_connection_string(cls, text: str, clock: Clock, *, transport: Transport | None = None) -> "AzureStore":
         """The account of a connection string: a key, a signature, explicit endpoints, or UseDevelopmentStorage=true.
 
         Raises InvalidSettings, which does not repeat the string.
         """
-        return cls(_parse(text), clock, transport=transport, thin=thin)
+        return cls(_parse(text), clock, transport=transport)
 
     @classmethod
     def from_endpoints(
@@ -100,7 +90,6 @@ class AzureStore:
         *,
         client_id: str = "",
         managed_identity: bool = False,
-        thin: bool = True,
     ) -> "AzureStore":
         """The account at these https endpoints, with the identity that this machine or person has.
 
@@ -116,28 +105,20 @@ class AzureStore:
 
         if managed_identity:
             options: dict[str, Any] = {"client_id": client_id} if client_id else {}
-            return cls(_Account(table, queue, blob, ManagedIdentityCredential(**options)), clock, thin=thin)
+            return cls(_Account(table, queue, blob, ManagedIdentityCredential(**options)), clock)
         options = {"managed_identity_client_id": client_id} if client_id else {}
-        return cls(_Account(table, queue, blob, DefaultAzureCredential(**options)), clock, thin=thin)
+        return cls(_Account(table, queue, blob, DefaultAzureCredential(**options)), clock)
 
     def tables(self, name: str) -> Tables:
         """The table of this name. Raises ValueError for a name that the service would refuse."""
         checks.check_table_name(name)
-        end, options = self._account.table, self._options
-        calls: TableCalls
-        if self._thin:
-            calls = ThinTableCalls(self._wire(end, "table"), name)
-        else:
-            calls = SdkTableCalls(lambda: TableClient(end, name, **options))
-        return AzureTables(self._caller(end), calls, name)
+        end = self._account.table
+        return AzureTables(self._caller(end), ThinTableCalls(self._wire(end, "table"), name), name)
 
     def queues(self, on_send: Callable[[str], None] | None = None) -> Queues:
         """All queues. on_send: called on the event loop with the queue's name after a send that can be received now."""
-        end, options = self._account.queue, self._dated
-        calls: QueueCalls = SdkQueueCalls(lambda name: QueueClient(end, name, **options))
-        if self._thin:
-            calls = ThinQueueCalls(self._wire(end, "queue"), calls)
-        return AzureQueues(self._caller(end), calls, on_send)
+        end = self._account.queue
+        return AzureQueues(self._caller(end), ThinQueueCalls(self._wire(end, "queue")), on_send)
 
     def logs(self) -> StoredLogs:
         """All logs: append blobs `<graph>/<task>/<run>/<name>` in one container."""

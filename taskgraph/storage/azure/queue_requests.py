@@ -10,7 +10,6 @@ from xml.sax.saxutils import escape
 
 from azure.core.exceptions import DecodeError
 
-from taskgraph.storage.azure.queues import QueueCalls
 from taskgraph.storage.azure.wire import Wire, quoted
 from taskgraph.storage.queues import Delivery
 
@@ -20,11 +19,10 @@ _FOREVER: Final = ("messagettl", "-1")
 
 
 class ThinQueueCalls:
-    """See QueueCalls. rare: what makes and counts queues."""
+    """See QueueCalls."""
 
-    def __init__(self, wire: Wire, rare: QueueCalls) -> None:
+    def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._rare = rare
 
     async def send(self, queue: str, body: str, delay_seconds: int) -> None:
         """See QueueCalls."""
@@ -59,11 +57,13 @@ class ThinQueueCalls:
 
     async def count(self, queue: str) -> int:
         """See QueueCalls."""
-        return await self._rare.count(queue)
+        query = [("comp", "metadata")]
+        answer = await self._wire.ask("GET", f"/{queue}", (200,), query=query, headers=_HEADERS)
+        return int(answer.headers.get("x-ms-approximate-messages-count") or 0)
 
     async def create(self, queue: str) -> None:
         """See QueueCalls."""
-        await self._rare.create(queue)
+        await self._wire.ask("PUT", f"/{queue}", (201, 204), headers=_HEADERS)
 
 
 def _message(queue: str, message_id: str) -> str:

@@ -1,8 +1,8 @@
 """Queues over Azure Queue Storage.
 
-What this room is for: the port Queues, over one of two ways of asking the service (`azure_queues_thin`,
-`azure_queues_sdk`): what is checked before, what may be asked again, and what refusals mean. Messages are plain text,
-not base64, and never expire (P21). It never renews or deletes on its own account.
+What this module is for: the port Queues over requests to the service: what is checked before, what may be asked again,
+and what refusals mean. Messages are plain text, not base64, and never expire (P21). It never renews or deletes on its
+own account.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Tables over Azure Table Storage: one entity group transaction for each commit.
 
-What this room is for: the port Tables, over one of two ways of asking the service (`azure_tables_thin`,
-`azure_tables_sdk`): what is checked before, and what its refusals mean. It never retries a write. A table comes into
-being at the first write, and again after it was deleted; until then it reads as empty.
+What this module is for: the port Tables over requests to the service: what is checked before, and what its refusals
+mean. It never retries a write. A table comes into being at the first write, and again after it was deleted; until then
+it reads as empty.
 """
 
 import json
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from azure.core.exceptions import AzureError, HttpResponseError
-from azure.data.tables import TableTransactionError
 
 from taskgraph.model.errors import Conflict, StorageError, TooLarge, Unclear
 from taskgraph.storage import checks
@@ -151,14 +150,8 @@ def _is_missing(error: HttpResponseError) -> bool:
 
 
 def _index(error: HttpResponseError, count: int) -> int | None:
-    """Which change failed. The service writes it before its message; the SDK reads 0 where there is none."""
+    """Which change failed. The service writes it before its message."""
     if count == 1:
         return 0
-    if isinstance(error, Refusal):
-        words = error.words
-    elif isinstance(error, TableTransactionError):
-        words = error.message or ""
-    else:
-        return None
-    number = words.split(":", 1)[0].strip()
+    number = error.words.split(":", 1)[0].strip() if isinstance(error, Refusal) else ""
     return int(number) if number.isdigit() and int(number) < count else None

@@ -1,7 +1,7 @@
 """Requests to Azure Table Storage through azure-data-tables.
 
-What this room is for: the reference beside `azure_tables_thin`, held to the same promises by the same tests. It never
-turns a value into the text of a filter itself.
+The reference beside `table_requests`, held to the same promises by the same tests. It never turns a value into the text
+of a filter itself.
 """
 
 import base64
@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from azure.core import MatchConditions
-from azure.data.tables import EntityProperty, RequestTooLargeError, TableEntity, UpdateMode
+from azure.data.tables import EntityProperty, RequestTooLargeError, TableEntity, TableTransactionError, UpdateMode
 from azure.data.tables.aio import TableClient
 
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import TooLarge
 from taskgraph.storage.azure.calls import COMMIT_SECONDS, code_of
 from taskgraph.storage.azure.tables import Found, Place
+from taskgraph.storage.azure.wire import Refusal
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
 
 _Operation = tuple[str, dict[str, Any], Mapping[str, Any]]
@@ -90,6 +91,8 @@ async def _write_all(client: TableClient, operations: Sequence[_Operation]) -> l
         answers = await client.submit_transaction(operations, read_timeout=COMMIT_SECONDS)
     except RequestTooLargeError as error:  # the SDK hides the status of this one behind that of the whole batch
         raise TooLarge(f"a commit of {len(operations)} rows: the service answers 413 {code_of(error)}") from error
+    except TableTransactionError as error:
+        raise Refusal(error.status_code or 0, code_of(error), error.message or "") from error
     return [
         None if kind == "delete" else _etag_of(answer) for (kind, _, _), answer in zip(operations, answers, strict=True)
     ]

@@ -1,7 +1,6 @@
 """Requests to Azure Queue Storage through azure-storage-queue.
 
-What this room is for: the reference beside `azure_queues_thin`, held to the same promises by the same tests, and the
-way of making and counting queues. It never repeats a request.
+The reference beside `queue_requests`, held to the same promises by the same tests. It never repeats a request.
 """
 
 from collections.abc import Callable
