@@ -1,144 +1,27 @@
-"""Plan an extension from its request rows, and hand out its next step.
+"""Plan an extension from its request rows: read what `protocol.extension_plan` goes by.
 
 What this room is for: everything about an extension that needs reading: the document, which of its tasks exist
-already, which tasks outside it they require. The rules of each step are in `extension`; the loop is in `handlers`. It
-never writes.
-
-A plan is valid for one revision of the graph. Once the extension is accepted no other can be, so whoever plans it
-again, at whatever cursor, lays out the same rows in the same order.
+already, which tasks outside it they require. The loop is in `requests`. It never writes.
 """
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from taskgraph.documents.canonical import node_digest
-from taskgraph.documents.checks import too_limited
-from taskgraph.documents.nodes import GraphDocument, TaskNode
+from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import read_document
-from taskgraph.documents.references import external_labels, results_without_requirement
+from taskgraph.documents.references import external_labels
 from taskgraph.engine.commit import Records
-from taskgraph.model import facts, limits, priorities
-from taskgraph.model.columns import Value
-from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import WHOLE_GRAPH, ids_text, limit_scope, row_key, task_id_of
-from taskgraph.model.states import FailurePolicy, TaskState, When, by_group
-from taskgraph.model.utf16 import utf16_units
-from taskgraph.protocol.concurrency import scopes_of
-from taskgraph.protocol.definitions import SCHEMA, first_deadline, gathered, members_of, schema_for, split_text, spread
-from taskgraph.protocol.edit import DELETED_IN, EDITED
-from taskgraph.protocol.extension import (
-    EXTENDABLE,
-    AcceptExtension,
-    FinishExtension,
-    InsertRows,
-    LinkTasks,
-    RefuseExtension,
-    not_extendable,
-    portions,
-    request_key,
-)
-from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout, lay_out, name_mapping_rows
-from taskgraph.protocol.wiring import KnownGroup, Link
+from taskgraph.model.ids import row_key, task_id_of
+from taskgraph.protocol.definitions import gathered, members_of
+from taskgraph.protocol.extension import request_key
+from taskgraph.protocol.extension_plan import ExtensionPlan, plan_steps, refusal_of
+from taskgraph.protocol.wiring import KnownGroup
 from taskgraph.queries.groups import group_names, group_rows
-from taskgraph.storage.checks import sent_bytes
-from taskgraph.storage.tables import Insert, Range, Row, query_all
+from taskgraph.storage.tables import Range, Row, query_all
 
 POINT_READS_MAX: Final = 200
 """More labels than this are looked up by reading the graph's tasks once, not one by one."""
-
-ADD_TASKS: Final = "add-tasks"
-EDIT: Final = "edit"
-"""Kinds of requests, as their rows name them."""
-
-_STEP_ROWS_MAX: Final = 96
-_TOLD_CHARS_MAX: Final = 10_000  # of what the journal says of one extension
-
-_STEP_BYTES_MAX: Final = 2_500_000
-"""Of the rows that a step inserts, unless it is a single one; what else it writes (the head, the graph row, links, the
-journal) takes less than is left of a commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExtensionPlan:
-    """The steps of one extension. refusal: why it cannot be accepted, "" if it can."""
-
-    request: str
-    revision: int
-    layout: Layout
-    whole: bool
-    links: tuple[Link, ...]
-    tasks: int
-    edges: int
-    columns: Mapping[str, Value]
-    refusal: str = ""
-    held: tuple[str, ...] = ()
-
-    def _told(self) -> Mapping[str, Any]:
-        """What the journal says of it: the labels of the new tasks, within its bounds."""
-        labels = {str(row.columns.get("label", "")) for row in self.layout.rows if row.key.startswith("task:")} - {""}
-        return facts.listed("added", sorted(labels), _TOLD_CHARS_MAX)
-
-    def step(self, head: Row) -> AcceptExtension | RefuseExtension | InsertRows | LinkTasks | FinishExtension | None:
-        """The next step, seen from the head row; None when the request has been answered."""
-        state = head.columns.get("state")
-        if state == "staged":
-            if self.refusal:
-                return RefuseExtension(self.request, self.refusal)
-            return AcceptExtension(
-                request=self.request,
-                revision=self.revision,
-                tasks=self.tasks,
-                edges=self.edges,
-                leaves=self.layout.leaves,
-                top=self.layout.top,
-                whole=self.whole,
-                rows=self.layout.rows if self.whole else (),
-                links=self.links if self.whole else (),
-                columns=self.columns,
-                told=self._told(),
-                held=self.held,
-            )
-        if state != "accepted":
-            return None
-        cursor = head.columns.get("cursor", 0)
-        if not isinstance(cursor, int) or cursor < 0:
-            raise IntegrityError(f"row {head.key}: the cursor is {cursor!r}")
-        if cursor < len(self.layout.rows):
-            return InsertRows(self.request, cursor, _chunk(self.layout.rows, cursor))
-        cursor_links = cursor - len(self.layout.rows)
-        if cursor_links < len(self.links):
-            return LinkTasks(self.request, cursor, _links_chunk(self.links, cursor_links))
-        return FinishExtension(self.request)
-
-
-def row_bytes(row: Insert) -> int:
-    """Bytes that a row takes in a commit, a little over: the id of the operation comes with it."""
-    return 100 + sent_bytes(row.columns)
-
-
-def _chunk(rows: tuple[Insert, ...], start: int) -> tuple[Insert, ...]:
-    chunk: list[Insert] = []
-    size = 0
-    for row in rows[start : start + _STEP_ROWS_MAX]:
-        size += row_bytes(row)
-        if chunk and size > _STEP_BYTES_MAX:
-            break
-        chunk.append(row)
-    return tuple(chunk)
-
-
-def _links_chunk(links: tuple[Link, ...], start: int) -> tuple[Link, ...]:
-    chunk: list[Link] = []
-    rows = 0
-    for link in links[start:]:
-        rows += 2 + len(link.references)
-        if chunk and rows > _STEP_ROWS_MAX:
-            break
-        chunk.append(link)
-    return tuple(chunk)
 
 
 async def read_request(records: Records, graph_id: str, request: str) -> GraphDocument:
@@ -146,24 +29,6 @@ async def read_request(records: Records, graph_id: str, request: str) -> GraphDo
     key = request_key(request)
     parts = await query_all(records.tables, graph_id, Range(f"{key}:", f"{key};"))
     return read_document("".join(gathered(part.columns, "text") for part in parts), source=key, kind="extension")
-
-
-def request_rows(
-    request: str, text: str, digest: str, tasks: int, now: datetime, *, kind: str = ADD_TASKS
-) -> tuple[list[Insert], Insert]:
-    """Rows that hold a request: its parts, and the head row that goes in last. kind: ADD_TASKS or EDIT."""
-    key = request_key(request)
-    pieces = limits.ROW_CHARS_MAX // 2 // limits.PROPERTY_CHARS_MAX
-    size = pieces * limits.PROPERTY_CHARS_MAX
-    parts = [
-        Insert(f"{key}:{number:04}", {"schema": SCHEMA, **spread("text", piece)})
-        for number, piece in enumerate(split_text(text, size))
-    ]
-    head = Insert(
-        key,
-        {"schema": SCHEMA, "kind": kind, "state": "staged", "digest": digest, "tasks": tasks, "staged": now},
-    )
-    return parts, head
 
 
 async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row, *, now: datetime) -> ExtensionPlan:
@@ -174,127 +39,9 @@ async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row,
     existing = await _digests(records, graph_id, [*document.tasks, *document.groups, *sorted(outside)])
     # A graph without groups is not asked for any.
     have = await group_names(records.tables, graph_id) if graph.columns.get("groups") else {}
-    refusal = _refusal(graph, head, document, existing, have, request)
+    refusal = refusal_of(graph, head, document, existing, have, request)
     known = {} if refusal else await _known_groups(records, graph_id, have, outside)
-    new: dict[str, TaskNode] = {}
-    for label, node in document.tasks.items():
-        found = existing.get(label)
-        if found is None or found[1] == request:
-            new[label] = node
-    requires = graph.columns.get("requires", "[]")
-    named = str(requires).count('"') // 2
-    accepted = head.columns.get("state") == "accepted"
-    groups = {name: group for name, group in document.groups.items() if have.get(name, request) == request}
-    columns, mapping_rows = _mapping(graph, new, graph_id, request)
-    if document.groups:
-        counted = graph.columns.get("groups", 0)
-        columns["groups"] = (counted if isinstance(counted, int) else 0) + len(document.groups)
-    if limited := [limit_scope(graph_id, name) for name, group in groups.items() if group.max_in_flight]:
-        columns["limits"] = ids_text(dict.fromkeys((*scopes_of(graph.columns), *limited)))
-    held = tuple(by_group(name) for name, group in groups.items() if not group.active)
-    if (first := first_deadline(new.values())) is not None:
-        before = graph.columns.get("nextDeadline")
-        columns["nextDeadline"] = min(first, before) if isinstance(before, datetime) else first
-
-    def plan(direct_leaves_max: int, *, whole: bool) -> ExtensionPlan:
-        layout = lay_out(
-            graph_id,
-            new,
-            stamp=request,
-            now=now,
-            request=request,
-            direct_leaves_max=direct_leaves_max,
-            schema=schema_for(graph.columns.get("failurePolicy")),
-            groups=groups,
-            known=known,
-            limited=WHOLE_GRAPH in scopes_of(graph.columns),
-            priority=str(graph.columns.get(priorities.COLUMN, "")),
-            routing=str(graph.columns.get(facts.ROUTING, "")),
-        )
-        layout = replace(layout, rows=(*_told_apart(layout.rows, graph), *mapping_rows))
-        links = tuple(portions(layout.links))
-        revision = graph.columns.get("revision", 0)
-        if not isinstance(revision, int):
-            raise IntegrityError(f"row {graph.key}: the revision is {revision!r}")
-        return ExtensionPlan(request, revision, layout, whole, links, len(new), layout.edges, columns, refusal, held)
-
-    if refusal or (not accepted and len(new) <= limits.COMMIT_CHANGES_MAX):
-        small = plan(max(0, GRAPH_DIRECT_MAX - named), whole=True)
-        rows = len(small.layout.rows) + 2 + sum(2 + len(link.references) for link in small.links)
-        size = sum(row_bytes(row) for row in small.layout.rows)
-        if refusal or (rows <= _STEP_ROWS_MAX and size <= _STEP_BYTES_MAX):
-            return small
-    return plan(0, whole=False)
-
-
-def _told_apart(rows: tuple[Insert, ...], graph: Row) -> tuple[Insert, ...]:
-    """New tasks of a graph of which some were taken away: no word about one of these fits what comes in its place."""
-    revision = graph.columns.get(DELETED_IN)
-    if not revision:
-        return rows
-    return tuple(
-        Insert(row.key, {**row.columns, EDITED: revision}) if row.key.startswith("task:") else row for row in rows
-    )
-
-
-def _refusal(
-    graph: Row,
-    head: Row,
-    document: GraphDocument,
-    existing: Mapping[str, tuple[str, str, str]],
-    have: Mapping[str, str],
-    request: str,
-) -> str:
-    if head.columns.get("state") != "staged":
-        return ""
-    state = graph.columns.get("state")
-    if state not in EXTENDABLE:
-        return not_extendable(str(state))
-    if graph.columns.get("failurePolicy") != FailurePolicy.CONTINUE:
-        conditional = [n.label for n in document.tasks.values() if n.when != When.ALL_COMPLETED or n.optional]
-        if conditional:
-            return (
-                f"{_quoted(conditional)} has a condition or optional requirements, which need failurePolicy: continue"
-            )
-    different = [
-        label
-        for label, node in document.tasks.items()
-        if label in existing and existing[label][1] != request and existing[label][0] != node_digest(node)
-    ]
-    if different:
-        return f"the graph already has a different task {_quoted(different)}"
-    taken = [name for name in document.groups if name in existing or name in have]
-    if taken:
-        return f"the graph already has a task or group {_quoted(taken)}, and a group stays as it was submitted"
-    limited = [name for name, group in document.groups.items() if group.max_in_flight]
-    there = scopes_of(graph.columns)
-    if limited and len(there) + len(limited) > limits.LIMITED_GROUPS_MAX:
-        return f"the graph would have more than {limits.LIMITED_GROUPS_MAX} limits"
-    if WHOLE_GRAPH in there and (fourth := too_limited(document)):
-        return f"{_quoted(fourth)} would be under more than {limits.LIMITS_OF_TASK_MAX} limits"
-    if clash := [label for label in document.tasks if label in have]:
-        return f"the graph has a group {_quoted(clash)}, and a task cannot have its name"
-    grouped = {label for group in document.groups.values() for label in group.tasks}
-    if fixed := [label for label in document.tasks if label in existing and label in grouped]:
-        return f"the graph already has the task {_quoted(fixed)}, which cannot be put into a group any more"
-    unknown = [label for label in external_labels(document) if label not in existing and label not in have]
-    if unknown:
-        what = "task or group" if have or document.groups else "task"
-        return f"neither the request nor the graph has a {what} {_quoted(unknown)}"
-    for label, used in results_without_requirement(document).items():
-        # What has completed stays so; of anything else only a requirement says that it comes before.
-        too_early = [each for each in used if existing.get(each, ("", "", ""))[2] != TaskState.COMPLETED]
-        if too_early:
-            return (
-                f"“{label}” uses the result of {_quoted(too_early)}, which has not completed, and which it does not "
-                "require; name it in requires"
-            )
-    return ""
-
-
-def _quoted(labels: list[str]) -> str:
-    shown = ", ".join(f"“{label}”" for label in sorted(labels)[:5])
-    return shown if len(labels) <= 5 else f"{shown} and {len(labels) - 5} more"
+    return plan_steps(graph_id, graph, head, document, existing, have, known, refusal, now)
 
 
 async def _known_groups(
@@ -322,19 +69,3 @@ async def _digests(records: Records, graph_id: str, labels: list[str]) -> dict[s
         digest, added_by, state = (str(row.columns.get(name, "")) for name in ("digest", "request", "state"))
         known[keys[row.key]] = digest, added_by, state
     return known
-
-
-def _mapping(
-    graph: Row, new: Mapping[str, TaskNode], graph_id: str, request: str
-) -> tuple[dict[str, Value], list[Insert]]:
-    """The new labels for people: on the graph row while it is small, on rows of their own otherwise."""
-    mapping = {label: task_id_of(graph_id, label) for label in new}
-    if not mapping:
-        return {}, []
-    have = str(graph.columns.get("nameMapping", ""))
-    if not have:  # it was too long for the graph row from the start
-        return {}, name_mapping_rows(mapping, request)
-    merged = json.dumps({**json.loads(have), **mapping}, ensure_ascii=False, separators=(",", ":"))
-    if utf16_units(merged) <= limits.NAME_MAPPING_CHARS_MAX:
-        return {"nameMapping": merged}, []
-    return {}, name_mapping_rows(mapping, request)

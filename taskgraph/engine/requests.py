@@ -7,7 +7,7 @@ What an extension or an edit changes is planned by `plan_extension` and `plan_ed
 from taskgraph.engine.commit import Records
 from taskgraph.engine.live_index import leave_live
 from taskgraph.engine.plan_edit import plan_edit, read_request
-from taskgraph.engine.plan_extension import EDIT, ExtensionPlan, plan_extension
+from taskgraph.engine.plan_extension import plan_extension
 from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
 from taskgraph.model.errors import IntegrityError, InvalidGraph, NotFound
 from taskgraph.model.ids import GRAPH
@@ -15,6 +15,7 @@ from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.edit import EditGraph, RefuseEdit
 from taskgraph.protocol.extension import DeferExtension, is_deferring, request_key
+from taskgraph.protocol.extension_plan import EDIT, ExtensionPlan
 from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Range, Row, query_all
 

@@ -22,7 +22,6 @@ from taskgraph.engine.archive import Progress, no_progress
 from taskgraph.engine.archive_file import USUAL, Archived, Bounds, Piece, examine, parts
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.live_index import enter_live, leave_live
-from taskgraph.engine.plan_extension import row_bytes
 from taskgraph.engine.signing import NO_TRUST, Trust
 from taskgraph.engine.transact import back_off
 from taskgraph.model import limits
@@ -34,6 +33,7 @@ from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol import notices
 from taskgraph.protocol.at_rest import STATES, Examination, Standing, settled
 from taskgraph.protocol.definitions import SCHEMA
+from taskgraph.protocol.extension_plan import row_bytes
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Change, Insert, Merge, Replace, Row
 

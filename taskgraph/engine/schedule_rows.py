@@ -12,7 +12,6 @@ from typing import Final
 from taskgraph.documents.canonical import document_object
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import NOTHING_GIVEN, Given, canonical_json, read_document, read_json
-from taskgraph.engine.plan_extension import row_bytes
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value
@@ -26,6 +25,7 @@ from taskgraph.model.errors import (
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import schedule_rules
 from taskgraph.protocol.definitions import SCHEMA, gathered, split_text, spread
+from taskgraph.protocol.extension_plan import row_bytes
 from taskgraph.protocol.rows import SCHEMA_MAX
 from taskgraph.protocol.schedule_rules import (
     SCHEDULES,

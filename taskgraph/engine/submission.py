@@ -25,7 +25,6 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.live_index import enter_live
 from taskgraph.engine.notifier import enter, register
 from taskgraph.engine.plan_edit import still_holds
-from taskgraph.engine.plan_extension import EDIT, request_rows, row_bytes
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits, priorities
 from taskgraph.model.columns import Value
@@ -41,6 +40,7 @@ from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.definitions import SCHEMA, SCHEMA_OF_CONDITIONS, first_deadline, moment, schema_for
 from taskgraph.protocol.edit import EDITABLE
 from taskgraph.protocol.extension import EXTENDABLE, RESUME, is_deferring, not_extendable, request_key
+from taskgraph.protocol.extension_plan import EDIT, request_rows, row_bytes
 from taskgraph.protocol.layout import GraphLayout, name_mapping_rows
 from taskgraph.protocol.lifecycle import Start
 from taskgraph.protocol.rows import Draft
@@ -181,19 +181,22 @@ async def _submit(
         await writing.find()
     await writing.write(itertools.chain(layout.rows(), further))
     await _unmark(handlers, graph_id, replace(row, etag=writing.fences[0].etag or row.etag), digest)
-    (flipped,) = await handlers.transition(graph_id, [Start(digest)])
-    if flipped.error is not None:
-        raise flipped.error
-    if flipped.outcome is Outcome.REFUSED:
-        await enter_live(
-            handlers.records, graph_id
-        )  # whatever this call put beside a tombstone is taken away by the sweep
-        code = "different-content" if "another graph" in flipped.reason else "cancelled"
-        raise Refused(f"graph {graph_id}: {flipped.reason}", code)
+    await _start(handlers, graph_id, digest)
     await _send_first(handlers, graph_id, layout, writing.seen, timed=_is_timed(document))
     if layout.limited:
         await handlers.dispatcher.limited.refill(graph_id)
     return answer
+
+
+async def _start(handlers: Handlers, graph_id: str, digest: str) -> None:
+    (flipped,) = await handlers.transition(graph_id, [Start(digest)])
+    if flipped.error is not None:
+        raise flipped.error
+    if flipped.outcome is Outcome.REFUSED:
+        # Whatever this call put beside a tombstone is taken away by the sweep.
+        await enter_live(handlers.records, graph_id)
+        code = "different-content" if "another graph" in flipped.reason else "cancelled"
+        raise Refused(f"graph {graph_id}: {flipped.reason}", code)
 
 
 def _is_timed(document: GraphDocument) -> bool:

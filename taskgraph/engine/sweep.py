@@ -15,7 +15,6 @@ from taskgraph.engine import cancel, clock_trust, pause
 from taskgraph.engine.delete import delete, finish_deletion, sweep_beside
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.live_index import leave_live
-from taskgraph.engine.plan_extension import EDIT
 from taskgraph.engine.requests import answer_request, late_requests
 from taskgraph.engine.stall_check import watch
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
@@ -36,6 +35,7 @@ from taskgraph.protocol.concurrency import Limit, limits_of, scopes_of
 from taskgraph.protocol.conditions import SKIP
 from taskgraph.protocol.decide import Item
 from taskgraph.protocol.extension import is_deferring
+from taskgraph.protocol.extension_plan import EDIT
 from taskgraph.protocol.leases import SetRight
 from taskgraph.protocol.lifecycle import Abandon, NextDeadline
 from taskgraph.protocol.propagation import DEFERRED

@@ -41,6 +41,7 @@ MODULES: Final = (
     "engine.requests",
     "engine.live_index",
     "engine.plan_extension",
+    "protocol.extension_plan",
     "engine.sweep",
     "protocol.conditions",
     "protocol.cancel",

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from taskgraph.engine import plan_extension
 from taskgraph.model import limits
+from taskgraph.protocol import extension_plan
 from taskgraph.protocol.layout import GraphLayout, lay_out
 
 # What goes together must fit together, as the real limits do: a step of links, with the fork that it may need, is
@@ -46,7 +46,7 @@ def bounded(bounds: Mapping[str, Any]) -> Iterator[None]:
     direct = lay_out.__kwdefaults__["direct_leaves_max"]
     try:
         for name, value in bounds.items():
-            module = plan_extension if name in _OF_EXTENDING else limits
+            module = extension_plan if name in _OF_EXTENDING else limits
             saved.append((module, name, getattr(module, name)))
             setattr(module, name, value)
         for each in (lay_out, GraphLayout.__init__):

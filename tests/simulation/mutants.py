@@ -27,7 +27,6 @@ from taskgraph.engine import sweep as sweep_module
 from taskgraph.engine.commit import Operation, Records
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.effects import Effects
-from taskgraph.engine.plan_extension import ExtensionPlan
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.row_cache import Known
 from taskgraph.engine.sweep import Swept
@@ -41,6 +40,7 @@ from taskgraph.protocol import (
     decide,
     edit,
     extension,
+    extension_plan,
     leases,
     lifecycle,
     pause,
@@ -57,6 +57,7 @@ from taskgraph.protocol.edit_plan.definitions import Definitions
 from taskgraph.protocol.edit_plan.edges import EdgeChanges
 from taskgraph.protocol.edit_plan.names import Names
 from taskgraph.protocol.extension import AcceptExtension, InsertRows, LinkTasks
+from taskgraph.protocol.extension_plan import ExtensionPlan
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.runs import Claim
 from taskgraph.protocol.set_limit import Recount
@@ -255,9 +256,9 @@ def link_first(self: ExtensionPlan, head: Row) -> Any:
     if head.columns.get("state") != "accepted" or not isinstance(cursor, int):
         return _step(self, head)
     if cursor < len(self.links):
-        return LinkTasks(self.request, cursor, plan_extension._links_chunk(self.links, cursor))
+        return LinkTasks(self.request, cursor, extension_plan._links_chunk(self.links, cursor))
     if cursor < len(self.links) + len(self.layout.rows):
-        return InsertRows(self.request, cursor, plan_extension._chunk(self.layout.rows, cursor - len(self.links)))
+        return InsertRows(self.request, cursor, extension_plan._chunk(self.layout.rows, cursor - len(self.links)))
     return _step(self, head)
 
 
@@ -903,10 +904,10 @@ MUTANTS: Final = (
         "P9: dependents go in before what they require",
         "rows in the opposite order",
         _reworded(
-            plan_extension,
-            "plan_extension",
+            extension_plan,
+            "plan_steps",
             ("(*_told_apart(layout.rows, graph), *mapping_rows)", "(*reversed(layout.rows), *mapping_rows)"),
-            owner=requests,
+            owner=plan_extension,
         ),
         long_extensions,
     ),

@@ -14,7 +14,7 @@ from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine import plan_extension, submission
 from taskgraph.model import messages
 from taskgraph.model.ids import task_id_of
-from taskgraph.protocol import layout
+from taskgraph.protocol import extension_plan, layout
 from tests.simulation import races, world
 
 _KEPT_MAX: Final = 20_000
@@ -66,9 +66,9 @@ def remembering() -> Iterator[None]:
     content_hash = _content_hash(canonical.content_hash)
     cached = functools.lru_cache(maxsize=_KEPT_MAX)
     changed: list[tuple[Any, str, Any]] = [
-        *((module, "node_digest", node_digest) for module in (read, layout, plan_extension)),
+        *((module, "node_digest", node_digest) for module in (read, layout, extension_plan)),
         *((module, "content_hash", content_hash) for module in (submission, world, races)),
-        *((module, "task_id_of", cached(task_id_of)) for module in (layout, plan_extension)),
+        *((module, "task_id_of", cached(task_id_of)) for module in (layout, extension_plan, plan_extension)),
         (plan_extension, "read_document", cached(read.read_document)),
         (world, "parse", cached(messages.parse)),
         (world, "begun_before", {}),

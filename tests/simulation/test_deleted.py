@@ -23,7 +23,6 @@ from taskgraph.engine.delete import delete
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.live_index import enter_live
-from taskgraph.engine.plan_extension import request_rows
 from taskgraph.engine.submission import extend, submit
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
@@ -31,6 +30,7 @@ from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery
 from taskgraph.model.ids import GRAPH, row_key, slugid_from, task_id_of
 from taskgraph.model.messages import RunTasks, parse
 from taskgraph.model.names import ALL, LIVE, POISON, TOMBSTONES
+from taskgraph.protocol.extension_plan import request_rows
 from taskgraph.protocol.runs import Claim
 from taskgraph.queries.targets import GATES
 from taskgraph.storage.logs import LogPage

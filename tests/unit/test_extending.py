@@ -9,14 +9,7 @@ from taskgraph.documents.canonical import content_hash, document_object
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.commit import Records
-from taskgraph.engine.plan_extension import (
-    POINT_READS_MAX,
-    ExtensionPlan,
-    plan_extension,
-    read_request,
-    request_rows,
-    row_bytes,
-)
+from taskgraph.engine.plan_extension import POINT_READS_MAX, plan_extension, read_request
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError, InvalidGraph
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
@@ -29,6 +22,7 @@ from taskgraph.protocol.extension import (
     RefuseExtension,
     request_key,
 )
+from taskgraph.protocol.extension_plan import ExtensionPlan, request_rows, row_bytes
 from taskgraph.protocol.layout import GRAPH_DIRECT_MAX
 from taskgraph.storage.tables import Insert, Merge, Row
 from taskgraph.testing import HurriedClock, MemoryTables

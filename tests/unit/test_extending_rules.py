@@ -11,19 +11,13 @@ from taskgraph.documents.canonical import content_hash, document_object, node_di
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.commit import Records
-from taskgraph.engine.plan_extension import (
-    POINT_READS_MAX,
-    ExtensionPlan,
-    plan_extension,
-    read_request,
-    request_rows,
-    row_bytes,
-)
+from taskgraph.engine.plan_extension import POINT_READS_MAX, plan_extension, read_request
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.json_strict import canonical_json
 from taskgraph.protocol.extension import AcceptExtension, FinishExtension, InsertRows, LinkTasks, RefuseExtension
+from taskgraph.protocol.extension_plan import ExtensionPlan, request_rows, row_bytes
 from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, Layout
 from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Insert, Page, Range, Row

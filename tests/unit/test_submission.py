@@ -14,12 +14,12 @@ from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine import submission
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.plan_extension import row_bytes
 from taskgraph.engine.submission import Submitted, submit
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, fence_key, row_key, task_id_of
 from taskgraph.model.messages import RunTasks, SendReady, parse
+from taskgraph.protocol.extension_plan import row_bytes
 from taskgraph.protocol.layout import lay_out, name_mapping_rows
 from taskgraph.storage.tables import Change, Insert, Merge, Page, Range, Row
 from taskgraph.testing import HurriedClock, MemoryQueues, MemoryTables, drive
