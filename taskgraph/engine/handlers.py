@@ -8,6 +8,7 @@ graph. It never acknowledges a message (its caller does, last) and never contain
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from taskgraph.engine.cancel import cancel_graph
 from taskgraph.engine.commit import Records
@@ -29,19 +30,14 @@ from taskgraph.model.messages import (
     Edit,
     HoldBack,
     Message,
-    Rerun,
-    RunTasks,
     SendReady,
     SetLimit,
     TaskCompleted,
-    TaskFailed,
 )
 from taskgraph.model.names import QueueNames
 from taskgraph.model.priorities import NORMAL
-from taskgraph.protocol.cancel import BY_HAND, CancelTask
-from taskgraph.protocol.decide import Answer, Item
-from taskgraph.protocol.pause import HoldTask
-from taskgraph.protocol.runs import Claim, Completed, Failed, ManualRerun
+from taskgraph.protocol.decide import Answer, Item, asked
+from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Row
 
@@ -116,43 +112,34 @@ class Handlers:
         """
         handled: list[Handled] = []
         items: list[tuple[Message, Sequence[Item]]] = []
-        completed: list[Completed | Claim] = []
+        completed: list[Any] = []  # Completed, and nothing else
         everything: list[Item] = []
         for message in messages:
-            match message:
-                case TaskCompleted():
+            if own := asked(message):
+                if isinstance(message, TaskCompleted):
                     if message.worker:
                         self.dispatcher.workers[message.worker] = self.clock.monotonic()
-                    facts = _completed(message)
-                    items.append((message, facts))
-                    completed += facts
-                    everything += facts
-                case TaskFailed() | Rerun() | Cancel(tasks=(_, *_)) | HoldBack(tasks=(_, *_)):
-                    asked = _items(message)
-                    items.append((message, asked))
-                    everything += asked
-                case AddTasks() | Cancel() | Edit() | HoldBack() | SetLimit():
-                    handled.append(await self._handle_alone(message, keep_alive))
-                case SendReady():
-                    await self.dispatcher.adopt(message.graph, message.after, taker=taker)
-                    handled.append(Handled(message))
-                case RunTasks():
-                    raise TypeError("work messages are for workers")
+                    completed += own
+                items.append((message, own))
+                everything += own
+            elif isinstance(message, SendReady):
+                await self.dispatcher.adopt(message.graph, message.after, taker=taker)
+                handled.append(Handled(message))
+            else:
+                handled.append(await self._handle_alone(message, keep_alive))
         answers: list[Answer] = []
         if len(everything) > len(completed):
             answers = await self.transition(graph_id, everything, keep_alive=keep_alive, taker=taker)
         elif completed or (taker is not None and taker.wants(graph_id)):
             answers = await self.advance(graph_id, completed, keep_alive=keep_alive, taker=taker)
         by_item = {id(answer.item): answer for answer in answers}
-        for message, own in items:
-            mine = tuple(by_item[id(item)] for item in own)
+        for message, its in items:
+            mine = tuple(by_item[id(item)] for item in its)
             failure = next((answer.error for answer in mine if answer.error), None)
             handled.append(Handled(message, mine, failure))
         return handled
 
-    async def _handle_alone(
-        self, message: AddTasks | Cancel | Edit | HoldBack | SetLimit, keep_alive: KeepAlive
-    ) -> Handled:
+    async def _handle_alone(self, message: Message, keep_alive: KeepAlive) -> Handled:
         """Handle what takes commits of its own. Raises storage errors alone."""
         answers: tuple[Answer, ...] = ()
         try:
@@ -165,6 +152,8 @@ class Handlers:
                     answers = (await hold_back(self.transactor, self.tell, message, keep_alive=keep_alive),)
                 case SetLimit():
                     answers = (await set_limit(self.transactor, message, keep_alive=keep_alive),)
+                case _:
+                    raise TypeError("work messages are for workers")
         except StorageError:
             raise
         except TaskgraphError as error:
@@ -218,23 +207,3 @@ class Handlers:
     async def events_waiting(self) -> int:
         """About how many events nobody has handled yet."""
         return await self.dispatcher.events_waiting()
-
-
-def _completed(message: TaskCompleted) -> list[Completed]:
-    return [Completed(r.task, r.run, r.claim, r.ended, r.resolution, r.etag, r.over) for r in message.tasks]
-
-
-def _items(message: TaskFailed | Rerun | Cancel | HoldBack) -> list[Item]:
-    match message:
-        case HoldBack():
-            return [HoldTask(task, message.on, message.asked, message.reason) for task in message.tasks]
-        case TaskFailed():
-            return [
-                Failed(r.task, r.run, r.claim, r.ended, r.resolution, r.exception, r.temporary, r.retry_after)
-                for r in message.tasks
-            ]
-        case Rerun():
-            return [ManualRerun(message.task, message.run, message.reason)]
-        case Cancel(tasks=tasks):
-            reason = message.reason or BY_HAND
-            return [CancelTask(task, reason, reruns=reruns, at_once=message.terminate) for task, reruns in tasks]

@@ -24,9 +24,10 @@ from typing import Any, Final
 
 from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, reference_of, row_key, value
+from taskgraph.model.messages import Cancel
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.conditions import failure_of, goes_on, was_cancelled
-from taskgraph.protocol.context import CANCELLED, Cancelling, Context, GraphEnded, Outcome, Rules, Stop, Verdict
+from taskgraph.protocol.context import CANCELLED, Asks, Cancelling, Context, GraphEnded, Outcome, Rules, Stop, Verdict
 from taskgraph.protocol.propagation import block, ended_at, fence, leave, resolution_text, tell_dependents
 from taskgraph.protocol.rows import Draft
 
@@ -230,4 +231,10 @@ def _why(reason: str, code: str) -> dict[str, str]:
     return {"reason": reason} if code == CANCELLED else {"reason": reason, "code": code}
 
 
+def _asks(message: Cancel) -> list[CancelTask]:
+    reason = message.reason or BY_HAND
+    return [CancelTask(task, reason, reruns=reruns, at_once=message.terminate) for task, reruns in message.tasks]
+
+
 RULES: Final[Rules] = {CancelGraph: cancel_graph, CancelTask: cancel_task, PublishCancelled: publish_cancelled}
+ASKS: Final[Asks] = {Cancel: _asks}

@@ -254,3 +254,7 @@ Rule = Callable[[Any, Context], Verdict]
 
 Rules = Mapping[type, Rule]
 """The rule for each type of item."""
+
+
+Asks = Mapping[type, Callable[[Any], list[Any]]]
+"""What a message asks of tasks, as items, for each type of message."""

@@ -35,6 +35,7 @@ from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError, TaskgraphError
 from taskgraph.model.ids import is_relay, value
+from taskgraph.model.messages import Message
 from taskgraph.model.states import TaskState
 from taskgraph.protocol import cancel, edit, extension, leases, lifecycle, pause, relays, runs, set_limit, stall
 from taskgraph.protocol.cancel import CancelItem
@@ -245,3 +246,11 @@ RULES: Final[dict[type, Rule]] = {
     **edit.RULES,
 }
 """The rule for each type of item."""
+
+_ASKS: Final = {**runs.ASKS, **cancel.ASKS, **pause.ASKS}
+
+
+def asked(message: Message) -> list[Item]:
+    """What a message asks of the tasks that it names; [] of one that takes commits of its own."""
+    asks = _ASKS.get(type(message))
+    return asks(message) if asks is not None else []

@@ -21,8 +21,9 @@ from typing import Final
 from taskgraph.model.foreign_times import asked_after
 from taskgraph.model.ids import GRAPH, row_key, value
 from taskgraph.model.json_strict import compact_json
+from taskgraph.model.messages import HoldBack
 from taskgraph.model.states import INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group
-from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
+from taskgraph.protocol.context import Asks, Context, Outcome, Rules, Verdict
 from taskgraph.protocol.propagation import dispatch
 from taskgraph.protocol.rows import Draft
 
@@ -210,4 +211,9 @@ def take_along(task: Draft, graph: Draft) -> None:
         task.set("holds", graph.integer("holds"))
 
 
+def _asks(message: HoldBack) -> list[HoldTask]:
+    return [HoldTask(task, message.on, message.asked, message.reason) for task in message.tasks]
+
+
 RULES: Final[Rules] = {Hold: hold, Settle: settle, PublishHolds: publish_holds, HoldTask: hold_task}
+ASKS: Final[Asks] = {HoldBack: _asks}

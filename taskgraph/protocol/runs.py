@@ -15,12 +15,13 @@ from taskgraph.model.errors import IntegrityError
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import GRAPH, row_key, value
 from taskgraph.model.json_strict import compact_json
+from taskgraph.model.messages import Rerun, TaskCompleted, TaskFailed
 from taskgraph.model.states import TaskState
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import concurrency, rerun
 from taskgraph.protocol.cancel import end_of_marked_run, was_marked_run
 from taskgraph.protocol.conditions import failure_of, goes_on
-from taskgraph.protocol.context import Context, Outcome, Refill, Rules, Verdict
+from taskgraph.protocol.context import Asks, Context, Outcome, Refill, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA_OF_CONDITIONS
 from taskgraph.protocol.edit import EDITED
 from taskgraph.protocol.leases import lease, put_off
@@ -504,6 +505,21 @@ def _cannot_run(item: CannotRun, context: Context) -> Verdict:
     return Outcome.APPLIED, ""
 
 
+def _completions(message: TaskCompleted) -> list[Completed]:
+    return [Completed(r.task, r.run, r.claim, r.ended, r.resolution, r.etag, r.over) for r in message.tasks]
+
+
+def _failures(message: TaskFailed) -> list[Failed]:
+    return [
+        Failed(r.task, r.run, r.claim, r.ended, r.resolution, r.exception, r.temporary, r.retry_after)
+        for r in message.tasks
+    ]
+
+
+def _rerun(message: Rerun) -> list[ManualRerun]:
+    return [ManualRerun(message.task, message.run, message.reason)]
+
+
 RULES: Final[Rules] = {
     Completed: _completed,
     Failed: _failed,
@@ -515,3 +531,4 @@ RULES: Final[Rules] = {
     CannotRun: _cannot_run,
     Overdue: _overdue,
 }
+ASKS: Final[Asks] = {TaskCompleted: _completions, TaskFailed: _failures, Rerun: _rerun}
