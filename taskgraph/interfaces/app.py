@@ -36,7 +36,7 @@ from taskgraph.storage.signals.worker_locks import WorkerLocks, worker_locks
 from taskgraph.storage.tables import Tables
 from taskgraph.worker.executors import Executors
 from taskgraph.worker.loop import Worker
-from taskgraph.worker.registration import Card, Membership
+from taskgraph.worker.registration import Registration, WorkerDetails
 
 if TYPE_CHECKING:
     from taskgraph.engine.signing import Signer
@@ -126,10 +126,10 @@ class App:
             store_url=store_url(self.settings, with_store=with_store),
         )
 
-    def membership(self, worker: Worker) -> Membership:
+    def registration(self, worker: Worker) -> Registration:
         """The worker's row in the registry."""
         offer = worker.offer
-        card = Card(
+        details = WorkerDetails(
             targets=worker.targets,
             labels=sorted(offer.labels),
             executors=sorted(worker.executors),
@@ -139,13 +139,13 @@ class App:
             pid=os.getpid(),
             every_seconds=min(limits.WORKER_SEEN_SECONDS, worker.lease_seconds / 2),
         )
-        return Membership(self.tables, self.clock, worker, card)
+        return Registration(self.tables, self.clock, worker, details)
 
 
 def idle_seconds_max(lease_seconds: float) -> float:
     """The longest pause between two empty receives.
 
-    Work that nobody rings for is noticed after so long: what is sent on another machine after a quiet time, and what
+    Work that wakes no worker is noticed after so long: what is sent on another machine after a quiet time, and what
     comes back from a receiver that died. A sixth of the lease makes the latter hardly later; one queue, polled every
     ten seconds, costs 360 operations an hour.
     """
@@ -206,7 +206,7 @@ def _clock_of(settings: StoreSettings) -> Clock:
 
 
 async def _left_open() -> None:
-    """A store that was handed in is closed by whoever handed it in."""
+    """A store that was handed in is closed by its owner."""
 
 
 @contextlib.asynccontextmanager

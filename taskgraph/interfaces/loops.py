@@ -182,7 +182,7 @@ async def notify_forever(
 ) -> None:
     """Tell the channels of graphs, of all at once, until told to stop.
 
-    A graph of which somebody has still to be told is looked at soon after a commit of this process about it, and else
+    A graph with notices still to deliver is looked at soon after a commit of this process about it, and else
     after pauses that double while there is nothing new. Without any such graph the index is asked every few seconds
     while this process commits anything, and otherwise as seldom as the sweep asks for live ones.
     """
@@ -286,7 +286,7 @@ async def keep_schedules(
 ) -> None:
     """Look at the schedules now, and then as soon as one is due, or every so often (with jitter, as the sweep does).
 
-    Between two looks nothing is asked. Whoever makes or changes a schedule rings, and it looks at once; where the ring
+    Between two looks nothing is asked. A change of a schedule wakes it at once; where that
     does not reach, on another machine, the next look finds it. While a fire waits for something else than time, for a
     graph that is not over, it looks more often.
     """
@@ -424,10 +424,10 @@ async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
 
 
 async def _listed(app: App, worker: Worker, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
-    """Work until told to stop, with a row in the registry meanwhile; whoever writes there may end this worker alone."""
+    """Work until told to stop, with a row in the registry meanwhile, by which this worker alone may be ended."""
     own = asyncio.Event()
-    membership = app.membership(worker)
-    keeping = asyncio.create_task(membership.keep(own, after_seconds=after_seconds))
+    registration = app.registration(worker)
+    keeping = asyncio.create_task(registration.keep(own, after_seconds=after_seconds))
     stopped = asyncio.create_task(stop.wait())
     stopped.add_done_callback(lambda _: own.set())
     try:
@@ -436,7 +436,7 @@ async def _listed(app: App, worker: Worker, stop: asyncio.Event, *, after_second
         own.set()
         stopped.cancel()
         await asyncio.wait((keeping, stopped))
-        await membership.leave()
+        await registration.leave()
     keeping.result()
 
 
@@ -455,7 +455,7 @@ async def run_graph(
     Ended means finished or cancelled, or blocked with nothing pending, running or still to be handled. Everything else
     that is in the queues is handled too: there is one set of queues for all graphs of a store. fresh: this process has
     just submitted the graph, and so has just sent all that stands ready. outlets: how notices leave, meanwhile; None
-    where nobody is to be told.
+    where none are to leave.
     """
     consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
     consumer.own.add(graph_id)

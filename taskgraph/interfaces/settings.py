@@ -45,7 +45,7 @@ class StoreSettings:
 
     prefix: name of the table, and beginning of the queues' names. synchronous: of SQLite, `normal` or `full`.
     client_id: of a user-assigned identity. managed_identity: sign in as the machine, and try nothing else.
-    queues_per_operation: each kind of event has a queue of its own; whoever uses a store must agree on that.
+    queues_per_operation: each kind of event has a queue of its own; all users of a store must agree on that.
     stalled_seconds: a graph of which nothing has moved for so long is marked. row_cache_mb: memory for rows that
     handlers know, so that they are not read again; None for what is usual. handed_in: a store that is open already.
     """

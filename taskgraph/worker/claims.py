@@ -145,7 +145,7 @@ class Claims:
     # --- what becomes of claims
 
     def begin(self, graph_id: str, ready: Ready, claim: Claim, rows: Mapping[str, Row | None], over: str = "") -> None:
-        """Hold a run that was claimed. over: the etag of its row before, where nobody else has written since."""
+        """Hold a run that was claimed. over: the etag of its row before, where no other process has written since."""
         row = rows.get(row_key(claim.task_id))
         work = self._work(graph_id, claim.task_id, claim.run, claim.claim, ready.label, ready.definition)
         executor = self._context.executors.choose(work.definition)

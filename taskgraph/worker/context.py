@@ -94,7 +94,7 @@ class WorkerContext:
         return task
 
     async def guard(self, work: Awaitable[None]) -> None:
-        """Whatever goes wrong behind everybody's back must not go unsaid, nor cost the worker."""
+        """What goes wrong in the background is logged, and does not cost the worker."""
         try:
             await work
         except StorageError as error:

@@ -153,7 +153,7 @@ class Intake:
         if found.later:
             self._feeder.put_by(graph_id, found.later)
         await self._feeder.send_to_others(graph_id, found.others)
-        for one in found.nobody:
+        for one in found.full:
             if one.held is not None and found.until is not None:
                 one.held.busy_until = max(one.held.busy_until or found.until, found.until)
                 await self._messages.release(one.held)
@@ -189,7 +189,7 @@ class Intake:
         What a message says of a task is believed at its first delivery: the claim fails if it is no longer so.
         """
         if held.delivery.dequeue_count == 1 and all(task_id in message.seen for task_id, _ in message.tasks):
-            return _as_told(message, self._context.clock.monotonic())
+            return _ready_in(message, self._context.clock.monotonic())
         now = self._context.clock.monotonic()
         rows: dict[str, Row | None] = {}
         keys = [row_key(task_id) for task_id, _ in message.tasks]
@@ -288,7 +288,7 @@ class Intake:
             await context.handlers.queues.send(queue, [to_text(again)], delay_seconds=_GIVE_BACK_SECONDS)
 
 
-def _as_told(message: RunTasks, since: float) -> list[Ready]:
+def _ready_in(message: RunTasks, since: float) -> list[Ready]:
     """The tasks of a message as it says that they stand, without reading their rows."""
     found: list[Ready] = []
     for task_id, run in message.tasks:

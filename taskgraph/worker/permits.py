@@ -128,7 +128,7 @@ class Permits:
         return False
 
     async def renew(self) -> None:
-        """Put the ends of all permits off. Those that somebody else has by now are lost. Raises StorageError."""
+        """Put the ends of all permits off. Those that others have by now are lost. Raises StorageError."""
         async with self._changing:
             for target in self.targets:
                 for _ in range(_TRIES):
@@ -161,7 +161,7 @@ class Permits:
                 return  # what was not given back ends by itself
 
     def lost(self) -> dict[str, int]:
-        """Permits that could not be renewed in time, or that somebody else has: target -> how many, said once."""
+        """Permits that could not be renewed in time, or that others have: target -> how many, said once."""
         now = self._clock.monotonic()
         for target, mine in self._mine.items():
             for number in [number for number, one in mine.items() if one.good_until <= now]:

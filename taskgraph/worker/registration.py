@@ -39,7 +39,7 @@ class Presence:
     running: Sequence[tuple[str, str]] = ()
 
 
-class Member(Protocol):
+class RegisteredWorker(Protocol):
     """A worker, as its row needs it."""
 
     @property
@@ -66,7 +66,7 @@ class Member(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class WorkerDetails:
     """What a worker says of itself once.
 
     host: the machine that it runs on, or the host that it serves by name. every_seconds: between two words.
@@ -82,15 +82,15 @@ class Card:
     every_seconds: float = limits.WORKER_SEEN_SECONDS
 
 
-class Membership:
+class Registration:
     """One worker's row: written every so often, and taken away in the end."""
 
-    def __init__(self, tables: Tables, clock: Clock, member: Member, card: Card) -> None:
+    def __init__(self, tables: Tables, clock: Clock, worker: RegisteredWorker, details: WorkerDetails) -> None:
         self._tables = tables
         self._clock = clock
-        self._member = member
-        self._card = card
-        self._key = key_of(member.name)
+        self._worker = worker
+        self._details = details
+        self._key = key_of(worker.name)
         self._etag = ""
         self._since = clock.now()
         self._written = False  # or perhaps: an answer may have been lost
@@ -107,19 +107,19 @@ class Membership:
             try:
                 await self.beat()
             except StorageError as error:
-                log.warning("worker %s could not say that it lives: %s", self._member.name, error)
-            until = self._clock.monotonic() + self._card.every_seconds * (0.9 + 0.2 * self._clock.jitter())
+                log.warning("worker %s could not say that it lives: %s", self._worker.name, error)
+            until = self._clock.monotonic() + self._details.every_seconds * (0.9 + 0.2 * self._clock.jitter())
             while not stop.is_set() and (left := until - self._clock.monotonic()) > 0:
-                if self._exits and self._member.at_rest:
-                    log.info("worker %s has drained and ends", self._member.name)
+                if self._exits and self._worker.at_rest:
+                    log.info("worker %s has drained and ends", self._worker.name)
                     stop.set()
                     return
                 await wait_any((stop,), min(left, _LOOK_SECONDS) if self._exits else left)
 
     async def beat(self) -> None:
-        """Write the row, and obey what somebody has written there. Raises StorageUnavailable.
+        """Write the row, and obey what others have written there. Raises StorageUnavailable.
 
-        One write, without a read as long as nobody else touches the row.
+        One write, without a read as long as no other process writes the row.
         """
         for _ in range(_TRIES):
             now = self._columns()
@@ -148,7 +148,7 @@ class Membership:
                 if not self._etag:
                     return
         except StorageError as error:
-            log.info("the row of worker %s is left to the sweep: %s", self._member.name, error)
+            log.info("the row of worker %s is left to the sweep: %s", self._worker.name, error)
 
     async def _deleted(self) -> bool:
         try:
@@ -158,7 +158,7 @@ class Membership:
         return True
 
     async def _read(self) -> None:
-        """Look at the row: somebody has asked this worker for something, or has taken the row away."""
+        """Look at the row: this worker was asked for something, or the row was removed."""
         (row,) = await self._tables.get(WORKERS, [self._key])
         self._etag = row.etag if row is not None else ""
         if row is None:
@@ -166,29 +166,29 @@ class Membership:
         how = row.columns.get("draining")
         self._exits = bool(how) and row.columns.get("exit") is True
         if how:
-            self._member.drain(now=how == NOW)
+            self._worker.drain(now=how == NOW)
         else:
-            self._member.undrain()
+            self._worker.undrain()
 
     def _first(self) -> dict[str, Value]:
-        card = self._card
+        details = self._details
         return {
             "schema": _SCHEMA,
-            "name": self._member.name,
-            "targets": compact_json(list(card.targets)),
-            "labels": compact_json(list(card.labels)),
-            "executors": compact_json(list(card.executors)),
-            "host": card.host,
-            "slots": card.slots,
-            "version": card.version,
-            "pid": card.pid,
-            "every": card.every_seconds,
+            "name": self._worker.name,
+            "targets": compact_json(list(details.targets)),
+            "labels": compact_json(list(details.labels)),
+            "executors": compact_json(list(details.executors)),
+            "host": details.host,
+            "slots": details.slots,
+            "version": details.version,
+            "pid": details.pid,
+            "every": details.every_seconds,
             "since": self._since,
             "draining": "",
             "exit": False,
         }
 
     def _columns(self) -> dict[str, Value]:
-        has = self._member.presence()
+        has = self._worker.presence()
         running = [[graph, label[:_LABEL_CHARS_SHOWN]] for graph, label in has.running[:RUNNING_SHOWN_MAX]]
         return {"busy": has.busy, "running": compact_json(running), "seen": self._clock.now()}

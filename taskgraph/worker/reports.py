@@ -97,7 +97,7 @@ class Reporter:
             await self._messages.let_go(one)
 
     def _why_returned(self, one: Claimed) -> str:
-        """Why a run was ended that nobody wanted to end."""
+        """Why a run ended that was not to end."""
         worker = f"worker {self._context.name}"
         if one.unpermitted:
             return f"{worker} could not renew its permit for target {target_of(one.work.definition)}"

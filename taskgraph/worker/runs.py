@@ -26,7 +26,7 @@ _DEADLINE_LOOK_SECONDS: Final = 3600.0  # clocks are set: no longer is slept tow
 
 
 class Runner:
-    """Executes runs of one worker. lose: ends a run that somebody else has resolved, and why."""
+    """Executes runs of one worker. lose: ends a run that was resolved elsewhere, and why."""
 
     def __init__(self, context: WorkerContext, lose: Callable[[Claimed, str], None]) -> None:
         self._context = context
@@ -108,7 +108,7 @@ class Runner:
                 self._lose(one, answer.reason)
 
     def _watch(self, one: Claimed) -> None:
-        """Measure the run, if anybody does."""
+        """Measure the run, if telemetry is on."""
         telemetry = self._context.handlers.telemetry
         if telemetry.enabled:
             work = one.work

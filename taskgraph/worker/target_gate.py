@@ -27,13 +27,13 @@ class Admission:
     """What becomes of ready tasks, as far as permits go.
 
     may: they may be claimed. later: there is a permit for each, which is in use. others: this worker has none for them,
-    and another may. nobody: there is no free permit before `until`.
+    and another may. full: there is no free permit before `until`.
     """
 
     may: list[Ready] = field(default_factory=list)
     later: list[Ready] = field(default_factory=list)
     others: list[Ready] = field(default_factory=list)
-    nobody: list[Ready] = field(default_factory=list)
+    full: list[Ready] = field(default_factory=list)
     until: datetime | None = None
 
 
@@ -151,7 +151,7 @@ class TargetGate:
                 found.later += rest[:usable]
                 found.others += rest[usable:]
             else:
-                found.nobody += rest
+                found.full += rest
                 found.until = self._context.clock.now() + timedelta(seconds=limits.GATE_SECONDS)
         return found
 

@@ -49,7 +49,7 @@ class Held:
 class Claimed:
     """One run that this worker holds.
 
-    etag: of its row, over: of the row before the claim; "" if somebody else may have written in between. next: see
+    etag: of its row, over: of the row before the claim; "" if others may have written in between. next: see
     messages.Seen. cancelled: why it is being stopped, "" if it is not. cause: the trace that it belongs to. watched:
     while it runs and is measured. takes: whether its payload may take outputs of other tasks, which are looked up right
     before the run.
@@ -82,7 +82,7 @@ class Claimed:
 
 @dataclass(slots=True, eq=False)
 class Ready:
-    """A task that can be claimed, and that nobody else has been told of lately.
+    """A task that can be claimed, and that no other worker was sent lately.
 
     held: the message it came by. rank: of its level, see `priorities`. edited: of which edit its
     definition is, as its row says; a message tells of none.
@@ -268,7 +268,7 @@ def only_dependent(row: Row) -> str:
 
 
 def was_terminated(row: Row | None) -> bool:
-    """Whether a task was cancelled without waiting for its run, which may go on for nobody."""
+    """Whether a task was cancelled without waiting for its run, which may go on unheeded."""
     if row is None or row.columns.get("state") != TaskState.EXCEPTION:
         return False
     resolution = _json_or_none(str(row.columns.get("resolution", "")))

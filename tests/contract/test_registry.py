@@ -8,7 +8,7 @@ from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
 from taskgraph.queries.workers import FINISH, NOW, ask, clean, key_of, workers
 from taskgraph.testing import ManualClock
-from taskgraph.worker.registration import Card, Membership, Presence
+from taskgraph.worker.registration import Presence, Registration, WorkerDetails
 from tests.conftest import OpenStore
 
 
@@ -34,11 +34,11 @@ class Someone:
         return not self.busy
 
 
-CARD = Card(("default", "gpu"), ("cuda",), ("command",), "vm", 4, "1.2.3", 7)
+DETAILS = WorkerDetails(("default", "gpu"), ("cuda",), ("command",), "vm", 4, "1.2.3", 7)
 
 
-def member(store: OpenStore, clock: ManualClock, one: Someone, card: Card = CARD) -> Membership:
-    return Membership(store.tables, clock, one, card)
+def member(store: OpenStore, clock: ManualClock, one: Someone, details: WorkerDetails = DETAILS) -> Registration:
+    return Registration(store.tables, clock, one, details)
 
 
 async def test_a_worker_is_seen_with_all_that_it_says(store: OpenStore) -> None:
@@ -65,21 +65,21 @@ async def test_a_worker_is_seen_with_all_that_it_says(store: OpenStore) -> None:
 
 async def test_a_worker_that_is_asked_to_drain_hears_it_with_its_next_word(store: OpenStore) -> None:
     clock, one = ManualClock(), Someone(busy=1)
-    membership = member(store, clock, one)
-    await membership.beat()
+    registration = member(store, clock, one)
+    await registration.beat()
     assert await ask(store.tables, one.name, draining=FINISH, exits=False) is not None
     assert one.heard == []
-    await membership.beat()
+    await registration.beat()
     assert one.heard == ["finish"]
     assert [each.state for each in await workers(store.tables, clock.now())] == ["draining"]
     one.busy = 0
-    await membership.beat()
+    await registration.beat()
     assert one.heard == ["finish"], "nobody has written since"
     assert [each.state for each in await workers(store.tables, clock.now())] == ["drained"]
     await ask(store.tables, one.name, draining=NOW, exits=True)
-    await membership.beat()
+    await registration.beat()
     await ask(store.tables, one.name, draining="", exits=False)
-    await membership.beat()
+    await registration.beat()
     assert one.heard == ["finish", "now", "go on"]
     (found,) = await workers(store.tables, clock.now())
     assert (found.state, found.exits) == ("active", False)
@@ -88,12 +88,12 @@ async def test_a_worker_that_is_asked_to_drain_hears_it_with_its_next_word(store
 async def test_a_worker_that_leaves_is_not_listed_and_one_that_is_killed_is_gone(store: OpenStore) -> None:
     clock = ManualClock()
     left, killed = Someone("left"), Someone("killed")
-    membership = member(store, clock, left)
-    for each in (membership, member(store, clock, killed)):
+    registration = member(store, clock, left)
+    for each in (registration, member(store, clock, killed)):
         await each.beat()
     await ask(store.tables, "left", draining=FINISH, exits=False)
-    await membership.leave()
-    await membership.leave()
+    await registration.leave()
+    await registration.leave()
     assert [each.name for each in await workers(store.tables, clock.now())] == ["killed"]
     clock.advance(limits.WORKER_GONE_WORDS * limits.WORKER_SEEN_SECONDS + limits.WORKER_GONE_SLACK_SECONDS)
     assert [each.state for each in await workers(store.tables, clock.now())] == ["active"]
@@ -108,11 +108,11 @@ async def test_a_worker_that_leaves_is_not_listed_and_one_that_is_killed_is_gone
 
 async def test_a_worker_whose_row_was_taken_away_comes_back(store: OpenStore) -> None:
     clock, one = ManualClock(), Someone()
-    membership = member(store, clock, one)
-    await membership.beat()
+    registration = member(store, clock, one)
+    await registration.beat()
     clock.advance(2 * limits.WORKER_FORGOTTEN_SECONDS)  # asleep, as a laptop is
     await clean(store.tables, clock.now())
-    await membership.beat()
+    await registration.beat()
     assert [each.state for each in await workers(store.tables, clock.now())] == ["active"]
     await member(store, clock, one).leave()  # which has never said a word
     assert len(await workers(store.tables, clock.now())) == 1

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from taskgraph import Client
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.model import schemas
-from taskgraph.worker.registration import Card, Membership, Presence
+from taskgraph.worker.registration import Presence, Registration, WorkerDetails
 
 GRAPH: Final = {
     "failurePolicy": "continue",
@@ -166,8 +166,8 @@ async def register(store: str) -> None:
     """Let there be a worker, which does nothing."""
     member: Any = SimpleNamespace(name="w", presence=lambda: Presence(1, (("g", "b"),)))
     async with Client(store) as client:
-        card = Card(["default"], ["ssd"], ["command"], "here", 2, "0.3.0", 1)
-        await Membership(client.app.tables, client.app.clock, member, card).beat()
+        details = WorkerDetails(["default"], ["ssd"], ["command"], "here", 2, "0.3.0", 1)
+        await Registration(client.app.tables, client.app.clock, member, details).beat()
 
 
 @pytest.fixture(scope="module")

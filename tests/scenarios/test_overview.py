@@ -19,7 +19,7 @@ from taskgraph.queries.overview import Overview, Snapshot
 from taskgraph.queries.targets import close, limit_target
 from taskgraph.storage.tables import Merge
 from taskgraph.worker.permits import Permits
-from taskgraph.worker.registration import Card, Membership, Presence
+from taskgraph.worker.registration import Presence, Registration, WorkerDetails
 from tests.scenarios.stage import Stage, Trap, TrappedQueues, TrappedTables, graph, graph_object
 
 
@@ -38,8 +38,8 @@ class Someone:
 
 
 async def join(stage: Stage, name: str, *targets: str, busy: int = 0, slots: int = 2) -> None:
-    card = Card(targets, (), (), "vm", slots, "1", 1)
-    await Membership(stage.tables, stage.clock, Someone(name, busy), card).beat()
+    details = WorkerDetails(targets, (), (), "vm", slots, "1", 1)
+    await Registration(stage.tables, stage.clock, Someone(name, busy), details).beat()
 
 
 def overview(stage: Stage, trap: Trap | None = None) -> Overview:

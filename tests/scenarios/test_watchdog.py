@@ -10,7 +10,7 @@ from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
 from taskgraph.storage.tables import Merge, Row
-from taskgraph.worker.registration import Card, Membership, Presence
+from taskgraph.worker.registration import Presence, Registration, WorkerDetails
 from tests.scenarios.stage import PAST_LEASE_SECONDS, Stage, Trap, graph, graph_object
 
 HOUR = limits.STALLED_SECONDS
@@ -116,7 +116,7 @@ async def test_the_reason_names_workers_that_are_busy(local: Stage) -> None:
 
     await local.submit(graph(CHAIN))
     await pass_time(local, HOUR - 60, step=60)
-    await Membership(local.tables, local.clock, Busy(), Card(("default",), (), (), "vm", 2, "1", 1)).beat()
+    await Registration(local.tables, local.clock, Busy(), WorkerDetails(("default",), (), (), "vm", 2, "1", 1)).beat()
     assert await pass_time(local, 120, step=20) == 1
     assert "all workers for it are busy (2 of 2 slots: w)" in str((await local.graph_row()).columns["stalledBecause"])
 

@@ -14,10 +14,10 @@ from taskgraph.queries.workers import FINISH, NOW, ask, workers
 from taskgraph.storage.signals.socket_bell import Bell, Heard
 from taskgraph.storage.signals.wakeup import Wakeup, announced
 from taskgraph.storage.tables import Change, Page, Range, Row
-from taskgraph.worker.registration import Card, Membership
+from taskgraph.worker.registration import Registration, WorkerDetails
 from tests.scenarios.crew import Calls, Crew, Script, once_each, virtually
 
-CARD = Card(("default",), (), ("script",), "vm", 1, "1", 1)
+DETAILS = WorkerDetails(("default",), (), ("script",), "vm", 1, "1", 1)
 MANY = {"a": [], **{f"m{n}": ["a"] for n in range(8)}}
 
 
@@ -119,8 +119,8 @@ def test_a_worker_that_is_asked_to_end_ends_once_it_has_nothing_in_hand() -> Non
         script, stop = Script(50.0), asyncio.Event()
         worker = crew.worker(script)
         crew.start(crew.consumer())
-        membership = Membership(crew.stage.tables, crew.clock, worker, CARD)
-        keeping = asyncio.create_task(membership.keep(stop))
+        registration = Registration(crew.stage.tables, crew.clock, worker, DETAILS)
+        keeping = asyncio.create_task(registration.keep(stop))
         (working,) = crew.start(worker, stop=stop)
         await crew.until(lambda: len(script.runs) == 1)
         await ask(crew.stage.tables, "w", draining=FINISH, exits=True)
@@ -130,7 +130,7 @@ def test_a_worker_that_is_asked_to_end_ends_once_it_has_nothing_in_hand() -> Non
         await crew.until(working.done)
         await keeping
         assert script.ended == [("a", 0)]
-        await membership.leave()
+        await registration.leave()
         assert await workers(crew.stage.tables, crew.clock.now()) == []
         await crew.end()
 
@@ -209,9 +209,9 @@ def test_a_word_that_is_lost_is_said_again_and_costs_the_worker_nothing(caplog: 
     async def act(crew: Crew) -> None:
         worker, stop = crew.worker(Script()), asyncio.Event()
         flaky = Flaky(crew.stage.tables, StorageUnavailable("503"), None, Unclear("lost"), None, after=True)
-        membership = Membership(flaky, crew.clock, worker, CARD)
+        registration = Registration(flaky, crew.clock, worker, DETAILS)
         with caplog.at_level(logging.WARNING, "taskgraph.registry"):
-            keeping = asyncio.create_task(membership.keep(stop, after_seconds=5.0))
+            keeping = asyncio.create_task(registration.keep(stop, after_seconds=5.0))
             await asyncio.sleep(4)
             assert await workers(crew.stage.tables, crew.clock.now()) == [], "it has only just begun"
             await asyncio.sleep(200)
@@ -219,7 +219,7 @@ def test_a_word_that_is_lost_is_said_again_and_costs_the_worker_nothing(caplog: 
         (found,) = await workers(crew.stage.tables, crew.clock.now())
         assert found.state == "active"
         flaky.fails, flaky.after = [Unclear("lost")], True
-        await membership.leave()
+        await registration.leave()
         stop.set()
         await keeping
         assert await workers(crew.stage.tables, crew.clock.now()) == []
@@ -231,11 +231,11 @@ def test_a_row_that_cannot_be_taken_away_is_left_to_the_sweep(caplog: pytest.Log
     async def act(crew: Crew) -> None:
         worker = crew.worker(Script())
         flaky = Flaky(crew.stage.tables)
-        membership = Membership(flaky, crew.clock, worker, CARD)
-        await membership.beat()
+        registration = Registration(flaky, crew.clock, worker, DETAILS)
+        await registration.beat()
         flaky.fails = [StorageUnavailable("503")]
         with caplog.at_level(logging.INFO, "taskgraph.registry"):
-            await membership.leave()
+            await registration.leave()
         assert "left to the sweep" in caplog.text
         assert len(await workers(crew.stage.tables, crew.clock.now())) == 1
         gone = 0
@@ -250,7 +250,7 @@ def test_a_row_that_cannot_be_taken_away_is_left_to_the_sweep(caplog: pytest.Log
 
 def test_a_worker_that_keeps_writing_its_row_may_not_be_asked_in_the_end() -> None:
     async def act(crew: Crew) -> None:
-        await Membership(crew.stage.tables, crew.clock, crew.worker(Script()), CARD).beat()
+        await Registration(crew.stage.tables, crew.clock, crew.worker(Script()), DETAILS).beat()
         flaky = Flaky(crew.stage.tables, *[Unclear("lost")] * 6)
         assert await ask(flaky, "w", draining=NOW, exits=False) is None
         assert [one.state for one in await workers(crew.stage.tables, crew.clock.now())] == ["active"]

@@ -217,4 +217,4 @@ def test_without_its_right_nothing_is_granted(tmp_path: Path) -> None:
 
 def test_what_the_page_of_help_says_is_what_holds() -> None:
     assert command._HOURS_DEFAULT == HOURS_DEFAULT
-    assert f"{HOURS_MIN:g} to {HOURS_MAX:g}" == command._HOURS_TOLD
+    assert f"{HOURS_MIN:g} to {HOURS_MAX:g}" == command._HOURS_RANGE

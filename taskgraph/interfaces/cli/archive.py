@@ -81,7 +81,7 @@ async def _write(
 ) -> "Archived":
     from taskgraph.interfaces.operations import archive
 
-    with counting(session.output, app.clock, f"archiving {graph_id}", rows_told) as tell:
+    with counting(session.output, app.clock, f"archiving {graph_id}", rows_text) as tell:
         return await archive.write(app, graph_id, path, with_logs=with_logs, overwrite=overwrite, progress=tell)
 
 
@@ -89,12 +89,12 @@ async def _to_stdout(app: "App", session: Session, graph_id: str, *, with_logs: 
     from taskgraph.interfaces.operations import archive
 
     with session.output.out.writing():
-        with counting(session.output, app.clock, f"archiving {graph_id}", rows_told) as tell:
+        with counting(session.output, app.clock, f"archiving {graph_id}", rows_text) as tell:
             done = await archive.write_to(app, graph_id, sys.stdout.buffer, with_logs=with_logs, progress=tell)
         sys.stdout.buffer.flush()
         _warn(session, done)
 
 
-def rows_told(done: int, total: int | None) -> str:
+def rows_text(done: int, total: int | None) -> str:
     """How far it has come, in words."""
     return f"{done:,}{f' of {total:,}' if total else ''} rows"

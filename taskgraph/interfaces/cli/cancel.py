@@ -14,7 +14,6 @@ from taskgraph.interfaces.cli.common import (
     Session,
     begin,
     check_graph_id,
-    check_reason,
     examples,
     hint_at_handlers,
     with_hint,
@@ -22,6 +21,7 @@ from taskgraph.interfaces.cli.common import (
 from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import count, safe
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
+from taskgraph.interfaces.operations.checks import check_reason
 from taskgraph.model.errors import Refused
 from taskgraph.model.states import GraphState
 

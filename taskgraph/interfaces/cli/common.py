@@ -25,7 +25,6 @@ from taskgraph.interfaces.cli.loglines import JsonLines
 from taskgraph.interfaces.cli.options import LOG_FORMAT_VARIABLE
 from taskgraph.interfaces.cli.output import Output, safe
 from taskgraph.interfaces.settings import StoreSettings, read_settings
-from taskgraph.model import limits
 from taskgraph.model.errors import (
     InvalidGraph,
     InvalidInput,
@@ -187,7 +186,7 @@ class _Voice(logging.Handler):
         self._output = output
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say one line (and a traceback, if there is one and somebody wants it)."""
+        """Say one line (and a traceback, if there is one and it is wanted)."""
         text = f"{record.levelname.lower()}: {record.name}: {record.getMessage()}"
         err = self._output.err
         style = "yellow" if record.levelno == logging.WARNING else "red" if record.levelno > logging.WARNING else "dim"
@@ -254,7 +253,7 @@ def _missing_store(session: Session) -> str:
     return f"there is no store at {settings.display}"
 
 
-def tell(session: Session, error: TaskgraphError) -> int:
+def print_error(session: Session, error: TaskgraphError) -> int:
     """Say why it ends, as words and, where JSON is wanted, as JSON; gives the exit code."""
     output = session.output
     if output.json and output.lines:
@@ -300,7 +299,7 @@ def print_problems(output: Output, error: InvalidGraph) -> None:
             err.line(f"    {err.paint(safe(remedy), 'dim')}")
 
 
-def tell_bug(session: Session, error: BaseException) -> int:
+def print_bug(session: Session, error: BaseException) -> int:
     """One line for something that must not happen; the traceback only with --verbose."""
     output = session.output
     output.fail(f"this is a bug in taskgraph, please report it: {type(error).__name__}: {error}")
@@ -328,7 +327,7 @@ class Root(TyperGroup):
         try:
             return super().invoke(ctx)
         except TaskgraphError as error:
-            raise typer.Exit(tell(_session_of(ctx), error)) from error
+            raise typer.Exit(print_error(_session_of(ctx), error)) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(failures.INTERRUPTED) from error
         except BrokenPipeError:
@@ -341,7 +340,7 @@ class Root(TyperGroup):
         except Exception as error:
             if hasattr(error, "format_message"):  # what typer raises for bad usage
                 raise _harmless(error) from error.__cause__
-            raise typer.Exit(tell_bug(_session_of(ctx), error)) from error
+            raise typer.Exit(print_bug(_session_of(ctx), error)) from error
 
 
 def _harmless(error: Any) -> Any:
@@ -401,12 +400,6 @@ def check_graph_id(graph_id: str, *, new: bool = False) -> str:
 
     lookup.check_graph_id(graph_id, new=new)
     return graph_id
-
-
-def check_reason(reason: str) -> None:
-    """Raises InvalidInput for one that is too long to be kept, before a store is opened."""
-    if len(reason) > limits.REASON_CHARS_MAX:
-        raise InvalidInput(f"--reason has {len(reason):,} characters; {limits.REASON_CHARS_MAX:,} are allowed")
 
 
 # --- signals ---------------------------------------------------------------------------------------------------

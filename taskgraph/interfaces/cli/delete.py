@@ -13,7 +13,7 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.archive import rows_told
+from taskgraph.interfaces.cli.archive import rows_text
 from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, count, moment
@@ -118,7 +118,7 @@ async def _delete(app: "App", session: Session, ids: Sequence[str], *, force: bo
     for graph_id in ids:
         try:
             if file is not None:
-                with counting(session.output, app.clock, f"archiving {graph_id}", rows_told) as tell:
+                with counting(session.output, app.clock, f"archiving {graph_id}", rows_text) as tell:
                     await archive.write_before_deletion(app, graph_id, file, force=force, progress=tell)
             with counting(session.output, app.clock, f"deleting {graph_id}", told) as tell:
                 done.append(await delete.delete(app, graph_id, force=force, reason="taskgraph delete", progress=tell))

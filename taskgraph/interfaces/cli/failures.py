@@ -64,7 +64,7 @@ def exit_code(error: TaskgraphError) -> int:
             return INTERRUPTED
         case IntegrityError():
             return BUG
-        case _:  # a newer schema or message version: somebody else's, and not for this program
+        case _:  # a newer schema or message version: of another program, and not for this one
             return CONFLICT
 
 

@@ -201,7 +201,7 @@ async def _start(session: Session, made: _Made, *, poll: bool, lock_seconds: flo
                 app = opened[connection] = await stack.enter_async_context(open_app(settings))
             return Source(app.queues, None if poll else app.wakeup)
 
-        def told(signals: int) -> None:
+        def on_signal(signals: int) -> None:
             if signals == 1:
                 output.say("stopping: calls that run come to their end; once more ends it at once")
 
@@ -215,7 +215,7 @@ async def _start(session: Session, made: _Made, *, poll: bool, lock_seconds: flo
             lock_seconds=lock_seconds,
             grace_seconds=grace_seconds,
         )
-        async with minding_signals(told) as stop:
+        async with minding_signals(on_signal) as stop:
             await host.run(stop.event)
 
 

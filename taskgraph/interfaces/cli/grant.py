@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.operations.grant import Grant
 
 _HOURS_DEFAULT: Final = 1.0  # as in the operation, which is not imported for a page of help
-_HOURS_TOLD: Final = "0.1 to 168"
+_HOURS_RANGE: Final = "0.1 to 168"
 
 
 def grant(
@@ -29,7 +29,7 @@ def grant(
         bool, typer.Option("--read", help="The right to read: the only one there is, and it must be said.")
     ] = False,
     hours: Annotated[
-        float, typer.Option("--hours", metavar="N", help=f"For how long, {_HOURS_TOLD}.")
+        float, typer.Option("--hours", metavar="N", help=f"For how long, {_HOURS_RANGE}.")
     ] = _HOURS_DEFAULT,
     addresses: Annotated[
         str,

@@ -10,12 +10,12 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, check_reason, examples
+from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, safe
 from taskgraph.interfaces.cli.pause import GroupOption, OptionalGraphArgument, ReasonOption, WaitOption
-from taskgraph.interfaces.cli.served import check_targets
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
+from taskgraph.interfaces.operations.checks import check_reason, check_target
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 
@@ -124,7 +124,7 @@ def _change(
     if target is not None:
         if graphs or group:
             raise InvalidInput("name a graph or a target, not both")
-        check_targets([target])
+        check_target(target)
         name = target
         raise typer.Exit(session.open(lambda app: _change_target(app, session, name, most, reason, wait=wait)))
     if len(graphs) != 1:

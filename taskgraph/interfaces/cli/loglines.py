@@ -1,4 +1,4 @@
-"""Log records as lines of JSON, for whoever collects them.
+"""Log records as lines of JSON.
 
 What this room is for: the one shape of a line (docs/telemetry.md): time, level, logger, message, the fields that a
 record brings with it, and the trace that it belongs to. It never writes the text of an exception, which may quote what

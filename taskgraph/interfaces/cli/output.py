@@ -77,7 +77,7 @@ LOOKS: Final[Mapping[str, Look]] = {
 _NO_LOOK: Final = Look("?", "?", "")
 
 
-# --- texts that somebody else wrote ----------------------------------------------------------------------------
+# --- texts of others --------------------------------------------------------------------------------------------
 
 
 def safe(text: str, *, keep: str = "") -> str:
@@ -234,7 +234,7 @@ class Stream:
         return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if self.colour and style and text else text
 
     def line(self, text: str = "") -> None:
-        """One line (or several), flushed: somebody may be reading along."""
+        """One line (or several), flushed for a reader along the way."""
         if self._sink is not None:
             self._sink(text)
         else:
@@ -259,7 +259,7 @@ class Stream:
 
     @contextlib.contextmanager
     def lines_through(self, sink: Callable[[str], None]) -> Iterator[None]:
-        """While something is drawn at the end of this stream, hand lines to whoever draws it."""
+        """While something is drawn at the end of this stream, hand lines to what draws it."""
         self._sink = sink
         try:
             yield

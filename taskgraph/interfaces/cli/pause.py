@@ -14,15 +14,14 @@ from taskgraph.interfaces.cli.common import (
     Session,
     begin,
     check_graph_id,
-    check_reason,
     examples,
     hint_at_handlers,
     with_hint,
 )
 from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import count
-from taskgraph.interfaces.cli.served import check_targets
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
+from taskgraph.interfaces.operations.checks import check_reason, check_target
 from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ def _gate(
     """Pause a target, or let it go on."""
     if graph_id is not None or group:
         raise InvalidInput("name a graph or a target, not both")
-    check_targets([target])
+    check_target(target)
     check_reason(reason)
 
     async def gate(app: "App") -> int:

@@ -100,7 +100,7 @@ class Tally:
         return sum(failure.state == state for failure in self.failures.values())
 
     def counts(self, running: int | None = None) -> dict[str, int]:
-        """Tasks by what the journal knows of them; `running` too, where somebody knows that."""
+        """Tasks by what the journal knows of them; `running` too, where that is known."""
         made = {
             "completed": self.completed,
             "failed": self.failed(TaskState.FAILED),
@@ -200,7 +200,7 @@ class Display(Protocol):
         ...
 
     def draw(self, tally: Tally, here: Here | None) -> None:
-        """Show it as it is now. here: None where nobody knows what runs."""
+        """Show it as it is now. here: None where it is unknown what runs."""
         ...
 
     def close(self) -> None:
@@ -416,7 +416,7 @@ class Follower:
     ) -> None:
         self.tally = Tally(graph_id)
         self._history = not fresh  # what had happened before is counted, and is no news
-        self.extended = False  # since somebody last looked
+        self.extended = False  # since the last look
         self._app = app
         self._display = display
         self._what_runs = what_runs
@@ -450,7 +450,7 @@ class Follower:
         while True:
             began = clock.monotonic()
             if began >= next_poll:
-                with contextlib.suppress(StorageUnavailable):  # whoever works with the store says so, and decides
+                with contextlib.suppress(StorageUnavailable):  # the work on the store says so, and decides
                     await self.poll()
                 took = clock.monotonic() - began
                 next_poll = clock.monotonic() + min(max(took * _POLL_SHARE, _POLL_SECONDS_MIN), _POLL_SECONDS_MAX)

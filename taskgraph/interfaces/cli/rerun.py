@@ -6,8 +6,9 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, check_reason, examples
+from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
 from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
+from taskgraph.interfaces.operations.checks import check_reason
 from taskgraph.model.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:

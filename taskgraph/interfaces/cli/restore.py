@@ -16,7 +16,7 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.archive import rows_told
+from taskgraph.interfaces.cli.archive import rows_text
 from taskgraph.interfaces.cli.common import STDIN, Session, begin, examples
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import count, moment
@@ -108,7 +108,7 @@ async def _restore(
         if only_plan:
             await archive.preview_restore(app, opened, file, bounds=bounds, required=required, planned=tell_plan)
             return failures.DONE
-        tell = stack.enter_context(counting(output, app.clock, "restoring", rows_told))
+        tell = stack.enter_context(counting(output, app.clock, "restoring", rows_text))
         done = await archive.restore(app, opened, file, bounds=bounds, required=required, planned=show, progress=tell)
     if output.json:
         output.document(views.restored(done, planned[0]))

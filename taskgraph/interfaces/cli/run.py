@@ -195,14 +195,14 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
     again = [*([order.file] if order.file not in (None, STDIN) else []), "--id", graph_id, *given]
     resume = f"taskgraph run {shlex.join(word for word in again if word)}{session.store_words}"
 
-    def told(signals: int) -> None:
+    def on_signal(signals: int) -> None:
         if signals == 1:
             output.say("handing unfinished tasks back …")
         else:
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # what is cut short now has nothing to tell
 
     fresh = False
-    async with minding_signals(told) as stop:
+    async with minding_signals(on_signal) as stop:
         if order.document is not None:
             output.say(f"graph {graph_id}", "bold")
             output.hint(f"if this is interrupted, go on with: {resume}")

@@ -86,7 +86,7 @@ def serve(
     days = keep_days if keep_days is not None else read_keep_days(os.environ)
     from taskgraph.engine.outlets import read_outlets
 
-    # Whoever runs the commands of tasks may run those of notices: both come from the same documents.
+    # A process that runs the commands of tasks may run those of notices: both come from the same documents.
     outlets = read_outlets(os.environ, commands=bool(worker_slots))
 
     async def serve_store(app: "App") -> int:
@@ -105,7 +105,7 @@ def serve(
             )
             workers = [made]
         what = ", ".join(["handling events", *(_words_for(each, worker_slots) for each in workers)])
-        async with _until_told(app, session, what) as stop:
+        async with _until_stopped(app, session, what) as stop:
             await serve_app(app, stop.event, workers=workers, keep_days=days, outlets=outlets)
         return failures.DONE
 
@@ -166,7 +166,7 @@ def worker(
             lease_seconds=lease_seconds,
             with_store=handed.store,
         )
-        async with _until_told(app, session, _words_for(made, number)) as stop:
+        async with _until_stopped(app, session, _words_for(made, number)) as stop:
             await work(app, stop.event, made)
         return failures.DONE
 
@@ -186,16 +186,16 @@ def _words_for(worker: "Worker", slots: int) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _until_told(app: "App", session: Session, what: str) -> AsyncIterator[Stop]:
+async def _until_stopped(app: "App", session: Session, what: str) -> AsyncIterator[Stop]:
     """The time until a signal. The store is asked once before, so that a wrong address is an error and no silence."""
     await app.handlers.events_waiting()
 
-    def told(signals: int) -> None:
+    def on_signal(signals: int) -> None:
         if signals == 1:
             session.say("stopping: what is in hand is finished or handed back; once more ends it at once")
         else:
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
-    async with minding_signals(told) as stop:
+    async with minding_signals(on_signal) as stop:
         session.say(f"{what}; store {app.settings.display}; stop with Ctrl-C")
         yield stop

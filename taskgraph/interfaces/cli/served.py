@@ -1,12 +1,12 @@
 """What a worker of this command serves: targets, labels, slots, executors."""
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from taskgraph.interfaces.cli.progress import Board
+from taskgraph.interfaces.operations.checks import check_target
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, InvalidSettings
 from taskgraph.model.secrecy import Handed
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def default_slots() -> int:
-    """Tasks side by side, where nobody says."""
+    """Tasks side by side, unless said otherwise."""
     return max(2, os.cpu_count() or 2)
 
 
@@ -55,16 +55,9 @@ def make_executors(
     return made if board is None else Executors([board.watched(each) for each in made.values()], executor)
 
 
-def check_targets(targets: Sequence[str] | None) -> None:
-    """Raises InvalidInput for a name that cannot be a target."""
-    for target in targets or ():
-        if re.fullmatch(limits.TARGET_PATTERN, target) is None:
-            raise InvalidInput(f"--target {target}: lower-case letters, digits and single - between them, at most 40")
-
-
 @dataclass(frozen=True, slots=True)
 class Serves:
-    """What a worker of this process takes. given: whether somebody has named targets."""
+    """What a worker of this process takes. given: whether targets were named."""
 
     targets: Sequence[str]
     offer: "Offer"
@@ -75,7 +68,8 @@ def serves(targets: Sequence[str] | None, labels: Sequence[str] | None, host: st
     """What `--target`, `--label` and `--host` say. Raises InvalidInput."""
     from taskgraph.model.placement import DEFAULT_TARGET, Offer, host_target, is_host, is_worker_label
 
-    check_targets(targets)
+    for target in targets or ():
+        check_target(target)
     for label in labels or ():
         if not is_worker_label(label):
             raise InvalidInput(

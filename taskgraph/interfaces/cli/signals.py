@@ -21,13 +21,13 @@ class Stop:
 
     @property
     def asked(self) -> bool:
-        """Whether somebody wants this process to end."""
+        """Whether this process is to end."""
         return self.signals > 0
 
 
 @contextlib.asynccontextmanager
-async def minding_signals(told: Callable[[int], None]) -> AsyncIterator[Stop]:
-    """Until the end of the body, SIGINT and SIGTERM stop it gracefully. told: called with the number of each signal."""
+async def minding_signals(on_signal: Callable[[int], None]) -> AsyncIterator[Stop]:
+    """Until the end of the body, SIGINT and SIGTERM stop it gracefully. on_signal: called with its number."""
     loop = asyncio.get_running_loop()
     body = asyncio.current_task()
     stop = Stop(asyncio.Event())
@@ -40,7 +40,7 @@ async def minding_signals(told: Callable[[int], None]) -> AsyncIterator[Stop]:
             body.cancel()
         else:
             os._exit(failures.INTERRUPTED)
-        told(stop.signals)
+        on_signal(stop.signals)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, caught)

@@ -13,8 +13,8 @@ from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import Session, begin, examples
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, count, seconds
-from taskgraph.interfaces.cli.served import check_targets
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
+from taskgraph.interfaces.operations.checks import check_target
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
 
@@ -48,7 +48,8 @@ def workers(
     if ctx.invoked_subcommand is not None:
         return
     session = begin(ctx, store=store, json=json, verbose=verbose)
-    check_targets([target] if target else None)
+    if target:
+        check_target(target)
     found = session.open(lambda app: _workers(app, target or ""))
     output = session.output
     if json:

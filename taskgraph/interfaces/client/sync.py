@@ -8,7 +8,7 @@ import asyncio
 import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from taskgraph.interfaces.client.client import Client
 from taskgraph.interfaces.client.schedules import ScheduleCalls
@@ -18,16 +18,25 @@ from taskgraph.storage.store import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C")
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-def _sync(
-    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate["SyncClient", P], R]:
-    """The method of Client, run to its end on the loop of a SyncClient."""
+class _Face(Generic[C]):
+    """Calls that are run to their end. calls: whose; run: on which loop."""
+
+    def __init__(self, calls: C, run: Run) -> None:
+        self._calls: C = calls
+        self._run = run
+
+
+def _sync(method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[_Face[C], P], R]:
+    """The method, run to its end."""
 
     @functools.wraps(method)
-    def call(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._run(method(self._client, *args, **kwargs))
+    def call(self: _Face[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        found: R = self._run(method(self._calls, *args, **kwargs))
+        return found
 
     return call
 
@@ -36,7 +45,7 @@ async def _next(events: AsyncGenerator[Event]) -> Event:
     return await anext(events)
 
 
-class SyncClient:
+class SyncClient(_Face[Client]):
     """`Client` for programs without an event loop: a context manager whose methods wait for their answers.
 
     with Client.sync("sqlite:///graphs.db") as client:
@@ -47,7 +56,7 @@ class SyncClient:
     """
 
     def __init__(self, store: str | StoreSettings | Store | None = None) -> None:
-        self._client = Client(store)
+        super().__init__(Client(store), self._run_open)
         self._runner: asyncio.Runner | None = None
 
     def __enter__(self) -> "SyncClient":
@@ -55,7 +64,7 @@ class SyncClient:
             raise RuntimeError("this client is open already")
         runner = asyncio.Runner()
         try:
-            runner.run(self._client.__aenter__())
+            runner.run(self._calls.__aenter__())
         except BaseException:
             runner.close()
             raise
@@ -68,9 +77,9 @@ class SyncClient:
         runner, self._runner = self._runner, None
         if runner is not None:
             with runner:
-                runner.run(self._client.__aexit__(kind, error, trace))
+                runner.run(self._calls.__aexit__(kind, error, trace))
 
-    def _run(self, call: Coroutine[Any, Any, R]) -> R:
+    def _run_open(self, call: Coroutine[Any, Any, R]) -> R:
         if self._runner is None:
             call.close()
             raise RuntimeError("this client is not open: use `with Client.sync(…) as client`")
@@ -79,12 +88,12 @@ class SyncClient:
     @property
     def schedules(self) -> "SyncScheduleCalls":
         """Graphs that are submitted by the clock."""
-        return SyncScheduleCalls(self._run, ScheduleCalls(self._client))
+        return SyncScheduleCalls(ScheduleCalls(self._calls), self._run)
 
     def follow(  # noqa: D102 as there
         self, graph_id: str, *, since: int | str = 0, where: Mapping[str, str | Sequence[str]] | None = None
     ) -> Iterator[Event]:
-        events = self._client.follow(graph_id, since=since, where=where)
+        events = self._calls.follow(graph_id, since=since, where=where)
         try:
             while True:
                 try:
@@ -131,33 +140,16 @@ class SyncClient:
     run = _sync(Client.run)
 
 
-def _sync_schedule(
-    method: Callable[Concatenate[ScheduleCalls, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate["SyncScheduleCalls", P], R]:
-    """The method of ScheduleCalls, run to its end on the loop of a SyncClient."""
-
-    @functools.wraps(method)
-    def call(self: "SyncScheduleCalls", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        found: R = self._run(method(self._calls, *args, **kwargs))
-        return found
-
-    return call
-
-
-class SyncScheduleCalls:
+class SyncScheduleCalls(_Face[ScheduleCalls]):
     """`ScheduleCalls` for programs without an event loop: `client.schedules` of a SyncClient."""
 
-    def __init__(self, run: Callable[[Coroutine[Any, Any, Any]], Any], calls: ScheduleCalls) -> None:
-        self._run = run
-        self._calls = calls
-
-    create = _sync_schedule(ScheduleCalls.create)
-    update = _sync_schedule(ScheduleCalls.update)
-    list = _sync_schedule(ScheduleCalls.list)
-    show = _sync_schedule(ScheduleCalls.show)
-    activate = _sync_schedule(ScheduleCalls.activate)
-    deactivate = _sync_schedule(ScheduleCalls.deactivate)
-    activate_all = _sync_schedule(ScheduleCalls.activate_all)
-    deactivate_all = _sync_schedule(ScheduleCalls.deactivate_all)
-    delete = _sync_schedule(ScheduleCalls.delete)
-    run_now = _sync_schedule(ScheduleCalls.run_now)
+    create = _sync(ScheduleCalls.create)
+    update = _sync(ScheduleCalls.update)
+    list = _sync(ScheduleCalls.list)
+    show = _sync(ScheduleCalls.show)
+    activate = _sync(ScheduleCalls.activate)
+    deactivate = _sync(ScheduleCalls.deactivate)
+    activate_all = _sync(ScheduleCalls.activate_all)
+    deactivate_all = _sync(ScheduleCalls.deactivate_all)
+    delete = _sync(ScheduleCalls.delete)
+    run_now = _sync(ScheduleCalls.run_now)

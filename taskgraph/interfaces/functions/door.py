@@ -3,7 +3,7 @@
 What this room is for: the host's rules towards ours. The host acknowledges a message when the function returns, and
 gives it back at once when the function raises; the fifth time it puts a copy on the `-poison` queue. So a message is
 raised only for what is wrong with itself. Storage that does not answer, others who write the same rows, and what a
-newer version has sent are nobody's fault: such a message is sent again for later, and its first copy is done with.
+newer version has sent are no failures: such a message is sent again for later, and its first copy is done with.
 
 Calls of one process that come together go into one commit for each graph (D12). Several processes stand side by side,
 and etags keep them apart. It never contains a rule about tasks.

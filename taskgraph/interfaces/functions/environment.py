@@ -1,8 +1,8 @@
 """An environment of its own in which Microsoft's Python worker library runs.
 
 What this room is for: a virtual environment with `azure-functions-runtime`, the protocol's messages, and what both
-need, made once and found again. It is apart from everybody else's because the messages come as a package called
-`tests`, which would stand before a repository's own, and because nobody should get grpc for a scheduler. It never
+need, made once and found again. It is apart from others because the messages come as a package called
+`tests`, which would stand before a repository's own, and because a scheduler should not bring grpc. It never
 imports what it installs.
 
     python -m taskgraph.interfaces.functions.environment FOLDER
@@ -58,7 +58,7 @@ def requirements(version: tuple[int, int]) -> tuple[str, ...]:
 
 
 def default_folder(environ: Mapping[str, str]) -> Path:
-    """Where the environment is unless somebody says otherwise: beside a checkout's own, or in the user's cache."""
+    """Where the environment is unless said otherwise: beside a checkout's own, or in the user's cache."""
     if named := environ.get(DEFAULT_VARIABLE):
         return Path(named)
     checkout = Path(__file__).resolve().parents[3]
@@ -87,7 +87,7 @@ def make(folder: Path, say: Say, *, python: str = sys.executable) -> Path:
     if is_ready(folder):
         return python_of(folder)
     with _locked(folder):
-        if not is_ready(folder):  # nobody else has done it meanwhile
+        if not is_ready(folder):  # not done by another process meanwhile
             _install(folder, say, python)
     return python_of(folder)
 
@@ -106,7 +106,7 @@ def _install(folder: Path, say: Say, python: str) -> None:
     remedy = "the packages come from where pip is told to look (PIP_INDEX_URL, pip.conf); running it again goes on"
     _run([*pip, *_needed(sys.version_info[:2])], "pip could not install what the worker library needs", remedy)
     # Its packages ask for Python 3.13 or later, because Azure uses them from there on. They run on 3.11 as well, which
-    # is what the tests of taskgraph show. Alone, so that the wish is ignored for nobody else.
+    # is what the tests of taskgraph show. Alone, so that the wish is ignored for nothing else.
     alone = ["--no-deps", "--ignore-requires-python"]
     _run([*pip, *alone, *_WORKER], "pip could not install the worker library", remedy)
     _run(

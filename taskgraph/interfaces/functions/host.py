@@ -28,7 +28,7 @@ from taskgraph.storage.signals.wakeup import Wakeup, wait_any
 __all__ = ["GRACE_SECONDS", "LOCK_SECONDS", "FunctionsHost", "Source", "Tell"]
 
 LOCK_SECONDS: Final = 600.0
-"""How long a message is hidden while its function runs; renewed at half time. Azure's host lets nobody change it."""
+"""How long a message is hidden while its function runs; renewed at half time. Azure's host has no setting for it."""
 
 GRACE_SECONDS: Final = 30.0
 """How long invocations may take to end once the host has been told to stop."""
@@ -197,7 +197,7 @@ class FunctionsHost:
         return made
 
     async def _until_over(self, tasks: Iterable[asyncio.Task[None]], stop: asyncio.Event) -> None:
-        """Wait for the stop. Whatever goes wrong in a way that nobody has foreseen is raised here."""
+        """Wait for the stop. Unforeseen errors are raised here."""
         stopped = asyncio.create_task(stop.wait())
         broken = self._broken
         assert broken is not None  # noqa: S101 - set by run
@@ -457,7 +457,7 @@ class _TimerListener:
             if left > 0:
                 await wait_any((stop,), min(left, _LONG_SECONDS))
                 continue
-            missed = not self._host.up.is_set()  # nobody was there to run it in time
+            missed = not self._host.up.is_set()  # no host was there to run it in time
             if not await self._host.is_up(stop):
                 return
             began = max(clock.now(), due)

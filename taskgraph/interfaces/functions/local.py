@@ -217,7 +217,7 @@ def _values(app: Path, file: Path | None, environ: Mapping[str, str]) -> dict[st
     for name, value in values.items():
         if not isinstance(value, str):
             raise InvalidSettings(f"{path}: Values.{name} is no text: put it in quotation marks")
-    # A connection is all of its settings: half from here and half from there would be nobody's.
+    # A connection is all of its settings: half from here and half from there would be no connection.
     spoken = {
         name
         for name in values

@@ -5,7 +5,7 @@ indexes the app), FunctionsMetadata, FunctionLoad, Invocation, and the app's log
 and receives lines of JSON over a socket; standard output stays the app's own. It never imports anything of taskgraph,
 never touches a queue, and ends when its host does.
 
-A script: `python -I worker_main.py DESCRIPTOR`, in the environment that `environment` makes. Nobody imports it.
+A script: `python -I worker_main.py DESCRIPTOR`, in the environment that `environment` makes. It is never imported.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Channel:
         self._thread = threading.get_ident()
 
     def send(self, said: dict[str, Any]) -> None:
-        """One line. What is said when the host no longer listens is lost, and nobody's fault."""
+        """One line. What is said when the host no longer listens is lost."""
         line = json.dumps(said, separators=(",", ":")).encode() + b"\n"
         if threading.get_ident() == self._thread:
             self._write(line)
@@ -151,7 +151,7 @@ class Worker:
         answer = await self._runtime.invocation_request(self._request(invocation_request=request))
         done: dict[str, Any] = {"is": "done", "id": asked["id"], "status": answer.result.status}
         if answer.result.status != protos.StatusResult.Success:
-            done |= _told(answer.result.exception)
+            done |= _error_fields(answer.result.exception)
         self._channel.send(done)
 
     def _request(self, **content: Any) -> SimpleNamespace:
@@ -168,11 +168,11 @@ class Worker:
     def _refused(self, result: Any) -> bool:
         if result.status == self._protos.StatusResult.Success:
             return False
-        self._channel.send({"is": "failed", **_told(result.exception)})
+        self._channel.send({"is": "failed", **_error_fields(result.exception)})
         return True
 
 
-def _told(exception: Any) -> dict[str, str]:
+def _error_fields(exception: Any) -> dict[str, str]:
     """An exception of the protocol. The library writes `Type: text` into the message, and leaves the type empty."""
     kind, separator, text = exception.message.partition(": ")
     if exception.type or not separator:
@@ -231,7 +231,7 @@ async def _serve(descriptor: int) -> None:
             await worker.end()
             writer.close()
             return
-    # The host has gone, without a word: nobody waits for what still runs, and its messages come again.
+    # The host has gone, without a word: nothing waits for what still runs, and its messages come again.
     os._exit(1)
 
 

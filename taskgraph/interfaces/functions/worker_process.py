@@ -1,7 +1,7 @@
 """The worker process from its host's side: start it, ask it, hear of its end.
 
-What this room is for: one process of `worker_main`, lines of JSON over a socket, and the answers given to whoever
-asked. When the process dies, everybody who waits is told at once. It never starts a second one by itself and never
+What this room is for: one process of `worker_main`, lines of JSON over a socket, and the answers given to the
+callers. When the process dies, all calls that wait fail at once. It never starts a second one by itself and never
 knows what a queue is.
 """
 
@@ -174,7 +174,7 @@ class WorkerProcess:
         finally:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._child.wait(), _HANG_UP_SECONDS)
-            _kill(self._child)  # one that has closed its end, and lives, answers nobody
+            _kill(self._child)  # one that has closed its end, and lives, answers no call
             await self._child.wait()
             self._writer.close()
             self.ended.set()

@@ -67,7 +67,7 @@ async def ask(
     rows += await _rows(app, graph_id, members)
     open_rows = [row for row in rows if row.columns.get("state") in TASK_UNRESOLVED]
     cancelled = [row for row in rows if _is_cancelled(row)]
-    # Of a group what is over is left alone; a task that somebody names is a mistake then.
+    # Of a group what is over is left alone; a task that is named is a mistake then.
     over = [row for row in rows[: len(labels)] if row not in open_rows and row not in cancelled]
     if over:
         label, was = over[0].columns.get("label"), over[0].columns.get("state")

@@ -60,7 +60,7 @@ async def taken_up(app: App, graph_id: str, asked: Mapping[str, int], *, until: 
     """Wait until reruns have begun that were asked for: up to then the graph still looks blocked.
 
     asked: taskId -> the run that is to be replaced. Gives whether there is nothing left to wait for before `until`:
-    what may not be rerun any more never begins, and neither does what nobody has a message about.
+    what may not be rerun any more never begins, and neither does what no message is about.
     """
     resting_since: float | None = None
 

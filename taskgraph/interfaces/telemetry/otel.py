@@ -419,7 +419,7 @@ class OpenTelemetry(Telemetry):
         for each in self._closing:
             try:
                 each()
-            except Exception as error:  # it is not for telemetry to fail anybody
+            except Exception as error:  # telemetry fails no caller
                 log.warning("telemetry could not be sent to its end: %s", type(error).__name__)
 
     def _mark(self, body: str, sent: str) -> str:

@@ -47,7 +47,7 @@ def configure(
 ) -> Telemetry:
     """The telemetry of this process; the same one again for every later call.
 
-    Where a tracer provider has been set by somebody else, that one is used and nothing is set up. strict: whether a
+    Where a tracer provider has been set before, that one is used and nothing is set up. strict: whether a
     package that is asked for and missing is an error; otherwise it is a warning in the log, and nothing is measured.
     export_logs: with Application Insights, whether log lines of taskgraph go there as well; not where the host collects
     them. service_name: what the process is called unless the environment says otherwise. Raises InvalidSettings.
@@ -117,12 +117,12 @@ def _measuring(environ: Mapping[str, str], closing: Sequence[Callable[[], object
 
 
 def version() -> str:
-    """Of taskgraph: whoever is here has imported the package, which lies above this room."""
+    """Of taskgraph; the package lies above this room, and is imported by now."""
     return str(getattr(sys.modules["taskgraph"], "__version__", ""))
 
 
 def _exporters(environ: Mapping[str, str], signal: str) -> list[str]:
-    """The exporters of a signal that are asked for. Raises InvalidSettings for one that nobody knows."""
+    """The exporters of a signal that are asked for. Raises InvalidSettings for an unknown one."""
     variable = f"OTEL_{signal.upper()}_EXPORTER"
     given = environ.get(variable, "").strip()
     if not given:
@@ -168,7 +168,7 @@ def _otlp(environ: Mapping[str, str], traces: list[str], metrics: list[str], ser
         ) from error
     resource = _resource(environ, service_name)
     closing: list[Callable[[], object]] = []
-    # Ended by `close`, within a bounded time; at exit they would wait for whoever does not answer.
+    # Ended by `close`, within a bounded time; at exit they would wait for what does not answer.
     if traces:
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         for name in traces:

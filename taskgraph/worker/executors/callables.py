@@ -112,8 +112,8 @@ class PythonExecutor:
             text = "".join(traceback.format_exception(raised))
             await write_log(text.encode("utf-8", "backslashreplace"))
             if isinstance(raised, TemporaryFailure):
-                return failed_for_now(_told(raised), retry_after=raised.retry_after)
-            return failed(_told(raised))
+                return failed_for_now(_error_text(raised), retry_after=raised.retry_after)
+            return failed(_error_text(raised))
         try:
             return succeeded(None if value is None else _json_of(value))
         except InvalidInput as error:
@@ -140,7 +140,7 @@ def load_callables(place: str) -> Mapping[str, Callable[..., Any]]:
     try:
         module = importlib.import_module(name)
     except Exception as error:  # importing runs the module, so anything may come
-        raise InvalidSettings(f"{name} cannot be imported: {_told(error)}") from error
+        raise InvalidSettings(f"{name} cannot be imported: {_error_text(error)}") from error
     if not path:
         return _callables_of(module)
     found: Any = module
@@ -245,19 +245,19 @@ async def _in_thread(function: Callable[..., Any], arguments: Mapping[str, Any])
         value, error = None, None
         try:
             value = context.run(function, **arguments)
-        except BaseException as raised:  # handed over: a thread has nobody above it
+        except BaseException as raised:  # handed over: a thread has no caller
             error = raised
         try:
             loop.call_soon_threadsafe(settle, value, error)
         except RuntimeError:
-            if not loop.is_closed():  # closed: given up long ago, and nobody is left to tell
+            if not loop.is_closed():  # closed: given up long ago
                 raise
 
     threading.Thread(target=call, name=f"taskgraph-{getattr(function, '__name__', 'callable')}", daemon=True).start()
     return await answer
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:  # a broken __str__ must not hide the failure itself

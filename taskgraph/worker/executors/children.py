@@ -36,7 +36,7 @@ _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _IGNORED_BY_PYTHON: Final = tuple(
     getattr(signal, name) for name in ("SIGPIPE", "SIGXFZ", "SIGXFSZ") if hasattr(signal, name)
 )  # and not to be ignored by a child, which would inherit that
-_CODE_UNKNOWN: Final = 255  # what asyncio says, too, when somebody else took the exit code of a child
+_CODE_UNKNOWN: Final = 255  # what asyncio says, too, when the exit code of a child was taken elsewhere
 
 
 class _Readers:
@@ -93,7 +93,7 @@ def remove_reader(descriptor: int) -> None:
 class Child(ABC):
     """A process that was started, and the group that it leads. Used by one coroutine at a time.
 
-    news: set when it has ended; whoever waits for more than that may set it, too.
+    news: set when it has ended; a caller that waits for more may set it, too.
     """
 
     def __init__(self, pid: int, news: asyncio.Event) -> None:
@@ -144,7 +144,7 @@ class Child(ABC):
 
 
 class _Spawned(Child):
-    """A child whose end a pidfd tells of. Until it is reaped, its number is nobody else's."""
+    """A child whose end a pidfd tells of. Until it is reaped, its number is not given again."""
 
     def __init__(self, pid: int, news: asyncio.Event, popen: "subprocess.Popen[bytes] | None") -> None:
         super().__init__(pid, news)
@@ -264,7 +264,7 @@ def spawn(argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, outp
         os.close(output)  # before the pidfd takes a number, so that this one is left for it
     try:
         return _Spawned(pid, news, popen)
-    except BaseException:  # nobody would hear of its end
+    except BaseException:  # its end would go unnoticed
         os.killpg(pid, signal.SIGKILL)
         guard().forget(pid)
         os.waitpid(pid, 0)
@@ -276,7 +276,7 @@ def spawn(argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, outp
 async def start(
     argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, output: int, news: asyncio.Event
 ) -> Child:
-    """Start a program by asyncio; else as `spawn`. Not to be cancelled half-way: nobody would look after the child."""
+    """Start a program by asyncio; else as `spawn`. Not to be cancelled half-way: the child would be left alone."""
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
@@ -331,13 +331,13 @@ def _spawned(argv: Sequence[str], env: Mapping[bytes, bytes], output: int) -> in
 
 @functools.cache
 def _inherited_descriptors() -> tuple[int, ...]:
-    """Descriptors that whoever started the worker left open: no business of its children.
+    """Descriptors that the worker's parent left open: no business of its children.
 
     What the worker itself opens closes as a child begins: Python sees to that. So looking once is enough.
     """
     try:
         candidates = [int(name) for name in os.listdir("/dev/fd")]
-    except FileNotFoundError:  # a root directory without /dev: nobody hands on very many
+    except FileNotFoundError:  # a root directory without /dev: few are handed on there
         candidates = list(range(256))
     found = []
     for descriptor in candidates:

@@ -182,7 +182,7 @@ class CommandExecutor:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            with suppress(OSError):  # it never began, and nobody waits for the reason any more
+            with suppress(OSError):  # it never began, and nothing waits for the reason any more
                 child = await starting
                 try:
                     await self._give_up(child, output, asyncio.create_task(_copy(b"", output, write_log)))
@@ -246,7 +246,7 @@ class CommandExecutor:
     async def _give_up(
         self, child: Child, output: "_Output", copying: "asyncio.Task[None]", *, at_once: bool = False
     ) -> None:
-        """End a run whose outcome nobody waits for, and still write down what it says."""
+        """End a run whose outcome nothing waits for, and still write down what it says."""
         try:
             if not child.has_ended and not at_once:
                 await self._end(child)
@@ -316,7 +316,7 @@ class _Output:
         os.set_blocking(reading, False)
 
     def give_writing(self) -> int:
-        """The writing end, for the command alone: else nobody would see the end of its output. Not ours any more."""
+        """The writing end, for the command alone: else the end of its output would never show. Not ours any more."""
         if self._writing is None:
             raise RuntimeError("the writing end of a command's output was given away before")
         writing, self._writing = self._writing, None
@@ -328,7 +328,7 @@ class _Output:
         self._watched = True
 
     def unwatch(self) -> None:
-        """Call nobody any more. Idempotent."""
+        """Call back no more. Idempotent."""
         if self._watched:
             self._watched = False
             children.remove_reader(self._reading)
@@ -397,7 +397,7 @@ async def _copy(words: bytes, output: _Output, write_log: WriteLog) -> None:
     data = words or await output.read()
     while data:
         await write_log(data)
-        await asyncio.sleep(0)  # a flood into a fast log would let nobody else go on, not even the timeout
+        await asyncio.sleep(0)  # a flood into a fast log would let nothing else go on, not even the timeout
         data = await output.read()
 
 

@@ -16,7 +16,7 @@ RESULT_BYTES_MAX: Final = 1 << 20
 """Length of a result's JSON text; a larger one belongs into a store of the task's own, and its address here."""
 
 AT_ONCE: Final = "at once"
-"""Message of a cancellation (`asyncio.Task.cancel`) after which nobody waits: what was started is killed, not asked."""
+"""Message of a cancellation (`asyncio.Task.cancel`) after which nothing waits: what was started is killed."""
 
 WriteLog = Callable[[bytes], Awaitable[None]]
 """Adds bytes to the log of a run. It settles its own failures, as a lost log fails no task: what it raises all the

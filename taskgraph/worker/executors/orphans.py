@@ -56,7 +56,7 @@ class Guard:
                     self._grow()
                 slot = self._slot_of[group] = self._free.pop()
                 self._slots[slot] = group
-            if not self._stands():  # somebody has killed it: another one finds all groups in their slots
+            if not self._stands():  # it was killed: another one finds all groups in their slots
                 self._start()
 
     def forget(self, group: int) -> None:
@@ -81,7 +81,7 @@ class Guard:
             return False
         try:
             return os.waitpid(self._pid, os.WNOHANG)[0] == 0
-        except ChildProcessError:  # it has ended, and somebody else was told
+        except ChildProcessError:  # it has ended, and was reaped elsewhere
             return False
 
     def _start(self) -> None:
@@ -103,7 +103,7 @@ class Guard:
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, reading, 0),
                     (os.POSIX_SPAWN_DUP2, self._memory, 1),
-                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),  # nobody who reads our output waits for it
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),  # no reader of our output waits for it
                 ],
             )
         except BaseException:
@@ -118,7 +118,7 @@ def _mark() -> str:
     """A text that no other process of this machine has had: numbers of processes come again."""
     try:
         return f"{os.getpid()}-{os.stat(f'/proc/{os.getpid()}').st_ctime_ns}"
-    except OSError:  # no Linux, and nobody looks for marks
+    except OSError:  # no Linux, and nothing looks for marks
         return str(os.getpid())
 
 

@@ -5,7 +5,7 @@ stand in standard output, a file that the two share. It never says or writes any
 worker has neither named nor marked, and never imports what it can do without: until it has begun, the commands have no
 guard.
 
-A script: `python -I -S orphans_guard.py`. Nobody imports it.
+A script: `python -I -S orphans_guard.py`. It is never imported.
 """
 
 import os

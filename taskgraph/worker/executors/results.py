@@ -1,7 +1,7 @@
 """Result files of commands: the files in which a command may leave its result.
 
 What this room is for: a path for each run's result, and reading and removing what a run has left there. The files of
-an executor share one folder that nobody else can enter: a folder for each run would cost more than all the rest of a
+an executor share one folder that no other user can enter: a folder for each run would cost more than all the rest of a
 short one. It never keeps what a run has left under its own name once the run is over, nor anything else once no run is
 under way; and the folder goes with the executor, at the latest when the process ends: if that is killed, its guard
 removes the folder, and if the guard was killed too, `leftovers` does. A folder is in use as long as its
@@ -128,7 +128,7 @@ def _remove(path: str) -> None:
                 for each in subfolders:
                     inner = os.path.join(folder, each)
                     if not os.path.islink(inner):
-                        os.chmod(inner, stat.S_IRWXU)  # or nobody but root could empty it
+                        os.chmod(inner, stat.S_IRWXU)  # or only root could empty it
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -141,13 +141,13 @@ def _new_folder(prefix: str) -> tuple[str, int]:
         except FileNotFoundError:
             continue
         lock_folder(lock, wait=True)
-        if is_at(folder, lock):  # nobody took it for a leftover before it was locked
+        if is_at(folder, lock):  # it was not taken for a leftover before it was locked
             return folder, lock
         os.close(lock)
 
 
 def lock_folder(descriptor: int, *, wait: bool) -> bool:
-    """Lock a folder; whether that was done. Where there are no such locks, nobody removes anything."""
+    """Lock a folder; whether that was done. Where there are no such locks, nothing is removed."""
     import fcntl  # see `command`
 
     try:
