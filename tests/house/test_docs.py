@@ -24,7 +24,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 README: Final = (ROOT / "README.md").read_text("utf-8")
 REFERENCE: Final = ROOT / "docs" / "reference"
 README_LINES_MAX: Final = 200
-ARCHITECTURE: Final = (ROOT / "docs" / "explanation" / "architecture.md").read_text("utf-8")
+EXPLANATION: Final = "\n".join(path.read_text("utf-8") for path in sorted((ROOT / "docs" / "explanation").glob("*.md")))
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 COMMANDS: Final[Any] = get_command(app)
 
@@ -151,8 +151,8 @@ def test_an_example_is_a_valid_graph_or_edit(text: str) -> None:
 
 
 def table(heading: str) -> list[list[str]]:
-    """The cells of the first table under a heading of the architecture page, without its head."""
-    section = ARCHITECTURE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    """The cells of the first table under a heading of a page of docs/explanation, without its head."""
+    section = EXPLANATION.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     return rows(section)
 
 
@@ -193,7 +193,7 @@ def test_the_rules_that_comments_name_are_explained() -> None:
             used.setdefault(rule, path.name)
     explained = {
         rule
-        for cells in rows(ARCHITECTURE.partition("Comments name rules by number")[2])
+        for cells in rows(EXPLANATION.partition("Comments name rules by number")[2])
         for rule in cells[0].split(", ")
     }
     assert {rule: place for rule, place in used.items() if rule not in explained} == {}

@@ -101,7 +101,7 @@ def test_there_is_a_schema_for_every_message_and_its_examples_are_read():
 
 def test_the_pages_name_every_type() -> None:
     docs = Path(__file__).resolve().parents[2] / "docs"
-    chapter = (docs / "explanation/architecture.md").read_text("utf-8").partition("| type | queue | sender |")[2]
+    chapter = (docs / "explanation/running.md").read_text("utf-8").partition("| type | queue | sender |")[2]
     assert set(re.findall(r"^\| `([a-z-]+)` \|", chapter.partition("\n\n")[0], re.MULTILINE)) == MESSAGE_TYPES.keys()
     page = (docs / "how-to/functions.md").read_text("utf-8")
     (handled,) = re.findall(r"\| handles (.+) \|", page)
