@@ -6,9 +6,11 @@ wrong with a row. It never reads a store, never raises, and knows no row.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
+
+from taskgraph.model.states import TaskState
 
 Value = str | int | bool | float | datetime
 """Columns hold text, Int32, booleans, doubles, or aware datetimes (returned in UTC, to the microsecond)."""
@@ -48,3 +50,14 @@ def texts(columns: Columns, name: str) -> list[str]:
 def is_held(held: object) -> bool:
     """Whether the column `held` of a graph or task names anybody who holds it back."""
     return held not in _NOBODY
+
+
+def is_cancelled(column: Callable[[str], object]) -> bool:
+    """Whether the task of which this gives the columns was resolved by being cancelled, perhaps before its time."""
+    if column("state") != TaskState.EXCEPTION:
+        return False
+    try:
+        resolution = json.loads(str(column("resolution") or "{}"))
+    except ValueError:
+        return False
+    return isinstance(resolution, dict) and resolution.get("cancelled") is True

@@ -23,10 +23,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskgraph.model import limits
+from taskgraph.model.columns import is_cancelled
 from taskgraph.model.ids import GRAPH, reference_of, row_key, value
 from taskgraph.model.messages import Cancel
 from taskgraph.model.states import GraphState, TaskState
-from taskgraph.protocol.conditions import failure_of, goes_on, was_cancelled
+from taskgraph.protocol.conditions import failure_of, goes_on
 from taskgraph.protocol.context import CANCELLED, Asks, Cancelling, Context, GraphEnded, Outcome, Rules, Stop, Verdict
 from taskgraph.protocol.propagation import block, ended_at, fence, leave, resolution_text, tell_dependents
 from taskgraph.protocol.rows import Draft
@@ -134,7 +135,7 @@ def cancel_task(item: CancelTask, context: Context) -> Verdict:
         _resolve(task, context, reason, code, whole=item.whole)
         return Outcome.APPLIED, ""
     if state != TaskState.RUNNING:
-        return (Outcome.REPEATED if was_cancelled(task) else Outcome.STALE), f"the task is {state}"
+        return (Outcome.REPEATED if is_cancelled(task.text) else Outcome.STALE), f"the task is {state}"
     run, claim = task.integer("run"), task.text("claim")
     context.effects.append(Stop(item.task_id, run, claim, reason, item.at_once))
     if item.at_once:

@@ -19,6 +19,7 @@ Columns, none of them in a graph with another policy:
 import json
 from typing import Any, Final
 
+from taskgraph.model.columns import is_cancelled
 from taskgraph.model.ids import is_relay, reference_of, value
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.states import FailurePolicy, TaskState, When
@@ -51,7 +52,7 @@ def goes_on(graph: Draft) -> bool:
 
 def failure_of(task: Draft) -> News:
     """What a task that failed for good has to tell."""
-    return News(failed=_cause(task, CANCELLED if task.text("cancel") or was_cancelled(task) else ""))
+    return News(failed=_cause(task, CANCELLED if task.text("cancel") or is_cancelled(task.text) else ""))
 
 
 def passed_on(node: Draft) -> News:
@@ -134,17 +135,6 @@ def in_words(cause: dict[str, Any]) -> str:
             return f"{label} was skipped, as nothing failed"
         case _:
             return f"{label} failed"
-
-
-def was_cancelled(task: Draft) -> bool:
-    """Whether a task was resolved by being cancelled."""
-    if task.text("state") != TaskState.EXCEPTION:
-        return False
-    try:
-        resolution = json.loads(task.text("resolution") or "{}")
-    except ValueError:
-        return False
-    return isinstance(resolution, dict) and resolution.get("cancelled") is True
 
 
 def _first_cause(task: Draft) -> str:

@@ -1,6 +1,5 @@
 """Cancel a graph, a group or some tasks, and wait for their end."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -8,10 +7,11 @@ from typing import Final
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import check_reason
 from taskgraph.interfaces.operations.waiting import poll
+from taskgraph.model.columns import is_cancelled
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import reference_of, row_key
 from taskgraph.model.messages import Cancel, bundles
-from taskgraph.model.states import GRAPH_ENDED, TASK_UNRESOLVED, GraphState, TaskState
+from taskgraph.model.states import GRAPH_ENDED, TASK_UNRESOLVED, GraphState
 from taskgraph.queries.groups import group_members
 from taskgraph.storage.tables import Row
 
@@ -66,7 +66,7 @@ async def ask(
     members = await group_members(app.tables, graph_id, group) if group else ()
     rows += await _rows(app, graph_id, members)
     open_rows = [row for row in rows if row.columns.get("state") in TASK_UNRESOLVED]
-    cancelled = [row for row in rows if _is_cancelled(row)]
+    cancelled = [row for row in rows if is_cancelled(row.columns.get)]
     # Of a group what is over is left alone; a task that is named is a mistake then.
     over = [row for row in rows[: len(labels)] if row not in open_rows and row not in cancelled]
     if over:
@@ -131,13 +131,3 @@ async def _rows(app: App, graph_id: str, task_ids: Sequence[str]) -> list[Row]:
 def _reruns(row: Row) -> int:
     count = row.columns.get("manualReruns", 0)
     return count if isinstance(count, int) else 0
-
-
-def _is_cancelled(row: Row) -> bool:
-    if row.columns.get("state") != TaskState.EXCEPTION:
-        return False
-    try:
-        resolution = json.loads(str(row.columns.get("resolution", "") or "{}"))
-    except ValueError:
-        return False
-    return isinstance(resolution, dict) and resolution.get("cancelled") is True

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeGuard
 
-from taskgraph.model.columns import Value
+from taskgraph.model.columns import Value, is_cancelled
 from taskgraph.model.ids import (
     GRAPH,
     group_key,
@@ -44,10 +44,7 @@ class Node:
     @property
     def cancelled(self) -> bool:
         """Whether it was resolved by being cancelled, perhaps before its time."""
-        if self.state != TaskState.EXCEPTION:
-            return False
-        resolution = read_json(self.row.columns.get("resolution", ""))
-        return isinstance(resolution, dict) and resolution.get("cancelled") is True
+        return is_cancelled(self.row.columns.get)
 
     @property
     def never_began(self) -> bool:
