@@ -104,7 +104,7 @@ class LimitedTasks:
                 return 0
             if not limits_known:
                 limits_known = await self._limits(graph_id)
-            if all(len(limit.inside) >= limit.most for limit in limits_known.values()):
+            if all(limit.is_full for limit in limits_known.values()):
                 return 0  # who ends one of these runs looks again
             await self.look_up(graph_id, backlog, now)
         if missing := backlog.scopes.difference(limits_known):

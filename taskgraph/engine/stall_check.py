@@ -6,11 +6,9 @@ with the reason in a sentence. It is level-triggered: rows are looked at, never 
 costs nothing where something moves: the last event row is read only of a graph that looks as if nothing did.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
@@ -19,10 +17,12 @@ from taskgraph.model.columns import Columns, integer, is_held
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import reference_of
 from taskgraph.model.states import TaskState
+from taskgraph.model.timing import clock_text
 from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.leases import lease
 from taskgraph.protocol.stall import Stall, Stir
+from taskgraph.queries.rows import object_of
 from taskgraph.queries.workers import Crew, workers
 from taskgraph.storage.tables import Range, Row
 
@@ -127,18 +127,10 @@ async def _because(handlers: Handlers, graph_id: str, waiting: _Waiting, now: da
     label, since = str(columns.get("label", "")), columns.get("pendingSince")
     words = f"“{label}” is ready"
     if isinstance(since, datetime):
-        words += f" since {since:%Y-%m-%d %H:%M:%SZ}"
+        words += f" since {clock_text(since)}"
     if waiting.count > 1:
         words += f" and {waiting.count - 1:,} more wait"
-    words += f"; {crew.about(target, _definition(columns))}"
+    words += f"; {crew.about(target, object_of(columns, 'task'))}"
     if refusal := str(columns.get("refusal", "")):
         words += f"; a worker gave it back: {refusal}"
     return words[: limits.REASON_CHARS_MAX]
-
-
-def _definition(columns: Columns) -> dict[str, Any]:
-    try:
-        found = json.loads(str(columns.get("task", "") or "{}"))
-    except ValueError:
-        return {}  # damaged: doctor names it
-    return found if isinstance(found, dict) else {}

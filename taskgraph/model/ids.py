@@ -88,6 +88,12 @@ def is_task_id(text: str) -> bool:
     return _SLUGID.fullmatch(text) is not None
 
 
+def resume_command(graph_id: str, holder: str) -> str:
+    """The command that takes back a pause, by its entry of a column `held`."""
+    group = held_group(holder)
+    return f"taskgraph resume {graph_id}" + (f" --group {shlex.quote(group)}" if group else "")
+
+
 def typed(command: str, graph_id: str, label: str, task_id: str) -> str:
     """A command about a task that may be pasted into a shell: the shell finds nothing in a label that it would do.
 

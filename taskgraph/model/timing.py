@@ -206,6 +206,6 @@ def overdue(columns: Columns, now: datetime) -> tuple[str, str] | None:
     return None
 
 
-def clock_text(moment: datetime) -> str:
+def clock_text(moment: datetime | None) -> str:
     """A time, for people."""
-    return moment.strftime("%Y-%m-%d %H:%M:%SZ")
+    return moment.strftime("%Y-%m-%d %H:%M:%SZ") if moment else "an unknown time"

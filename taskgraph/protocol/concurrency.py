@@ -15,7 +15,7 @@ is taken off by whoever comes by (`protocol.set_limit.Recount`), so that rows ed
 good.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from taskgraph.model.columns import Columns, integer, texts, time_of
@@ -121,6 +121,11 @@ class Limit:
         """Whose it is, for people."""
         return f"group “{self.group}”" if self.group else "the graph"
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no further run may begin under it."""
+        return len(self.inside) >= self.most
+
 
 def limit_of(row: Row) -> Limit:
     """A row of a limit as a value; what is damaged in it counts as nothing, and is for `doctor` to name."""
@@ -131,6 +136,11 @@ def limit_of(row: Row) -> Limit:
         texts(row.columns, "inFlight"),
         time_of(row.columns, "moved"),
     )
+
+
+def full_limit(rows: Iterable[Row | None]) -> Limit | None:
+    """The first of some limits that is full, by their rows."""
+    return next((limit for row in rows if row is not None and (limit := limit_of(row)).is_full), None)
 
 
 def limits_of(rows: Mapping[str, Row | None]) -> dict[str, Limit]:

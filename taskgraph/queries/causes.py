@@ -14,16 +14,16 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import texts
 from taskgraph.model.foreign_times import Standing
-from taskgraph.model.ids import holders_in_words, limit_key, typed
+from taskgraph.model.ids import holders_in_words, limit_key, resume_command, typed
 from taskgraph.model.names import QueueNames
 from taskgraph.model.placement import worker_options
 from taskgraph.model.priorities import NORMAL, level_now, level_of
-from taskgraph.model.states import INACTIVE, GraphState, TaskState, held_group
-from taskgraph.model.timing import not_yet_seconds, overdue, ready_since
-from taskgraph.protocol.concurrency import limit_of, scopes_of
+from taskgraph.model.states import INACTIVE, GraphState, TaskState
+from taskgraph.model.timing import clock_text, not_yet_seconds, overdue, ready_since
+from taskgraph.protocol.concurrency import full_limit, scopes_of
 from taskgraph.protocol.leases import lease
 from taskgraph.queries import targets as gates
-from taskgraph.queries.rows import NEWER, clock_text, is_known, newer_words, object_of, status_of_task
+from taskgraph.queries.rows import NEWER, is_known, newer_words, object_of, status_of_task
 from taskgraph.queries.statuses import labels_in_flight
 from taskgraph.queries.targets import TargetLimit
 from taskgraph.queries.values import Reason, TaskStatus
@@ -134,8 +134,7 @@ class Causes:
         keys = [limit_key(scope) for scope in scopes_of(row.columns)]
         if not keys:
             return ""
-        found = [limit_of(each) for each in await self.tables.get(self.graph_id, keys) if each is not None]
-        full = next((limit for limit in found if len(limit.inside) >= limit.most), None)
+        full = full_limit(await self.tables.get(self.graph_id, keys))
         if full is None:
             return ""
         names = list((await labels_in_flight(self.tables, self.graph_id, [full])).values())
@@ -196,5 +195,4 @@ def _permits_text(limit: TargetLimit) -> str:
 def _letting_go(holder: str, graph_id: str, status: TaskStatus) -> str:
     if holder == INACTIVE:
         return f"let it run: {typed('activate', graph_id, status.label, status.task_id)}"
-    group = f" --group {shlex.quote(held_group(holder))}" if held_group(holder) else ""
-    return f"let it go on: taskgraph resume {graph_id}{group}"
+    return f"let it go on: {resume_command(graph_id, holder)}"

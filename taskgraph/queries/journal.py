@@ -9,14 +9,10 @@ from taskgraph.model import facts, limits
 from taskgraph.model.columns import integer, time_of
 from taskgraph.model.errors import InvalidInput
 from taskgraph.model.json_strict import show
-from taskgraph.model.states import (
-    GRAPH_ENDED,
-)
+from taskgraph.model.states import GRAPH_ENDED
 from taskgraph.protocol.decide import event_key
 from taskgraph.queries.lookup import Lookup, check_graph_id
-from taskgraph.queries.values import (
-    Event,
-)
+from taskgraph.queries.values import Event
 from taskgraph.storage.tables import Range
 
 _FOLLOW_SECONDS: Final = 0.25

@@ -13,13 +13,9 @@ from taskgraph.documents.results import NO_OUTPUT, OUTPUT
 from taskgraph.model import limits
 from taskgraph.model.columns import integer
 from taskgraph.model.errors import NotFound
-from taskgraph.model.ids import (
-    row_key,
-)
+from taskgraph.model.ids import row_key
 from taskgraph.model.row_schema import SHOWN
-from taskgraph.model.states import (
-    TaskState,
-)
+from taskgraph.model.states import TaskState
 from taskgraph.protocol.definitions import gathered, members_of
 from taskgraph.queries import targets as gates
 from taskgraph.queries.edges import Edges, references, worth_pages

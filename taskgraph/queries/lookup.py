@@ -9,25 +9,13 @@ from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value, time_of
 from taskgraph.model.errors import IntegrityError, InvalidInput, NotFound
-from taskgraph.model.ids import (
-    GRAPH,
-    is_graph_id,
-    is_task_id,
-    row_key,
-    task_id_of,
-)
+from taskgraph.model.ids import GRAPH, is_graph_id, is_task_id, row_key, task_id_of
 from taskgraph.model.json_strict import show
 from taskgraph.model.names import ALL, QueueNames
-from taskgraph.model.states import (
-    GraphState,
-)
+from taskgraph.model.states import GraphState
 from taskgraph.protocol import notices
 from taskgraph.queries.rows import channel_status, object_of, status_of_task
-from taskgraph.queries.values import (
-    STATES,
-    ChannelStatus,
-    TaskStatus,
-)
+from taskgraph.queries.values import STATES, ChannelStatus, TaskStatus
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, prefix
 

@@ -10,23 +10,14 @@ from typing import Any, Final
 
 from taskgraph.model.columns import Value, integer, texts, time_of
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import (
-    by_target,
-)
+from taskgraph.model.ids import by_target
 from taskgraph.model.priorities import level_of
-from taskgraph.model.states import (
-    GRAPH_ENDED,
-    When,
-)
+from taskgraph.model.states import GRAPH_ENDED, When
 from taskgraph.model.timing import retry_of, temporary_used
 from taskgraph.protocol import notices
 from taskgraph.protocol.definitions import moment
 from taskgraph.protocol.rows import SCHEMA_MAX
-from taskgraph.queries.values import (
-    TO_BEGIN,
-    ChannelStatus,
-    TaskStatus,
-)
+from taskgraph.queries.values import TO_BEGIN, ChannelStatus, TaskStatus
 from taskgraph.storage.tables import Row
 
 NEWER: Final = "use a newer version of taskgraph"
@@ -147,8 +138,3 @@ def channel_status(row: Row) -> ChannelStatus:
         next_try=time_of(columns, "nextTry"),
         last_error=str(columns.get("lastError", "")),
     )
-
-
-def clock_text(moment: datetime | None) -> str:
-    """A time as sentences show it."""
-    return moment.strftime("%Y-%m-%d %H:%M:%SZ") if moment else "an unknown time"

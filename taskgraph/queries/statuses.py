@@ -15,36 +15,16 @@ from typing import Final
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value, integer, texts, time_of
-from taskgraph.model.ids import (
-    GRAPH,
-    row_key,
-)
+from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.names import ALL, QueueNames
 from taskgraph.model.priorities import LEVELS, level_of
-from taskgraph.model.states import (
-    INACTIVE,
-    FailurePolicy,
-    GraphState,
-    TaskState,
-)
+from taskgraph.model.states import INACTIVE, FailurePolicy, GraphState, TaskState
 from taskgraph.protocol.concurrency import Limit, limit_of, named_in
 from taskgraph.protocol.extension import WAITS_FOR
 from taskgraph.queries.journal_end import find_end
 from taskgraph.queries.lookup import Lookup
-from taskgraph.queries.rows import (
-    is_known,
-    object_of,
-    stalled_since,
-)
-from taskgraph.queries.values import (
-    FAILED,
-    RELAYS,
-    TO_BEGIN,
-    UNDER_WAY,
-    GraphListed,
-    GraphStatus,
-    LimitStatus,
-)
+from taskgraph.queries.rows import is_known, object_of, stalled_since
+from taskgraph.queries.values import FAILED, RELAYS, TO_BEGIN, UNDER_WAY, GraphListed, GraphStatus, LimitStatus
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables
 

@@ -4,21 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from taskgraph.model.columns import Value, integer
-from taskgraph.model.ids import (
-    group_key,
-    group_of,
-    is_relay,
-    is_shared,
-    is_task_id,
-    row_key,
-)
+from taskgraph.model.ids import group_key, group_of, is_relay, is_shared, is_task_id, row_key
 from taskgraph.model.row_schema import EXPLAINED
-from taskgraph.model.states import (
-    FailurePolicy,
-    TaskState,
-    When,
-    condition_words,
-)
+from taskgraph.model.states import FailurePolicy, TaskState, When, condition_words
 from taskgraph.protocol.conditions import in_words, meets
 from taskgraph.queries import targets as gates
 from taskgraph.queries.causes import NAMED_MAX, Causes
@@ -26,15 +14,7 @@ from taskgraph.queries.edges import Edges, references, worth_pages
 from taskgraph.queries.rows import NEWER, is_known, newer_words, object_of, status_of_task
 from taskgraph.queries.statuses import GraphQueries
 from taskgraph.queries.targets import limits_in
-from taskgraph.queries.values import (
-    FAILED,
-    NOT_COMPLETED,
-    OF_GROUP,
-    UNFIRED,
-    Explanation,
-    Reason,
-    tasks,
-)
+from taskgraph.queries.values import FAILED, NOT_COMPLETED, OF_GROUP, UNFIRED, Explanation, Reason, tasks
 from taskgraph.queries.workers import Crew, workers
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 

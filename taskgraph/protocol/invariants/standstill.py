@@ -1,6 +1,5 @@
 """Why a graph does not move, in lines for people: what runs, what waits for whom or what, and what failed."""
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,10 +7,10 @@ from datetime import datetime
 
 from taskgraph.model.columns import is_held, texts, time_of
 from taskgraph.model.foreign_times import Standing
-from taskgraph.model.ids import GRAPH, holders_in_words, limit_key, reference_of, typed
-from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, INACTIVE, PAUSED, GraphState, TaskState, held_group
+from taskgraph.model.ids import GRAPH, holders_in_words, limit_key, reference_of, resume_command, typed
+from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, INACTIVE, PAUSED, GraphState, TaskState
 from taskgraph.model.timing import clock_text, not_yet_seconds, ready_since
-from taskgraph.protocol.concurrency import Limit, limit_of, scopes_of
+from taskgraph.protocol.concurrency import Limit, full_limit, scopes_of
 from taskgraph.protocol.invariants.findings import NAMED_MAX, Finding, Severity, tasks_are
 from taskgraph.protocol.invariants.snapshot import FAILED
 from taskgraph.protocol.leases import lease
@@ -45,7 +44,7 @@ def waiting_by_target(rows: Mapping[str, Row], now: datetime) -> dict[str, Waiti
     for key, row in rows.items():
         if not key.startswith("task:") or row.columns.get("state") != TaskState.PENDING or _is_held(row):
             continue
-        if full_limit(row, rows) is not None:
+        if _full_limit(row, rows) is not None:
             continue
         if not_yet_seconds(row.columns.get, now):
             continue
@@ -59,18 +58,15 @@ def waiting_by_target(rows: Mapping[str, Row], now: datetime) -> dict[str, Waiti
     return found
 
 
-def full_limit(task: Row, rows: Mapping[str, Row]) -> Limit | None:
-    """A limit that has no room for a task, None if all have."""
-    found = [limit_of(row) for scope in scopes_of(task.columns) if (row := rows.get(limit_key(scope))) is not None]
-    return next((limit for limit in found if len(limit.inside) >= limit.most), None)
+def _full_limit(task: Row, rows: Mapping[str, Row]) -> Limit | None:
+    return full_limit(rows.get(limit_key(scope)) for scope in scopes_of(task.columns))
 
 
 def _letting_go(graph_id: str, holders: Sequence[str]) -> str:
     first = holders[0] if holders else PAUSED
     if first == INACTIVE:
         return f"taskgraph activate {graph_id} LABEL"
-    group = held_group(first)
-    return f"taskgraph resume {graph_id}" + (f" --group {shlex.quote(group)}" if group else "")
+    return resume_command(graph_id, first)
 
 
 def causes(
@@ -128,7 +124,7 @@ def _held_back(graph_id: str, pending: Sequence[Row]) -> Iterator[Cause]:
 
 
 def _without_room(graph_id: str, rows: Mapping[str, Row], pending: Sequence[Row]) -> Iterator[Cause]:
-    full = [limit for row in pending if not _is_held(row) and (limit := full_limit(row, rows)) is not None]
+    full = [limit for row in pending if not _is_held(row) and (limit := _full_limit(row, rows)) is not None]
     room = Counter(f"limit of {limit.name}: {len(limit.inside):,} of {limit.most:,} in flight" for limit in full)
     for why, number in sorted(room.items()):
         yield Cause(f"{tasks_are(number)} ready and waiting for room; {why}", f"see taskgraph limit list {graph_id}")
@@ -137,7 +133,7 @@ def _without_room(graph_id: str, rows: Mapping[str, Row], pending: Sequence[Row]
 def _unclaimed(waiting: Mapping[str, Waiting], queued: Mapping[str, int]) -> Iterator[Cause]:
     for target, one in sorted(waiting.items()):
         held = queued.get(target, 0)
-        since = f" since {one.since:%Y-%m-%d %H:%M:%SZ}" if one.since else ""
+        since = f" since {clock_text(one.since)}" if one.since else ""
         text = f"{tasks_are(len(one.tasks))} ready for workers of target {target}{since}"
         if one.refusals:
             yield Cause(f"{text}; a worker gave back: {one.refusals.most_common(1)[0][0]}", "start another worker")
