@@ -134,4 +134,4 @@ def _finding(key: str, text: str, effect: str, repair: SetTime) -> Finding:
 
 
 def _latest(seconds: float) -> str:
-    return f"and the latest that it can be is {f'{seconds:g} s from ' if seconds else ''}now"
+    return f"and the latest that it can be is {f'{round(seconds, 1):g} s from ' if seconds else ''}now"

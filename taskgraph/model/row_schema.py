@@ -153,7 +153,7 @@ _PARTS: Final = {
     "<number>": "[0-9]{4}",
     "<part>": "[A-Za-z0-9_:-]{1,64}",
 }
-_ENTRY: Final = re.compile(r"(.+) ([a-z-]+)([!?]?)")
+_ENTRY: Final = re.compile(r"([^ ]+(?:, [^ ]+)*) ([a-z-]+)([!?]?)")
 
 
 def row_kind(key: str) -> str:

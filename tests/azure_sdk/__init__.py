@@ -6,6 +6,7 @@ from azure.data.tables.aio import TableClient
 from azure.storage.queue.aio import QueueClient
 
 from taskgraph.model.clock import Clock
+from taskgraph.storage import checks
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.azure.pool import Transport
 from taskgraph.storage.azure.queues import AzureQueues
@@ -20,7 +21,8 @@ class SdkStore(AzureStore):
     """Requests to tables are signed by the machine's clock here, whatever the service's says."""
 
     def tables(self, name: str) -> Tables:
-        """The table of this name."""
+        """The table of this name. Raises ValueError for a name that the cloud would refuse."""
+        checks.check_table_name(name)
         end, options = self._account.table, self._options
         return AzureTables(self._caller(end), SdkTableCalls(lambda: TableClient(end, name, **options)), name)
 

@@ -139,7 +139,7 @@ class AzureQueues:
             await self._caller.call(lambda: self._calls.create(queue), Repeat.ALWAYS)
         except HttpResponseError as error:
             if code_of(error) != "QueueAlreadyExists":
-                raise
+                raise self._told(error, queue) from error
 
     def _of_delivery(self, error: HttpResponseError, delivery: Delivery) -> StorageError:
         if code_of(error) in _STALE:
