@@ -153,7 +153,6 @@ _PARTS: Final = {
     "<number>": "[0-9]{4}",
     "<part>": "[A-Za-z0-9_:-]{1,64}",
 }
-_ENTRY: Final = re.compile(r"([^ ]+(?:, [^ ]+)*) ([a-z-]+)([!?]?)")
 
 
 def row_kind(key: str) -> str:
@@ -177,8 +176,9 @@ def _read() -> tuple[dict[str, tuple[Column, ...]], re.Pattern[str]]:
             continue
         since, _, entries = line[1:].partition(" ")
         for entry in entries.split("; "):
-            names, kind, mark = _ENTRY.fullmatch(entry).groups()  # type: ignore[union-attr]
-            needed = mark == "!" if mark else None
+            names, _, kind = entry.rpartition(" ")
+            needed = kind.endswith("!") if kind[-1] in "!?" else None
+            kind = kind.rstrip("!?")
             for word in names.split(", "):
                 name = word.lstrip("*+~")
                 column = Column(name, kind, needed, word.removesuffix(name), since)
