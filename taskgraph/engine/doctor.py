@@ -375,7 +375,7 @@ async def _commit(handlers: Handlers, graph_id: str, finding: Finding, patch: Pa
     keys = [row_key(task_id) for task_id, _, _ in patch.dispatch]
     ready = dict(zip(keys, await records.tables.get(graph_id, keys), strict=True)) if keys else {}
     for target, tasks in by_target.items():
-        await handlers.dispatch(graph_id, target, tasks, rows=ready)
+        await handlers.dispatcher.dispatch(graph_id, target, tasks, rows=ready)
     if patch.revive:
         await enter_live(handlers.records, graph_id)
 
@@ -431,7 +431,7 @@ async def _say_again(handlers: Handlers, graph_id: str, picture: _Picture) -> No
         for queue, level in queues.items():
             if not await handlers.queues.count(queue):
                 tasks = [each for each in waiting.tasks if _level(picture, each[0]) == level]
-                await handlers.dispatch(graph_id, target, tasks, level=level, rows=picture.rows)
+                await handlers.dispatcher.dispatch(graph_id, target, tasks, level=level, rows=picture.rows)
 
 
 def _queues_of(handlers: Handlers, waiting: Waiting, target: str, picture: _Picture) -> dict[str, str]:

@@ -6,7 +6,7 @@ remember between calls makes them quicker, and may be old or lost at any time; a
 graph. It never acknowledges a message (its caller does, last) and never contains a rule about tasks.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,6 @@ from taskgraph.model.messages import (
     TaskCompleted,
 )
 from taskgraph.model.names import QueueNames
-from taskgraph.model.priorities import NORMAL
 from taskgraph.protocol.decide import Answer, Item, asked
 from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.queues import Queues
@@ -182,23 +181,6 @@ class Handlers:
     ) -> list[Answer]:
         """See Transactor.advance."""
         return await self.transactor.advance(graph_id, items, keep_alive=keep_alive, taker=taker)
-
-    async def dispatch(
-        self,
-        graph_id: str,
-        target: str,
-        tasks: Sequence[tuple[str, int]],
-        *,
-        level: str = NORMAL,
-        rows: Mapping[str, Row | None] | None = None,
-        more: bool = False,
-        size: int = 0,
-        delay_seconds: float = 0,
-    ) -> None:
-        """See Dispatcher.dispatch."""
-        await self.dispatcher.dispatch(
-            graph_id, target, tasks, level=level, rows=rows, more=more, size=size, delay_seconds=delay_seconds
-        )
 
     async def tell(self, messages: Sequence[Message]) -> None:
         """Send events, each to its queue. Raises TooLarge, StorageUnavailable."""

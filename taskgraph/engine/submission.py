@@ -217,7 +217,7 @@ async def _send_first(
             by_queue.setdefault((target, layout.levels.get(task_id, NORMAL), delay), []).append((task_id, 0))
     for target, level, delay in sorted(by_queue, key=lambda each: rank(each[1])):
         tasks = by_queue[target, level, delay]
-        await handlers.dispatch(graph_id, target, tasks, level=level, rows=seen, delay_seconds=delay)
+        await handlers.dispatcher.dispatch(graph_id, target, tasks, level=level, rows=seen, delay_seconds=delay)
     # A handler is to know of a graph of which something is over by time, though nothing of it may begin.
     if len(layout.roots) > limits.WINDOW_START or timed:
         sent = layout.roots[: limits.WINDOW_START]

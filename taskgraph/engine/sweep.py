@@ -360,7 +360,7 @@ async def _remind(look: _Look) -> None:
         patience = _PATIENCE * limits.REDISPATCH_SECONDS
         due = [(task_id, run) for task_id, run, age in tasks if not full or age >= patience]
         if due:
-            await handlers.dispatch(graph_id, target, due, level=level, rows=rows)
+            await handlers.dispatcher.dispatch(graph_id, target, due, level=level, rows=rows)
             look.swept.reminded += len(due)
     if look.waits:
         look.swept.reminded += await handlers.dispatcher.limited.refill_from(graph_id, look.waits)
@@ -371,7 +371,7 @@ async def _send_unheard(look: _Look) -> None:
     if look.unheard and await look.handlers.dispatcher.leads(look.graph_id):
         rows = {row.key: row for row in look.open_tasks}
         for (target, level), unsent in look.unheard.items():
-            await look.handlers.dispatch(look.graph_id, target, unsent, level=level, rows=rows)
+            await look.handlers.dispatcher.dispatch(look.graph_id, target, unsent, level=level, rows=rows)
             look.swept.reminded += len(unsent)
 
 

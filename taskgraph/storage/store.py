@@ -1,6 +1,6 @@
-"""Port: a whole store, as somebody may hand one in instead of naming it: a store in memory, in tests.
+"""Port: a whole store that is handed in instead of named by an address: the store in memory, in tests.
 
-What this room is for: what opens into the three other ports. It never names a table or a queue.
+What this room is for: opening the three other ports. It never names a table or a queue.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from taskgraph.storage.tables import Tables
 
 
 class Store(Protocol):
-    """Tables, queues and logs. Who hands it in closes it."""
+    """Tables, queues and logs. The caller that hands it in closes it."""
 
     @property
     def clock(self) -> Clock:
-        """What its leases and delays go by, and whoever opens it."""
+        """The clock of its leases and delays, and of the app that opens it."""
         ...
 
     def tables(self, name: str) -> Tables:
@@ -25,7 +25,7 @@ class Store(Protocol):
         ...
 
     def queues(self, on_send: Callable[[str], None] | None = None) -> Queues:
-        """All queues. on_send: told the name of a queue to which something was sent that can be received."""
+        """All queues. on_send: called with the name of a queue when a message is sent that can be received."""
         ...
 
     def logs(self) -> StoredLogs:

@@ -157,7 +157,9 @@ class Feeder:
         for (target, level), tasks in by_queue.items():
             size = min(8, max(1, len(tasks) // 16))
             try:
-                await self._context.handlers.dispatch(graph_id, target, tasks, level=level, rows=rows, size=size)
+                await self._context.handlers.dispatcher.dispatch(
+                    graph_id, target, tasks, level=level, rows=rows, size=size
+                )
             except StorageError as error:
                 log.warning("graph %s: %d ready tasks are left to the sweep: %s", graph_id, len(tasks), error)
                 await self._messages.forsake(one.held for one in ready)

@@ -297,7 +297,9 @@ async def test_the_sweep_sends_what_has_waited_for_long_at_a_higher_level(
     """And at none that nobody uses."""
     stage = memory
     await stage.submit(graph({"a": []}, priority="lowest"))
-    await stage.handlers.dispatch("other", "default", [(stage.task_id("z"), 0)], level="low")  # somebody uses it
+    await stage.handlers.dispatcher.dispatch(
+        "other", "default", [(stage.task_id("z"), 0)], level="low"
+    )  # somebody uses it
     queues = {level: stage.names.work("default", level) for level in ("high", "normal", "low", "lowest")}
     before = {level: await stage.queues.count(name) for level, name in queues.items()}
     stage.clock.advance(ages * limits.AGE_SECONDS)
@@ -323,7 +325,7 @@ async def test_why_says_the_level_of_a_task_and_what_it_counts_as(memory: Stage)
 
 async def submit_high(stage: Stage) -> None:
     """Somebody uses that level."""
-    await stage.handlers.dispatch("other", "default", [(stage.task_id("z"), 0)], level="high")
+    await stage.handlers.dispatcher.dispatch("other", "default", [(stage.task_id("z"), 0)], level="high")
 
 
 def test_an_idle_worker_asks_no_queue_of_a_level_that_nobody_uses() -> None:

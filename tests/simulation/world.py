@@ -886,7 +886,7 @@ class World:
             await handlers.advance(self.graph_id, [], taker=taker)
         for task_id, run in taker.stock:
             level = self._level_of(self.labels[task_id])
-            await handlers.dispatch(self.graph_id, "default", [(task_id, run)], level=level)
+            await handlers.dispatcher.dispatch(self.graph_id, "default", [(task_id, run)], level=level)
 
     async def _stopped(self, handlers: Handlers, item: Claim) -> bool:
         if await self._told(handlers, item):

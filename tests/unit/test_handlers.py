@@ -442,7 +442,7 @@ async def test_what_is_ready_goes_into_two_messages_at_least_and_at_most_32_task
     handlers: Handlers, queues: MemoryQueues, tasks: int, sizes: list[int]
 ) -> None:
     tasks_of = [(task_id_of("g", str(number)), 0) for number in range(tasks)]
-    await handlers.dispatch("g", "default", tasks_of)
+    await handlers.dispatcher.dispatch("g", "default", tasks_of)
     bundled = [told for _, told in wanted(queues)]
     assert [task for told in bundled for task in told] == tasks_of
     assert [len(told) for told in bundled] == sizes
@@ -458,7 +458,7 @@ async def test_what_is_ready_is_shared_out_over_the_workers_heard_of_in_the_last
     async def sizes(*, more: bool = False, size: int = 0) -> list[int]:
         queues.messages.clear()
         handlers.dispatcher.in_flight.clear()
-        await handlers.dispatch("g", "default", ready, more=more, size=size)
+        await handlers.dispatcher.dispatch("g", "default", ready, more=more, size=size)
         return [len(told) for _, told in wanted(queues)]
 
     for number in range(10):
@@ -482,9 +482,9 @@ async def test_what_is_under_way_counts_as_well(handlers: Handlers, queues: Memo
     await begin(handlers, GraphDocument({label: TaskNode(label) for label in labels}))
     handlers.dispatcher.in_flight.clear()
     ids = [task_id_of("g", label) for label in labels]
-    await handlers.dispatch("g", "default", [(task_id, 0) for task_id in ids[:30]])
+    await handlers.dispatcher.dispatch("g", "default", [(task_id, 0) for task_id in ids[:30]])
     queues.messages.clear()
-    await handlers.dispatch("g", "default", [(task_id, 0) for task_id in ids[30:]])
+    await handlers.dispatcher.dispatch("g", "default", [(task_id, 0) for task_id in ids[30:]])
     assert [len(told) for _, told in wanted(queues)] == [10], "(10 + 30) // 2"
     assert handlers.dispatcher.in_flight == {"g": 40}
     await handlers.transition("g", [claim(task_id) for task_id in ids])
@@ -502,7 +502,7 @@ async def test_what_is_under_way_counts_as_well(handlers: Handlers, queues: Memo
 
 async def hints(handlers: Handlers, queues: MemoryQueues, *tasks: str, rows: dict[str, Row | None] | None) -> RunTasks:
     queues.messages.clear()
-    await handlers.dispatch("g", "default", [(task, 0) for task in tasks or (A,)], rows=rows, size=32)
+    await handlers.dispatcher.dispatch("g", "default", [(task, 0) for task in tasks or (A,)], rows=rows, size=32)
     (message,) = sent(queues)
     assert isinstance(message, RunTasks)
     return message
