@@ -2,8 +2,8 @@
 
 What this room is for: the shapes of `--json`, one function for each. A shape only grows: keys are added, and none is
 renamed or taken away. Functions take values of the rooms below and give objects, arrays, texts, numbers, true, false
-and null alone; a value that is none of these is an error and no text. It never asks a store, and never formats for a
-terminal.
+and null alone; a value that is none of these is an error and no text. What a request of an operation answers stands
+beside that request (`answer`). This room never asks a store, and never formats for a terminal.
 """
 
 import dataclasses
@@ -490,24 +490,9 @@ def row_value(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def cancelled(graph_id: str, labels: Iterable[str], state: str, *, asked: bool) -> Json:
-    """A cancellation. asked: whether there was anything left to ask for."""
-    return {"graphId": graph_id, "asked": asked, "labels": sorted(labels), "state": str(state)}
-
-
-def held(graph_id: str, group: str, labels: Iterable[str], *, on: bool, settled: bool) -> Json:
-    """A pause of a graph, group or tasks, or its end."""
-    return {"graphId": graph_id, "group": group or None, "labels": sorted(labels), "held": on, "settled": settled}
-
-
 def target_paused(target: str, *, on: bool, changed: bool) -> Json:
     """A pause of a target, or its end."""
     return {"target": target, "paused": on, "changed": changed}
-
-
-def limit_changed(graph_id: str, group: str, most: int, *, settled: bool) -> Json:
-    """A new limit of a graph or group."""
-    return {"graphId": graph_id, "group": group or None, "max": most, "settled": settled}
 
 
 def target_limited(target: str, most: int, *, changed: bool) -> Json:

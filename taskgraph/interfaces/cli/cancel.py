@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.common import (
     Session,
@@ -95,7 +94,7 @@ def _say(session: Session, asked: "Cancellation") -> int:
     output = session.output
     labels = sorted(asked.tasks.values())
     if output.json:
-        output.document(views.cancelled(asked.graph_id, labels, asked.state, asked=not asked.nothing))
+        output.document(asked.answer(asked.state))
         return failures.DONE
     if asked.nothing:
         output.data(safe(asked.nothing))
@@ -114,7 +113,7 @@ async def _say_end(app: "App", session: Session, asked: "Cancellation") -> int:
         raise Refused(f"graph {asked.graph_id} finished before it could be cancelled", "finished")
     labels = sorted(asked.tasks.values())
     if output.json:
-        output.document(views.cancelled(asked.graph_id, labels, state, asked=True))
+        output.document(asked.answer(state))
     elif labels:
         output.data(
             f"graph {asked.graph_id}: {count(len(labels), 'task')} cancelled, or at an end before; it is {state}"

@@ -145,7 +145,7 @@ def _change(
                 raise failures.TimedOut(f"graph {graph_id}: the limit is not changed after {timeout:g} s")
         output = session.output
         if output.json:
-            output.document(views.limit_changed(graph_id, group, asked.most, settled=wait))
+            output.document(asked.answer(settled=wait))
             return failures.DONE
         whose = f"group “{safe(group)}” of graph {graph_id}" if group else f"graph {graph_id}"
         output.data(f"{whose}: the limit {'is' if wait else 'is asked to be'} {asked.most:,}")

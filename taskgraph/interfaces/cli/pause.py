@@ -197,8 +197,7 @@ def _gate(
 def _say(session: Session, asked: "PauseRequest", *, settled: bool) -> int:
     output = session.output
     if output.json:
-        labels = asked.tasks.values()
-        output.document(views.held(asked.graph_id, asked.group, labels, on=asked.on, settled=settled))
+        output.document(asked.answer(settled=settled))
         return failures.DONE
     what = count(len(asked.tasks), "task") if asked.tasks else f"group “{asked.group}”" if asked.group else "all of it"
     became = ("is held back" if asked.on else "goes on") if settled else ("to be held back" if asked.on else "to go on")

@@ -7,6 +7,7 @@ from typing import Final
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import check_reason
 from taskgraph.interfaces.operations.waiting import poll
+from taskgraph.interfaces.views import Json
 from taskgraph.model.columns import is_cancelled
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import reference_of, row_key
@@ -40,6 +41,11 @@ class Cancellation:
     tasks: Mapping[str, str] = field(default_factory=dict)
     reruns: Mapping[str, int] = field(default_factory=dict)
     nothing: str = ""
+
+    def answer(self, state: GraphState) -> Json:
+        """As JSON. state: of the graph now."""
+        labels = sorted(self.tasks.values())
+        return {"graphId": self.graph_id, "asked": not self.nothing, "labels": labels, "state": str(state)}
 
 
 async def ask(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import GOING, check_reason, check_target
 from taskgraph.interfaces.operations.waiting import poll
+from taskgraph.interfaces.views import Json
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
@@ -25,6 +26,10 @@ class LimitRequest:
     group: str
     most: int
     asked: str
+
+    def answer(self, *, settled: bool) -> Json:
+        """As JSON. settled: whether it is so, or only asked for."""
+        return {"graphId": self.graph_id, "group": self.group or None, "max": self.most, "settled": settled}
 
 
 async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: str = "") -> LimitRequest:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import GOING, check_reason, check_target
 from taskgraph.interfaces.operations.waiting import poll
+from taskgraph.interfaces.views import Json
 from taskgraph.model import limits
 from taskgraph.model.columns import texts
 from taskgraph.model.errors import InvalidInput, Refused
@@ -37,6 +38,16 @@ class PauseRequest:
     def holder(self) -> str:
         """As the column `held` names it."""
         return INACTIVE if self.tasks else by_group(self.group) if self.group else PAUSED
+
+    def answer(self, *, settled: bool) -> Json:
+        """As JSON. settled: whether it is so, or only asked for."""
+        return {
+            "graphId": self.graph_id,
+            "group": self.group or None,
+            "labels": sorted(self.tasks.values()),
+            "held": self.on,
+            "settled": settled,
+        }
 
 
 async def ask(
