@@ -1,9 +1,7 @@
 """Facts of a journal as values: which columns a fact changed, whose it is, and whom a filter lets pass.
 
-What this room is for: the kinds of facts, the row that each speaks of, and the filter of listeners. A fact names in
-`changed` the columns that its commit has set to something else on that row, as far as they are not the usual ones of
-its kind: these stand here once instead of in every journal. So a kind can be added below, and what is there stays as it
-is: journals that were written by it are read by it. It never reads a store.
+A fact names in `changed` the columns that its commit has set to something else on the row that it speaks of, as far as
+they are not the usual ones of its kind (`row_schema.USUAL`): these stand there once instead of in every journal.
 """
 
 import fnmatch
@@ -13,6 +11,7 @@ from typing import Any, Final
 
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.json_strict import compact_json
+from taskgraph.model.row_schema import USUAL
 from taskgraph.model.utf16 import utf16_units
 
 ROUTING: Final = "routing"
@@ -27,36 +26,6 @@ EVERY_ROW: Final = "*"
 
 NESTED: Final[Mapping[str, str]] = {"updated": "label", "deleted": "label", "added": "label", "deletedGroups": "group"}
 """Lists of facts -> what a text in them is: facts about many tasks name these there, by label or as objects."""
-
-USUAL: Final[Mapping[str, tuple[str, ...]]] = {
-    "graph-running": ("state", "started"),
-    "graph-finished": ("state", "finished", "requiresLeft"),
-    "graph-blocked": ("state", "blocked", "blockedBy", "failedTasks"),
-    "graph-unblocked": ("state", "blockedBy", "failedTasks"),
-    "graph-cancelling": ("state", "reason"),
-    "graph-cancelled": ("state", "cancelled"),
-    "graph-paused": ("settling", "pausing"),
-    "graph-resumed": ("held", "holds", "settling"),
-    "graph-limited": ("asked", "max", "moved"),
-    "graph-stalled": ("stalled", "stalledAt", "stalledBecause"),
-    "graph-unstalled": ("stalledBecause",),
-    "graph-extended": ("tasks", "edges", "requires", "requiresLeft", "revision"),
-    "graph-edited": (),
-    "graph-deleting": ("state", "was", "deleting", "until", "because"),
-    "graph-repaired": (),
-    "task-completed": ("state", "ended", "resolved", "resolution"),
-    "task-failed": ("state", "ended", "resolved", "resolution"),
-    "task-exception": ("state", "ended", "resolved", "resolution"),
-    "task-cancelling": ("cancel",),
-    "task-cancelled": ("state", "resolved", "resolution"),
-    "task-skipped": ("state", "resolved", "resolution", "requiresLeft", "due"),
-    "task-rerun": ("state", "run", "runs", "claim", "pendingSince"),
-    "task-retry": ("state", "run", "runs", "claim", "pendingSince", "notBefore", "temporaryFailures"),
-    "task-held": ("held", "heldAsked"),
-    "task-released": ("held", "heldAsked"),
-    "journal-gap": (),
-}
-"""Kind of a fact -> the columns that it mostly changes; those that are there are every kind that there is."""
 
 _USUAL_SETS: Final = {kind: frozenset(names) for kind, names in USUAL.items()}
 

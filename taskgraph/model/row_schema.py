@@ -1,4 +1,4 @@
-"""Every column of every kind of row, declared once: what it holds, which rows have it, and since which version.
+"""Every column of every kind of row, declared once: what it holds, which rows have it, and which facts change it.
 
 Doctor's look at columns, what queries select of a task, the keys and counts that an archive may hold, and the test of
 docs/reference/explorer.md derive from here. What rows mean to each other is decided elsewhere (`protocol`).
@@ -197,3 +197,34 @@ SHOWN, EXPLAINED, WATCHED = (
     tuple(each.name for each in ROWS["task"] if use in each.selected) for use in ("*", "+", "~")
 )
 """Columns of a task: to list it, to explain why it waits, and what the sweep looks at."""
+
+USUAL: Final[Mapping[str, tuple[str, ...]]] = {
+    "graph-running": ("state", "started"),
+    "graph-finished": ("state", "finished", "requiresLeft"),
+    "graph-blocked": ("state", "blocked", "blockedBy", "failedTasks"),
+    "graph-unblocked": ("state", "blockedBy", "failedTasks"),
+    "graph-cancelling": ("state", "reason"),
+    "graph-cancelled": ("state", "cancelled"),
+    "graph-paused": ("settling", "pausing"),
+    "graph-resumed": ("held", "holds", "settling"),
+    "graph-limited": ("asked", "max", "moved"),
+    "graph-stalled": ("stalled", "stalledAt", "stalledBecause"),
+    "graph-unstalled": ("stalledBecause",),
+    "graph-extended": ("tasks", "edges", "requires", "requiresLeft", "revision"),
+    "graph-edited": (),
+    "graph-deleting": ("state", "was", "deleting", "until", "because"),
+    "graph-repaired": (),
+    "task-completed": ("state", "ended", "resolved", "resolution"),
+    "task-failed": ("state", "ended", "resolved", "resolution"),
+    "task-exception": ("state", "ended", "resolved", "resolution"),
+    "task-cancelling": ("cancel",),
+    "task-cancelled": ("state", "resolved", "resolution"),
+    "task-skipped": ("state", "resolved", "resolution", "requiresLeft", "due"),
+    "task-rerun": ("state", "run", "runs", "claim", "pendingSince"),
+    "task-retry": ("state", "run", "runs", "claim", "pendingSince", "notBefore", "temporaryFailures"),
+    "task-held": ("held", "heldAsked"),
+    "task-released": ("held", "heldAsked"),
+    "journal-gap": (),
+}
+"""Every kind of fact -> the columns that it mostly changes. Kinds are added; what is there stays as it is, as journals
+that were written by it are read by it."""

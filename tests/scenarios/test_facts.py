@@ -17,6 +17,7 @@ from taskgraph.documents.warnings import warnings
 from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import facts, limits
 from taskgraph.model.messages import Cancel, TaskFailed
+from taskgraph.model.row_schema import USUAL
 from taskgraph.model.states import TaskState
 from taskgraph.protocol.lifecycle import BeginDeletion
 from taskgraph.protocol.notices import notice
@@ -141,13 +142,13 @@ def kinds_in_the_code() -> Iterator[str]:
 
 
 def test_every_kind_of_fact_in_the_code_has_its_usual_columns() -> None:
-    assert set(kinds_in_the_code()) == set(facts.USUAL)
+    assert set(kinds_in_the_code()) == set(USUAL)
 
 
 def test_facts_of_histories_name_exactly_the_columns_that_differ(kinds: set[str]) -> None:
     for seed in SEEDS:
         world_of(seed).run()
-    assert set(facts.USUAL) - kinds <= {*BY_HAND, "journal-gap"}, "a gap is a row that is gone, and changes none"
+    assert set(USUAL) - kinds <= {*BY_HAND, "journal-gap"}, "a gap is a row that is gone, and changes none"
 
 
 async def test_other_facts_name_exactly_the_columns_that_differ(memory: Stage, kinds: set[str]) -> None:
@@ -260,4 +261,4 @@ def test_retries_beside_the_payload_are_a_warning() -> None:
 
 
 def test_what_is_usual_for_a_kind_that_was_ever_written_stays() -> None:
-    assert {kind: " ".join(facts.USUAL[kind]) for kind in WRITTEN} == WRITTEN
+    assert {kind: " ".join(USUAL[kind]) for kind in WRITTEN} == WRITTEN

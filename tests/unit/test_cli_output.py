@@ -26,7 +26,7 @@ from taskgraph.interfaces.cli.output import (
     seconds,
 )
 from taskgraph.interfaces.views import fields_of, iso, plain
-from taskgraph.model.facts import USUAL
+from taskgraph.model.row_schema import USUAL
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.queries.values import GroupState
 
