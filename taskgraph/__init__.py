@@ -8,9 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taskgraph.interfaces.client.client import Client
+    from taskgraph.interfaces.client.client import Client, SyncClient
     from taskgraph.interfaces.client.graph import Graph
-    from taskgraph.interfaces.client.sync import SyncClient
     from taskgraph.interfaces.client.tasks import Group, Task
     from taskgraph.model.errors import (
         InvalidGraph,
@@ -58,7 +57,7 @@ _MODULES = {
     "Refused": "model.errors",
     "Registry": "worker.executors",
     "StorageUnavailable": "model.errors",
-    "SyncClient": "interfaces.client.sync",
+    "SyncClient": "interfaces.client.client",
     "Task": "interfaces.client.tasks",
     "TaskState": "model.states",
     "TaskgraphError": "model.errors",

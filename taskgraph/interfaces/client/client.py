@@ -1,4 +1,4 @@
-"""The asynchronous client: submit graphs, look at them, run them in this process.
+"""The clients: submit graphs, look at them, run them in this process; `SyncClient` for programs without an event loop.
 
 Graphs in the making (`graph`, `tasks`) give the same documents that files hold, judged by the same checks. `Client`
 never moves a task by rules of its own: it submits, puts messages on queues and asks questions (D16), and `Client.run`
@@ -7,12 +7,13 @@ starts the loops that `taskgraph run` starts.
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
 
 from taskgraph.documents.edit_document import EditDocument, edit_from_object
 from taskgraph.documents.nodes import GraphDocument
@@ -67,8 +68,11 @@ from taskgraph.queries.values import (
 from taskgraph.storage.store import Store
 from taskgraph.worker.executors import built_in
 
-if TYPE_CHECKING:
-    from taskgraph.interfaces.client.sync import SyncClient
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
 
 SLOTS_DEFAULT: Final = 4
 """Tasks that `Client.run` runs side by side."""
@@ -106,8 +110,6 @@ class Client:
     @classmethod
     def sync(cls, store: str | StoreSettings | Store | None = None) -> "SyncClient":
         """The same face for programs without an event loop."""
-        from taskgraph.interfaces.client.sync import SyncClient  # it is made of this class
-
         return SyncClient(store)
 
     async def __aenter__(self) -> "Client":
@@ -524,3 +526,136 @@ def _patience(seconds: float | None) -> Iterator[tuple[asyncio.Event, asyncio.Ev
     finally:
         if timer is not None:
             timer.cancel()
+
+
+class _Face(Generic[C]):
+    """Calls that are run to their end. calls: whose; run: on which loop."""
+
+    def __init__(self, calls: C, run: Run) -> None:
+        self._calls: C = calls
+        self._run = run
+
+
+def _sync(method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[_Face[C], P], R]:
+    """The method, run to its end."""
+
+    @functools.wraps(method)
+    def call(self: _Face[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        found: R = self._run(method(self._calls, *args, **kwargs))
+        return found
+
+    return call
+
+
+async def _next(events: AsyncGenerator[Event]) -> Event:
+    return await anext(events)
+
+
+class SyncClient(_Face[Client]):
+    """`Client` for programs without an event loop: a context manager whose methods wait for their answers.
+
+    with Client.sync("sqlite:///graphs.db") as client:
+        status = client.run(graph)
+
+    It has an event loop of its own, which runs while a method does. Inside a running event loop (a notebook) use
+    `Client`. Not to be shared between threads.
+    """
+
+    def __init__(self, store: str | StoreSettings | Store | None = None) -> None:
+        super().__init__(Client(store), self._run_open)
+        self._runner: asyncio.Runner | None = None
+
+    def __enter__(self) -> "SyncClient":
+        if self._runner is not None:
+            raise RuntimeError("this client is open already")
+        runner = asyncio.Runner()
+        try:
+            runner.run(self._calls.__aenter__())
+        except BaseException:
+            runner.close()
+            raise
+        self._runner = runner
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            with runner:
+                runner.run(self._calls.__aexit__(kind, error, trace))
+
+    def _run_open(self, call: Coroutine[Any, Any, R]) -> R:
+        if self._runner is None:
+            call.close()
+            raise RuntimeError("this client is not open: use `with Client.sync(…) as client`")
+        return self._runner.run(call)
+
+    @property
+    def schedules(self) -> "SyncScheduleCalls":
+        """Graphs that are submitted by the clock."""
+        return SyncScheduleCalls(ScheduleCalls(self._calls), self._run)
+
+    def follow(  # noqa: D102 as there
+        self, graph_id: str, *, since: int | str = 0, where: Mapping[str, str | Sequence[str]] | None = None
+    ) -> Iterator[Event]:
+        events = self._calls.follow(graph_id, since=since, where=where)
+        try:
+            while True:
+                try:
+                    event = self._run(_next(events))
+                except StopAsyncIteration:
+                    return
+                yield event
+        finally:
+            if self._runner is not None:
+                self._run(events.aclose())
+
+    follow.__doc__ = Client.follow.__doc__
+    submit = _sync(Client.submit)
+    extend = _sync(Client.extend)
+    edit = _sync(Client.edit)
+    plan_edit = _sync(Client.plan_edit)
+    request = _sync(Client.request)
+    graphs = _sync(Client.graphs)
+    status = _sync(Client.status)
+    tasks = _sync(Client.tasks)
+    task = _sync(Client.task)
+    why = _sync(Client.why)
+    events = _sync(Client.events)
+    notices = _sync(Client.notices)
+    pause = _sync(Client.pause)
+    resume = _sync(Client.resume)
+    pause_target = _sync(Client.pause_target)
+    set_limit = _sync(Client.set_limit)
+    limits_of = _sync(Client.limits_of)
+    limit_target = _sync(Client.limit_target)
+    target_limits = _sync(Client.target_limits)
+    resume_target = _sync(Client.resume_target)
+    deactivate = _sync(Client.deactivate)
+    activate = _sync(Client.activate)
+    rerun = _sync(Client.rerun)
+    delete = _sync(Client.delete)
+    cancel = _sync(Client.cancel)
+    archive = _sync(Client.archive)
+    restore = _sync(Client.restore)
+    wait = _sync(Client.wait)
+    logs = _sync(Client.logs)
+    result = _sync(Client.result)
+    results = _sync(Client.results)
+    run = _sync(Client.run)
+
+
+class SyncScheduleCalls(_Face[ScheduleCalls]):
+    """`ScheduleCalls` for programs without an event loop: `client.schedules` of a SyncClient."""
+
+    create = _sync(ScheduleCalls.create)
+    update = _sync(ScheduleCalls.update)
+    list = _sync(ScheduleCalls.list)
+    show = _sync(ScheduleCalls.show)
+    activate = _sync(ScheduleCalls.activate)
+    deactivate = _sync(ScheduleCalls.deactivate)
+    activate_all = _sync(ScheduleCalls.activate_all)
+    deactivate_all = _sync(ScheduleCalls.deactivate_all)
+    delete = _sync(ScheduleCalls.delete)
+    run_now = _sync(ScheduleCalls.run_now)
