@@ -1,10 +1,10 @@
 """The truth table of docs/reference/semantics.md: what each item of `protocol.decide.decide` does in each state.
 
-`scripts/semantics` writes the tables into the page, `scripts/semantics --check` says whether they are current, and
+`scripts/generate` writes the tables into the page, `scripts/generate --check` says whether they are current, and
 `test_semantics.py` reads the page's tables and holds each cell against what `decide` does with rows made for it.
 
 **Who adds an item to `protocol.decide.Item`** adds a `Case` for each way in which it can meet a row to `CASES`, and
-runs `scripts/semantics`. The item's sentence is the first line of its docstring. A column that gates something (as
+runs `scripts/generate`. The item's sentence is the first line of its docstring. A column that gates something (as
 `due` does) is one more case of the items that look at it: `columns` sets it on the task's row, `graph` on the graph's.
 **Who adds a state** adds it to `TASKS` or `GRAPHS`: how rows look in it. What is missing fails the test.
 
@@ -14,9 +14,8 @@ and graph that cannot meet are asked about all the same, as a message may come a
 """
 
 import json
-import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -63,8 +62,6 @@ from taskgraph.protocol.wiring import Link
 from taskgraph.storage.tables import Delete, Insert, Merge, Replace, Row
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "semantics.md"
-BEGIN: Final = "<!-- tables: written by scripts/semantics from tests/formal/semantics.py; do not edit by hand -->"
-END: Final = "<!-- end of the tables -->"
 
 NOW: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ENDED: Final = NOW.isoformat()
@@ -878,7 +875,7 @@ def read(page: str) -> dict[tuple[str, str], dict[tuple[str, str], Cells]]:
     """(item, kind of row) -> the table that the page has of it."""
     found: dict[tuple[str, str], dict[tuple[str, str], Cells]] = {}
     item = over = when = ""
-    for line in page.partition(BEGIN)[2].partition(END)[0].splitlines():
+    for line in page.partition("generated: semantics")[2].partition("end: semantics")[0].splitlines():
         if line.startswith("### "):
             item = line[4:].strip()
         elif item != "Conditions" and line.startswith("| ") and line.endswith(" |"):
@@ -892,35 +889,3 @@ def read(page: str) -> dict[tuple[str, str], dict[tuple[str, str], Cells]]:
                 for state in first.split(", "):
                     found.setdefault((item, over), {})[when, state] = (answer, changes, facts, sent)
     return found
-
-
-def with_tables(page: str) -> str:
-    """The page with the tables as they must be."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} has lost the marks between which the tables stand")
-    return f"{before}{BEGIN}\n\n{text()}\n{END}{after}"
-
-
-def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> int:
-    """Write the tables into the page, or with --check say whether they are current; gives the exit code."""
-    if list(arguments) not in ([], ["--check"]):
-        say("usage: scripts/semantics [--check]")
-        return 2
-    page = PAGE.read_text("utf-8")
-    made = with_tables(page)
-    if made == page:
-        return 0
-    if arguments:
-        say(
-            "docs/reference/semantics.md is not what the code does: look at what has changed, and run scripts/semantics"
-        )
-        return 1
-    PAGE.write_text(made, "utf-8")
-    say("docs/reference/semantics.md: written")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -98,17 +98,6 @@ def test_every_page_is_found_from_the_readme() -> None:
     assert set(PAGES) - found - measured == set()
 
 
-def test_the_reference_names_every_command() -> None:
-    groups = tuple(name for name, command in COMMANDS.commands.items() if hasattr(command, "commands"))
-    page = (REFERENCE / "commands.md").read_text("utf-8")
-    named = {" ".join(line.split()[: 2 if line.startswith(groups) else 1]) for line in typed(page)}
-    there = set()
-    for name, command in COMMANDS.commands.items():
-        inner = getattr(command, "commands", None)
-        there |= {f"{name} {sub}" for sub in inner} if inner else {name}
-    assert there <= named
-
-
 def test_the_reference_names_every_exit_code() -> None:
     section = (REFERENCE / "commands.md").read_text("utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
     codes = {value for name, value in vars(failures).items() if name.isupper() and isinstance(value, int)}

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import check_reason
 from taskgraph.interfaces.operations.waiting import poll
-from taskgraph.interfaces.views import Json
 from taskgraph.model.columns import is_cancelled
 from taskgraph.model.errors import Refused
 from taskgraph.model.ids import reference_of, row_key
@@ -42,7 +41,7 @@ class Cancellation:
     reruns: Mapping[str, int] = field(default_factory=dict)
     nothing: str = ""
 
-    def answer(self, state: GraphState) -> Json:
+    def answer(self, state: GraphState) -> dict[str, Any]:
         """As JSON. state: of the graph now."""
         labels = sorted(self.tasks.values())
         return {"graphId": self.graph_id, "asked": not self.nothing, "labels": labels, "state": str(state)}

@@ -1,11 +1,11 @@
 """Change how many tasks may be in flight, of a graph, a group or a target; and wait until that is so."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import GOING, check_reason, check_target
 from taskgraph.interfaces.operations.waiting import poll
-from taskgraph.interfaces.views import Json
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
 from taskgraph.model.foreign_times import asked_after
@@ -27,7 +27,7 @@ class LimitRequest:
     most: int
     asked: str
 
-    def answer(self, *, settled: bool) -> Json:
+    def answer(self, *, settled: bool) -> dict[str, Any]:
         """As JSON. settled: whether it is so, or only asked for."""
         return {"graphId": self.graph_id, "group": self.group or None, "max": self.most, "settled": settled}
 

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations.checks import GOING, check_reason, check_target
 from taskgraph.interfaces.operations.waiting import poll
-from taskgraph.interfaces.views import Json
 from taskgraph.model import limits
 from taskgraph.model.columns import texts
 from taskgraph.model.errors import InvalidInput, Refused
@@ -39,7 +39,7 @@ class PauseRequest:
         """As the column `held` names it."""
         return INACTIVE if self.tasks else by_group(self.group) if self.group else PAUSED
 
-    def answer(self, *, settled: bool) -> Json:
+    def answer(self, *, settled: bool) -> dict[str, Any]:
         """As JSON. settled: whether it is so, or only asked for."""
         return {
             "graphId": self.graph_id,
