@@ -13,7 +13,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
 
 from taskgraph.documents.edit_document import EditDocument, edit_from_object
 from taskgraph.documents.nodes import GraphDocument
@@ -80,20 +80,10 @@ SLOTS_DEFAULT: Final = 4
 _LOG_PIECE_BYTES: Final = 1 << 20
 
 
-class Client:
-    """One store, as an asynchronous context manager.
+class _Opening:
+    """A store that is opened on entry and closed on exit."""
 
-    async with Client("sqlite:///graphs.db") as client:
-        submitted = await client.submit(graph)
-        state = await client.wait(submitted.graph_id)
-
-    store: `sqlite:///path`, a connection string, `https://ACCOUNT.table.core.windows.net`, settings, a store that is
-    open already (`taskgraph.testing.MemoryStore`), or None for what the environment says (TASKGRAPH_STORE …). Raises
-    InvalidSettings. Every call may raise StorageUnavailable; those that name a graph or task raise NotFound, with the
-    nearest names. A task is named by its label or taskId.
-    """
-
-    def __init__(self, store: str | StoreSettings | Store | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(self, store: str | StoreSettings | Store | None = None, clock: Clock | None = None) -> None:
         if isinstance(store, StoreSettings):
             self.settings = store
         elif store is None or isinstance(store, str):
@@ -104,15 +94,8 @@ class Client:
         self._clock = clock or (handed_in.clock if handed_in is not None else SystemClock())
         self._app: App | None = None
         self._stack = contextlib.AsyncExitStack()
-        self._rerun: dict[str, dict[str, int]] = {}  # graph id -> taskId -> the run that is to be replaced
-        self._cancel: dict[str, cancel.Cancellation] = {}  # graph id -> what was asked for last
 
-    @classmethod
-    def sync(cls, store: str | StoreSettings | Store | None = None) -> "SyncClient":
-        """The same face for programs without an event loop."""
-        return SyncClient(store)
-
-    async def __aenter__(self) -> "Client":
+    async def __aenter__(self) -> Self:
         if self._app is not None:
             raise RuntimeError("this client is open already")
         self._app = await self._stack.enter_async_context(open_app(self.settings, clock=self._clock))
@@ -130,6 +113,30 @@ class Client:
         if self._app is None:
             raise RuntimeError("this client is not open: use `async with Client(…) as client`")
         return self._app
+
+
+class Client(_Opening):
+    """One store, as an asynchronous context manager.
+
+    async with Client("sqlite:///graphs.db") as client:
+        submitted = await client.submit(graph)
+        state = await client.wait(submitted.graph_id)
+
+    store: `sqlite:///path`, a connection string, `https://ACCOUNT.table.core.windows.net`, settings, a store that is
+    open already (`taskgraph.testing.MemoryStore`), or None for what the environment says (TASKGRAPH_STORE …). Raises
+    InvalidSettings. Every call may raise StorageUnavailable; those that name a graph or task raise NotFound, with the
+    nearest names. A task is named by its label or taskId.
+    """
+
+    def __init__(self, store: str | StoreSettings | Store | None = None, *, clock: Clock | None = None) -> None:
+        super().__init__(store, clock)
+        self._rerun: dict[str, dict[str, int]] = {}  # graph id -> taskId -> the run that is to be replaced
+        self._cancel: dict[str, cancel.Cancellation] = {}  # graph id -> what was asked for last
+
+    @classmethod
+    def sync(cls, store: str | StoreSettings | Store | None = None) -> "SyncClient":
+        """The same face for programs without an event loop."""
+        return SyncClient(store)
 
     async def submit(
         self, graph: GraphLike, graph_id: str | None = None, *, params: Mapping[str, Any] | None = None
