@@ -15,9 +15,9 @@ from typing import Final
 
 from taskgraph.engine.handlers import Handled, Handlers
 from taskgraph.engine.lead import Lead
+from taskgraph.engine.listeners import Taker
 from taskgraph.engine.poison import NEWER_VERSION_SECONDS, Poison, origin_of, release
 from taskgraph.engine.telemetry import handed_on, note, watched
-from taskgraph.engine.transact import Taker
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import (

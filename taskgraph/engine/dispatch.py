@@ -8,43 +8,47 @@ changes a row of a graph.
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, Protocol
 
 from taskgraph.engine.commit import Records
-from taskgraph.engine.limited import LimitedTasks
-from taskgraph.engine.listeners import Listeners
+from taskgraph.engine.listeners import Counters, Listeners, Taker
 from taskgraph.engine.row_cache import KeptRows
 from taskgraph.engine.telemetry import Telemetry
-from taskgraph.engine.transact import Counters, Taker, task_of
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Columns, is_held
 from taskgraph.model.errors import StorageError
 from taskgraph.model.facts import routing_of
-from taskgraph.model.ids import GRAPH, ids_text, is_task_id, reference_of, row_key
+from taskgraph.model.ids import GRAPH, ids_text, is_task_id, limit_key, reference_of, row_key
 from taskgraph.model.messages import Message, RunTasks, Seen, SendReady, bundles, to_text
 from taskgraph.model.names import QueueNames
 from taskgraph.model.placement import DEFAULT_TARGET
-from taskgraph.model.priorities import NORMAL, level_now, level_of
+from taskgraph.model.priorities import COLUMN as PRIORITY
+from taskgraph.model.priorities import LEVELS, NORMAL, level_now, level_of, rank
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.model.timing import not_yet_seconds, ready_since
-from taskgraph.protocol.concurrency import scopes_of
-from taskgraph.protocol.decide import Answer
+from taskgraph.protocol.concurrency import Limit, limit_of, limits_of, scopes_of
+from taskgraph.protocol.context import Outcome, Refill
+from taskgraph.protocol.decide import Answer, Item
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.dispatch_windows import Parcel, Windows
 from taskgraph.protocol.edit import EDITED
-from taskgraph.protocol.runs import Completed, Failed
+from taskgraph.protocol.limited_backlog import WAITING_MAX, WHOLE_SECONDS, Backlog, Waiting
+from taskgraph.protocol.runs import Claim, Completed, Failed
 from taskgraph.queries.targets import levels_used, use_level
 from taskgraph.storage.queues import Queues
-from taskgraph.storage.tables import Range, Row
+from taskgraph.storage.tables import Range, Row, query_all
 
 _SHARES_MIN: Final = 2  # into so many messages at least goes what is ready
 _WORKER_SECONDS: Final = 60.0
 _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
 _COUNTED_MAX: Final = 10_000  # graphs
 _BELL_SECONDS: Final = 2.0  # between two messages that tell idle workers of a target that a level of it is used
+_LOOK_PAGES_MAX: Final = 4  # of ready tasks that are under a limit, in one look for them
+_WAITS: Final = ("run", "target", "limits", "held", "pendingSince", "notBefore", PRIORITY)
 
 
 class Receiver(Protocol):
@@ -83,14 +87,14 @@ class Dispatcher:
     """Graph id -> about how many tasks this process has sent out and not heard of again; for the size of bundles."""
     workers: dict[str, float] = field(default_factory=dict)
     """Worker -> when this process heard of it last (monotonic seconds)."""
-    limited: LimitedTasks = field(init=False)
+    limited: "LimitedTasks" = field(init=False)
     _levels: dict[tuple[str, str], float] = field(default_factory=dict)  # said to be used, and when (monotonic)
     _rung: dict[str, float] = field(default_factory=dict)  # target -> when its workers were told of levels
     _used: Mapping[str, Collection[str]] = field(default_factory=dict)
     _used_at: float | None = None
 
     def __post_init__(self) -> None:
-        self.limited = LimitedTasks(self.records, self.clock, self.takes, self.send)
+        self.limited = LimitedTasks(self)
 
     def join(self, receiver: Receiver) -> None:
         """It receives messages here from now on, unless it does so already; so results are heard of, too."""
@@ -106,7 +110,7 @@ class Dispatcher:
         """Whether this process is the one that looks after a graph; asks for the lead, where that is free."""
         return not self.receivers or any([await each.leads(graph_id) for each in self.receivers])
 
-    async def tell(self, messages: Sequence[Message]) -> None:
+    async def send_events(self, messages: Sequence[Message]) -> None:
         """Send events, each to its queue. Raises TooLarge, StorageUnavailable."""
         bodies: dict[str, list[str]] = {}
         for message in messages:
@@ -310,7 +314,7 @@ class Dispatcher:
     async def leave_unsent(self, *, but: Collection[str] = ()) -> None:
         """Leave it to whoever handles these graphs from now on: one message for each. but: graphs that stay here."""
         if self.windows is not None and (graphs := [each for each in self.windows.graphs if each not in but]):
-            await self.tell([SendReady(graph_id) for graph_id in graphs])
+            await self.send_events([SendReady(graph_id) for graph_id in graphs])
             for graph_id in graphs:
                 self.windows.forget(graph_id)
 
@@ -367,6 +371,113 @@ class Dispatcher:
                 break
         if limited:
             await self.limited.refill(graph_id, taker=taker)
+
+
+@dataclass(slots=True)
+class LimitedTasks:
+    """Limited tasks that stand ready, as far as this process knows."""
+
+    dispatcher: Dispatcher
+    backlogs: dict[str, Backlog] = field(default_factory=dict)
+    """Graph id -> limited tasks that stand ready."""
+
+    def wait(self, graph_id: str) -> bool:
+        """Whether some of a graph are known to wait for room."""
+        return bool((backlog := self.backlogs.get(graph_id)) and backlog.waiting)
+
+    def forget(self, graph_id: str) -> None:
+        """The graph has ended."""
+        self.backlogs.pop(graph_id, None)
+
+    def landed(self, graph_id: str, answers: Sequence[Answer]) -> None:
+        """These do not wait any more."""
+        if (backlog := self.backlogs.get(graph_id)) is not None:
+            for answer in answers:
+                if isinstance(answer.item, Claim | Completed | Failed) and answer.outcome is not Outcome.STALE:
+                    backlog.forget(answer.item.task_id, answer.item.run)
+
+    async def refill(
+        self,
+        graph_id: str,
+        ready: Sequence[Refill] = (),
+        rows: Mapping[str, Row | None] | None = None,
+        *,
+        taker: Taker | None = None,
+    ) -> int:
+        """Tell those limited tasks of a graph for which there is room; gives how many these are. Repeatable.
+
+        ready: what has just become so. rows: as the commit left them. Which tasks wait is remembered, and looked up
+        where that may not be all; how much room there is the rows of the limits say.
+        """
+        if len(self.backlogs) >= _COUNTED_MAX and graph_id not in self.backlogs:
+            self.backlogs.clear()
+        backlog = self.backlogs.setdefault(graph_id, Backlog())
+        for one in ready:
+            if one.task_id:
+                backlog.add(one.task_id, one.run, Waiting(one.target, one.scopes, one.since, one.rank))
+        alone, now = self.dispatcher.takes(graph_id), self.dispatcher.clock.monotonic()
+        # Rows that were kept are good enough where nobody else writes them.
+        limits_known = limits_of(rows) if alone and rows is not None else {}
+        if not backlog.waiting:
+            if alone and now < backlog.whole_until:
+                return 0
+            if not limits_known:
+                limits_known = await self._limits(graph_id)
+            if all(limit.is_full for limit in limits_known.values()):
+                return 0  # who ends one of these runs looks again
+            await self.look_up(graph_id, backlog, now)
+        if missing := backlog.scopes.difference(limits_known):
+            found = await self.dispatcher.records.tables.get(graph_id, [limit_key(scope) for scope in sorted(missing)])
+            limits_known.update({limit.scope: limit for row in found if row is not None if (limit := limit_of(row))})
+        by_queue: dict[tuple[str, int], list[tuple[str, int]]] = {}
+        waiting = dict(backlog.waiting)
+        for task_id, run, target in backlog.pick(limits_known, now):
+            by_queue.setdefault((target, waiting[task_id, run].rank), []).append((task_id, run))
+        for (target, place), tasks in by_queue.items():
+            fresh: Sequence[tuple[str, int]] = tasks
+            if taker is not None:
+                fresh = taker.keep(graph_id, target, tasks, rows or {})
+            if fresh:
+                await self.dispatcher.send(graph_id, target, LEVELS[place], fresh, rows=rows)
+        return sum(map(len, by_queue.values()))
+
+    async def refill_from(self, graph_id: str, rows: Sequence[Row]) -> int:
+        """The same, with rows of limited tasks that stand ready and may have gone unheard."""
+        backlog = self.backlogs.setdefault(graph_id, Backlog())
+        self._remember(backlog, rows, self.dispatcher.clock.monotonic())
+        return await self.refill(graph_id)
+
+    async def _limits(self, graph_id: str) -> dict[str, Limit]:
+        rows = await query_all(self.dispatcher.records.tables, graph_id, Range("limit:", "limit;"))
+        return {limit.scope: limit for limit in map(limit_of, rows)}
+
+    async def look_up(self, graph_id: str, backlog: Backlog, now: float) -> None:
+        """Look up which limited tasks stand ready; of very many, some: the others are found when these are told."""
+        waits = Range("task:", "task;", where={"state": (str(TaskState.PENDING),), "limited": ("yes",)}, select=_WAITS)
+        continuation: str | None = None
+        backlog.whole_until = 0.0
+        for _ in range(_LOOK_PAGES_MAX):
+            page = await self.dispatcher.records.tables.query(graph_id, waits, continuation=continuation)
+            self._remember(backlog, page.rows, now)
+            continuation = page.continuation
+            if len(backlog.waiting) >= WAITING_MAX:
+                return  # even of the last page some may have been left out
+            if continuation is None:
+                backlog.whole_until = now + WHOLE_SECONDS
+                return
+
+    def _remember(self, backlog: Backlog, rows: Iterable[Row], now: float) -> None:
+        """Take over limited tasks that stand ready from their rows, but those that were told of just now."""
+        for row in rows:
+            columns, task_id = row.columns, reference_of(row.key)
+            run, since = columns.get("run"), columns.get("pendingSince")
+            if not isinstance(run, int) or columns.get("held", "[]") not in ("", "[]"):
+                continue
+            if not_yet_seconds(columns.get, self.dispatcher.clock.now()) or backlog.is_told(task_id, run, now):
+                continue
+            target, scopes = str(columns.get("target", "default")), scopes_of(columns)
+            ready = since if isinstance(since, datetime) else None
+            backlog.add(task_id, run, Waiting(target, scopes, ready, rank(level_of(columns.get))))
 
 
 def _seen(task_id: str, run: int, rows: Mapping[str, Row | None] | None, *, alone: bool) -> Seen | None:
@@ -429,3 +540,8 @@ def _has_moved_on(row: Row | None, run: int) -> bool:
 
 def _target(row: Row) -> str:
     return str(row.columns.get("target", DEFAULT_TARGET))
+
+
+def task_of(item: Item) -> str:
+    """The task that an item is about, "" for none."""
+    return getattr(item, "task_id", "")

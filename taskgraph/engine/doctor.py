@@ -325,7 +325,7 @@ async def _repair(handlers: Handlers, graph_id: str, finding: Finding, rows: Map
                 errors = [str(answer.error) for answer in answers if answer.error is not None]
                 return errors[0] if errors else ""
             case Resend(request):
-                await handlers.tell([AddTasks(graph_id, request)])
+                await handlers.dispatcher.send_events([AddTasks(graph_id, request)])
             case None:
                 return finding.refusal
     except Conflict:

@@ -1,43 +1,28 @@
-"""Handle a message: which use case it is, and what becomes of it.
+"""Handle a message, and do what follows from a commit: the face of the engine.
 
-What this room is for: the face of the engine. It puts the parts together that change graphs (`transact`, what follows
-by `effects` and `dispatch`, and the use cases of several commits: `requests`, `cancel`, `pause`, `limited`). What these
-remember between calls makes them quicker, and may be old or lost at any time; any number of copies may work on one
-graph. It never acknowledges a message (its caller does, last) and never contains a rule about tasks.
+What a process remembers between calls makes it quicker, and may be old or lost at any time; any number of copies may
+work on one graph. An effect that `decide` has named may be lost, and is then repeated by redelivery or by the sweep; it
+may be repeated at any time. This module never acknowledges a message (its caller does, last) and never contains a rule
+about tasks.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from taskgraph.engine.cancel import cancel_graph
-from taskgraph.engine.commit import Records
-from taskgraph.engine.dispatch import Dispatcher
-from taskgraph.engine.effects import Effects
-from taskgraph.engine.limited import set_limit
-from taskgraph.engine.listeners import Listeners
-from taskgraph.engine.pause import hold_back
+from taskgraph.engine import control
+from taskgraph.engine.listeners import Taker
+from taskgraph.engine.live_index import enter_live, leave_live
 from taskgraph.engine.requests import answer_request
-from taskgraph.engine.row_cache import KeptRows
-from taskgraph.engine.telemetry import OFF, Telemetry
-from taskgraph.engine.transact import Counters, KeepAlive, Taker, Transactor, no_keep_alive
+from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
 from taskgraph.model import limits
-from taskgraph.model.clock import Clock
 from taskgraph.model.errors import StorageError, TaskgraphError
-from taskgraph.model.messages import (
-    AddTasks,
-    Cancel,
-    Edit,
-    HoldBack,
-    Message,
-    SendReady,
-    SetLimit,
-    TaskCompleted,
-)
-from taskgraph.model.names import QueueNames
-from taskgraph.protocol.decide import Answer, Item, asked
-from taskgraph.protocol.runs import Claim, Completed
-from taskgraph.storage.queues import Queues
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.messages import AddTasks, Cancel, Edit, HoldBack, Message, SendReady, SetLimit, TaskCompleted
+from taskgraph.model.priorities import rank
+from taskgraph.protocol.context import Cancelling, Dispatch, Effect, GraphEnded, GraphRevived, Refill, Started, Stop
+from taskgraph.protocol.decide import Answer, Decision, Item, asked
 from taskgraph.storage.tables import Row
 
 
@@ -51,50 +36,13 @@ class Handled:
 
 
 @dataclass(slots=True)
-class Handlers:
+class Handlers(Transactor):
     """Everything that changes rows of graphs."""
 
-    records: Records
-    queues: Queues
-    clock: Clock
-    names: QueueNames = field(default_factory=QueueNames)
-    counters: Counters = field(default_factory=Counters)
-    listeners: Listeners = field(default_factory=Listeners)
-    telemetry: Telemetry = OFF
     stalled_seconds: float = limits.STALLED_SECONDS
     """A graph of which nothing has moved for so long is marked by the sweep, unless it says otherwise itself."""
     clocks_doubted: bool = False
     """Whether this process has said that rows hold times of a clock that is off."""
-    kept_rows_max: int | None = None
-    """Rows that are remembered over all graphs; limits.KEPT_ROWS_MAX if None."""
-    kept: KeptRows = field(init=False)
-    dispatcher: Dispatcher = field(init=False)
-    effects: Effects = field(init=False)
-    transactor: Transactor = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.kept = KeptRows(self.records.tables, self.kept_rows_max)
-        self.dispatcher = Dispatcher(
-            self.records,
-            self.queues,
-            self.clock,
-            self.names,
-            self.kept,
-            self.counters,
-            self.telemetry,
-            self.listeners,
-        )
-        self.effects = Effects(self.records, self.kept, self.listeners, self.dispatcher)
-        self.transactor = Transactor(
-            self.records,
-            self.clock,
-            self.kept,
-            self.counters,
-            self.telemetry,
-            self.listeners,
-            self.effects.follow_up,
-            self.dispatcher.limited.wait,
-        )
 
     async def handle(
         self,
@@ -144,13 +92,13 @@ class Handlers:
         try:
             match message:
                 case AddTasks() | Edit():
-                    await answer_request(self.transactor, message.graph, message.request, keep_alive=keep_alive)
+                    await answer_request(self, message.graph, message.request, keep_alive=keep_alive)
                 case Cancel():
-                    answers = (await cancel_graph(self.transactor, message, keep_alive=keep_alive),)
+                    answers = (await control.cancel_graph(self, message, keep_alive=keep_alive),)
                 case HoldBack():
-                    answers = (await hold_back(self.transactor, self.tell, message, keep_alive=keep_alive),)
+                    answers = (await control.hold_back(self, message, keep_alive=keep_alive),)
                 case SetLimit():
-                    answers = (await set_limit(self.transactor, message, keep_alive=keep_alive),)
+                    answers = (await control.set_limit(self, message, keep_alive=keep_alive),)
                 case _:
                     raise TypeError("work messages are for workers")
         except StorageError:
@@ -159,33 +107,95 @@ class Handlers:
             return Handled(message, error=error)
         return Handled(message, answers, next((answer.error for answer in answers), None))
 
-    async def transition(
+    async def follow_up(
         self,
         graph_id: str,
-        items: Iterable[Item],
+        decision: Decision,
+        rows: Mapping[str, Row | None],
         *,
-        keep_alive: KeepAlive = no_keep_alive,
-        rows: dict[str, Row | None] | None = None,
-        taker: Taker | None = None,
-    ) -> list[Answer]:
-        """See Transactor.transition."""
-        return await self.transactor.transition(graph_id, items, keep_alive=keep_alive, rows=rows, taker=taker)
+        taker: Taker | None,
+        more: bool,
+        keep_alive: KeepAlive,
+    ) -> None:
+        """See Transactor."""
+        parcels = self.dispatcher.landed(graph_id, decision.answers)
+        if decision.effects:
+            await self.emit(graph_id, decision.effects, rows, taker=taker, more=more, keep_alive=keep_alive)
+        if parcels:
+            await self.dispatcher.send_parcels(parcels, taker)
 
-    async def advance(
+    async def emit(
         self,
         graph_id: str,
-        items: Iterable[Completed | Claim],
+        effects: Sequence[Effect],
+        rows: Mapping[str, Row | None] | None = None,
         *,
-        keep_alive: KeepAlive = no_keep_alive,
         taker: Taker | None = None,
-    ) -> list[Answer]:
-        """See Transactor.advance."""
-        return await self.transactor.advance(graph_id, items, keep_alive=keep_alive, taker=taker)
+        more: bool = False,
+        keep_alive: KeepAlive = no_keep_alive,
+    ) -> None:
+        """Send what follows from a commit. Sending twice is harmless; not sending is mended by the sweep.
 
-    async def tell(self, messages: Sequence[Message]) -> None:
-        """Send events, each to its queue. Raises TooLarge, StorageUnavailable."""
-        await self.dispatcher.tell(messages)
+        rows: as the commit left them. more: further commits of the same call will send more.
+        """
+        ready: dict[tuple[str, str], list[tuple[str, int]]] = {}
+        later: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
+        started: list[Started] = []
+        stops: list[Stop] = []
+        limited: list[Refill] = []
+        cancelling = False
+        for effect in effects:
+            match effect:
+                case Refill():
+                    limited.append(effect)
+                case Dispatch(task_id, run, target, delay, level) if delay:
+                    seconds = min(math.ceil(delay), limits.DELAY_SECONDS_MAX)  # those of one second go together
+                    later.setdefault((target, level, seconds), []).append((task_id, run))
+                case Dispatch(task_id, run, target, _, level):
+                    ready.setdefault((target, level), []).append((task_id, run))
+                case Started():
+                    started.append(effect)
+                case Stop():
+                    stops.append(effect)
+                case Cancelling(fenced):
+                    cancelling = cancelling or fenced or not self._others_run(graph_id, rows)
+                    self.dispatcher.forget_unsent(graph_id)
+                case GraphEnded():
+                    self.kept.forget(graph_id)
+                    self.dispatcher.forget(graph_id)
+                    limited.clear()
+                    for ended in self.listeners.ended:
+                        ended(graph_id)
+                    await leave_live(self.records, graph_id)
+                case GraphRevived():
+                    await enter_live(self.records, graph_id)
+        if taker is not None and started:
+            taker.started(graph_id, started, rows or {})
+        for target, level in sorted(ready, key=lambda each: rank(each[1])):
+            fresh = self.dispatcher.within_window(graph_id, target, level, list(dict.fromkeys(ready[target, level])))
+            if taker is not None:
+                fresh = taker.keep(graph_id, target, fresh, rows or {})
+            if fresh:
+                await self.dispatcher.send(graph_id, target, level, fresh, rows=rows, more=more)
+        for (target, level, seconds), tasks in later.items():
+            await self.dispatcher.send(
+                graph_id, target, level, list(dict.fromkeys(tasks)), rows=rows, delay_seconds=seconds
+            )
+        if limited:
+            await self.dispatcher.limited.refill(graph_id, limited, rows, taker=taker)
+        if stops:
+            for tell_worker in self.listeners.stop:
+                tell_worker(graph_id, stops)
+        if cancelling:
+            await control.go_on_cancelling(self, graph_id, keep_alive=keep_alive)
 
-    async def events_waiting(self) -> int:
-        """About how many events nobody has handled yet."""
-        return await self.dispatcher.events_waiting()
+    def _others_run(self, graph_id: str, rows: Mapping[str, Row | None] | None) -> bool:
+        """Whether a large graph that is being cancelled is known to wait for more than the run that has just ended.
+
+        A small one is looked at each time, which costs a query.
+        """
+        graph = rows.get(GRAPH) if rows is not None else None
+        tasks, failed = (graph.columns.get("tasks"), graph.columns.get("failedTasks")) if graph else (0, 0)
+        if not isinstance(tasks, int) or not isinstance(failed, int) or tasks <= limits.COUNTED_TASKS_MAX:
+            return False
+        return 0 <= self.records.begin(graph_id).completed < tasks - failed

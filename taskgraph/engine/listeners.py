@@ -1,17 +1,23 @@
-"""Who in this process hears at once what becomes of graphs.
+"""What in this process hears at once what becomes of graphs: calls, workers and loops that wait here.
 
-What this room is for: hints to calls, workers and loops that wait in this process, so that they need not look for it in
-the store. Each is called as soon as a commit is made. A hint may be lost with its process and says nothing that rows do
-not say: nothing rests on it.
+Each is called as soon as a commit is made. A hint may be lost with its process and says nothing that rows do not say:
+nothing rests on it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final, Protocol
 
-from taskgraph.engine.alarms import earliest
-from taskgraph.protocol.context import Stop
+from taskgraph.model.timing import due_at
+from taskgraph.protocol.context import Started, Stop, Take
+from taskgraph.protocol.decide import Answer
+from taskgraph.protocol.runs import Claim, Completed
 from taskgraph.storage.tables import Row
+
+_GRAPHS_MAX: Final = 10_000  # more are left to the sweep
 
 
 @dataclass(slots=True)
@@ -32,3 +38,96 @@ class Listeners:
         if self.due and (when := earliest(rows, after)) is not None:
             for note in self.due:
                 note(graph_id, when)
+
+
+class Alarms:
+    """The earliest time at which something of a graph is over, for each graph."""
+
+    def __init__(self) -> None:
+        self.earlier = asyncio.Event()
+        self._due: dict[str, datetime] = {}
+        self._heap: list[tuple[datetime, str]] = []
+
+    def note(self, graph_id: str, due: datetime) -> None:
+        """Something of this graph is over then. Only the earliest time counts."""
+        known = self._due.get(graph_id)
+        if (known is None and len(self._due) < _GRAPHS_MAX) or (known is not None and due < known):
+            self._due[graph_id] = due
+            heapq.heappush(self._heap, (due, graph_id))
+            if self._heap[0][0] == due:
+                self.earlier.set()
+
+    def take(self, now: datetime) -> list[str]:
+        """The graphs whose time has come; they are forgotten here."""
+        self.earlier.clear()
+        found: list[str] = []
+        while self._heap and self._heap[0][0] <= now:
+            due, graph_id = heapq.heappop(self._heap)
+            if self._due.get(graph_id) == due:
+                del self._due[graph_id]
+                found.append(graph_id)
+        return found
+
+    def seconds_left(self, now: datetime, most: float) -> float:
+        """Until the next time, but no longer than this: clocks may be set."""
+        return min(most, (self._heap[0][0] - now).total_seconds()) if self._heap else most
+
+
+def earliest(rows: Iterable[Row | None], after: datetime | None = None) -> datetime | None:
+    """When the first of these rows is over, as far as they are known; None if none is by time.
+
+    after: later than this alone; what has come by then is looked at already.
+    """
+    due: list[datetime] = []
+    for row in rows:
+        columns = row.columns if row is not None else {}
+        if "deadline" in columns or "nextDeadline" in columns or "pendingTimeout" in columns:  # hardly any of so many
+            each = due_at(columns.get)
+            if each is not None and (after is None or each > after):
+                due.append(each)
+    return min(due, default=None)
+
+
+@dataclass(slots=True)
+class Counters:
+    """What this process has done since it began."""
+
+    commits: int = 0
+    conflicts: int = 0
+    dispatched: int = 0
+    stale: int = 0
+    refused: int = 0
+
+
+class Taker(Protocol):
+    """A worker in this process, which takes what becomes ready without being sent a message."""
+
+    def wants(self, graph_id: str) -> bool:
+        """Whether it has something for `items`, now."""
+        ...
+
+    def items(self, graph_id: str) -> Sequence[Completed | Claim]:
+        """What it has to report, and claims of ready tasks that it knows of: to go along with the next commit."""
+        ...
+
+    def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
+        """What became of items, its own among them. rows: as the commit left them."""
+        ...
+
+    def failed(self, graph_id: str, error: Exception) -> None:
+        """What has not been answered will not be. With a StorageError it may be tried again."""
+        ...
+
+    def offer(self, graph_id: str) -> Take | None:
+        """How much it can take at once, now."""
+        ...
+
+    def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
+        """These are claimed in its name: run them. rows: as the commit left them."""
+        ...
+
+    def keep(
+        self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
+    ) -> Sequence[tuple[str, int]]:
+        """Ready tasks that nobody has been told of: keep those to be claimed soon, and give the others back."""
+        ...

@@ -163,7 +163,7 @@ class Fires:
             return schedule_rules.begin(schedule)
         if schedule.overlap is Overlap.CANCEL and await self.state(holding) != GraphState.CANCELLING:
             reason = f"schedule {schedule.name} is due again, and cancels what is not over by then"
-            await self._handlers.tell([Cancel(holding, reason=reason)])
+            await self._handlers.dispatcher.send_events([Cancel(holding, reason=reason)])
         return schedule_rules.held_up(schedule)
 
     async def not_over(self, schedule: Schedule, ended: set[str]) -> str | None:

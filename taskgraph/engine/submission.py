@@ -221,7 +221,7 @@ async def _send_first(
     # A handler is to know of a graph of which something is over by time, though nothing of it may begin.
     if len(layout.roots) > limits.WINDOW_START or timed:
         sent = layout.roots[: limits.WINDOW_START]
-        await handlers.tell([SendReady(graph_id, sent[-1][0] if sent else "")])
+        await handlers.dispatcher.send_events([SendReady(graph_id, sent[-1][0] if sent else "")])
 
 
 def _delay_seconds(not_before: datetime | None, now: datetime) -> int:
@@ -605,7 +605,7 @@ async def _extend(handlers: Handlers, graph_id: str, document: GraphDocument, re
     await enter_live(
         handlers.records, graph_id
     )  # should the message be lost, the sweep answers, even if the graph ends first
-    await handlers.tell([AddTasks(graph_id, request)])
+    await handlers.dispatcher.send_events([AddTasks(graph_id, request)])
     state = str(head.columns["state"])
     waits = state == "staged" and is_deferring(Draft(GRAPH, graph.columns, None))
     return Extension(graph_id, request, state, RESUME if waits else "")
@@ -653,7 +653,7 @@ async def _edit(handlers: Handlers, graph_id: str, document: EditDocument, reque
     await enter_live(
         handlers.records, graph_id
     )  # should the message be lost, the sweep answers, even if the graph ends first
-    await handlers.tell([Edit(graph_id, request)])
+    await handlers.dispatcher.send_events([Edit(graph_id, request)])
     return Extension(graph_id, request, str(head.columns["state"]))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from taskgraph.engine import cancel, clock_trust, pause
+from taskgraph.engine import clock_trust, control
 from taskgraph.engine.delete import delete, finish_deletion, sweep_beside
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.live_index import leave_live
@@ -221,7 +221,7 @@ async def _is_over(look: _Look) -> bool:
 
 async def _ended(look: _Look) -> None:
     for request in await late_requests(look.handlers.records, look.graph_id):
-        await answer_request(look.handlers.transactor, look.graph_id, request)  # it is refused, and its asker hears it
+        await answer_request(look.handlers, look.graph_id, request)  # it is refused, and its asker hears it
     await leave_live(look.handlers.records, look.graph_id)
     look.swept.index_mended += 1
 
@@ -384,9 +384,9 @@ async def _watch(look: _Look) -> None:
 async def _go_on(look: _Look) -> None:
     """Go on with what takes many commits, and was left half way."""
     if look.graph.columns.get("settling") is True:
-        await pause.settle_holds(look.handlers.transactor, look.graph_id)
+        await control.settle_holds(look.handlers, look.graph_id)
     if look.state == GraphState.CANCELLING:
-        look.swept.cancelled += await cancel.go_on_cancelling(look.handlers.transactor, look.graph_id)
+        look.swept.cancelled += await control.go_on_cancelling(look.handlers, look.graph_id)
 
 
 async def _waiting_past_deadline(
@@ -504,7 +504,7 @@ async def _requests(look: _Look) -> None:
             kind = Edit if row.columns.get("kind") == EDIT else AddTasks
             due.append(kind(graph_id, row.key.removeprefix("request:")))
     if due:
-        await handlers.tell(due)
+        await handlers.dispatcher.send_events(due)
         look.swept.requests_resent += len(due)
 
 

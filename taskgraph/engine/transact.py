@@ -1,25 +1,27 @@
 """Take items through read, decide, commit and send: the one loop by which anything changes a graph.
 
-What this room is for: handlers, workers' claims and the sweep all go through it (D8, D16). A decision is made by rows
-that are at hand, committed under their etags, and made again when others wrote first. What follows from a commit is
-done by the callable that it was given, which may start further transitions of its own. It never contains a rule about
-tasks, and never knows which message an item came with.
+Handlers, workers' claims and the sweep all go through it (D8, D16). A decision is made by rows that are at hand,
+committed under their etags, and made again when others wrote first. This module contains no rule about tasks, and
+never knows which message an item came with.
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from taskgraph.engine.commit import Operation, Records, changes_event
-from taskgraph.engine.listeners import Listeners
+from taskgraph.engine.dispatch import Dispatcher, task_of
+from taskgraph.engine.listeners import Counters, Listeners, Taker
 from taskgraph.engine.row_cache import KeptRows, Known
-from taskgraph.engine.telemetry import TRACEPARENT_COLUMN, Telemetry
+from taskgraph.engine.telemetry import OFF, TRACEPARENT_COLUMN, Telemetry
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import Conflict, IntegrityError, NotFound
 from taskgraph.model.ids import GRAPH, row_key
+from taskgraph.model.names import QueueNames
 from taskgraph.model.states import GRAPH_GONE, TaskState
 from taskgraph.protocol.cancel import CancelTask
 from taskgraph.protocol.context import CANCELLED, Dispatch, Outcome, Refill, Started, Take
@@ -28,6 +30,7 @@ from taskgraph.protocol.edit import DELETED_IN, EditGraph
 from taskgraph.protocol.relays import Fire, Skip
 from taskgraph.protocol.runs import LATER, Claim, Completed, Failed, HandBack, LeaseLost, ManualRerun, Overdue
 from taskgraph.queries.edges import references
+from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Change, Insert, Merge, Row
 
 log = logging.getLogger("taskgraph.handlers")
@@ -46,6 +49,14 @@ _ROUNDS_MAX: Final = 64  # after which a call ends, though its taker has more: o
 _COMPLETED: Final = TaskState.COMPLETED.value
 _SKIPPED: Final = TaskState.SKIPPED.value
 _UNSCHEDULED: Final = TaskState.UNSCHEDULED.value
+_BECAME: Final[Mapping[type[Item], str]] = {
+    Completed: "completed",
+    ManualRerun: "rerun-asked",
+    LeaseLost: "lease-lost",
+    Overdue: "exception",
+    HandBack: "handed-back",
+}
+"""What a measurement says of a run that came to its end by such an item."""
 
 
 async def back_off(clock: Clock, conflicts: int) -> None:
@@ -59,56 +70,37 @@ async def no_keep_alive() -> None:
 
 
 @dataclass(slots=True)
-class Counters:
-    """What this process has done since it began."""
+class Transactor(ABC):
+    """Takes items through the loop, for every caller of one process."""
 
-    commits: int = 0
-    conflicts: int = 0
-    dispatched: int = 0
-    stale: int = 0
-    refused: int = 0
+    records: Records
+    queues: Queues
+    clock: Clock
+    names: QueueNames = field(default_factory=QueueNames)
+    counters: Counters = field(default_factory=Counters)
+    listeners: Listeners = field(default_factory=Listeners)
+    telemetry: Telemetry = OFF
+    kept_rows_max: int | None = None
+    """Rows that are remembered over all graphs; limits.KEPT_ROWS_MAX if None."""
+    kept: KeptRows = field(init=False)
+    dispatcher: Dispatcher = field(init=False)
 
+    def __post_init__(self) -> None:
+        self.kept = KeptRows(self.records.tables, self.kept_rows_max)
+        self.dispatcher = Dispatcher(
+            self.records,
+            self.queues,
+            self.clock,
+            self.names,
+            self.kept,
+            self.counters,
+            self.telemetry,
+            self.listeners,
+        )
 
-class Taker(Protocol):
-    """A worker in this process, which takes what becomes ready without being sent a message."""
-
-    def wants(self, graph_id: str) -> bool:
-        """Whether it has something for `items`, now."""
-        ...
-
-    def items(self, graph_id: str) -> Sequence[Completed | Claim]:
-        """What it has to report, and claims of ready tasks that it knows of: to go along with the next commit."""
-        ...
-
-    def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
-        """What became of items, its own among them. rows: as the commit left them."""
-        ...
-
-    def failed(self, graph_id: str, error: Exception) -> None:
-        """What has not been answered will not be. With a StorageError it may be tried again."""
-        ...
-
-    def offer(self, graph_id: str) -> Take | None:
-        """How much it can take at once, now."""
-        ...
-
-    def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
-        """These are claimed in its name: run them. rows: as the commit left them."""
-        ...
-
-    def keep(
-        self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
-    ) -> Sequence[tuple[str, int]]:
-        """Ready tasks that nobody has been told of: keep those to be claimed soon, and give the others back."""
-        ...
-
-
-class FollowUp(Protocol):
-    """Does what follows from a commit, or from items that needed none. Repeating it is harmless."""
-
-    async def __call__(
+    @abstractmethod
+    async def follow_up(
         self,
-        transactor: "Transactor",
         graph_id: str,
         decision: Decision,
         rows: Mapping[str, Row | None],
@@ -117,26 +109,10 @@ class FollowUp(Protocol):
         more: bool,
         keep_alive: KeepAlive,
     ) -> None:
-        """Send and tell it. rows: as the commit left them. more: further commits of the same call will send more.
+        """Do what follows from a commit, or from items that needed none. Repeating it is harmless.
 
-        transactor: takes what is to be decided next.
+        rows: as the commit left them. more: further commits of the same call will send more.
         """
-        ...
-
-
-@dataclass(slots=True)
-class Transactor:
-    """Takes items through the loop, for every caller of one process."""
-
-    records: Records
-    clock: Clock
-    kept: KeptRows
-    counters: Counters
-    telemetry: Telemetry
-    listeners: Listeners
-    follow_up: FollowUp
-    limited_wait: Callable[[str], bool]
-    """Whether limited tasks of a graph are known to wait for room."""
 
     async def transition(
         self,
@@ -200,49 +176,42 @@ class Transactor:
                 self.telemetry.graph_state(graph_id, str(state))
 
 
+@dataclass(slots=True)
 class _Transition:
     """One call of `transition` or `advance`: the items that are left, and the rows by which they are decided."""
 
-    def __init__(
-        self,
-        transactor: Transactor,
-        graph_id: str,
-        rows: dict[str, Row | None],
-        known: Known | None,
-        keep_alive: KeepAlive,
-        taker: Taker | None,
-    ) -> None:
-        self._transactor = transactor
-        self._records = transactor.records
-        self._graph_id = graph_id
-        self._rows = rows
-        self._known = known
-        self._keep_alive = keep_alive
-        self._taker = taker
-        # Row key -> etag, as this call has read or written it (None: it was absent). What is known besides may be old.
-        self._fresh: dict[str, str | None] = {}
-        self._conflicts = self._suspicions = self._doubts = 0
-        self._answers: list[Answer] = []
-        self._theirs: set[int] = set()  # items of the taker, who is told their answers
-        # A commit takes so many at most: what is for later is not looked at time and again.
-        self._later: deque[Item] = deque()
+    transactor: Transactor
+    graph_id: str
+    rows: dict[str, Row | None]
+    known: Known | None
+    keep_alive: KeepAlive
+    taker: Taker | None
+    # Row key -> etag, as this call has read or written it (None: it was absent). What is known besides may be old.
+    fresh: dict[str, str | None] = field(default_factory=dict)
+    conflicts: int = 0
+    suspicions: int = 0
+    doubts: int = 0
+    answers: list[Answer] = field(default_factory=list)
+    theirs: set[int] = field(default_factory=set)  # items of the taker, which gets their answers
+    # A commit takes so many at most: what is for later is not looked at time and again.
+    later: deque[Item] = field(default_factory=deque)
 
     async def to_the_end(self, items: Iterable[Item]) -> list[Answer]:
         left: Sequence[Item] = list(items)
-        if self._known is not None:
-            _suppose(left, self._known)
+        if self.known is not None:
+            _suppose(left, self.known)
         rounds = needs = 0
         while True:
             rounds += 1
             left = self._next(left, rounds)
             if not left:
-                return self._answers
-            known = self._rows.get
+                return self.answers
+            known = self.rows.get
             own = {key for item in left if (key := _own_row(item)) and known(key) is None}
             await self._load([key for key in own if self._must_read(key)])
-            left, absent = _present(left, self._rows)
+            left, absent = _present(left, self.rows)
             if absent:
-                self._give(await self._excused([_not_found(self._graph_id, item) for item in absent]))
+                self._give(await self._excused([_not_found(self.graph_id, item) for item in absent]))
                 continue
             operation, decision = await self._decide(left)
             if isinstance(decision, Need):
@@ -266,66 +235,65 @@ class _Transition:
 
     def _next(self, left: Sequence[Item], rounds: int) -> Sequence[Item]:
         """What is to be decided in this round: what is left of the last one, what the taker has, what was for later."""
-        if self._known is not None and self._known.gone:
+        if self.known is not None and self.known.gone:
             self._go_fresh()  # it does not hear what others here write, and could go back behind it
-        if self._taker is not None and self._known is not None and (left or self._later or rounds <= _ROUNDS_MAX):
-            more = self._taker.items(self._graph_id)
-            self._theirs.update(map(id, more))
+        if self.taker is not None and self.known is not None and (left or self.later or rounds <= _ROUNDS_MAX):
+            more = self.taker.items(self.graph_id)
+            self.theirs.update(map(id, more))
             left = [*more, *left]  # what has been done goes before what is to be begun
         if len(left) > _ITEMS_MAX:
-            self._later.extendleft(reversed(left[_ITEMS_MAX:]))
+            self.later.extendleft(reversed(left[_ITEMS_MAX:]))
             return left[:_ITEMS_MAX]
-        if self._later:
-            return [*left, *(self._later.popleft() for _ in range(min(len(self._later), _ITEMS_MAX - len(left))))]
+        if self.later:
+            return [*left, *(self.later.popleft() for _ in range(min(len(self.later), _ITEMS_MAX - len(left))))]
         return left
 
     def _commit(self, changes: Sequence[Change], operation: Operation) -> Awaitable[None]:
-        commit = self._records.commit(self._graph_id, changes, operation, self._rows)
-        telemetry = self._transactor.telemetry
+        commit = self.transactor.records.commit(self.graph_id, changes, operation, self.rows)
+        telemetry = self.transactor.telemetry
         if not telemetry.enabled:
             return commit
-        if (row := self._rows.get(GRAPH)) is not None:
-            telemetry.met(self._graph_id, row.columns.get(TRACEPARENT_COLUMN))
-        return telemetry.committing(self._graph_id, len(changes), commit)
+        if (row := self.rows.get(GRAPH)) is not None:
+            telemetry.met(self.graph_id, row.columns.get(TRACEPARENT_COLUMN))
+        return telemetry.committing(self.graph_id, len(changes), commit)
 
     def _committed(self, changes: Sequence[Change]) -> None:
-        self._transactor.counters.commits += 1
-        listeners = self._transactor.listeners
+        self.transactor.counters.commits += 1
+        listeners = self.transactor.listeners
         for tell in listeners.news:
-            tell(self._graph_id)
+            tell(self.graph_id)
         if listeners.due:
-            listeners.note_due(self._graph_id, [self._rows.get(each.key) for each in changes])
+            listeners.note_due(self.graph_id, [self.rows.get(each.key) for each in changes])
         self._tidy(changes)
 
     async def _follow(self, decision: Decision) -> None:
         """Give the answers, and do what follows from them."""
-        transactor = self._transactor
-        transactor.count(self._graph_id, decision)
+        transactor = self.transactor
+        transactor.count(self.graph_id, decision)
         given: Sequence[Answer] = decision.answers
         if any(isinstance(answer.error, IntegrityError) for answer in given):
             given = await self._excused(given)
         self._give(given)
         await transactor.follow_up(
-            transactor,
-            self._graph_id,
+            self.graph_id,
             decision,
-            self._rows,
-            taker=self._taker,
-            more=bool(decision.left or self._later),
-            keep_alive=self._keep_alive,
+            self.rows,
+            taker=self.taker,
+            more=bool(decision.left or self.later),
+            keep_alive=self.keep_alive,
         )
-        if self._known is not None and self._taker is None:
+        if self.known is not None and self.taker is None:
             for change in decision.changes:
                 if change.key.startswith("limit:"):  # workers elsewhere write it with their next claims
-                    self._known.drop((change.key,))
-        await self._keep_alive()
+                    self.known.drop((change.key,))
+        await self.keep_alive()
 
     async def _excused(self, answers: Sequence[Answer]) -> Sequence[Answer]:
         """What a deleted graph lacks is nobody's error: whatever is heard of it comes late, and is let go.
 
         The same for a task that an edit has taken away.
         """
-        (graph,) = await self._records.tables.get(self._graph_id, [GRAPH])
+        (graph,) = await self.transactor.records.tables.get(self.graph_id, [GRAPH])
         if graph is None:
             return answers
         gone = graph.columns.get("state") in GRAPH_GONE
@@ -340,28 +308,28 @@ class _Transition:
         ]
 
     def _give(self, given: Sequence[Answer]) -> None:
-        theirs = self._theirs
-        if theirs and self._taker is not None:
-            self._taker.answered(self._graph_id, [a for a in given if id(a.item) in theirs], self._rows)
+        theirs = self.theirs
+        if theirs and self.taker is not None:
+            self.taker.answered(self.graph_id, [a for a in given if id(a.item) in theirs], self.rows)
             given = [answer for answer in given if id(answer.item) not in theirs]
-        self._answers.extend(given)
+        self.answers.extend(given)
 
     async def _load(self, keys: Collection[str]) -> None:
         if keys:
-            if self._known is None:
-                await self._records.load(self._graph_id, keys, self._rows)
+            if self.known is None:
+                await self.transactor.records.load(self.graph_id, keys, self.rows)
             else:
-                read = await self._transactor.kept.load(self._graph_id, self._known, keys)
-                self._fresh.update({key: row.etag if row is not None else None for key, row in read.items()})
+                read = await self.transactor.kept.load(self.graph_id, self.known, keys)
+                self.fresh.update({key: row.etag if row is not None else None for key, row in read.items()})
 
     def _must_read(self, key: str) -> bool:
         """Whether a row that is not here has to be looked for: it is not known, or absent by what others have read."""
-        return key not in self._rows or (self._known is not None and not self._is_fresh(key))
+        return key not in self.rows or (self.known is not None and not self._is_fresh(key))
 
     def _is_fresh(self, key: str) -> bool:
         """Whether what is known of a row is the very version that this call has read or written."""
-        row = self._rows.get(key)
-        return key in self._fresh and self._fresh[key] == (row.etag if row is not None else None)
+        row = self.rows.get(key)
+        return key in self.fresh and self.fresh[key] == (row.etag if row is not None else None)
 
     async def _look_ahead(self, keys: Collection[str], levels: int) -> None:
         """Load what comes behind rows that wait, level by level.
@@ -374,19 +342,19 @@ class _Transition:
         for _ in range(levels):
             behind: dict[str, None] = {}
             for key in level:
-                row = self._rows.get(key)
+                row = self.rows.get(key)
                 if row is not None and row.columns.get("state") == _UNSCHEDULED:
                     behind.update(dict.fromkeys(map(row_key, references(row, "dependents"))))
-            level = [key for key in behind if key not in self._rows]
+            level = [key for key in behind if key not in self.rows]
             seen += len(level)
-            if not level or seen > self._records.changes_max:
+            if not level or seen > self.transactor.records.changes_max:
                 return
             await self._load(level)
 
     async def _decide(self, items: Sequence[Item]) -> tuple[Operation, Decision | Need]:
-        records, graph_id = self._records, self._graph_id
-        take = self._taker.offer(graph_id) if self._taker is not None else None
-        if take is not None and self._transactor.limited_wait(graph_id):
+        records, graph_id = self.transactor.records, self.graph_id
+        take = self.taker.offer(graph_id) if self.taker is not None else None
+        if take is not None and self.transactor.dispatcher.limited.wait(graph_id):
             take = replace(take, limited=False)  # others have waited for room for longer
         operation = records.begin(graph_id)
         decision = self._decide_as(operation, items, take)
@@ -398,27 +366,27 @@ class _Transition:
 
     def _decide_as(self, operation: Operation, items: Sequence[Item], take: Take | None) -> Decision | Need:
         return decide(
-            self._rows,
+            self.rows,
             items,
-            now=self._transactor.clock.now(),
+            now=self.transactor.clock.now(),
             operation=operation.id,
             sequence=operation.sequence,
             completed=operation.completed,
             skipped=operation.skipped,
             take=take,
-            changes_max=self._records.changes_max,
+            changes_max=self.transactor.records.changes_max,
         )
 
     async def _doubts_about(self, decision: Decision) -> bool:
         """Whether the decision rests on rows that had to be read first; it is to be made again by what was read."""
         errors = [answer.error for answer in decision.answers if answer.error is not None]
-        if self._suspicions < _SUSPICIONS_MAX and any(isinstance(error, IntegrityError) for error in errors):
+        if self.suspicions < _SUSPICIONS_MAX and any(isinstance(error, IntegrityError) for error in errors):
             # Rows read one after the other may contradict each other while others write: look again first.
-            self._suspicions += 1
+            self.suspicions += 1
             self._go_fresh()
-            await back_off(self._transactor.clock, self._suspicions)
+            await back_off(self.transactor.clock, self.suspicions)
             return True
-        if self._known is None:
+        if self.known is None:
             return await self._rests_on_old(decision)
         if errors:
             self._go_fresh()  # nothing is refused by what may be old
@@ -426,8 +394,8 @@ class _Transition:
         # Rows that were kept may be old: those that are written are made good by their etags, the others are read.
         old = [key for key in decision.unchanged if not self._is_fresh(key)]
         if old:
-            self._doubts += 1
-            if self._doubts > _DOUBTS_MAX:
+            self.doubts += 1
+            if self.doubts > _DOUBTS_MAX:
                 self._go_fresh()  # others here write them faster than they can be read: go by rows of its own
             else:
                 await self._load(old)
@@ -441,36 +409,36 @@ class _Transition:
         """
         if not decision.changes or not any(isinstance(answer.item, EditGraph) for answer in decision.answers):
             return False
-        before = {key: self._rows[key] for key in decision.unchanged}
-        await self._records.load(self._graph_id, before, self._rows)
-        return any(_version(self._rows[key]) != _version(row) for key, row in before.items())
+        before = {key: self.rows[key] for key in decision.unchanged}
+        await self.transactor.records.load(self.graph_id, before, self.rows)
+        return any(_version(self.rows[key]) != _version(row) for key, row in before.items())
 
     def _go_fresh(self) -> None:
         """Go by nothing any more that was read or kept before."""
-        if self._known is not None:
-            if not self._known.gone:
-                self._transactor.kept.forget(self._graph_id)
-            self._known = None
-            self._rows = {}
-        self._rows.clear()
+        if self.known is not None:
+            if not self.known.gone:
+                self.transactor.kept.forget(self.graph_id)
+            self.known = None
+            self.rows = {}
+        self.rows.clear()
 
     async def _after(self, conflict: Conflict, changes: Sequence[Change], items: Sequence[Item]) -> None:
         """Others wrote first: forget what may be old. Raises Conflict when that has happened too often."""
-        self._transactor.counters.conflicts += 1
-        self._conflicts += 1
-        if self._conflicts >= limits.COMMIT_ATTEMPTS_MAX:
-            raise Conflict(f"graph {self._graph_id}: others kept writing the same rows") from conflict
-        if self._known is None or self._conflicts > _KEPT_CONFLICTS_MAX:
-            await back_off(self._transactor.clock, self._conflicts)
+        self.transactor.counters.conflicts += 1
+        self.conflicts += 1
+        if self.conflicts >= limits.COMMIT_ATTEMPTS_MAX:
+            raise Conflict(f"graph {self.graph_id}: others kept writing the same rows") from conflict
+        if self.known is None or self.conflicts > _KEPT_CONFLICTS_MAX:
+            await back_off(self.transactor.clock, self.conflicts)
             self._go_fresh()
             return
-        self._fresh.clear()
+        self.fresh.clear()
         failed = changes[conflict.index].key if conflict.index is not None else ""
         if failed.startswith("event:"):
-            await back_off(self._transactor.clock, self._conflicts)  # the rows were not at fault
+            await back_off(self.transactor.clock, self.conflicts)  # the rows were not at fault
             return
         own = {_own_row(item) for item in items}
-        self._known.drop(
+        self.known.drop(
             change.key
             for change in changes
             if not failed or change.key == failed or (failed in own and change.key in own)
@@ -479,17 +447,17 @@ class _Transition:
     def _tidy(self, changes: Sequence[Change]) -> None:
         """Keep no row longer than a call may want it, and none that others here have made old."""
         keys = [change.key for change in changes]
-        if self._known is None or self._known.gone:
-            self._transactor.kept.written(self._graph_id, keys)
-        if self._known is None:
+        if self.known is None or self.known.gone:
+            self.transactor.kept.written(self.graph_id, keys)
+        if self.known is None:
             return
-        self._doubts = 0
+        self.doubts = 0
         for change in changes:
             if isinstance(change, Insert) or (isinstance(change, Merge) and change.columns.get("state") == _COMPLETED):
-                self._rows.pop(change.key, None)
-            elif (row := self._rows.get(change.key)) is not None:
-                self._fresh[change.key] = row.etag
-        self._known.overtake(keys)
+                self.rows.pop(change.key, None)
+            elif (row := self.rows.get(change.key)) is not None:
+                self.fresh[change.key] = row.etag
+        self.known.overtake(keys)
 
 
 def _version(row: Row | None) -> str | None:
@@ -507,27 +475,13 @@ def _became(answer: Answer, again: Collection[str]) -> str:
         return ""
     if answer.reason == CANCELLED:  # a run that was to be stopped, however it ended
         return "cancelled"
-    match item:
-        case Completed():
-            return "completed"
-        case Failed(exception=True):
-            return "exception"
-        case Failed() if answer.reason == LATER:
-            return "retried"
-        case Failed():
-            return "rerun" if item.task_id in again else "failed"
-        case ManualRerun():
-            return "rerun-asked"
-        case LeaseLost():
-            return "lease-lost"
-        case Overdue():
-            return "exception"
-        case HandBack():
-            return "handed-back"
-        case CancelTask():
-            return "" if answer.reason else "cancelled"
-        case _:
-            return ""
+    if isinstance(item, Failed) and not item.exception and answer.reason != LATER:
+        return "rerun" if item.task_id in again else "failed"
+    if isinstance(item, Failed):
+        return "exception" if item.exception else "retried"
+    if isinstance(item, CancelTask):
+        return "" if answer.reason else "cancelled"
+    return _BECAME.get(type(item), "")
 
 
 def _not_found(graph_id: str, item: Item) -> Answer:
@@ -562,8 +516,3 @@ def _present(items: Sequence[Item], rows: Mapping[str, Row | None]) -> tuple[lis
 def _own_row(item: Item) -> str:
     task_id = task_of(item)
     return row_key(task_id) if task_id else ""
-
-
-def task_of(item: Item) -> str:
-    """The task that an item is about, "" for none."""
-    return getattr(item, "task_id", "")

@@ -13,9 +13,9 @@ from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, Final
 
-from taskgraph.engine.alarms import Alarms
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.housekeeping import keep_house
+from taskgraph.engine.listeners import Alarms
 from taskgraph.engine.notifier import Notifier, Told
 from taskgraph.engine.outlets import OutletSettings
 from taskgraph.engine.sweep import Swept, sweep, sweep_graph
@@ -101,7 +101,7 @@ async def bury_forever(app: App, stop: asyncio.Event) -> None:
 async def bury(app: App, locks: WorkerLocks) -> int:
     """Give up all runs of workers whose process is certainly gone; gives how many."""
     dead = frozenset(filter(locks.is_dead, locks.found()))
-    if not dead or await app.handlers.events_waiting():
+    if not dead or await app.handlers.dispatcher.events_waiting():
         return 0  # the last word of a dead worker may be among them
     live = await query_all(app.tables, LIVE, Range())
     given_up = sum([await _give_up(app, row.key, await _runs_of(app, row.key, dead)) for row in live])
@@ -505,7 +505,7 @@ async def _at_rest(app: App, graph_id: str) -> bool:
 
     In this order: what was handled after the look at the queues shows in the graph.
     """
-    if await app.handlers.events_waiting():
+    if await app.handlers.dispatcher.events_waiting():
         return False
     return await app.queries.state(graph_id) == GraphState.BLOCKED and not await app.queries.busy(graph_id)
 

@@ -8,7 +8,7 @@ handler does it for many in one commit, and this stands aside.
 import logging
 from typing import Final
 
-from taskgraph.engine.transact import Taker
+from taskgraph.engine.listeners import Taker
 from taskgraph.model.errors import StorageError
 from taskgraph.model.ids import ids_text, row_key
 from taskgraph.model.messages import TaskResult

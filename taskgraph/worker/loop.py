@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.listeners import Taker
 from taskgraph.engine.poison import Poison
-from taskgraph.engine.transact import Taker
 from taskgraph.model import limits
 from taskgraph.model.errors import StorageError
 from taskgraph.model.placement import Offer, target_of

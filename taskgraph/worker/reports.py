@@ -110,7 +110,7 @@ class Reporter:
             *bundles(lambda part: TaskFailed(graph_id, part), failed),
         ]
         if messages:
-            await self._context.keep_trying(lambda: self._context.handlers.tell(messages))
+            await self._context.keep_trying(lambda: self._context.handlers.dispatcher.send_events(messages))
 
     # --- what a run has come to
 

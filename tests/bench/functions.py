@@ -91,7 +91,7 @@ async def fill(handlers: Handlers, graph_id: str, labels: list[str]) -> None:
     for start in range(0, len(claims), _CLAIMED_AT_ONCE):
         await handlers.transition(graph_id, claims[start : start + _CLAIMED_AT_ONCE])
     ended = handlers.clock.now().isoformat()
-    await handlers.tell(
+    await handlers.dispatcher.send_events(
         [
             TaskCompleted(graph_id, (TaskResult(claim.task_id, 0, claim.claim, ended, {"failed": False}),), "bench")
             for claim in claims

@@ -252,7 +252,7 @@ class Installation:
             await self.attempt("schedule create", created)
             for _ in range(rng.randint(2, 4)):
                 await asyncio.sleep(rng.uniform(0.3, 2.5))
-                if await client.app.handlers.events_waiting() > _EVENTS_MAX:
+                if await client.app.handlers.dispatcher.events_waiting() > _EVENTS_MAX:
                     break
                 await self._operate_schedule(client, rng, name)
             await self.attempt("schedule delete", calls.delete(name))
@@ -406,7 +406,7 @@ class Installation:
         began = time.monotonic()
         while True:
             await asyncio.sleep(self.options.say_every)
-            waiting = await client.app.handlers.events_waiting()
+            waiting = await client.app.handlers.dispatcher.events_waiting()
             print(
                 f"{time.monotonic() - began:.0f} s, {self.phase}: {self.outcome.graphs} of {graphs} graphs,"
                 f" {self.outcome.kills.total()} kills, {waiting} events wait;"
@@ -418,7 +418,7 @@ class Installation:
     @staticmethod
     async def _until_few_events(client: Client) -> None:
         """Wait until the handlers have nearly caught up: on a slow store more would only queue, and test nothing."""
-        while await client.app.handlers.events_waiting() > _EVENTS_MAX:
+        while await client.app.handlers.dispatcher.events_waiting() > _EVENTS_MAX:
             await asyncio.sleep(0.5)
 
     @staticmethod
@@ -440,7 +440,7 @@ class Installation:
         until = time.monotonic() + self.options.patience_seconds
         while True:
             # The events first: one that is handled between the two looks would otherwise be seen by neither.
-            waiting = await client.app.handlers.events_waiting()
+            waiting = await client.app.handlers.dispatcher.events_waiting()
             moving = {graph_id: why for graph_id in ids if (why := await self.unrest(client, graph_id))}
             if not (moving or waiting):
                 return

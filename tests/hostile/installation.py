@@ -23,8 +23,9 @@ from taskgraph.documents.nodes import TaskNode
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handled, Handlers
+from taskgraph.engine.listeners import Taker
 from taskgraph.engine.poison import Poison
-from taskgraph.engine.transact import KeepAlive, Taker, no_keep_alive
+from taskgraph.engine.transact import KeepAlive, no_keep_alive
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidMessage, Trail
 from taskgraph.model.ids import GRAPH

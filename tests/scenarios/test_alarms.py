@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from taskgraph.documents.read import document_from_object
-from taskgraph.engine import alarms as alarms_module
-from taskgraph.engine.alarms import Alarms, earliest
+from taskgraph.engine import listeners
+from taskgraph.engine.listeners import Alarms, earliest
 from taskgraph.engine.poison import Poison
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.loops import end_what_is_over, sweep_forever
@@ -142,13 +142,13 @@ def test_what_comes_by_an_extension_an_edit_or_a_resume_is_heeded() -> None:
         await stage.submit(
             document_from_object({"tasks": {"first": {"task": NOBODY}, "late": {"task": NOBODY, "pendingTimeout": 20}}})
         )
-        await stage.handlers.tell([HoldBack(stage.graph_id, True, crew.clock.now().isoformat())])
+        await stage.handlers.dispatcher.send_events([HoldBack(stage.graph_id, True, crew.clock.now().isoformat())])
         await asyncio.sleep(30)
         assert await stage.task_state("late") == "pending"
         now = crew.clock.now()
         more = {"tasks": {"a": {"requires": ["first"], "task": {**NOBODY, "deadline": iso(now, 40)}}}}
         edit = {"update": {"first": {"deadline": iso(now, 60)}}}
-        await stage.handlers.tell([HoldBack(stage.graph_id, False, crew.clock.now().isoformat())])
+        await stage.handlers.dispatcher.send_events([HoldBack(stage.graph_id, False, crew.clock.now().isoformat())])
         await asyncio.sleep(1)
         await stage.stage_extension(document_from_object(more, kind="extension"))
         await stage.stage_edit(edit)
@@ -191,7 +191,7 @@ def test_only_the_earliest_time_of_a_graph_counts() -> None:
 
 def test_more_graphs_than_are_remembered_are_left_to_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    monkeypatch.setattr(alarms_module, "_GRAPHS_MAX", 2)
+    monkeypatch.setattr(listeners, "_GRAPHS_MAX", 2)
     alarms = Alarms()
     for number, graph_id in enumerate("abcab"):
         alarms.note(graph_id, start - timedelta(seconds=number))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taskgraph.documents.read import document_from_object
-from taskgraph.engine import cancel as cancelling
+from taskgraph.engine import control
 from taskgraph.engine.doctor import repair_graph
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound
@@ -181,13 +181,13 @@ async def test_whoever_cancels_and_dies_is_followed_by_the_sweep(
         return 0
 
     with monkeypatch.context() as patch:
-        patch.setattr(cancelling, "go_on_cancelling", dies)
+        patch.setattr(control, "go_on_cancelling", dies)
         await stage.deliver(Cancel(stage.graph_id))
     assert await stage.states() == {"a": "running", "b": "unscheduled", "c": "unscheduled", "d": "unscheduled"}
     assert (await stage.sweep()).cancelled == 3
     assert await stage.states() == {"a": "running", "b": "exception", "c": "exception", "d": "exception"}
     with monkeypatch.context() as patch:
-        patch.setattr(cancelling, "go_on_cancelling", dies)
+        patch.setattr(control, "go_on_cancelling", dies)
         await stage.deliver(stage.failed(held))
     assert await stage.state() == "cancelling"
     await stage.sweep()
@@ -353,7 +353,7 @@ async def test_the_doctor_finds_nothing_wrong_and_goes_on_with_what_was_left(
         return 0
 
     with monkeypatch.context() as patch:
-        patch.setattr(cancelling, "go_on_cancelling", dies)
+        patch.setattr(control, "go_on_cancelling", dies)
         await stage.deliver(Cancel(stage.graph_id))
     assert await examined(stage) == [("cancel-due", "due")]
     report = await repair_graph(stage.handlers, stage.poison, stage.graph_id)
@@ -361,7 +361,7 @@ async def test_the_doctor_finds_nothing_wrong_and_goes_on_with_what_was_left(
     assert await examined(stage) == [], "its worker stops it"
     assert any("1 run is being stopped, the oldest on worker w" in cause.text for cause in report.causes)
     with monkeypatch.context() as patch:
-        patch.setattr(cancelling, "go_on_cancelling", dies)
+        patch.setattr(control, "go_on_cancelling", dies)
         await stage.hand_back(held)
     assert await examined(stage) == [("cancel-due", "due")]
     await repair_graph(stage.handlers, stage.poison, stage.graph_id)

@@ -94,7 +94,7 @@ async def handle(store: str) -> None:
     """Answer every request of the graph, and run nothing."""
     async with Client(store) as client:
         for request in await late_requests(client.app.handlers.records, "g"):
-            await answer_request(client.app.handlers.transactor, "g", request)
+            await answer_request(client.app.handlers, "g", request)
 
 
 @pytest.fixture

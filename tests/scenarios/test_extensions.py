@@ -211,7 +211,7 @@ async def test_a_large_extension_holds_the_graph_open_from_its_acceptance_on(loc
     addition: Requirements = {label: [] for label in numbered("n", 300)}
     staged = await local.stage_extension(extension(addition))
     with pytest.raises(CrashError):
-        await answer_request(local.more_handlers(dies_after_acceptance()).transactor, "graph", staged.request)
+        await answer_request(local.more_handlers(dies_after_acceptance()), "graph", staged.request)
     assert (await local.queries.request("graph", staged.request))["state"] == "accepted"
     await local.complete("A")
     assert await local.state() == "running"
@@ -228,7 +228,7 @@ async def test_extensions_go_one_after_the_other(stage: Stage) -> None:
     second = await stage.stage_extension(extension({"Z": ["n0000", "A"]}), request="second")
     await stage.forget_queues()
     with pytest.raises(CrashError):
-        await answer_request(stage.more_handlers(Trap(2, "after", "commit")).transactor, "graph", first.request)
+        await answer_request(stage.more_handlers(Trap(2, "after", "commit")), "graph", first.request)
     assert (await stage.queries.request("graph", "first"))["state"] == "accepted"
     await stage.deliver(AddTasks("graph", second.request))
     assert (await stage.queries.request("graph", "first"))["state"] == "done"
@@ -337,7 +337,7 @@ async def test_a_large_extension_goes_on_in_a_graph_that_is_blocked_meanwhile(st
     staged = await stage.stage_extension(extension(addition))
     await stage.forget_queues()
     with pytest.raises(CrashError):
-        await answer_request(stage.more_handlers(dies_after_acceptance()).transactor, "graph", staged.request)
+        await answer_request(stage.more_handlers(dies_after_acceptance()), "graph", staged.request)
     assert (await stage.queries.request("graph", staged.request))["state"] == "accepted"
     await stage.fail("A")
     again = await stage.stage_extension(extension(addition))

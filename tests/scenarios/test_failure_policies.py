@@ -274,7 +274,7 @@ class Counting(Telemetry):
 async def test_skips_are_measured(local: Stage) -> None:
     counting = Counting()
     await local.submit(document({"a": (), **{f"s{n}": ("a",) for n in range(120)}}))
-    local.handlers.transactor.telemetry = counting
+    local.handlers.telemetry = counting
     await local.fail("a")
     assert counting.heard == {"failed": 1, "skipped": 120}
 

@@ -196,7 +196,7 @@ async def test_a_graph_is_paused_while_the_rows_of_an_inactive_group_are_still_t
     staged = await memory.stage_extension(document_from_object(more, kind="extension"))
     with contextlib.suppress(CrashError):
         dying = memory.more_handlers(Trap(1, "after", only="commit"))
-        await answer_request(dying.transactor, memory.graph_id, staged.request)
+        await answer_request(dying, memory.graph_id, staged.request)
     assert (await memory.graph_row()).columns["held"] == '["group:late"]'
     await pause(memory)
     memory.clock.advance(limits.REDISPATCH_SECONDS)

@@ -10,7 +10,7 @@ import pytest
 
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import document_from_object
-from taskgraph.engine import limited as limited_tasks
+from taskgraph.engine import dispatch
 from taskgraph.engine.doctor import examine_graph, repair_graph
 from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
@@ -360,7 +360,7 @@ async def test_a_backlog_of_thousands_is_told_as_there_is_room(memory: Stage) ->
 async def test_a_backlog_that_was_full_at_the_last_page_is_not_taken_for_whole(
     memory: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (limited_backlog, limited_tasks):
+    for module in (limited_backlog, dispatch):
         monkeypatch.setattr(module, "WAITING_MAX", 2)
     await memory.submit(limited(1, {f"t{n}": [] for n in range(5)}))
     found = limited_backlog.Backlog()

@@ -27,7 +27,7 @@ async def test_each_kind_goes_to_its_queue_and_all_of_them_are_handled(apart: St
     await stage.submit(graph({"a": [], "b": ["a"], "c": []}))
     await stage.stage_extension(graph({"d": []}))
     ok, bad = await stage.claims("a", "c")
-    await stage.handlers.tell([stage.completed(ok), stage.failed(bad)])
+    await stage.handlers.dispatcher.send_events([stage.completed(ok), stage.failed(bad)])
     waiting = {queue: await stage.queues.count(queue) for queue in stage.names.received}
     assert waiting == {
         "taskgraph-events": 0,
@@ -41,14 +41,14 @@ async def test_each_kind_goes_to_its_queue_and_all_of_them_are_handled(apart: St
         "taskgraph-task-completed": 1,
         "taskgraph-task-failed": 1,
     }
-    assert await stage.handlers.events_waiting() == 3
+    assert await stage.handlers.dispatcher.events_waiting() == 3
     await stage.consume()
-    assert await stage.handlers.events_waiting() == 0
+    assert await stage.handlers.dispatcher.events_waiting() == 0
     states = await stage.states()
     assert (states["a"], states["b"], states["c"]) == ("completed", "pending", "failed")
     assert await stage.state() == "blocked"
 
-    await stage.handlers.tell([Rerun(stage.graph_id, stage.task_id("c"), 0)])
+    await stage.handlers.dispatcher.send_events([Rerun(stage.graph_id, stage.task_id("c"), 0)])
     assert await stage.queues.count("taskgraph-rerun") == 1
     await stage.consume()
     assert (await stage.states())["c"] == "pending"

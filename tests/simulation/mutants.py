@@ -19,14 +19,11 @@ import pytest
 
 from taskgraph.documents.edit_document import EditDocument, Update
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.engine import cancel as cancelling
-from taskgraph.engine import limited as limited_tasks
-from taskgraph.engine import live_index, plan_extension, requests, submission, transact
-from taskgraph.engine import pause as pausing
+from taskgraph.engine import control, dispatch, live_index, plan_extension, requests, submission, transact
 from taskgraph.engine import sweep as sweep_module
 from taskgraph.engine.commit import Operation, Records
 from taskgraph.engine.consumer import Consumer
-from taskgraph.engine.effects import Effects
+from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.row_cache import Known
 from taskgraph.engine.sweep import Swept
@@ -227,7 +224,7 @@ def any_content(row: Row, graph_id: str, digest: str) -> None:
 
 
 def believe_what_is_known(self: Any, key: str) -> bool:
-    return key in self._rows
+    return key in self.rows
 
 
 async def always_mine(self: Records, *_: object) -> bool:
@@ -584,8 +581,8 @@ MUTANTS: Final = (
             transact._Transition,
             "_is_fresh",
             (
-                "key in self._fresh and self._fresh[key] == (row.etag if row is not None else None)",
-                "key in self._fresh",
+                "key in self.fresh and self.fresh[key] == (row.etag if row is not None else None)",
+                "key in self.fresh",
             ),
         ),
         overlapping,
@@ -593,7 +590,7 @@ MUTANTS: Final = (
     Mutant(
         "P2: an older read replaces nothing that was written since",
         "it is kept",
-        _reworded(transact._Transition, "_tidy", ("self._known.overtake(keys)", "pass")),
+        _reworded(transact._Transition, "_tidy", ("self.known.overtake(keys)", "pass")),
         overlapping,
     ),
     Mutant(
@@ -747,7 +744,7 @@ MUTANTS: Final = (
         _all(
             *(
                 _set(module, "query_all", read_one_page)
-                for module in (sweep_module, cancelling, pausing, limited_tasks, live_index, requests, plan_extension)
+                for module in (sweep_module, control, dispatch, live_index, requests, plan_extension)
             )
         ),
     ),
@@ -868,7 +865,7 @@ MUTANTS: Final = (
         _all(
             _reworded(extension, "accept_extension", ('if PAUSED in graph.ids("held"):', "if False:")),
             _set(requests, "is_deferring", never),
-            _set(pausing, "is_deferring", never),
+            _set(control, "is_deferring", never),
         ),
         paused_and_extended,
     ),
@@ -965,7 +962,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: a graph is cancelled when every task has ended",
         "it is told as soon as all of them have been told",
-        _reworded(cancelling, "go_on_cancelling", ("    if not left:\n", "    if True:\n")),
+        _reworded(control, "go_on_cancelling", ("    if not left:\n", "    if True:\n")),
         lives=("cancelled while one runs",),
     ),
     Mutant(
@@ -1093,7 +1090,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: a graph is paused when every task has taken it over",
         "it is said at the fence",
-        _reworded(pausing, "settle_holds", ("        if not items:\n", "        if True:\n")),
+        _reworded(control, "settle_holds", ("        if not items:\n", "        if True:\n")),
         paused,
     ),
     Mutant(
@@ -1151,7 +1148,7 @@ MUTANTS: Final = (
         "D13: whoever ends a run tells who waits for room",
         "the sweep does, a minute later each",
         _reworded(
-            Effects,
+            Handlers,
             "emit",
             ("if limited:", "if any(each.task_id for each in limited):"),
         ),

@@ -221,7 +221,7 @@ class Overlapping:
         handlers = self._rng.choice(self.processes).handlers
         wish = edit_from_object({"update": {LAST: {"requires": list(kept)}}})
         staged = await edit(handlers, GRAPH_ID, wish)
-        await answer_request(handlers.transactor, GRAPH_ID, staged.request)
+        await answer_request(handlers, GRAPH_ID, staged.request)
 
     async def _take(self, item: Claim | Completed) -> Answer:
         rng = self._rng

@@ -336,4 +336,4 @@ async def test_what_one_consumer_has_put_by_outlives_the_end_of_another(client: 
     assert minded == ["stays"]
     assert app.handlers.dispatcher.receivers == [stays]
     assert app.handlers.dispatcher.takes("mine")
-    assert await app.handlers.events_waiting() == 1
+    assert await app.handlers.dispatcher.events_waiting() == 1

@@ -11,10 +11,10 @@ import pytest
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.listeners import Counters
 from taskgraph.engine.live_index import enter_live, leave_live
 from taskgraph.engine.requests import answer_request, late_requests
 from taskgraph.engine.submission import extend, submit
-from taskgraph.engine.transact import Counters
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, IntegrityError, NotFound, StorageUnavailable, TaskgraphError, Unclear
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
@@ -419,7 +419,7 @@ async def test_ready_tasks_go_to_their_targets_once_and_in_order(handlers: Handl
         Dispatch(x, 0, "default"),
         Dispatch(x, 1, "default"),
     ]
-    await handlers.effects.emit(handlers.transactor, "g", effects)
+    await handlers.emit("g", effects)
     assert sent(queues) == [RunTasks("g", "default", ((task, run),)) for task, run in ((x, 0), (w, 0), (x, 1))]
     assert sent(queues, "taskgraph-work-gpu") == [RunTasks("g", "gpu", ((y, 1),))]
     assert handlers.counters.dispatched == 4
@@ -599,7 +599,7 @@ async def test_a_graph_that_ended_leaves_the_live_index_and_whoever_waits_hears_
     heard: list[str] = []
     handlers.listeners.ended += [heard.append, heard.append]
     tables.put(GRAPH, state="finished")
-    await handlers.effects.emit(handlers.transactor, "g", [GraphEnded(GraphState.FINISHED)])
+    await handlers.emit("g", [GraphEnded(GraphState.FINISHED)])
     assert heard == ["g", "g"]
     assert tables.partitions[LIVE] == {}
 
@@ -610,7 +610,7 @@ async def test_a_graph_with_a_request_that_nobody_heard_of_stays_on_the_live_ind
     await begin(handlers)
     staged = await extend(handlers, "g", GraphDocument({"x": TaskNode("x", ("a",))}))
     assert await late_requests(handlers.records, "g") == [staged.request]
-    await handlers.effects.emit(handlers.transactor, "g", [GraphEnded(GraphState.FINISHED)])
+    await handlers.emit("g", [GraphEnded(GraphState.FINISHED)])
     assert list(tables.partitions[LIVE]) == ["g"]
 
 
@@ -622,7 +622,7 @@ async def test_a_graph_that_ended_leaves_the_live_index_once_its_late_request_is
     tables.put(GRAPH, state="finished")
     await leave_live(handlers.records, "g")
     assert list(tables.partitions[LIVE]) == ["g"], "it has still to be answered"
-    await answer_request(handlers.transactor, "g", staged.request)
+    await answer_request(handlers, "g", staged.request)
     assert tables.columns(f"request:{staged.request}")["state"] == "refused"
     assert tables.partitions[LIVE] == {}
 
@@ -641,10 +641,10 @@ async def test_only_requests_that_were_never_taken_on_are_late(
 
 
 async def test_a_graph_that_runs_again_is_swept_again(handlers: Handlers, tables: Table, clock: Sleeper) -> None:
-    await handlers.effects.emit(handlers.transactor, "g", [GraphRevived()])
+    await handlers.emit("g", [GraphRevived()])
     assert tables.columns("g", LIVE) == {"since": clock.now()}
     clock.advance(5)
-    await handlers.effects.emit(handlers.transactor, "g", [GraphRevived()])
+    await handlers.emit("g", [GraphRevived()])
     assert tables.columns("g", LIVE) == {"since": clock.now()}, "it was there, and is written anew"
 
 
@@ -729,10 +729,10 @@ async def test_an_entry_of_the_live_index_that_goes_while_it_is_written_anew_is_
 
 async def test_an_extension_of_an_unknown_graph_and_an_unknown_extension(handlers: Handlers) -> None:
     with pytest.raises(NotFound, match=r"^there is no graph g$"):
-        await answer_request(handlers.transactor, "g", "r")
+        await answer_request(handlers, "g", "r")
     await begin(handlers)
     with pytest.raises(NotFound, match=r"^graph g has no request r$"):
-        await answer_request(handlers.transactor, "g", "r")
+        await answer_request(handlers, "g", "r")
 
 
 @pytest.mark.parametrize("state", ["done", "refused"])
@@ -740,7 +740,7 @@ async def test_an_extension_that_was_answered_is_left_alone(handlers: Handlers, 
     await begin(handlers)
     await tables.commit("g", [Insert("request:r", {"state": state})])
     tables.written.clear()
-    await answer_request(handlers.transactor, "g", "r")
+    await answer_request(handlers, "g", "r")
     assert tables.written == []
     assert tables.gets == [("g", ("request:r", GRAPH))], "not even its document is read"
     assert tables.queries == []
@@ -751,7 +751,7 @@ async def test_a_request_without_a_valid_document_is_an_integrity_error(handlers
     await tables.commit("g", [Insert("request:r", {"state": "staged"})])
     expected = r"^request r of graph g holds no valid document$"
     with pytest.raises(IntegrityError, match=expected) as caught:
-        await answer_request(handlers.transactor, "g", "r")
+        await answer_request(handlers, "g", "r")
     assert isinstance(caught.value.__cause__, TaskgraphError)
 
 
@@ -768,9 +768,9 @@ async def test_an_extension_under_way_is_brought_to_its_end_first(
     tables.written.clear()
     tables.after = [StorageUnavailable("503")]
     with pytest.raises(StorageUnavailable):
-        await answer_request(handlers.transactor, "g", large.request)
+        await answer_request(handlers, "g", large.request)
     assert tables.columns(GRAPH)["extending"] == large.request
-    await answer_request(handlers.transactor, "g", small.request, keep_alive=beats)
+    await answer_request(handlers, "g", small.request, keep_alive=beats)
     assert tables.columns(f"request:{large.request}")["state"] == "done"
     assert tables.columns(f"request:{small.request}")["state"] == "done"
     assert tables.columns(GRAPH)["extending"] == ""
@@ -807,10 +807,10 @@ async def test_two_who_push_the_same_extension_do_it_once(
         pass
 
     async def push() -> None:
-        await answer_request(other.transactor, "g", staged.request)
+        await answer_request(other, "g", staged.request)
 
     tables.meddle = [*[idle] * at, push]
-    await answer_request(handlers.transactor, "g", staged.request)
+    await answer_request(handlers, "g", staged.request)
     tables.meddle = []
     assert tables.columns(f"request:{staged.request}")["state"] == "done"
     assert tables.columns(GRAPH)["tasks"] == 2 + size
@@ -830,10 +830,10 @@ async def test_an_extension_is_planned_again_when_another_was_accepted_meanwhile
     other = Handlers(Records(tables, clock), queues, clock)
 
     async def push() -> None:
-        await answer_request(other.transactor, "g", second.request)
+        await answer_request(other, "g", second.request)
 
     tables.meddle = [push]
-    await answer_request(handlers.transactor, "g", first.request)
+    await answer_request(handlers, "g", first.request)
     assert {tables.columns(f"request:{each.request}")["state"] for each in (first, second)} == {"done"}
     assert tables.columns(GRAPH)["tasks"] == 2 + size + 1
     assert tables.columns(GRAPH)["revision"] == 2
@@ -847,7 +847,7 @@ async def test_a_request_that_disappears_is_an_integrity_error(handlers: Handler
     real = tables.partitions["g"][key]
     tables.torn[key] = [real, None, None]
     with pytest.raises(IntegrityError, match=f"^graph g: row {key} is gone$"):
-        await answer_request(handlers.transactor, "g", staged.request)
+        await answer_request(handlers, "g", staged.request)
 
 
 @pytest.mark.parametrize("answer", [Conflict("412 on the own write"), Unclear("lost")], ids=["conflict", "unclear"])
@@ -867,7 +867,7 @@ async def test_an_extension_goes_on_after_an_answer_that_was_lost(
         tables.after = [answer]
 
     tables.meddle = [*[idle] * (at - 1), lose]
-    await answer_request(handlers.transactor, "g", staged.request)
+    await answer_request(handlers, "g", staged.request)
     assert tables.columns(f"request:{staged.request}")["state"] == "done"
     assert tables.columns(GRAPH)["tasks"] == 2 + 150
 
@@ -883,11 +883,11 @@ async def test_a_request_that_cannot_be_seen_for_a_moment_is_looked_for_again(
     other = Handlers(Records(tables, clock), queues, clock)
 
     async def push() -> None:
-        await answer_request(other.transactor, "g", staged.request)
+        await answer_request(other, "g", staged.request)
         tables.torn[key] = [tables.partitions["g"][key], None]
 
     tables.meddle = [push]
-    await answer_request(handlers.transactor, "g", staged.request)
+    await answer_request(handlers, "g", staged.request)
     assert tables.torn[key] == []
     assert tables.columns(key)["state"] == "done"
 
@@ -906,7 +906,7 @@ async def test_a_plan_for_one_commit_is_dropped_when_others_have_begun_it_in_ste
         tables.put(GRAPH, extending=staged.request, revision=1)
 
     tables.meddle = [accepted_in_steps]
-    await answer_request(handlers.transactor, "g", staged.request)
+    await answer_request(handlers, "g", staged.request)
     assert tables.columns(f"request:{staged.request}")["state"] == "done"
     assert str(tables.columns(row_key(task_id_of("g", "x")))["dependents"]).startswith('["join:')
 
@@ -916,7 +916,7 @@ async def test_a_step_that_cannot_be_decided_raises_its_error(handlers: Handlers
     staged = await extend(handlers, "g", GraphDocument({"x": TaskNode("x", ("a",))}))
     tables.put(row_key(A), dependents="{")
     with pytest.raises(IntegrityError, match="dependents"):
-        await answer_request(handlers.transactor, "g", staged.request)
+        await answer_request(handlers, "g", staged.request)
 
 
 def keys_of(changes: Iterable[Change]) -> set[str]:

@@ -129,7 +129,7 @@ async def test_an_extension_brings_its_deadlines(stage: Stage) -> None:
     assert "nextDeadline" not in stage.columns("")
     added = {"x": {"requires": ["a"], "task": {"deadline": stage.moment(50)}}}
     extended = await extend(stage.handlers, "g", document_from_object({"tasks": added}, kind="extension"))
-    await answer_request(stage.handlers.transactor, "g", extended.request)
+    await answer_request(stage.handlers, "g", extended.request)
     assert (await stage.after(60)).overdue == 1
     assert stage.columns("x")["state"] == "exception"
 
@@ -166,13 +166,13 @@ async def test_a_sweep_that_saw_half_of_an_extension_does_not_forget_the_deadlin
     extended = await extend(stage.handlers, "g", document)
     tables.commits_left = 1
     with pytest.raises(KeyboardInterrupt):
-        await answer_request(stage.handlers.transactor, "g", extended.request)
+        await answer_request(stage.handlers, "g", extended.request)
     tables.commits_left = 10**9
     assert stage.columns("")["extending"] == extended.request
     assert row_key(task_id_of("g", "x000")) not in tables.partitions["g"]
 
     async def go_on() -> None:
-        await answer_request(stage.handlers.transactor, "g", extended.request)
+        await answer_request(stage.handlers, "g", extended.request)
 
     tables.then = go_on
     assert (await stage.after(110)).overdue == 1

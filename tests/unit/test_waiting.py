@@ -235,5 +235,5 @@ async def test_what_is_handled_between_two_looks_does_not_make_a_graph_look_at_r
 
     monkeypatch.setattr(type(app.queries), "state", lambda self, graph_id: state(graph_id))
     monkeypatch.setattr(type(app.queries), "busy", nothing)
-    monkeypatch.setattr(type(app.handlers), "events_waiting", nothing)
+    monkeypatch.setattr(type(app.handlers.dispatcher), "events_waiting", nothing)
     assert await wait_for_end(app, "g", until=late(app)) == "finished"

@@ -188,7 +188,7 @@ def _words_for(worker: "Worker", slots: int) -> str:
 @contextlib.asynccontextmanager
 async def _until_stopped(app: "App", session: Session, what: str) -> AsyncIterator[Stop]:
     """The time until a signal. The store is asked once before, so that a wrong address is an error and no silence."""
-    await app.handlers.events_waiting()
+    await app.handlers.dispatcher.events_waiting()
 
     def on_signal(signals: int) -> None:
         if signals == 1:

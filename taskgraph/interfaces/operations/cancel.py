@@ -63,7 +63,7 @@ async def ask(
         if state == GraphState.CANCELLED:
             return Cancellation(graph_id, state, nothing=f"graph {graph_id} is cancelled already")
         with app.handlers.telemetry.asking("cancel", graph_id):
-            await app.handlers.tell([Cancel(graph_id, (), reason, terminate)])
+            await app.handlers.dispatcher.send_events([Cancel(graph_id, (), reason, terminate)])
         return Cancellation(graph_id, state)
     if state == GraphState.SUBMITTING:
         raise Refused(f"graph {graph_id} is still being submitted; only all of it can be cancelled", "submitting")
@@ -89,7 +89,9 @@ async def ask(
     tasks = {reference_of(row.key): str(row.columns.get("label", "")) for row in open_rows}
     reruns = {reference_of(row.key): _reruns(row) for row in open_rows}
     with app.handlers.telemetry.asking("cancel", graph_id):
-        await app.handlers.tell(bundles(lambda part: Cancel(graph_id, part, reason, terminate), list(reruns.items())))
+        await app.handlers.dispatcher.send_events(
+            bundles(lambda part: Cancel(graph_id, part, reason, terminate), list(reruns.items()))
+        )
     return Cancellation(graph_id, state, tasks, reruns)
 
 

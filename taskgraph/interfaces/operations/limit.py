@@ -52,7 +52,7 @@ async def ask(app: App, graph_id: str, most: int, *, group: str = "", reason: st
         raise Refused(f"{whose}: {NOT_LIMITED}; submit it with maxInFlight", "not-limited")
     asked = asked_after(app.clock.now(), [str(row.columns.get("asked", ""))], app.clock.jitter())
     with app.handlers.telemetry.asking("set-limit", graph_id):
-        await app.handlers.tell([SetLimit(graph_id, most, asked, group, reason)])
+        await app.handlers.dispatcher.send_events([SetLimit(graph_id, most, asked, group, reason)])
     return LimitRequest(graph_id, group, most or limits.IN_FLIGHT_MAX, asked)
 
 

@@ -87,7 +87,7 @@ async def ask(
     if rows:
         messages = bundles(lambda part: HoldBack(graph_id, on, asked, "", part, reason), list(wish.tasks))
     with app.handlers.telemetry.asking("hold-back", graph_id):
-        await app.handlers.tell(messages)
+        await app.handlers.dispatcher.send_events(messages)
     return wish
 
 

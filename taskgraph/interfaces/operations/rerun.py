@@ -52,7 +52,9 @@ async def ask(
             raise Refused(f"“{each.label}” cannot be rerun: {refused.reason}{remedy}", refused.code)
     if wanted:
         with app.handlers.telemetry.asking("rerun", graph_id):
-            await app.handlers.tell([Rerun(graph_id, each.task_id, each.run, reason) for each in wanted])
+            await app.handlers.dispatcher.send_events(
+                [Rerun(graph_id, each.task_id, each.run, reason) for each in wanted]
+            )
     return wanted
 
 
@@ -79,7 +81,7 @@ async def taken_up(app: App, graph_id: str, asked: Mapping[str, int], *, until: 
             and refusal(graph.columns.get, row.columns.get, now) is None
         }
         moment = app.clock.monotonic()
-        if await app.handlers.events_waiting():
+        if await app.handlers.dispatcher.events_waiting():
             resting_since = None
         elif resting_since is None:
             resting_since = moment

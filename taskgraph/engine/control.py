@@ -1,0 +1,194 @@
+"""Cancel a graph, pause it or a group of it, let it go on, limit it.
+
+Cancelling and pausing begin with a fence on the graph row; after it what is left is taken over, task by task, in as
+many commits as that takes and by any number of callers. The rules are in `protocol.cancel` and `protocol.pause`.
+"""
+
+import json
+import logging
+from typing import Final
+
+from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
+from taskgraph.model import limits
+from taskgraph.model.columns import texts
+from taskgraph.model.errors import NotFound
+from taskgraph.model.ids import GRAPH, limit_key, limit_scope, reference_of
+from taskgraph.model.messages import AddTasks, Cancel, HoldBack, SetLimit
+from taskgraph.model.states import PAUSED, TASK_UNRESOLVED, GraphState, TaskState, by_group, held_group
+from taskgraph.protocol.cancel import BY_HAND, CancelGraph, CancelTask, PublishCancelled
+from taskgraph.protocol.context import CANCELLED, Outcome
+from taskgraph.protocol.decide import Answer, Item
+from taskgraph.protocol.extension import is_deferring
+from taskgraph.protocol.pause import Hold, PublishHolds, Settle
+from taskgraph.protocol.propagation import DEFERRED
+from taskgraph.protocol.rows import Draft
+from taskgraph.protocol.set_limit import NOT_LIMITED, ChangeLimit
+from taskgraph.queries.groups import group_members, has_group
+from taskgraph.storage.tables import Range, Row, query_all
+
+log = logging.getLogger("taskgraph.handlers")
+
+_FENCE_ROWS: Final = 3  # the graph, an extension that ends with it, the event
+
+
+async def cancel_graph(transactor: Transactor, message: Cancel, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
+    """Fence a graph off, and cancel what is left of it. Raises NotFound for an unknown graph.
+
+    What is ready or runs goes into the fence's own commit as far as there is room, the ready first: of a graph with
+    no more of these than a commit takes, nothing begins after the fence.
+    """
+    graph_id = message.graph
+    (graph,) = await transactor.records.tables.get(graph_id, [GRAPH])
+    if graph is None:
+        raise NotFound(f"there is no graph {graph_id}")
+    items: list[Item] = [CancelGraph(message.reason or BY_HAND, at_once=message.terminate)]
+    if graph.columns.get("state") in (GraphState.RUNNING, GraphState.BLOCKED):
+        room = transactor.records.changes_max - _FENCE_ROWS
+        for state in (TaskState.PENDING, TaskState.RUNNING):
+            if len(items) <= room:
+                found = Range("task:", "task;", where={"state": (str(state),)}, select=("state",))
+                page = await transactor.records.tables.query(graph_id, found, limit=room)
+                items += [_cancel(row, message.reason or BY_HAND, CANCELLED, message.terminate) for row in page.rows]
+        del items[room + 1 :]
+    answer, *_ = await transactor.transition(graph_id, items, keep_alive=keep_alive)
+    return answer
+
+
+async def go_on_cancelling(transactor: Transactor, graph_id: str, *, keep_alive: KeepAlive = no_keep_alive) -> int:
+    """Cancel what is left of a graph that is fenced off, and say that it is cancelled once nothing is.
+
+    Runs that are being stopped are left to their workers. Any number of callers may do so at any time; gives how
+    many tasks this one has cancelled, or marked.
+    """
+    tables = transactor.records.tables
+    unresolved = Range("task:", "task;", where={"state": tuple(map(str, TASK_UNRESOLVED))}, select=("state", "cancel"))
+    done = 0
+    while True:
+        (graph,) = await tables.get(graph_id, [GRAPH])
+        if graph is None or graph.columns.get("state") != GraphState.CANCELLING:
+            return done
+        columns = graph.columns
+        reason, code = str(columns.get("reason", "")), str(columns.get("code", CANCELLED))
+        at_once = columns.get("terminate") is True
+        left = await query_all(tables, graph_id, unresolved)
+        items: list[Item] = [
+            _cancel(row, reason, code, at_once)
+            for row in left
+            if at_once or row.columns.get("state") != TaskState.RUNNING or not row.columns.get("cancel")
+        ]
+        if not items:
+            break
+        answers = await transactor.transition(graph_id, items, keep_alive=keep_alive)
+        if broken := [answer.error for answer in answers if answer.error is not None]:
+            # The sweep tries again, and `doctor` names the damage.
+            log.error("graph %s: %d tasks cannot be cancelled: %s", graph_id, len(broken), broken[0])
+            return done
+        done += len(answers)
+    if not left:
+        count = None
+        if columns.get("cutOff"):
+            count = len(await query_all(tables, graph_id, Range("task:", "task;", select=("state",))))
+        await transactor.transition(graph_id, [PublishCancelled(count)], keep_alive=keep_alive)
+    return done
+
+
+def _cancel(row: Row, reason: str, code: str, at_once: bool) -> CancelTask:
+    """A task of a graph that is being cancelled."""
+    return CancelTask(reference_of(row.key), reason, code, at_once=at_once, whole=True)
+
+
+async def hold_back(transactor: Transactor, message: HoldBack, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
+    """Pause a graph or a group of it, or let it go on. Raises NotFound for an unknown graph or group.
+
+    What is ready goes into the fence's own commit as far as there is room.
+    """
+    graph_id = message.graph
+    (graph,) = await transactor.records.tables.get(graph_id, [GRAPH])
+    if graph is None:
+        raise NotFound(f"there is no graph {graph_id}")
+    holder = by_group(message.group) if message.group else PAUSED
+    items: list[Item] = [Hold(holder, message.on, message.asked, message.reason)]
+    if message.group:
+        if not await has_group(transactor.records.tables, graph, graph_id, message.group):
+            return Answer(items[0], Outcome.STALE)
+    elif message.on and not graph.columns.get("held"):
+        number = _number(graph) + 1
+        room = transactor.records.changes_max - _FENCE_ROWS
+        ready = Range("task:", "task;", where={"state": (str(TaskState.PENDING),)}, select=("state",))
+        page = await transactor.records.tables.query(graph_id, ready, limit=room)
+        items += [Settle(reference_of(row.key), (PAUSED,), number) for row in page.rows[:room]]
+    answer, *_ = await transactor.transition(graph_id, items, keep_alive=keep_alive)
+    if answer.error is None:
+        await settle_holds(transactor, graph_id, keep_alive=keep_alive)
+        if not message.on and not message.group:
+            (graph,) = await transactor.records.tables.get(graph_id, [GRAPH])
+            waiting = graph is not None and not is_deferring(Draft(GRAPH, graph.columns, None))
+            if graph is not None and waiting and (deferred := texts(graph.columns, DEFERRED)):
+                await transactor.dispatcher.send_events([AddTasks(graph_id, request) for request in deferred])
+    return answer
+
+
+async def settle_holds(transactor: Transactor, graph_id: str, *, keep_alive: KeepAlive = no_keep_alive) -> int:
+    """Take what a graph holds back over to its tasks, and say so when all of them have it.
+
+    Any number of callers may do so at any time; gives how many tasks this one has settled.
+    """
+    tables = transactor.records.tables
+    unresolved = Range("task:", "task;", where={"state": tuple(map(str, TASK_UNRESOLVED))}, select=("holds",))
+    done = 0
+    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
+        (graph,) = await tables.get(graph_id, [GRAPH])
+        if graph is None or graph.columns.get("settling") is not True:
+            return done
+        number = _number(graph)
+        found = json.loads(str(graph.columns.get("held", "") or "[]"))
+        try:
+            groups = {
+                holder: frozenset(await group_members(tables, graph_id, name))
+                for holder in found
+                if (name := held_group(holder))
+            }
+        except NotFound:
+            if graph.columns.get("extending"):
+                return done  # an inactive group of the extension, whose rows come next: the sweep looks again
+            raise
+        items: list[Item] = []
+        for row in await query_all(tables, graph_id, unresolved):
+            settled = row.columns.get("holds", 0)
+            if not isinstance(settled, int) or settled < number:
+                task_id = reference_of(row.key)
+                holders = tuple(each for each in found if each not in groups or task_id in groups[each])
+                items.append(Settle(task_id, holders, number))
+        if not items:
+            await transactor.transition(graph_id, [PublishHolds(number)], keep_alive=keep_alive)
+            if graph.columns.get("extending"):
+                return done  # its rows are still coming in: the sweep looks again
+            continue
+        answers = await transactor.transition(graph_id, items, keep_alive=keep_alive)
+        if broken := [answer.error for answer in answers if answer.error is not None]:
+            log.error("graph %s: %d tasks cannot be held back or let go: %s", graph_id, len(broken), broken[0])
+            return done
+        done += len(answers)
+    return done
+
+
+def _number(graph: Row) -> int:
+    """Of the last fence of what is held back in a graph."""
+    number = graph.columns.get("holds", 0)
+    return number if isinstance(number, int) else 0
+
+
+async def set_limit(transactor: Transactor, message: SetLimit, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
+    """Change a limit of a graph, or of a group of it. Raises NotFound for an unknown graph or group."""
+    tables, graph_id = transactor.records.tables, message.graph
+    scope = limit_scope(graph_id, message.group)
+    graph, row = await tables.get(graph_id, [GRAPH, limit_key(scope)])
+    if graph is None:
+        raise NotFound(f"there is no graph {graph_id}")
+    item = ChangeLimit(scope, message.most, message.asked, message.reason)
+    if row is None and message.group and not await has_group(tables, graph, graph_id, message.group):
+        return Answer(item, Outcome.STALE)
+    if row is None:
+        return Answer(item, Outcome.REFUSED, NOT_LIMITED)
+    (answer,) = await transactor.transition(graph_id, [item], keep_alive=keep_alive)
+    return answer
