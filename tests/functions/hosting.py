@@ -116,7 +116,7 @@ def running_host(
 
 def obeys_its_schema(command: str, answer: Any) -> Any:
     """The answer of `functions COMMAND --json`, which is one by the schema."""
-    errors = [error.message for error in schemas.validator(f"answer-functions-{command}").iter_errors(answer)]
+    errors = [error.message for error in schemas.validator("answers", f"#functions-{command}").iter_errors(answer)]
     assert errors == [], answer
     return answer
 

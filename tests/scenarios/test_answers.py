@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,16 +145,21 @@ def test_every_command_with_json_is_run_here() -> None:
 Answers = dict[str, list[Any]]
 
 
-def name_of(command: str) -> str:
+def schema_of(command: str) -> schemas.Validator:
     """The schema of a command's answers."""
-    return "answer-" + command.partition(" --")[0].replace(" ", "-")
+    return schemas.validator("answers", "#" + command.partition(" --")[0].replace(" ", "-"))
 
 
-def shapes_of(schema: str) -> list[str]:
-    """What the answers of a command may be, but for errors."""
-    shapes = [each["$ref"].rpartition("/")[2] for each in schemas.schema(schema)["anyOf"]]
+def shapes_of(command: str) -> list[str]:
+    """What the answers of a command may be, but for errors and for what has no name."""
+    entry = schemas.schema("answers")["$defs"][f"taskgraph {command.partition(' --')[0]}"]
+    shapes = [each["$ref"].rpartition("/")[2] for each in entry["anyOf"] if "$ref" in each]
     assert shapes.pop() == "error"
     return shapes
+
+
+def commands_of_schema() -> list[str]:
+    return [name[10:] for name in schemas.schema("answers")["$defs"] if name.startswith("taskgraph ")]
 
 
 def is_shape(shape: str, answer: Any) -> bool:
@@ -203,19 +207,15 @@ def test_every_answer_obeys_the_schema_of_its_command(answers: Answers) -> None:
     for name, told in answers.items():
         assert told, name
         for each in told:
-            errors = [error.message[:300] for error in schemas.validator(name_of(name)).iter_errors(each)]
+            errors = [error.message[:300] for error in schema_of(name).iter_errors(each)]
             assert errors == [], (name, each)
             assert (name == "watch") or not is_shape("error", each), (name, each)
 
 
 def test_every_shape_is_seen(answers: Answers) -> None:
-    wanted = {shape for name in schemas.names() if name.startswith("answer-") for shape in shapes_of(name)}
+    wanted = {shape for name in commands_of_schema() for shape in shapes_of(name)}
     seen = {
-        shape
-        for name, told in answers.items()
-        for each in told
-        for shape in shapes_of(name_of(name))
-        if is_shape(shape, each)
+        shape for name, told in answers.items() for each in told for shape in shapes_of(name) if is_shape(shape, each)
     }
     assert wanted - seen == UNSEEN
 
@@ -233,7 +233,7 @@ def objects_in(value: Any, last: str = "") -> Iterator[tuple[str, dict[str, Any]
 def test_a_key_more_or_less_is_noticed(answers: Answers) -> None:
     free, optional = set(), set()
     for name, (*_, answer) in answers.items():
-        valid = schemas.validator(name_of(name)).is_valid
+        valid = schema_of(name).is_valid
         for last, held in objects_in(answer):
             takes = False
             for value in UNKNOWN:
@@ -252,15 +252,12 @@ def test_a_key_more_or_less_is_noticed(answers: Answers) -> None:
     assert optional == OPTIONAL
 
 
-def test_the_table_of_answers_names_each_command_its_schema_and_its_shapes() -> None:
-    root: Any = typer.main.get_command(commands)
-    text = (Path(__file__).parents[2] / "docs" / "reference" / "answers.md").read_text("utf-8")
-    table = re.findall(r"^\| `([a-z -]+)` \| \[([a-z-]+)\]\([./]+schemas/\2\.json\) \| (.+) \|$", text, re.MULTILINE)
-    assert {command for command, _, _ in table} == set(with_json(root))
-    assert {schema for _, schema, _ in table} == {name for name in schemas.names() if name.startswith("answer-")}
-    for command, schema, words in table:
-        assert schema == name_of(command)
-        assert re.findall(r"`(\w+)`", words) == shapes_of(schema)
+def test_every_command_with_json_has_a_schema_whose_examples_obey_it() -> None:
+    assert sorted(commands_of_schema()) == sorted(with_json(typer.main.get_command(commands)))
+    for name in commands_of_schema():
+        entry = schemas.schema("answers")["$defs"][f"taskgraph {name}"]
+        assert entry["$anchor"] == name.replace(" ", "-")
+        assert [name for each in entry["examples"] if not schema_of(name).is_valid(each)] == []
 
 
 @pytest.mark.azurite

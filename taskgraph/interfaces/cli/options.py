@@ -60,9 +60,7 @@ StoreOption = Annotated[
 ]
 
 
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print JSON, with stable keys: see schemas/answer-COMMAND.json.")
-]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with stable keys: see schemas/answers.json.")]
 
 
 VerboseOption = Annotated[
