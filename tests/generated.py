@@ -4,7 +4,6 @@ A part stands between two lines that have its mark: `generated: NAME` and `end: 
 is beside the marks is written by hand.
 """
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,12 +14,10 @@ from typing import Any, Final
 import typer
 
 from taskgraph.interfaces.cli import app
-from taskgraph.model import schemas
-from taskgraph.model.messages import EVENT_TYPES, MESSAGE_TYPES
+from taskgraph.model.messages import EVENT_TYPES
 from tests.formal import semantics
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-_EXAMPLE_CHARS_MAX: Final = 260
 
 
 def commands() -> str:
@@ -46,19 +43,6 @@ def _commands(group: Any, *before: str) -> Iterator[tuple[tuple[str, ...], Any]]
         if command.invoke_without_command:
             yield (*before, name), command
         yield from _commands(command, *before, name)
-
-
-def messages() -> str:
-    """A table of every message: what it says, by its schema, and the first example there."""
-    lines = ["| type | queue | says | example |", "|---|---|---|---|"]
-    for name, each in MESSAGE_TYPES.items():
-        schema = schemas.schema(f"message-{name}")
-        example = json.dumps(schema["examples"][0], separators=(",", ":"), ensure_ascii=False)
-        queue = "events" if each.event else "work-<target>"
-        says = schema["description"].partition(". Unknown keys")[0].rstrip(".")
-        shown = example if len(example) <= _EXAMPLE_CHARS_MAX else f"{example[:_EXAMPLE_CHARS_MAX]}…"
-        lines.append(f"| `{name}` | `taskgraph-{queue}` | {says} | `{shown}` |")
-    return _table(lines)
 
 
 def _table(lines: Sequence[str]) -> str:
@@ -91,7 +75,6 @@ class Part:
 PARTS: Final = (
     Part("docs/reference/commands.md", "commands", commands),
     Part("docs/reference/semantics.md", "semantics", semantics.text),
-    Part("docs/explanation/running.md", "messages", messages),
     Part("deploy/infra/storage.bicep", "queues", queues),
 )
 

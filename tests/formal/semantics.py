@@ -3,7 +3,8 @@
 `scripts/generate` writes the tables into the page, `scripts/generate --check` says whether they are current, and
 `test_semantics.py` reads the page's tables and holds each cell against what `decide` does with rows made for it.
 
-**Who adds an item to `protocol.decide.Item`** adds a `Case` for each way in which it can meet a row to `CASES`, and
+**Who adds an item to `protocol.decide.Item`** adds a `Case` for each way in which it can meet a row to `CASES` (the
+first example of the message that asks for it is one by itself), and
 runs `scripts/generate`. The item's sentence is the first line of its docstring. A column that gates something (as
 `due` does) is one more case of the items that look at it: `columns` sets it on the task's row, `graph` on the graph's.
 **Who adds a state** adds it to `TASKS` or `GRAPHS`: how rows look in it. What is missing fails the test.
@@ -13,6 +14,7 @@ the graph waits. It stands as it would if everything had gone right up to the st
 and graph that cannot meet are asked about all the same, as a message may come at any time.
 """
 
+import dataclasses
 import json
 import typing
 from collections.abc import Mapping, Sequence
@@ -24,6 +26,8 @@ from typing import Any, Final
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, ids_text, row_key, task_id_of
+from taskgraph.model.messages import MESSAGE_TYPES, parse
+from taskgraph.model.schemas import schema
 from taskgraph.model.states import FailurePolicy, GraphState, TaskState, When
 from taskgraph.protocol import decide as transitions
 from taskgraph.protocol.cancel import CancelGraph, CancelTask, PublishCancelled
@@ -818,11 +822,22 @@ Table = Mapping[tuple[str, str], Cells]
 """(words of the case, state) -> cells."""
 
 
+def cases_of(name: str) -> Sequence[Case]:
+    """Its cases; or, of an item that a message asks for and that has none here, the first example of that message."""
+    if name in CASES:
+        return CASES[name]
+    for kind in MESSAGE_TYPES:
+        for item in transitions.asked(parse(json.dumps(schema(f"message-{kind}")["examples"][0]))):
+            if type(item).__name__ == name:
+                return [Case("it is as in the example of its message", dataclasses.replace(item, task_id=TASK))]
+    return []
+
+
 def table_of(name: str, over: str) -> dict[tuple[str, str], Cells]:
     """What happens to an item, by case and state of one kind of row."""
     return {
         (case.when, state): outcome(case, over, state)
-        for case in CASES[name]
+        for case in cases_of(name)
         if over in case.over
         for state in STATES[over]
     }

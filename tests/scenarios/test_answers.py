@@ -137,9 +137,19 @@ def with_json(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
             yield from with_json(command, (*path, name))
 
 
+def of_examples() -> dict[str, tuple[str, ...]]:
+    """What is typed for commands that are not among WORDS: the first example of their help, of the graph `g`."""
+    root: Any = typer.main.get_command(commands)
+    found = {}
+    for name in set(with_json(root)) - {each.partition(" --")[0] for each in WORDS} - ELSEWHERE:
+        example = next(line for line in root.commands[name].epilog.splitlines() if "$ taskgraph" in line)
+        found[name] = ("g", *example.split()[4:])
+    return found
+
+
 def test_every_command_with_json_is_run_here() -> None:
     root: Any = typer.main.get_command(commands)
-    assert set(with_json(root)) == {each.partition(" --")[0] for each in WORDS} | ELSEWHERE
+    assert set(with_json(root)) == {each.partition(" --")[0] for each in (*of_examples(), *WORDS)} | ELSEWHERE
 
 
 Answers = dict[str, list[Any]]
@@ -190,7 +200,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     assert run(commands, ["run", made["DONE"], "--id", "ended", "--store", store]).exit_code == 0
     asyncio.run(register(store))
     found: Answers = {}
-    for name, words in WORDS.items():
+    for name, words in {**of_examples(), **WORDS}.items():
         typed = [*name.partition(" --")[0].split(), *(made.get(word, word) for word in words), "--json"]
         typed += [] if name in ("validate", "plan", "keygen") else ["--store", store]
         done = run(commands, typed)
