@@ -1,9 +1,8 @@
 """Submit a graph, stage an extension or an edit: the only writers besides the handlers, of rows still their own (D16).
 
-What this room is for: the client's side of getting work in. A submission writes its rows as `submitting`, in commits
-of up to 100, several at a time, and then flips the graph row to `running` (P10); every step can be repeated, by the
-same call, after any crash. An extension is put down as a request and handled elsewhere. It never validates (documents
-do) and never waits for a graph.
+A submission writes its rows as `submitting`, in commits of up to 100, several at a time, and then flips the graph row
+to `running` (P10); every step can be repeated, by the same call, after any crash. An extension or an edit is put down
+as a request and handled elsewhere. This module never validates (documents do) and never waits for a graph.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -40,11 +39,11 @@ from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.definitions import SCHEMA, SCHEMA_OF_CONDITIONS, first_deadline, moment, schema_for
 from taskgraph.protocol.edit import EDITABLE
 from taskgraph.protocol.extension import EXTENDABLE, RESUME, is_deferring, not_extendable, request_key
-from taskgraph.protocol.extension_plan import EDIT, request_rows, row_bytes
+from taskgraph.protocol.extension_plan import ADD_TASKS, EDIT, request_rows, row_bytes
 from taskgraph.protocol.layout import GraphLayout, name_mapping_rows
 from taskgraph.protocol.lifecycle import Start
 from taskgraph.protocol.rows import Draft
-from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables
+from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables, pages
 
 Progress = Callable[[int, int], None]
 """Told (rows written, rows in all); a long definition counts with its task."""
@@ -150,8 +149,10 @@ async def _submit(
         try:
             trace = handlers.telemetry.trace_of_graph(graph_id)
             first = _graph_row(graph_id, document, layout, marked, now, trace, len(registered), origin)
-            fences = range(1, int(str(first.columns.get(WRITERS, 1))))
-            fenced: list[Change] = [Insert(fence_key(number), {"schema": SCHEMA, **_FENCE}) for number in fences]
+            further_fences = range(1, int(str(first.columns.get(WRITERS, 1))))
+            fenced: list[Change] = [
+                Insert(fence_key(number), {"schema": SCHEMA, **_FENCE}) for number in further_fences
+            ]
             etags = await records.tables.commit(graph_id, [first, *fenced])
             outcome = Submitted.CREATED
         except (Conflict, Unclear):
@@ -168,19 +169,18 @@ async def _submit(
     await _list_graph(handlers, graph_id, created, document, origin)
     answer = Submission(graph_id, outcome, len(document.tasks), document.edges)
     if row.columns["state"] != GraphState.SUBMITTING:
-        return Submission(graph_id, Submitted.EXISTING, len(document.tasks), document.edges)
+        return replace(answer, outcome=Submitted.EXISTING)
     by_key = row.columns["digest"] != digest
     if layout is None or created != now or (layout.cut and not by_key):
         layout = lay_out(created, by_key=by_key)
     further = [] if "nameMapping" in row.columns else name_mapping_rows(layout.mapping, "0")
     further += notices.rows_of(registered, created)
-    writing = _Writing(handlers, graph_id, row, layout.count + len(further), progress, _looked_for(layout))
-    for fence, etag in zip(writing.fences[1:], etags[1:], strict=False):
-        fence.etag = etag or ""
+    fences = _fences(row, etags)
+    writing = _Writing(handlers, graph_id, fences, layout.count + len(further), progress, _looked_for(layout))
     if outcome is Submitted.RESUMED and writing.total > _TRIED_FIRST * limits.COMMIT_CHANGES_MAX:
         await writing.find()
     await writing.write(itertools.chain(layout.rows(), further))
-    await _unmark(handlers, graph_id, replace(row, etag=writing.fences[0].etag or row.etag), digest)
+    await _unmark(handlers, graph_id, replace(row, etag=fences[0].etag or row.etag), digest)
     await _start(handlers, graph_id, digest)
     await _send_first(handlers, graph_id, layout, writing.seen, timed=_is_timed(document))
     if layout.limited:
@@ -249,50 +249,43 @@ class _Fence:
     etag: str = ""
 
 
+def _fences(graph: Row, etags: Sequence[str | None]) -> list[_Fence]:
+    """The fences of a graph. etags: of its first rows, where this call has made them."""
+    count = graph.columns.get(WRITERS, 1)  # a program before version 0.4 wrote no fences
+    known = dict(enumerate((graph.etag, *etags[1:])))
+    return [_Fence(fence_key(n), known.get(n) or "") for n in range(count if isinstance(count, int) else 1)]
+
+
+@dataclass(slots=True)
 class _Writing:
     """The rows of a submission on their way into the store, several commits at a time.
 
-    While the graph is `submitting` nobody works on it, and it starts after the last row: so the rows may go in in any
-    order, and whatever a crash leaves out is put in by the same call again. A writer that comes late finds its fence
-    changed: a task that an edit has deleted meanwhile must not come back.
+    While the graph is `submitting` no worker looks at it, and it starts after the last row: so the rows may go in in
+    any order, and whatever a crash leaves out is put in by the same call again. A writer that comes late finds its
+    fence changed: a task that an edit has deleted meanwhile must not come back.
+
+    total: rows in all, not counting long definitions. looked_for: keys of rows to be found in `seen` later.
     """
 
-    def __init__(
-        self,
-        handlers: Handlers,
-        graph_id: str,
-        graph: Row,
-        total: int,
-        progress: Progress,
-        looked_for: AbstractSet[str],
-    ) -> None:
-        """total: rows in all, not counting long definitions. looked_for: keys of rows to be found in `seen` later."""
-        self.total = total
-        self.seen: dict[str, Row] = {}
-        count = graph.columns.get(WRITERS, 1)  # a program before version 0.4 wrote no fences
-        self.fences = [_Fence(fence_key(number)) for number in range(count if isinstance(count, int) else 1)]
-        self.fences[0].etag = graph.etag
-        self._handlers = handlers
-        self._graph_id = graph_id
-        self._progress = progress
-        self._looked_for = looked_for
-        self._there: set[str] = set()
-        self._written = self._shown = 0
+    handlers: Handlers
+    graph_id: str
+    fences: Sequence[_Fence]
+    total: int
+    progress: Progress
+    looked_for: AbstractSet[str]
+    seen: dict[str, Row] = field(default_factory=dict)
+    there: set[str] = field(default_factory=set)
+    written: int = 0
+    shown: int = 0
 
     async def find(self) -> None:
         """Look which rows an earlier call has written, a page at a time, so that only the others are sent."""
-        tables, continuation = self._handlers.records.tables, None
-        while True:
-            every = Range(select=("state",))
-            page = await tables.query(self._graph_id, every, continuation=continuation)
-            self._there.update(row.key for row in page.rows)
-            continuation = page.continuation
-            if continuation is None:
-                return
+        async for page in pages(self.handlers.records.tables, self.graph_id, Range(select=("state",))):
+            self.there.update(row.key for row in page.rows)
 
     async def write(self, rows: Iterable[Insert]) -> None:
         """Write every row that is not there yet."""
-        self._progress(0, self.total)
+        self.progress(0, self.total)
         chunks = _chunks(self._missing(rows))
         if len(self.fences) > 1 and _in_event_loop():
             tasks = [asyncio.create_task(self._write(chunks, [fence])) for fence in self.fences]
@@ -304,30 +297,30 @@ class _Writing:
                 await asyncio.gather(*tasks, return_exceptions=True)  # nothing goes on behind the caller's back
         else:
             await self._write(chunks, self.fences)
-        self._tell(self.total)
+        self._show(self.total)
 
     def _missing(self, rows: Iterable[Insert]) -> Iterator[Insert]:
         for row in rows:
-            if row.key in self._there:
-                self._written += _counts(row)
+            if row.key in self.there:
+                self.written += _counts(row)
             else:
                 yield row
 
     async def _write(self, chunks: Iterator[list[Insert]], fences: Sequence[_Fence]) -> None:
         """Take the next chunk, as long as there is one; other writers take from the same chunks."""
         for chunk, fence in zip(chunks, itertools.cycle(fences), strict=False):
-            if not await _insert(self._handlers, self._graph_id, chunk, fence, self._told):
+            if not await _insert(self.handlers, self.graph_id, chunk, fence, self._see):
                 return  # the graph has started, so every row was in
-            self._written += sum(map(_counts, chunk))
-            self._tell(self._written)
+            self.written += sum(map(_counts, chunk))
+            self._show(self.written)
 
-    def _tell(self, written: int) -> None:
-        if written > self._shown:
-            self._shown = written
-            self._progress(written, self.total)
+    def _show(self, written: int) -> None:
+        if written > self.shown:
+            self.shown = written
+            self.progress(written, self.total)
 
-    def _told(self, row: Row) -> None:
-        if row.key in self._looked_for:
+    def _see(self, row: Row) -> None:
+        if row.key in self.looked_for:
             self.seen[row.key] = row
 
 
@@ -419,33 +412,25 @@ def _graph_row(
         mapping = json.dumps(layout.mapping, ensure_ascii=False, separators=(",", ":"))
         if utf16_units(mapping) <= limits.NAME_MAPPING_CHARS_MAX:
             columns["nameMapping"] = mapping
-    if document.failure_policy != FailurePolicy.BLOCK:
-        columns["failurePolicy"] = document.failure_policy
-    if document.stalled_after:
-        columns["stalledAfter"] = document.stalled_after
-    if document.on_stalled:
-        columns["onStalled"] = document.on_stalled
-    if document.groups:
-        columns["groups"] = len(document.groups)
-        if held := [by_group(name) for name, group in document.groups.items() if not group.active]:
-            columns["held"] = ids_text(held)
+    held = [by_group(name) for name, group in document.groups.items() if not group.active]
     limited = [limit_scope(graph_id)] if document.max_in_flight else []
     limited += [limit_scope(graph_id, name) for name, group in document.groups.items() if group.max_in_flight]
-    if limited:
-        columns["limits"] = ids_text(limited)
-    if document.priority:
-        columns[priorities.COLUMN] = document.priority
-    if trace:
-        columns[TRACEPARENT_COLUMN] = trace
-    if channels:
-        columns[notices.COLUMN] = channels
-    if (first := first_deadline(document.tasks.values())) is not None:
-        columns["nextDeadline"] = first
-    if document.deadline:
-        columns["deadline"] = moment(document.deadline)
-    for name, value in (("metadata", document.metadata), ("tags", document.tags), ("params", document.values)):
-        if value:
-            columns[name] = canonical_json(value)
+    written = ("metadata", document.metadata), ("tags", document.tags), ("params", document.values)
+    optional: dict[str, Value | None] = {
+        "failurePolicy": document.failure_policy if document.failure_policy != FailurePolicy.BLOCK else None,
+        "stalledAfter": document.stalled_after,
+        "onStalled": document.on_stalled,
+        "groups": len(document.groups),
+        "held": ids_text(held) if held else None,
+        "limits": ids_text(limited) if limited else None,
+        priorities.COLUMN: document.priority,
+        TRACEPARENT_COLUMN: trace,
+        notices.COLUMN: channels,
+        "nextDeadline": first_deadline(document.tasks.values()),
+        "deadline": moment(document.deadline) if document.deadline else None,
+        **{name: canonical_json(value) for name, value in written if value},
+    }
+    columns.update({name: value for name, value in optional.items() if value})
     columns.update(origin)
     return Insert(GRAPH, columns)
 
@@ -563,98 +548,86 @@ async def _read_fence(tables: Tables, graph_id: str, fence: _Fence) -> bool:
 async def extend(
     handlers: Handlers, graph_id: str, document: GraphDocument, *, request: str | None = None
 ) -> Extension:
-    """Put an extension down and tell the handlers. The same content again gives the same request.
+    """Put an extension down and send it to the handlers. The same content again gives the same request.
 
     Of a paused graph it is made when that is resumed. request: an id of the caller's choice; derived from the content
     otherwise. Raises NotFound for an unknown graph, Refused unless the graph runs or is blocked, or if this request id
     was used for other content.
     """
     with handlers.telemetry.asking("extend", graph_id):
-        return await _extend(handlers, graph_id, document, request)
+        digest = content_hash(document)
+        request = request or slugid_from(bytes.fromhex(digest)[:16])
+        graph, head = await _asked_before(handlers, graph_id, request, digest)
+        asked = head.columns["state"] if head is not None else ""
+        if asked == "done":
+            return Extension(graph_id, request, "done")
+        if (state := str(graph.columns["state"])) not in EXTENDABLE and asked != "accepted":
+            raise Refused(f"graph {graph_id}: {not_extendable(state)}", "not-running")
+        if registered := notices.registrations({}, document.tasks.values()):
+            await register(handlers.records.tables, graph_id, registered, handlers.clock.now())
+        if head is None:
+            text = canonical_json(document_object(document))
+            await _put_down(handlers, graph_id, request, text, digest, len(document.tasks), ADD_TASKS)
+        state = await _stage(handlers, graph_id, head, request, digest, AddTasks(graph_id, request))
+        waits = state == "staged" and is_deferring(Draft(GRAPH, graph.columns, None))
+        return Extension(graph_id, request, state, RESUME if waits else "")
 
 
-async def _extend(handlers: Handlers, graph_id: str, document: GraphDocument, request: str | None) -> Extension:
-    records, clock = handlers.records, handlers.clock
-    digest = content_hash(document)
-    request = request or slugid_from(bytes.fromhex(digest)[:16])
-    graph, head = await records.tables.get(graph_id, [GRAPH, request_key(request)])
+async def edit(handlers: Handlers, graph_id: str, document: EditDocument, *, request: str | None = None) -> Extension:
+    """Put an edit down and send it to the handlers. The same content again gives the same request.
+
+    One that was made, and holds still, has its answer; one that was undone meanwhile is asked for anew. request: an id
+    of the caller's choice, by which the edit is made once, whatever becomes of it; derived from the content otherwise.
+    Raises NotFound for an unknown graph, Refused unless it runs or is blocked, or if this request id was used for other
+    content.
+    """
+    with handlers.telemetry.asking("edit", graph_id):
+        once, request, digest = request is not None, request or document.request, document.digest
+        graph, head = await _asked_before(handlers, graph_id, request, digest)
+        done = head is not None and head.columns["state"] == "done"
+        if done and (once or await still_holds(handlers.records, graph_id, graph, document)):
+            return Extension(graph_id, request, "done")
+        if (state := graph.columns["state"]) not in EDITABLE:
+            raise Refused(f"graph {graph_id} is {state}; only one that runs or is blocked is edited", "not-running")
+        if head is None:
+            await _put_down(handlers, graph_id, request, document.text, digest, len(document.updates), EDIT)
+        state = await _stage(handlers, graph_id, head, request, digest, Edit(graph_id, request))
+        return Extension(graph_id, request, state)
+
+
+async def _asked_before(handlers: Handlers, graph_id: str, request: str, digest: str) -> tuple[Row, Row | None]:
+    """The graph row, and the request if it was put down before."""
+    graph, head = await handlers.records.tables.get(graph_id, [GRAPH, request_key(request)])
     if graph is None:
         raise NotFound(f"there is no graph {graph_id}")
     handlers.telemetry.met(graph_id, graph.columns.get(TRACEPARENT_COLUMN))
     if head is not None:
         _same_request(head, graph_id, request, digest)
-        if head.columns["state"] == "done":
-            return Extension(graph_id, request, "done")
-    state = str(graph.columns["state"])
-    if state not in EXTENDABLE and (head is None or head.columns["state"] != "accepted"):
-        raise Refused(f"graph {graph_id}: {not_extendable(state)}", "not-running")
-    if registered := notices.registrations({}, document.tasks.values()):
-        await register(records.tables, graph_id, registered, clock.now())
-    if head is None:
-        text = canonical_json(document_object(document))
-        parts, first = request_rows(request, text, digest, len(document.tasks), clock.now())
-        for chunk in _chunks(parts):
-            await _insert(handlers, graph_id, chunk)
-        await _insert(handlers, graph_id, [first])
-    elif head.columns["state"] == "refused":
+    return graph, head
+
+
+async def _put_down(
+    handlers: Handlers, graph_id: str, request: str, text: str, digest: str, count: int, kind: str
+) -> None:
+    parts, first = request_rows(request, text, digest, count, handlers.clock.now(), kind=kind)
+    for chunk in (*_chunks(parts), [first]):
+        await _insert(handlers, graph_id, chunk)
+
+
+async def _stage(
+    handlers: Handlers, graph_id: str, head: Row | None, request: str, digest: str, message: AddTasks | Edit
+) -> str:
+    """See to it that a request is looked at, and give its state. head: as it was before it was put down."""
+    if head is not None and head.columns["state"] in ("refused", "done"):
         await _stage_again(handlers, graph_id, head)
-    (head,) = await records.tables.get(graph_id, [request_key(request)])
+    (head,) = await handlers.records.tables.get(graph_id, [request_key(request)])
     if head is None:
         raise Conflict(f"graph {graph_id}: request {request} could not be written; try again")
     _same_request(head, graph_id, request, digest)
-    await enter_live(
-        handlers.records, graph_id
-    )  # should the message be lost, the sweep answers, even if the graph ends first
-    await handlers.dispatcher.send_events([AddTasks(graph_id, request)])
-    state = str(head.columns["state"])
-    waits = state == "staged" and is_deferring(Draft(GRAPH, graph.columns, None))
-    return Extension(graph_id, request, state, RESUME if waits else "")
-
-
-async def edit(handlers: Handlers, graph_id: str, document: EditDocument, *, request: str | None = None) -> Extension:
-    """Put an edit down and tell the handlers. The same content again gives the same request.
-
-    One that was made, and holds still, has its answer; one that was undone meanwhile is asked for anew. request: an id
-    of the caller's choice, by which the edit is made once, whatever becomes of it; derived from the content otherwise.
-    Raises NotFound for an unknown graph,
-    Refused unless it runs or is blocked, or if this request id was used for other content.
-    """
-    with handlers.telemetry.asking("edit", graph_id):
-        return await _edit(handlers, graph_id, document, request)
-
-
-async def _edit(handlers: Handlers, graph_id: str, document: EditDocument, request: str | None) -> Extension:
-    records = handlers.records
-    once, request = request is not None, request or document.request
-    graph, head = await records.tables.get(graph_id, [GRAPH, request_key(request)])
-    if graph is None:
-        raise NotFound(f"there is no graph {graph_id}")
-    handlers.telemetry.met(graph_id, graph.columns.get(TRACEPARENT_COLUMN))
-    if head is not None:
-        _same_request(head, graph_id, request, document.digest)
-        if head.columns["state"] == "done" and (once or await still_holds(records, graph_id, graph, document)):
-            return Extension(graph_id, request, "done")
-    state = graph.columns["state"]
-    if state not in EDITABLE:
-        raise Refused(f"graph {graph_id} is {state}; only one that runs or is blocked is edited", "not-running")
-    if head is None:
-        parts, first = request_rows(
-            request, document.text, document.digest, len(document.updates), handlers.clock.now(), kind=EDIT
-        )
-        for chunk in _chunks(parts):
-            await _insert(handlers, graph_id, chunk)
-        await _insert(handlers, graph_id, [first])
-    elif head.columns["state"] in ("refused", "done"):
-        await _stage_again(handlers, graph_id, head)
-    (head,) = await records.tables.get(graph_id, [request_key(request)])
-    if head is None:
-        raise Conflict(f"graph {graph_id}: request {request} could not be written; try again")
-    _same_request(head, graph_id, request, document.digest)
-    await enter_live(
-        handlers.records, graph_id
-    )  # should the message be lost, the sweep answers, even if the graph ends first
-    await handlers.dispatcher.send_events([Edit(graph_id, request)])
-    return Extension(graph_id, request, str(head.columns["state"]))
+    # Should the message be lost, the sweep answers, even if the graph ends first.
+    await enter_live(handlers.records, graph_id)
+    await handlers.dispatcher.send_events([message])
+    return str(head.columns["state"])
 
 
 def _same_request(head: Row, graph_id: str, request: str, digest: str) -> None:

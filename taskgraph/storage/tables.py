@@ -12,7 +12,7 @@ Promises of every adapter, checked by one behavioural suite (tests/contract):
   only `continuation is None` ends a reading (P25). A reading of several pages or keys is no snapshot.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -124,13 +124,17 @@ def changes_max_of(tables: Tables) -> int:
     return int(getattr(tables, "changes_max", limits.COMMIT_CHANGES_MAX))
 
 
-async def query_all(tables: Tables, partition: str, rows: Range) -> list[Row]:
-    """All rows of a range, read to the last continuation token."""
-    found: list[Row] = []
+async def pages(tables: Tables, partition: str, rows: Range) -> AsyncGenerator[Page]:
+    """A range page by page, to the last continuation token."""
     continuation: str | None = None
     while True:
         page = await tables.query(partition, rows, continuation=continuation)
-        found.extend(page.rows)
+        yield page
         continuation = page.continuation
         if continuation is None:
-            return found
+            return
+
+
+async def query_all(tables: Tables, partition: str, rows: Range) -> list[Row]:
+    """All rows of a range."""
+    return [row async for page in pages(tables, partition, rows) for row in page.rows]
