@@ -1,13 +1,13 @@
 """Answer requests: take an extension or an edit from staged to done or refused.
 
-What this room is for: the order among requests of one graph, and going on with what is under way, whoever began it.
-What an extension or an edit changes is planned by `plan_extension` and `plan_edit`, and decided by a transition.
+This module keeps the order among requests of one graph, and goes on with what is under way, whichever call began it.
+What an extension or an edit changes is planned by `plans`, and decided by a transition.
 """
 
+from taskgraph.documents.edit_document import read_edit
 from taskgraph.engine.commit import Records
 from taskgraph.engine.live_index import leave_live
-from taskgraph.engine.plan_edit import plan_edit, read_request
-from taskgraph.engine.plan_extension import plan_extension
+from taskgraph.engine.plans import plan_edit, plan_extension, request_text
 from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
 from taskgraph.model.errors import IntegrityError, InvalidGraph, NotFound
 from taskgraph.model.ids import GRAPH
@@ -38,7 +38,9 @@ async def answer_request(
     try:
         await _answer_request(transactor, graph_id, request, keep_alive)
     except (NotFound, IntegrityError):
-        if not await is_gone(transactor.records, graph_id):
+        # Asked where something is missing, and not otherwise.
+        (graph,) = await transactor.records.tables.get(graph_id, [GRAPH])
+        if graph is None or graph.columns.get("state") not in GRAPH_GONE:
             raise  # otherwise its rows are being taken away, and what is missing is nobody's error
 
 
@@ -87,7 +89,7 @@ async def _edit(
 ) -> None:
     """Plan an edit for the graph as it is, and try it once; a plan that has been overtaken is made again."""
     try:
-        document = await read_request(transactor.records, graph_id, request)
+        document = read_edit(await request_text(transactor.records, graph_id, request), source=head.key)
     except InvalidGraph as error:
         raise IntegrityError(f"request {request} of graph {graph_id} holds no valid document") from error
     again = "revision" in head.columns
@@ -132,9 +134,3 @@ async def _push(
             fresh = rows[key]
             if plan.whole or fresh is None or fresh.columns.get("state") != "accepted":
                 return
-
-
-async def is_gone(records: Records, graph_id: str) -> bool:
-    """Whether a graph is being deleted, or was: asked where something is missing, and not otherwise."""
-    (graph,) = await records.tables.get(graph_id, [GRAPH])
-    return graph is not None and graph.columns.get("state") in GRAPH_GONE

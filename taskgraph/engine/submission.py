@@ -23,7 +23,7 @@ from taskgraph.documents.read import canonical_json, collector_paused
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.live_index import enter_live
 from taskgraph.engine.notifier import enter, register
-from taskgraph.engine.plan_edit import still_holds
+from taskgraph.engine.plans import still_holds
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits, priorities
 from taskgraph.model.columns import Value

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from taskgraph.engine.archive_file import Archived
     from taskgraph.engine.delete import Deleted
     from taskgraph.engine.doctor import Examined
+    from taskgraph.engine.plans import EditPreview, RowChange
     from taskgraph.engine.poison import PoisonMessage
-    from taskgraph.engine.preview_edit import EditPreview, RowChange
     from taskgraph.engine.restore import Plan, Restored
     from taskgraph.engine.schedules import ScheduleDetail
     from taskgraph.engine.store_times import ExaminedStore

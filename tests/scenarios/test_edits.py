@@ -13,7 +13,7 @@ import pytest
 from taskgraph.documents.edit_document import edit_from_object
 from taskgraph.documents.graph_algorithms import is_acyclic
 from taskgraph.documents.read import document_from_object
-from taskgraph.engine.preview_edit import preview_edit
+from taskgraph.engine.plans import preview_edit
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, InvalidGraph, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import row_key

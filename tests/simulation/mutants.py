@@ -19,7 +19,7 @@ import pytest
 
 from taskgraph.documents.edit_document import EditDocument, Update
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.engine import control, dispatch, live_index, plan_extension, requests, submission, transact
+from taskgraph.engine import control, dispatch, live_index, plans, requests, submission, transact
 from taskgraph.engine import sweep as sweep_module
 from taskgraph.engine.commit import Operation, Records
 from taskgraph.engine.consumer import Consumer
@@ -744,7 +744,7 @@ MUTANTS: Final = (
         _all(
             *(
                 _set(module, "query_all", read_one_page)
-                for module in (sweep_module, control, dispatch, live_index, requests, plan_extension)
+                for module in (sweep_module, control, dispatch, live_index, requests, plans)
             )
         ),
     ),
@@ -904,7 +904,7 @@ MUTANTS: Final = (
             extension_plan,
             "plan_steps",
             ("(*_told_apart(layout.rows, graph), *mapping_rows)", "(*reversed(layout.rows), *mapping_rows)"),
-            owner=plan_extension,
+            owner=plans,
         ),
         long_extensions,
     ),

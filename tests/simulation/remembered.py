@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from taskgraph.documents import canonical, read
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.engine import plan_extension, submission
+from taskgraph.engine import plans, submission
 from taskgraph.model import messages
 from taskgraph.model.ids import task_id_of
 from taskgraph.protocol import extension_plan, layout
@@ -68,8 +68,8 @@ def remembering() -> Iterator[None]:
     changed: list[tuple[Any, str, Any]] = [
         *((module, "node_digest", node_digest) for module in (read, layout, extension_plan)),
         *((module, "content_hash", content_hash) for module in (submission, world, races)),
-        *((module, "task_id_of", cached(task_id_of)) for module in (layout, extension_plan, plan_extension)),
-        (plan_extension, "read_document", cached(read.read_document)),
+        *((module, "task_id_of", cached(task_id_of)) for module in (layout, extension_plan, plans)),
+        (plans, "read_document", cached(read.read_document)),
         (world, "parse", cached(messages.parse)),
         (world, "begun_before", {}),
     ]

@@ -7,9 +7,9 @@ import pytest
 
 from taskgraph.documents.canonical import content_hash, document_object
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.documents.read import document_from_object
+from taskgraph.documents.read import document_from_object, read_document
 from taskgraph.engine.commit import Records
-from taskgraph.engine.plan_extension import POINT_READS_MAX, plan_extension, read_request
+from taskgraph.engine.plans import POINT_READS_MAX, plan_extension, request_text
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError, InvalidGraph
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
@@ -281,7 +281,7 @@ async def test_a_request_is_stored_over_as_many_rows_as_it_takes(character: str,
     addition = document({label: [] for label in numbered(count)}, payload=payload)
     desk = Desk({"a": []})
     await desk.put(addition)
-    assert await read_request(desk.records, "g", "r") == addition
+    assert read_document(await request_text(desk.records, "g", "r"), kind="extension") == addition
 
 
 async def test_a_request_whose_rows_are_damaged() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from taskgraph.documents.canonical import content_hash, document_object, node_digest
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.documents.read import document_from_object
+from taskgraph.documents.read import document_from_object, read_document
 from taskgraph.engine.commit import Records
-from taskgraph.engine.plan_extension import POINT_READS_MAX, plan_extension, read_request
+from taskgraph.engine.plans import POINT_READS_MAX, plan_extension, request_text
 from taskgraph.model import limits
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
@@ -383,7 +383,7 @@ async def test_only_the_parts_of_a_request_are_read_for_its_document() -> None:
     await desk.plan(addition({"x": ["a"]}))
     await desk.tables.commit("g", [Insert("request:r2:0000", {"text": "{"}), Insert("request:q:0000", {"text": "{"})])
     desk.tables.queries.clear()
-    assert await read_request(desk.records, "g", "r") == addition({"x": ["a"]})
+    assert read_document(await request_text(desk.records, "g", "r"), kind="extension") == addition({"x": ["a"]})
     assert desk.tables.queries == [Range(f"{HEAD}:", f"{HEAD};")]
 
 
@@ -392,7 +392,7 @@ async def test_a_document_over_several_parts_is_read_whole() -> None:
     desk = Desk({"a": []})
     await desk.plan(large)
     assert len([key for key in desk.tables.partitions["g"] if key.startswith(f"{HEAD}:")]) == 2
-    assert await read_request(desk.records, "g", "r") == large
+    assert read_document(await request_text(desk.records, "g", "r"), kind="extension") == large
 
 
 def test_the_digest_of_a_task_does_not_depend_on_the_order_of_its_requirements() -> None:

@@ -21,7 +21,7 @@ from taskgraph.model.priorities import LEVELS
 
 if TYPE_CHECKING:
     from taskgraph.documents.edit_document import EditDocument
-    from taskgraph.engine.preview_edit import EditPreview
+    from taskgraph.engine.plans import EditPreview
     from taskgraph.interfaces.app import App
 
 _TIMEOUT_SECONDS = 60.0

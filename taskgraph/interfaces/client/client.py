@@ -22,7 +22,7 @@ from taskgraph.documents.read import Given
 from taskgraph.engine.archive_file import Archived, Bounds, open_archive
 from taskgraph.engine.delete import Deleted
 from taskgraph.engine.outlets import read_outlets
-from taskgraph.engine.preview_edit import EditPreview
+from taskgraph.engine.plans import EditPreview
 from taskgraph.engine.restore import Restored
 from taskgraph.engine.submission import Extension, Submission, Submitted
 from taskgraph.interfaces import loops

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from taskgraph.documents.edit_document import EditDocument
-from taskgraph.engine import preview_edit, submission
-from taskgraph.engine.preview_edit import EditPreview
+from taskgraph.engine import plans, submission
+from taskgraph.engine.plans import EditPreview
 from taskgraph.engine.submission import Extension
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.operations import requests
@@ -25,4 +25,4 @@ async def settled(app: App, asked: Extension, *, until: float | None = None) -> 
 async def preview(app: App, graph_id: str, document: EditDocument) -> EditPreview:
     """What an edit would do now, row by row, or why it would be refused; nothing is written."""
     requests.check_ids(graph_id, None)
-    return await preview_edit.preview_edit(app.handlers.records, graph_id, document, now=app.clock.now())
+    return await plans.preview_edit(app.handlers.records, graph_id, document, now=app.clock.now())

@@ -13,7 +13,7 @@ from taskgraph.storage.tables import Row
 
 
 class RefusedError(Exception):
-    """No error: the graph forbids the edit. Never leaves `engine.plan_edit`."""
+    """No error: the graph forbids the edit. Never leaves `engine.plans`."""
 
 
 class Names:

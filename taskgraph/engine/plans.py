@@ -1,0 +1,238 @@
+"""Plan an extension or an edit from its request rows, by what the graph holds; show what an edit would do.
+
+This module reads what `protocol.extension_plan` and `protocol.edit_plan` go by, and never writes. The loop that takes
+a request to its end is in `requests`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from taskgraph.documents.edit_document import EditDocument
+from taskgraph.documents.read import read_document
+from taskgraph.documents.references import external_labels
+from taskgraph.engine.commit import Records
+from taskgraph.model import limits
+from taskgraph.model.columns import Value
+from taskgraph.model.errors import IntegrityError, NotFound
+from taskgraph.model.ids import GRAPH, reference_of, row_key, task_id_of
+from taskgraph.protocol.context import Dispatch, Outcome
+from taskgraph.protocol.decide import Decision, decide, event_key
+from taskgraph.protocol.definitions import gathered, members_of
+from taskgraph.protocol.edit import EDITABLE, EditGraph, RefuseEdit
+from taskgraph.protocol.edit_plan.names import Names, RefusedError
+from taskgraph.protocol.edit_plan.plan import EditPlan
+from taskgraph.protocol.edit_plan.snapshot import Snapshot
+from taskgraph.protocol.extension import request_key
+from taskgraph.protocol.extension_plan import ExtensionPlan, plan_steps, refusal_of
+from taskgraph.protocol.wiring import KnownGroup
+from taskgraph.queries.groups import group_names, group_rows
+from taskgraph.storage.tables import Change, Delete, Insert, Range, Replace, Row, query_all
+
+POINT_READS_MAX: Final = 200
+"""More labels than this are looked up by reading the graph's tasks once, not one by one."""
+
+_EDGES: Final = ("label", "state", "run", "requires", "dependents", "task")
+
+
+async def request_text(records: Records, graph_id: str, request: str) -> str:
+    """The document of a request, as its rows hold it."""
+    key = request_key(request)
+    parts = await query_all(records.tables, graph_id, Range(f"{key}:", f"{key};"))
+    return "".join(gathered(part.columns, "text") for part in parts)
+
+
+# --- extensions --------------------------------------------------------------------------------------------------
+
+
+async def plan_extension(records: Records, graph_id: str, graph: Row, head: Row, *, now: datetime) -> ExtensionPlan:
+    """Plan an extension. Raises InvalidGraph if its rows hold no valid document."""
+    request = head.key.removeprefix("request:")
+    document = read_document(await request_text(records, graph_id, request), source=head.key, kind="extension")
+    outside = external_labels(document)
+    existing = await _digests(records, graph_id, [*document.tasks, *document.groups, *sorted(outside)])
+    # A graph without groups is not asked for any.
+    have = await group_names(records.tables, graph_id) if graph.columns.get("groups") else {}
+    refusal = refusal_of(graph, head, document, existing, have, request)
+    known = {} if refusal else await _known_groups(records, graph_id, have, outside)
+    return plan_steps(graph_id, graph, head, document, existing, have, known, refusal, now)
+
+
+async def _known_groups(
+    records: Records, graph_id: str, have: Mapping[str, str], names: Iterable[str]
+) -> dict[str, KnownGroup]:
+    """The groups among names that the graph has."""
+    known: dict[str, KnownGroup] = {}
+    for name in sorted(set(names).intersection(have)):
+        rows = await group_rows(records.tables, graph_id, name)
+        known[name] = KnownGroup(str(rows[0].columns.get("join", "")), members_of(rows))
+    return known
+
+
+async def _digests(records: Records, graph_id: str, labels: list[str]) -> dict[str, tuple[str, str, str]]:
+    """Label -> (digest, request that added it, state), of those tasks that exist."""
+    keys = {row_key(task_id_of(graph_id, label)): label for label in labels}
+    found: list[Row]
+    if len(keys) <= POINT_READS_MAX:
+        found = [row for row in await records.tables.get(graph_id, list(keys)) if row is not None]
+    else:
+        wanted = Range("task:", "task;", select=("digest", "request", "state"))
+        found = [row for row in await query_all(records.tables, graph_id, wanted) if row.key in keys]
+    known: dict[str, tuple[str, str, str]] = {}
+    for row in found:
+        digest, added_by, state = (str(row.columns.get(name, "")) for name in ("digest", "request", "state"))
+        known[keys[row.key]] = digest, added_by, state
+    return known
+
+
+# --- edits -------------------------------------------------------------------------------------------------------
+
+
+async def plan_edit(
+    records: Records, graph_id: str, graph: Row, document: EditDocument, request: str, *, again: bool = False
+) -> EditGraph | RefuseEdit:
+    """What an edit comes to for the graph as it is, or why it is refused.
+
+    again: it was made before, so what it takes away may be gone.
+    """
+    revision = graph.columns.get("revision", 0)
+    if not isinstance(revision, int):
+        raise IntegrityError(f"row {graph.key}: the revision is {revision!r}")
+    state = graph.columns.get("state")
+    if state not in EDITABLE:
+        return RefuseEdit(request, revision, f"the graph is {state}; only one that runs or is blocked is edited")
+    if document.if_revision is not None and document.if_revision != revision:
+        reason = f"the revision of the graph is {revision}, not {document.if_revision}: look at it again"
+        return RefuseEdit(request, revision, reason)
+    try:
+        plan = await _laid_out(records, graph_id, graph, document, request, again=again)
+        plan.check_results(await _long_definitions(records, graph_id, plan))
+        return plan.item(revision)
+    except RefusedError as refused:
+        return RefuseEdit(request, revision, str(refused))
+
+
+async def still_holds(records: Records, graph_id: str, graph: Row, document: EditDocument) -> bool:
+    """Whether an edit that was made before would change nothing now, whatever the graph would say to it."""
+    try:
+        plan = await _laid_out(records, graph_id, graph, document, document.request, again=True)
+    except RefusedError:
+        return False
+    return plan.item(0).changes_nothing
+
+
+async def _laid_out(
+    records: Records, graph_id: str, graph: Row, document: EditDocument, request: str, *, again: bool
+) -> EditPlan:
+    names = Names(graph_id, graph, await _read_snapshot(records, graph_id, graph), document, again=again)
+    found = await records.tables.get(graph_id, names.touched())
+    return EditPlan(names, {row.key: row for row in found if row is not None}, request)
+
+
+async def _read_snapshot(records: Records, graph_id: str, graph: Row) -> Snapshot:
+    """Read the edges of a whole graph, page by page."""
+    rows: dict[str, Row] = {}
+    for kind in ("task", "join", "fork"):
+        found = await query_all(records.tables, graph_id, Range(f"{kind}:", f"{kind};", select=_EDGES))
+        rows.update((reference_of(row.key), row) for row in found)
+    groups: dict[str, list[Row]] = {}
+    if graph.columns.get("groups"):
+        for row in await query_all(records.tables, graph_id, Range("group:", "group;")):
+            groups.setdefault(row.key.split(":")[1], []).append(row)
+    mapping = await query_all(records.tables, graph_id, Range("name-mapping:", "name-mapping;"))
+    return Snapshot(rows, groups, mapping)
+
+
+async def _long_definitions(records: Records, graph_id: str, plan: EditPlan) -> dict[str, str]:
+    wanted = plan.long_definitions()
+    if not wanted:
+        return {}
+    found: Iterable[Row | None]
+    if len(wanted) <= limits.READ_ALONE_MAX:
+        found = await records.tables.get(graph_id, wanted)
+    else:
+        found = await query_all(records.tables, graph_id, Range("definition:", "definition;"))
+    return {row.key.removeprefix("definition:"): gathered(row.columns, "task") for row in found if row is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """What an edit does to one row. change: insert, update, delete. columns: name -> (before, after), None for none."""
+
+    key: str
+    label: str
+    change: str
+    columns: Mapping[str, tuple[Value | None, Value | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class EditPreview:
+    """What an edit would do now. refusal: why it would be refused, "" if it would not.
+
+    revision: of the graph as it is. rows: what would be written. facts: what the journal would say. ready: labels of
+    tasks that would be sent, or sent again.
+    """
+
+    graph_id: str
+    revision: int
+    refusal: str = ""
+    rows: tuple[RowChange, ...] = ()
+    facts: tuple[Mapping[str, Any], ...] = ()
+    ready: tuple[str, ...] = ()
+
+
+async def preview_edit(records: Records, graph_id: str, document: EditDocument, *, now: datetime) -> EditPreview:
+    """What an edit would do, if it came now; nothing is written. Raises NotFound for an unknown graph."""
+    (graph,) = await records.tables.get(graph_id, [GRAPH])
+    if graph is None:
+        raise NotFound(f"there is no graph {graph_id}")
+    item = await plan_edit(records, graph_id, graph, document, document.request)
+    if isinstance(item, RefuseEdit):
+        return EditPreview(graph_id, item.revision, item.reason)
+    head = Row(request_key(item.request), "-", {"state": "staged"})
+    rows: dict[str, Row | None] = {}
+    while True:
+        rows[head.key] = head
+        decision = decide(rows, [item], now=now, operation="", sequence=1)
+        if isinstance(decision, Decision):
+            break
+        await records.load(graph_id, decision.keys, rows)
+    (answer, *_) = decision.answers
+    if answer.outcome is not Outcome.APPLIED:
+        return EditPreview(graph_id, item.revision, answer.reason)
+    facts: list[Mapping[str, Any]] = [
+        fact
+        for each in decision.changes
+        if isinstance(each, Insert) and each.key == event_key(1)
+        for fact in json.loads(str(each.columns["events"]))
+    ]
+    sent = [effect.task_id for effect in decision.effects if isinstance(effect, Dispatch)]
+    written = [change for change in decision.changes if change.key not in (head.key, event_key(1))]
+    return EditPreview(
+        graph_id,
+        item.revision,
+        rows=tuple(_row_change(change, rows.get(change.key)) for change in written),
+        facts=tuple(facts),
+        ready=tuple(dict.fromkeys(_label_of(rows.get(row_key(each)), each) for each in sent)),
+    )
+
+
+def _label_of(row: Row | None, otherwise: str) -> str:
+    return str(row.columns.get("label", otherwise)) if row is not None else otherwise
+
+
+def _row_change(change: Change, row: Row | None) -> RowChange:
+    before = row.columns if row is not None else {}
+    label = _label_of(row, "")
+    if isinstance(change, Delete):
+        return RowChange(change.key, label, "delete", {})
+    kind = "insert" if isinstance(change, Insert) else "update"
+    names = {**before, **change.columns} if isinstance(change, Replace) else change.columns
+    columns = {
+        name: (before.get(name), change.columns.get(name))
+        for name in names
+        if name != "operation" and before.get(name) != change.columns.get(name)
+    }
+    return RowChange(change.key, label, kind, columns)
