@@ -1,16 +1,15 @@
 """Take messages off the events queue, hand them to the handlers, acknowledge last.
 
-What this room is for: the receiving half of `serve` and `run`. Deliveries of one graph are handled together and one
-batch after another, so what piles up while a commit is on its way goes into the next one (D12), and this process never
-races itself (D12a). What a worker of the same process has to report goes the same way, without a queue in between, and
-the worker may take what becomes ready in the same commit. It never looks into a graph.
+Deliveries of one graph are handled together and one batch after another, so what piles up while a commit is on its way
+goes into the next one (D12), and this process never races itself (D12a). What a worker of the same process has to
+report goes the same way, without a queue in between, and the worker may take what becomes ready in the same commit.
 """
 
 import asyncio
 import functools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from taskgraph.engine.handlers import Handled, Handlers
@@ -20,15 +19,7 @@ from taskgraph.engine.poison import NEWER_VERSION_SECONDS, Poison, origin_of, re
 from taskgraph.engine.telemetry import handed_on, note, watched
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
-from taskgraph.model.errors import (
-    Conflict,
-    StaleDelivery,
-    StorageError,
-    StorageUnavailable,
-    TaskgraphError,
-    Unclear,
-    trail,
-)
+from taskgraph.model.errors import Conflict, StaleDelivery, StorageError, StorageUnavailable, Unclear, trail
 from taskgraph.model.messages import Message, RunTasks
 from taskgraph.protocol.rows import NewerSchema
 from taskgraph.storage.queues import Delivery, Queues
@@ -37,21 +28,28 @@ from taskgraph.storage.signals.wakeup import Pacer, Wakeup, wait_any
 log = logging.getLogger("taskgraph.consumer")
 
 _IN_HAND_MAX: Final = 512  # deliveries held by one process; more would wait for longer than their lease
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A message that waits to be handled, and what it came by: a delivery, or a caller of this process."""
-
-    message: Message
-    delivery: Delivery | None = None
-    told: "asyncio.Future[Handled] | None" = None
-    source: Delivery | None = None  # what a caller has it by
-
-
 _SETTLED_AT_ONCE: Final = 16
 _PAUSE_SECONDS: Final = 0.5
 _PUMP_SECONDS: Final = 1.0  # between two looks at what is to be sent later
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message that waits to be handled, and what it came by: a delivery, or a call of this process."""
+
+    message: Message
+    delivery: Delivery | None = None
+    answer: "asyncio.Future[Handled] | None" = None
+    source: Delivery | None = None  # what a caller has it by
+
+    def give(self, handled: Handled | Exception) -> None:
+        """Answer the call that waits, if any does."""
+        if self.answer is None or self.answer.done():
+            return
+        if isinstance(handled, Exception):
+            self.answer.set_exception(handled)
+        else:
+            self.answer.set_result(handled)
 
 
 class Lease:
@@ -100,7 +98,7 @@ class Consumer:
         self._wakeup = wakeup
         self._lease_seconds = lease_seconds
         self._idle_seconds_max = idle_seconds_max
-        self._waiting: dict[str, list[_Waiting]] = {}
+        self._waiting: dict[str, list[Waiting]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.taker: Taker | None = None
         """A worker of this process."""
@@ -164,7 +162,8 @@ class Consumer:
                     await wait_any((stop,), seconds)  # another does it, as long as it lives
                     continue
                 for delivery in deliveries:
-                    await self._sort(delivery)
+                    if (message := await self.poison.read(delivery, misplaced)) is not None:
+                        self._put(Waiting(message, delivery))
             except StorageError as error:
                 log.warning("cannot receive messages: %s", error)
                 await pacer.trouble(stop)
@@ -219,13 +218,7 @@ class Consumer:
         """See Receiver: what a worker of this process has to report of the graph comes here, too."""
         return self._lead.held or graph_id in self.own
 
-    async def _sort(self, delivery: Delivery) -> None:
-        message = await self.poison.read(delivery, misplaced)
-        if message is None:
-            return
-        self._put(_Waiting(message, delivery))
-
-    def _put(self, waiting: _Waiting) -> None:
+    def _put(self, waiting: Waiting) -> None:
         self._waiting.setdefault(waiting.message.graph, []).append(waiting)
         self.look(waiting.message.graph)
 
@@ -239,36 +232,33 @@ class Consumer:
         """Have a message of this process handled, without a queue in between; gives what became of it.
 
         For hosts that call for one message at a time: those that wait together go into one commit (D12). source: what
-        the host has it by, and acknowledges itself. alone: wait for nobody, and share nothing. Raises StorageError:
+        the host has it by, and acknowledges itself. alone: wait for no other, and share nothing. Raises StorageError:
         then it may have been handled, and handing it in again is harmless.
         """
         if source is not None and self.handlers.telemetry.enabled:
             self.handlers.telemetry.received(source, self.handlers.clock.now())  # no queue of ours has seen it
-        told: asyncio.Future[Handled] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(message, told=told, source=source)
+        answer: asyncio.Future[Handled] = asyncio.get_running_loop().create_future()
+        waiting = Waiting(message, answer=answer, source=source)
         if alone:
-            await self._take(message.graph, [waiting])
+            await self.take(message.graph, [waiting])
         else:
             self._put(waiting)
-        return await told
+        return await answer
 
     async def _drain(self, graph_id: str) -> None:
         """Handle what has come for a graph, batch after batch, until nothing is left."""
         try:
             while (batch := self._waiting.pop(graph_id, [])) or (self.taker and self.taker.wants(graph_id)):
-                await self._take(graph_id, batch)
+                await self.take(graph_id, batch)
         finally:
             del self._tasks[graph_id]
 
-    async def take(self, graph_id: str, batch: Sequence[tuple[Delivery, Message]]) -> None:
-        """Handle deliveries of one graph and acknowledge those that are done. Raises nothing that one message caused.
+    async def take(self, graph_id: str, batch: Sequence[Waiting]) -> None:
+        """Handle messages of one graph and acknowledge those that are done. Raises nothing that one message caused.
 
-        A storage error leaves all of them to redelivery, uncounted (P20). Should handling them together fail in a way
-        that nobody foresaw, each is handled alone, so that only those which fail by themselves are counted.
+        A storage error leaves all of them to redelivery, uncounted (P20). Should handling them together fail in an
+        unforeseen way, each is handled alone, so that only those which fail by themselves are counted.
         """
-        await self._take(graph_id, [_Waiting(message, delivery) for delivery, message in batch])
-
-    async def _take(self, graph_id: str, batch: Sequence[_Waiting]) -> None:
         telemetry = self.handlers.telemetry
         if not watched(telemetry):
             await self._take_together(graph_id, batch)
@@ -278,7 +268,7 @@ class Consumer:
         with telemetry.handling(graph_id, origins, self.handlers.clock):
             await self._take_together(graph_id, batch)
 
-    async def _take_together(self, graph_id: str, batch: Sequence[_Waiting]) -> None:
+    async def _take_together(self, graph_id: str, batch: Sequence[Waiting]) -> None:
         deliveries = [waiting.delivery for waiting in batch if waiting.delivery is not None]
         lease = Lease(self.handlers.queues, self.handlers.clock, deliveries, self._lease_seconds)
         try:
@@ -288,7 +278,10 @@ class Consumer:
             handled = await self.handlers.handle(graph_id, messages, keep_alive=keep, taker=self.taker)
             outcomes = {id(each.message): each for each in handled}
             for waiting in batch:
-                _tell(waiting, outcomes[id(waiting.message)])
+                own = outcomes[id(waiting.message)]
+                if waiting.source is not None and own.error is not None:
+                    note("newer-version" if isinstance(own.error, NewerSchema) else "failed", waiting.source.id)
+                waiting.give(own)
             await self._settle_all(
                 lease, [(w.delivery, outcomes[id(w.message)]) for w in batch if w.delivery is not None]
             )
@@ -296,7 +289,7 @@ class Consumer:
             log.warning("graph %s: %s; its messages come back", graph_id, error)
             note("released")
             for waiting in batch:
-                _fail(waiting, error)
+                waiting.give(error)
             if self.taker is not None:
                 self.taker.failed(graph_id, error)
             for delivery in lease.deliveries.values():
@@ -304,7 +297,7 @@ class Consumer:
             if not deliveries:
                 await self.handlers.clock.sleep(_PAUSE_SECONDS)  # those of this process come back at once
         except Exception as error:
-            # A bug, or rows that nobody foresaw: it must cost neither this process nor the other messages.
+            # A bug, or rows that are not foreseen: it must cost neither this process nor the other messages.
             log.error("graph %s: handling failed: %s", graph_id, trail(error))
             if self.taker is not None:
                 self.taker.failed(graph_id, error)
@@ -312,13 +305,13 @@ class Consumer:
                 handed_on()
                 for waiting in batch:
                     current = lease.deliveries.get(waiting.delivery.id) if waiting.delivery is not None else None
-                    await self._take(graph_id, [_Waiting(waiting.message, current, waiting.told, waiting.source)])
+                    await self.take(graph_id, [replace(waiting, delivery=current)])
                 return
             note("failed")
             for waiting in batch:
-                _fail(waiting, error)
+                waiting.give(error)
             for delivery in lease.deliveries.values():
-                await self._count_failure(delivery, f"{type(error).__name__}: {error}")
+                await self._count_failure(delivery, error)
 
     async def _keep(self, lease: Lease) -> None:
         """While something is handled, keep what it came by, and the lead."""
@@ -351,16 +344,16 @@ class Consumer:
             note("newer-version", delivery.id)
             await self._let_go(lease.deliveries[delivery.id], NEWER_VERSION_SECONDS)
             return
-        await self._count_failure(lease.deliveries[delivery.id], _reason(error))
+        await self._count_failure(lease.deliveries[delivery.id], error)
 
-    async def _count_failure(self, delivery: Delivery, reason: str) -> None:
+    async def _count_failure(self, delivery: Delivery, error: Exception) -> None:
         note("failed", delivery.id)
         try:
-            if await self.poison.failed(delivery, reason):
+            if await self.poison.failed(delivery, f"{type(error).__name__}: {error}"):
                 log.error("message %s of %s is set aside: see taskgraph poison list", delivery.id, delivery.queue)
                 note("poison", delivery.id)
-        except StorageError as error:
-            log.warning("message %s: the failure could not be written down: %s", delivery.id, error)
+        except StorageError as trouble:
+            log.warning("message %s: the failure could not be written down: %s", delivery.id, trouble)
 
     async def _let_go(self, delivery: Delivery, seconds: float) -> None:
         try:
@@ -369,24 +362,7 @@ class Consumer:
             log.info("message %s stays leased until its lease ends: %s", delivery.id, error)
 
 
-def _tell(waiting: _Waiting, handled: Handled) -> None:
-    if waiting.source is not None and handled.error is not None:
-        note("newer-version" if isinstance(handled.error, NewerSchema) else "failed", waiting.source.id)
-    if waiting.told is not None and not waiting.told.done():
-        waiting.told.set_result(handled)
-
-
-def _fail(waiting: _Waiting, error: Exception) -> None:
-    if waiting.told is not None and not waiting.told.done():
-        waiting.told.set_exception(error)
-
-
 def misplaced(message: Message) -> str:
     """Why a message does not belong on the events queue, "" if it does."""
-    return (
-        "a run-tasks message belongs on a work queue, not on the events queue" if isinstance(message, RunTasks) else ""
-    )
-
-
-def _reason(error: TaskgraphError) -> str:
-    return f"{type(error).__name__}: {error}"
+    wrong = "a run-tasks message belongs on a work queue, not on the events queue"
+    return wrong if isinstance(message, RunTasks) else ""

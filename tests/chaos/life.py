@@ -15,7 +15,7 @@ from typing import Any, Final
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.commit import Records
-from taskgraph.engine.consumer import Consumer, misplaced
+from taskgraph.engine.consumer import Consumer, Waiting, misplaced
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import extend, submit
@@ -152,7 +152,7 @@ class Life:
         """Take what lies on the queues; gives whether there was anything."""
         queues = self.handlers.queues
         events = await queues.receive(self.names.events, count=32, lease_seconds=LEASE_SECONDS)
-        batch = [(each, message) for each in events if (message := await self.poison.read(each, misplaced))]
+        batch = [Waiting(message, each) for each in events if (message := await self.poison.read(each, misplaced))]
         if batch:
             await self.consumer.take(GRAPH_ID, batch)
         work = await queues.receive(self.names.work("default"), count=32, lease_seconds=LEASE_SECONDS)

@@ -13,6 +13,7 @@ import pytest
 
 from taskgraph import Client, Graph
 from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Waiting
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.lead import Lead
 from taskgraph.engine.store_times import repair_store
@@ -151,9 +152,9 @@ async def handled(app: App) -> list[Message]:
     """Handle what has been asked; gives it."""
     found: list[Message] = []
     while deliveries := await app.handlers.queues.receive(app.handlers.names.events, count=32, lease_seconds=60):
-        messages = [(each, parse(each.body)) for each in deliveries]
-        await app.consumer().take("g", messages)
-        found += [message for _, message in messages]
+        messages = [parse(each.body) for each in deliveries]
+        await app.consumer().take("g", list(map(Waiting, messages, deliveries)))
+        found += messages
     return found
 
 

@@ -2,18 +2,19 @@
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from taskgraph.engine.commit import Records
+from taskgraph.engine.consumer import Waiting
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import PoisonState
 from taskgraph.model import limits
 from taskgraph.model.errors import NotFound, Refused, StorageUnavailable
 from taskgraph.model.ids import row_key
-from taskgraph.model.messages import Message, Rerun, RunTasks, TaskCompleted, parse, to_text
+from taskgraph.model.messages import Rerun, RunTasks, TaskCompleted, parse, to_text
 from taskgraph.model.names import POISON
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.tables import Merge, Range, query_all
@@ -31,7 +32,7 @@ async def poison_rows(stage: Stage) -> dict[str, dict[str, object]]:
 async def take(stage: Stage, handlers: Handlers | None = None) -> list[Delivery]:
     """Receive what is visible now and have a consumer take it, as one batch of one graph."""
     deliveries = await stage.queues.receive(stage.names.events, count=limits.RECEIVE_MAX, lease_seconds=30)
-    batch: Sequence[tuple[Delivery, Message]] = [(each, parse(each.body)) for each in deliveries]
+    batch = [Waiting(parse(each.body), each) for each in deliveries]
     await stage.consumer(handlers).take(stage.graph_id, batch)
     return deliveries
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine.clock_trust import CLOCKS
 from taskgraph.engine.commit import Records
-from taskgraph.engine.consumer import Consumer, misplaced
+from taskgraph.engine.consumer import Consumer, Waiting, misplaced
 from taskgraph.engine.doctor import repair_graph
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.live_index import enter_live
@@ -305,11 +305,11 @@ class Desk:
     async def consume(self, count: int = limits.RECEIVE_MAX) -> int:
         """What a consumer does with what is on the events queue."""
         found = await self.handlers.queues.receive(self.names.events, count=count, lease_seconds=LEASE_SECONDS)
-        batches: dict[str, list[Any]] = {}
+        batches: dict[str, list[Waiting]] = {}
         for delivery in found:
             message = await self.poison.read(delivery, misplaced)
             if message is not None:
-                batches.setdefault(message.graph, []).append((delivery, message))
+                batches.setdefault(message.graph, []).append(Waiting(message, delivery))
         for graph_id, batch in batches.items():
             await self.consumer.take(graph_id, batch)
         return len(found)

@@ -22,14 +22,13 @@ from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine import control, dispatch, live_index, plans, requests, submission, transact
 from taskgraph.engine import sweep as sweep_module
 from taskgraph.engine.commit import Operation, Records
-from taskgraph.engine.consumer import Consumer
+from taskgraph.engine.consumer import Consumer, Waiting
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.row_cache import Known
 from taskgraph.engine.sweep import Swept
 from taskgraph.model import foreign_times, limits, timing
 from taskgraph.model.ids import GRAPH, row_key
-from taskgraph.model.messages import Message
 from taskgraph.protocol import (
     cancel,
     concurrency,
@@ -196,9 +195,10 @@ async def commit_cursor_first(
             await _records_commit(self, graph_id, part, operation, rows)
 
 
-async def acknowledge_first(self: Consumer, graph_id: str, batch: Sequence[tuple[Delivery, Message]]) -> None:
-    for delivery, _ in batch:
-        await self.handlers.queues.delete(delivery)
+async def acknowledge_first(self: Consumer, graph_id: str, batch: Sequence[Waiting]) -> None:
+    for each in batch:
+        if each.delivery is not None:
+            await self.handlers.queues.delete(each.delivery)
     await _take(self, graph_id, batch)
 
 

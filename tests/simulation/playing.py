@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from taskgraph.documents.canonical import content_hash
 from taskgraph.engine.commit import Records
-from taskgraph.engine.consumer import Consumer, Lease, misplaced
+from taskgraph.engine.consumer import Consumer, Lease, Waiting, misplaced
 from taskgraph.engine.handlers import Handled, Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.row_cache import Known
@@ -31,7 +31,6 @@ from taskgraph.model.ids import GRAPH, limit_key, limit_scope, row_key, slugid_f
 from taskgraph.model.messages import (
     Cancel,
     HoldBack,
-    Message,
     Rerun,
     RunTasks,
     SetLimit,
@@ -549,11 +548,11 @@ class Play:
         found = await queues.receive(
             consumer.handlers.names.events, count=self.life.batch, lease_seconds=limits.HANDLER_LEASE_SECONDS
         )
-        batches: dict[str, list[tuple[Delivery, Message]]] = {}
+        batches: dict[str, list[Waiting]] = {}
         for delivery in found:
             message = await consumer.poison.read(delivery, misplaced)
             if message is not None:
-                batches.setdefault(message.graph, []).append((delivery, message))
+                batches.setdefault(message.graph, []).append(Waiting(message, delivery))
         for graph_id, batch in batches.items():
             await consumer.take(graph_id, batch)
         return bool(found)

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from taskgraph import Client, Graph, Refused
+from taskgraph.engine.consumer import Waiting
 from taskgraph.interfaces.app import App
 from taskgraph.interfaces.cli import app as commands
 from taskgraph.interfaces.loops import wait_for_end
@@ -55,7 +56,7 @@ async def handle(app: App) -> None:
     consumer, queue = app.consumer(), app.handlers.names.events
     while deliveries := await app.handlers.queues.receive(queue, count=32, lease_seconds=60):
         for each in deliveries:
-            await consumer.take("g", [(each, parse(each.body))])
+            await consumer.take("g", [Waiting(parse(each.body), each)])
 
 
 def late(app: App) -> float | None:
@@ -104,7 +105,7 @@ async def test_a_request_to_hold_back_that_came_before_the_one_that_counts_is_ov
     await handle(app)
     with pytest.raises(Refused, match="it goes on"):
         await pause.settled(app, wish, until=late(app))
-    await app.consumer().take("g", [(delivery, parse(delivery.body))])
+    await app.consumer().take("g", [Waiting(parse(delivery.body), delivery)])
     with pytest.raises(Refused, match="it goes on"):
         await pause.settled(app, wish, until=late(app))
 
@@ -115,7 +116,7 @@ async def test_a_graph_that_is_over_is_not_waited_for(app: App, what: dict[str, 
     await cancel.ask(app, "g", terminate=True)
     for delivery in await app.handlers.queues.receive(app.handlers.names.events, count=32, lease_seconds=600):
         if '"cancel"' in delivery.body:
-            await app.consumer().take("g", [(delivery, parse(delivery.body))])
+            await app.consumer().take("g", [Waiting(parse(delivery.body), delivery)])
     if what.get("labels"):
         assert await pause.settled(app, wish, until=late(app)), "nothing of it can run"
         return
@@ -141,7 +142,7 @@ async def test_the_limit_of_a_graph_that_is_over_is_not_waited_for(app: App) -> 
     await cancel.ask(app, "g", terminate=True)
     for delivery in await app.handlers.queues.receive(app.handlers.names.events, count=32, lease_seconds=600):
         if '"cancel"' in delivery.body:
-            await app.consumer().take("g", [(delivery, parse(delivery.body))])
+            await app.consumer().take("g", [Waiting(parse(delivery.body), delivery)])
     with pytest.raises(Refused, match="is cancelled: its limits cannot be changed"):
         await limit.settled(app, change, until=late(app))
 
