@@ -1,9 +1,10 @@
 """Send what follows from commits: work messages for ready tasks, and events.
 
-What this room is for: one owner of what this process knows of what it has sent. How much goes out at once the windows
-say; tasks of one target and level share messages; of other levels than `normal` workers are told that they are used.
-All of it may be lost or said twice: the sweep sends what went unheard, and a claim decides who runs a task. It never
-changes a row of a graph.
+The dispatcher owns what this process knows of what it has sent. How much goes out at once the windows say; tasks of one
+target and level share messages; workers learn from a row that other levels than `normal` are used. All of it may be
+lost or said twice: the sweep sends what went unheard, and a claim decides who runs a task. A limit lets so many tasks
+of a graph, or of a group of it, run at one time: which tasks wait is remembered here too, and looked up where that may
+not be all. This module never changes a row of a graph.
 """
 
 import json
@@ -30,7 +31,7 @@ from taskgraph.model.priorities import COLUMN as PRIORITY
 from taskgraph.model.priorities import LEVELS, NORMAL, level_now, level_of, rank
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.model.timing import not_yet_seconds, ready_since
-from taskgraph.protocol.concurrency import Limit, limit_of, limits_of, scopes_of
+from taskgraph.protocol.concurrency import limit_of, limits_of, scopes_of
 from taskgraph.protocol.context import Outcome, Refill
 from taskgraph.protocol.decide import Answer, Item
 from taskgraph.protocol.definitions import SCHEMA
@@ -40,7 +41,7 @@ from taskgraph.protocol.limited_backlog import WAITING_MAX, WHOLE_SECONDS, Backl
 from taskgraph.protocol.runs import Claim, Completed, Failed
 from taskgraph.queries.targets import levels_used, use_level
 from taskgraph.storage.queues import Queues
-from taskgraph.storage.tables import Range, Row, query_all
+from taskgraph.storage.tables import Range, Row, pages, query_all
 
 _SHARES_MIN: Final = 2  # into so many messages at least goes what is ready
 _WORKER_SECONDS: Final = 60.0
@@ -119,7 +120,7 @@ class Dispatcher:
             await self.queues.send(queue, own)
 
     async def events_waiting(self) -> int:
-        """About how many events nobody has handled yet."""
+        """About how many events wait to be handled."""
         return sum([await self.queues.count(queue) for queue in self.names.received])
 
     async def dispatch(
@@ -133,36 +134,23 @@ class Dispatcher:
         more: bool = False,
         size: int = 0,
         delay_seconds: float = 0,
+        taker: Taker | None = None,
+        windowed: bool = True,
     ) -> None:
-        """Send what is ready, as far as the window of its queue has room; the rest is sent later (`pump`, `landed`).
+        """Send what is ready, one task each while there are few, more in one message when there is plenty (D12).
 
         rows: rows of the tasks, as far as they are known: a message says what was seen. more: this is a part of plenty.
-        size: so many tasks in each message, and all at once; 0 for as many as suit. delay_seconds: until they can be
-        received; all at once, too.
+        size: so many tasks in each message, and all at once; 0 for as many as suit, as far as the window of their queue
+        has room, unless not `windowed`: the rest is sent later (`pump`, `landed`). delay_seconds: until they can be
+        received; all at once, too. taker: keeps what it will claim soon.
         """
-        if not size and not delay_seconds:
-            tasks = self.within_window(graph_id, target, level, tasks)
-        if tasks:
-            await self.send(
-                graph_id, target, level, tasks, rows=rows, more=more, size=size, delay_seconds=delay_seconds
-            )
-
-    async def send(
-        self,
-        graph_id: str,
-        target: str,
-        level: str,
-        tasks: Sequence[tuple[str, int]],
-        *,
-        rows: Mapping[str, Row | None] | None = None,
-        more: bool = False,
-        size: int = 0,
-        delay_seconds: float = 0,
-    ) -> None:
-        """Send work messages: one task each while there are few, more in one when there is plenty (D12).
-
-        more: this is a part of plenty.
-        """
+        if not delay_seconds:
+            if windowed and not size:
+                tasks = self._within_window(graph_id, target, level, tasks)
+            if taker is not None:
+                tasks = taker.keep(graph_id, target, tasks, rows or {})
+        if not tasks:
+            return
         flying = self.in_flight.get(graph_id, 0)
         if self.windows is not None:
             flying += self.windows.unsent(graph_id)
@@ -223,7 +211,7 @@ class Dispatcher:
             self._used = await levels_used(self.records.tables, self.clock.now())
         return self._used
 
-    def within_window(
+    def _within_window(
         self, graph_id: str, target: str, level: str, tasks: Sequence[tuple[str, int]]
     ) -> Sequence[tuple[str, int]]:
         """Those that the window of their queue has room for; the others are put by."""
@@ -257,7 +245,7 @@ class Dispatcher:
     def forget(self, graph_id: str) -> None:
         """The graph has ended."""
         self.in_flight.pop(graph_id, None)
-        self.limited.forget(graph_id)
+        self.limited.backlogs.pop(graph_id, None)
         self.forget_unsent(graph_id)
 
     def forget_unsent(self, graph_id: str) -> None:
@@ -282,10 +270,15 @@ class Dispatcher:
                     for task_id, run in parcel.tasks
                     if not _has_moved_on(known.rows.get(row_key(task_id)), run)
                 ]
-                if taker is not None:
-                    tasks = taker.keep(parcel.graph, parcel.target, tasks, known.rows)
-                if tasks:
-                    await self.send(parcel.graph, parcel.target, parcel.level, tasks, rows=known.rows)
+                await self.dispatch(
+                    parcel.graph,
+                    parcel.target,
+                    tasks,
+                    level=parcel.level,
+                    rows=known.rows,
+                    taker=taker,
+                    windowed=False,
+                )
             except StorageError:
                 if self.windows is not None:
                     for left in parcels[n:]:
@@ -331,9 +324,7 @@ class Dispatcher:
             return
         self.listeners.note_due(graph_id, [graph])
         ready = Range("task:", "task;", where={"state": (str(TaskState.PENDING),)})
-        continuation = None
-        while True:
-            page = await self.records.tables.query(graph_id, ready, continuation=continuation)
+        async for page in pages(self.records.tables, graph_id, ready):
             found: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
             rows: dict[str, Row | None] = {row.key: row for row in page.rows}
             self.listeners.note_due(graph_id, page.rows)
@@ -359,16 +350,7 @@ class Dispatcher:
                 else:
                     found.setdefault((_target(row), level, math.ceil(delay)), []).append((task_id, run))
             for (target, level, seconds), tasks in found.items():
-                fresh: Sequence[tuple[str, int]] = tasks
-                if not seconds:
-                    fresh = self.within_window(graph_id, target, level, tasks)
-                    if taker is not None:
-                        fresh = taker.keep(graph_id, target, fresh, rows)
-                if fresh:
-                    await self.send(graph_id, target, level, fresh, rows=rows, delay_seconds=seconds)
-            continuation = page.continuation
-            if continuation is None:
-                break
+                await self.dispatch(graph_id, target, tasks, level=level, rows=rows, delay_seconds=seconds, taker=taker)
         if limited:
             await self.limited.refill(graph_id, taker=taker)
 
@@ -384,10 +366,6 @@ class LimitedTasks:
     def wait(self, graph_id: str) -> bool:
         """Whether some of a graph are known to wait for room."""
         return bool((backlog := self.backlogs.get(graph_id)) and backlog.waiting)
-
-    def forget(self, graph_id: str) -> None:
-        """The graph has ended."""
-        self.backlogs.pop(graph_id, None)
 
     def landed(self, graph_id: str, answers: Sequence[Answer]) -> None:
         """These do not wait any more."""
@@ -422,7 +400,8 @@ class LimitedTasks:
             if alone and now < backlog.whole_until:
                 return 0
             if not limits_known:
-                limits_known = await self._limits(graph_id)
+                every = await query_all(self.dispatcher.records.tables, graph_id, Range("limit:", "limit;"))
+                limits_known = {limit.scope: limit for limit in map(limit_of, every)}
             if all(limit.is_full for limit in limits_known.values()):
                 return 0  # who ends one of these runs looks again
             await self.look_up(graph_id, backlog, now)
@@ -434,11 +413,9 @@ class LimitedTasks:
         for task_id, run, target in backlog.pick(limits_known, now):
             by_queue.setdefault((target, waiting[task_id, run].rank), []).append((task_id, run))
         for (target, place), tasks in by_queue.items():
-            fresh: Sequence[tuple[str, int]] = tasks
-            if taker is not None:
-                fresh = taker.keep(graph_id, target, tasks, rows or {})
-            if fresh:
-                await self.dispatcher.send(graph_id, target, LEVELS[place], fresh, rows=rows)
+            await self.dispatcher.dispatch(
+                graph_id, target, tasks, level=LEVELS[place], rows=rows, taker=taker, windowed=False
+            )
         return sum(map(len, by_queue.values()))
 
     async def refill_from(self, graph_id: str, rows: Sequence[Row]) -> int:
@@ -447,35 +424,28 @@ class LimitedTasks:
         self._remember(backlog, rows, self.dispatcher.clock.monotonic())
         return await self.refill(graph_id)
 
-    async def _limits(self, graph_id: str) -> dict[str, Limit]:
-        rows = await query_all(self.dispatcher.records.tables, graph_id, Range("limit:", "limit;"))
-        return {limit.scope: limit for limit in map(limit_of, rows)}
-
     async def look_up(self, graph_id: str, backlog: Backlog, now: float) -> None:
         """Look up which limited tasks stand ready; of very many, some: the others are found when these are told."""
         waits = Range("task:", "task;", where={"state": (str(TaskState.PENDING),), "limited": ("yes",)}, select=_WAITS)
-        continuation: str | None = None
-        backlog.whole_until = 0.0
-        for _ in range(_LOOK_PAGES_MAX):
-            page = await self.dispatcher.records.tables.query(graph_id, waits, continuation=continuation)
+        backlog.whole_until, seen = 0.0, 0
+        async for page in pages(self.dispatcher.records.tables, graph_id, waits):
+            seen += 1
             self._remember(backlog, page.rows, now)
-            continuation = page.continuation
-            if len(backlog.waiting) >= WAITING_MAX:
-                return  # even of the last page some may have been left out
-            if continuation is None:
-                backlog.whole_until = now + WHOLE_SECONDS
+            # Even of the last page some may have been left out.
+            if len(backlog.waiting) >= WAITING_MAX or (page.continuation is not None and seen >= _LOOK_PAGES_MAX):
                 return
+        backlog.whole_until = now + WHOLE_SECONDS
 
     def _remember(self, backlog: Backlog, rows: Iterable[Row], now: float) -> None:
         """Take over limited tasks that stand ready from their rows, but those that were told of just now."""
         for row in rows:
             columns, task_id = row.columns, reference_of(row.key)
             run, since = columns.get("run"), columns.get("pendingSince")
-            if not isinstance(run, int) or columns.get("held", "[]") not in ("", "[]"):
+            if not isinstance(run, int) or is_held(columns.get("held")):
                 continue
             if not_yet_seconds(columns.get, self.dispatcher.clock.now()) or backlog.is_told(task_id, run, now):
                 continue
-            target, scopes = str(columns.get("target", "default")), scopes_of(columns)
+            target, scopes = _target(row), scopes_of(columns)
             ready = since if isinstance(since, datetime) else None
             backlog.add(task_id, run, Waiting(target, scopes, ready, rank(level_of(columns.get))))
 

@@ -172,15 +172,11 @@ class Handlers(Transactor):
         if taker is not None and started:
             taker.started(graph_id, started, rows or {})
         for target, level in sorted(ready, key=lambda each: rank(each[1])):
-            fresh = self.dispatcher.within_window(graph_id, target, level, list(dict.fromkeys(ready[target, level])))
-            if taker is not None:
-                fresh = taker.keep(graph_id, target, fresh, rows or {})
-            if fresh:
-                await self.dispatcher.send(graph_id, target, level, fresh, rows=rows, more=more)
+            tasks = list(dict.fromkeys(ready[target, level]))
+            await self.dispatcher.dispatch(graph_id, target, tasks, level=level, rows=rows, more=more, taker=taker)
         for (target, level, seconds), tasks in later.items():
-            await self.dispatcher.send(
-                graph_id, target, level, list(dict.fromkeys(tasks)), rows=rows, delay_seconds=seconds
-            )
+            once = list(dict.fromkeys(tasks))
+            await self.dispatcher.dispatch(graph_id, target, once, level=level, rows=rows, delay_seconds=seconds)
         if limited:
             await self.dispatcher.limited.refill(graph_id, limited, rows, taker=taker)
         if stops:
