@@ -178,11 +178,8 @@ class Node:
     def _go(self, role: str) -> dict[str, Any]:
         self._phase = Phase(self._counts)
         # Called in the process that made the last commit, right after it: nobody has to ask for the end.
-        hooks: Any = self._app.handlers.listeners.ended
-        if isinstance(hooks, dict):  # in trees before 4cd124a: one hook a graph
-            hooks[self._graph_id] = lambda: tell(ended=time.time())
-        else:
-            hooks.append(lambda graph_id: tell(ended=time.time()) if graph_id == self._graph_id else None)
+        ended = self._app.handlers.listeners.ended
+        ended.append(lambda graph_id: tell(ended=time.time()) if graph_id == self._graph_id else None)
         if role == "handler":
             loop = serve(self._app, self._stop)
         else:
