@@ -27,7 +27,7 @@ EVERY_ROW: Final = "*"
 NESTED: Final[Mapping[str, str]] = {"updated": "label", "deleted": "label", "added": "label", "deletedGroups": "group"}
 """Lists of facts -> what a text in them is: facts about many tasks name these there, by label or as objects."""
 
-_USUAL_SETS: Final = {kind: frozenset(names) for kind, names in USUAL.items()}
+USUAL_SETS: Final = {kind: frozenset(names) for kind, names in USUAL.items()}
 
 
 def subject(kind: str, fields: Mapping[str, Any]) -> str:
@@ -37,7 +37,7 @@ def subject(kind: str, fields: Mapping[str, Any]) -> str:
 
 def told_changes(kind: str, changed: Collection[str]) -> list[str] | None:
     """What a fact says of the columns that it changed; None for the usual ones. Raises KeyError for an unknown kind."""
-    return None if changed == _USUAL_SETS[kind] else sorted(changed)
+    return None if changed == USUAL_SETS[kind] else sorted(changed)
 
 
 def changes_of(kind: str, fields: Mapping[str, Any]) -> tuple[str, ...]:

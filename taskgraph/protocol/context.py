@@ -199,7 +199,8 @@ class Context:
         texts, view = self.event_texts, self.view
         for number in range(len(texts), len(self.events)):
             event, key = self.events[number], self.subjects[number]
-            self._name_changes(event, key)
+            if not view.alters_just(key, facts.USUAL_SETS[event["event"]]):  # which nearly all facts do, and do not name
+                self._name_changes(event, key)
             if routing := view.known_text(*facts.routing_at(key)):
                 event[facts.ROUTING] = routing
             self.touched.append(view.touched(key))

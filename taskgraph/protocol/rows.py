@@ -7,7 +7,7 @@ not know survive (P23). It never reads a store and never decides anything.
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -374,6 +374,13 @@ class View:
             names = {name for name in names if was.get(name) != draft.changed[name]}
             names |= was.keys() - draft.columns.keys() - draft.changed.keys()
         return names
+
+    def alters_just(self, key: str, names: Set[str]) -> bool:
+        """Whether `altered` gives these, as far as that is seen at a glance; False may mean either."""
+        draft = self._drafts.get(key)
+        if draft is None or draft.gone or draft.etag is None or draft.bare:
+            return False
+        return draft.changed.keys() == names and draft.changed.items().isdisjoint(draft.columns.items())
 
     def altered_anywhere(self, but: str) -> set[str]:
         """The same of all rows, but of those whose keys begin like this."""

@@ -6,7 +6,7 @@ easy to believe. tests/unit/test_rows_reference.py holds the two against each ot
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from taskgraph.model import limits
@@ -135,6 +135,9 @@ class PlainView:
         if draft is None or draft.etag is None:
             return set()
         return {name for name, value in draft.changed.items() if draft.columns.get(name) != value}
+
+    def alters_just(self, key: str, names: Set[str]) -> bool:
+        return self.altered(key) == names
 
     def altered_anywhere(self, but: str) -> set[str]:
         return {name for key in self._drafts if not key.startswith(but) for name in self.altered(key)}
