@@ -196,14 +196,18 @@ class Context:
 
     def write_events(self) -> None:
         """Write down the facts that the item which has just been decided states, now that all it changes is known."""
-        texts, view = self.event_texts, self.view
+        texts, rows = self.event_texts, self.view.looked_at
         for number in range(len(texts), len(self.events)):
             event, key = self.events[number], self.subjects[number]
-            if not view.alters_just(key, facts.USUAL_SETS[event["event"]]):  # which nearly all facts do, and do not name
+            row = rows.get(key)
+            if row is None or not row.alters_just(facts.USUAL_SETS[event["event"]]):  # nearly all facts do
                 self._name_changes(event, key)
-            if routing := view.known_text(*facts.routing_at(key)):
+            self.touched.append(-1 if row is None else len(row.changed))
+            holder, column = facts.routing_at(key)
+            if holder != key:
+                row = rows.get(holder)
+            if row is not None and (routing := row.text(column)):
                 event[facts.ROUTING] = routing
-            self.touched.append(view.touched(key))
             text = compact_json(event)
             texts.append(text)
             self.events_units += utf16_units(text) + 1  # its comma, or the bracket after the last
@@ -241,9 +245,10 @@ class Context:
 
         Later items may have changed more of a row. That is a few words, which the bound of the text leaves room for.
         """
-        touched = self.view.touched
-        for number, key in enumerate(self.subjects):
-            moved = key == facts.EVERY_ROW or touched(key) != self.touched[number]
+        rows = self.view.looked_at
+        for number, (key, touched) in enumerate(zip(self.subjects, self.touched, strict=True)):
+            row = rows.get(key)
+            moved = touched != len(row.changed) if row is not None else key == facts.EVERY_ROW
             if moved and self._name_changes(self.events[number], key):
                 self.event_texts[number] = compact_json(self.events[number])
         return f"[{','.join(self.event_texts)}]"

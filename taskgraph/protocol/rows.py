@@ -160,6 +160,12 @@ class Draft:
             journal.chars -= len(before)
         changed[name] = value
 
+    def alters_just(self, names: Set[str]) -> bool:
+        """Whether `View.altered` gives these, as far as that is seen at a glance; False may mean either."""
+        if self.gone or self.bare or self.etag is None:
+            return False
+        return self.changed.keys() == names and self.changed.items().isdisjoint(self.columns.items())
+
     def set_ids(self, name: str, references: Sequence[str]) -> None:
         """Set a column that lists references."""
         text = ids_text(references)
@@ -352,15 +358,10 @@ class View:
                 changes.append(Merge(draft.key, draft.etag, different))
         return changes
 
-    def known_text(self, key: str, name: str) -> str:
-        """A text column of a row that this decision has looked at, "" of any other."""
-        draft = self._drafts.get(key)
-        return "" if draft is None else draft.text(name)
-
-    def touched(self, key: str) -> int:
-        """How many columns of a row have been set; -1 for no single row."""
-        draft = self._drafts.get(key)
-        return -1 if draft is None else len(draft.changed)
+    @property
+    def looked_at(self) -> Mapping[str, Draft]:
+        """The rows that this decision has looked at, by key."""
+        return self._drafts
 
     def altered(self, key: str) -> set[str]:
         """Columns of a row that are other than they were read, or gone; none of a row that is new, or goes."""
@@ -374,13 +375,6 @@ class View:
             names = {name for name in names if was.get(name) != draft.changed[name]}
             names |= was.keys() - draft.columns.keys() - draft.changed.keys()
         return names
-
-    def alters_just(self, key: str, names: Set[str]) -> bool:
-        """Whether `altered` gives these, as far as that is seen at a glance; False may mean either."""
-        draft = self._drafts.get(key)
-        if draft is None or draft.gone or draft.etag is None or draft.bare:
-            return False
-        return draft.changed.keys() == names and draft.changed.items().isdisjoint(draft.columns.items())
 
     def altered_anywhere(self, but: str) -> set[str]:
         """The same of all rows, but of those whose keys begin like this."""

@@ -71,11 +71,10 @@ class WorkerContext:
     """There may be room again for what waits in a queue, or is waited for."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """Work in the background, which is seen through before the worker ends."""
+    clock: Clock = field(init=False)
 
-    @property
-    def clock(self) -> Clock:
-        """The clock of this process."""
-        return self.handlers.clock
+    def __post_init__(self) -> None:
+        self.clock = self.handlers.clock
 
     @property
     def active(self) -> bool:

@@ -41,6 +41,9 @@ class PlainDraft(Draft):
     def set(self, name: str, value: Value) -> None:
         self.changed[name] = value
 
+    def alters_just(self, names: Set[str]) -> bool:
+        return False  # so that what has changed is always looked for
+
     def set_ids(self, name: str, references: Sequence[str]) -> None:
         self.changed[name] = json.dumps(list(references), separators=(",", ":"))
 
@@ -124,20 +127,15 @@ class PlainView:
     def rows_at_most(self) -> int:
         return sum(draft.etag is None or bool(draft.changed) for draft in self._drafts.values())
 
-    def known_text(self, key: str, name: str) -> str:
-        return self._drafts[key].text(name) if key in self._drafts else ""
-
-    def touched(self, key: str) -> int:
-        return len(self._drafts[key].changed) if key in self._drafts else -1
+    @property
+    def looked_at(self) -> Mapping[str, PlainDraft]:
+        return self._drafts
 
     def altered(self, key: str) -> set[str]:
         draft = self._drafts.get(key)
         if draft is None or draft.etag is None:
             return set()
         return {name for name, value in draft.changed.items() if draft.columns.get(name) != value}
-
-    def alters_just(self, key: str, names: Set[str]) -> bool:
-        return self.altered(key) == names
 
     def altered_anywhere(self, but: str) -> set[str]:
         return {name for key in self._drafts if not key.startswith(but) for name in self.altered(key)}
