@@ -162,8 +162,8 @@ def checkouts(commits: Sequence[str]) -> Iterator[list[Path]]:
             tree = Path(folder, f"tree-{number}")
             _git("worktree", "add", "--quiet", "--detach", str(tree), found.stdout.strip())
             stack.callback(_git, "worktree", "remove", "--force", str(tree))
-            # Both are measured by the same harness, but for the parts that call the package: a commit has its own, which
-            # knows where its modules lie, and one that is older than the harness gets those of today.
+            # Both are measured by the same harness, but for the parts that call the package: a commit has its own,
+            # which knows where its modules lie, and one that is older than the harness gets those of today.
             bench = tree / "tests" / "bench"
             own = {name: (bench / name).read_bytes() for name in CALLING if (bench / name).exists()}
             shutil.rmtree(bench, ignore_errors=True)

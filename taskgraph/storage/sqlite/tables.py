@@ -316,7 +316,7 @@ def _numbers(text: str) -> list[int]:
 
 @lru_cache(_TIMES_REMEMBERED)
 def _time_text(value: datetime) -> str:
-    return value.astimezone(UTC).isoformat()
+    return (value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat()
 
 
 def _time(value: object) -> dict[str, str]:
