@@ -12,10 +12,10 @@ die() {
     exit 69 # the machine lacks something; none of taskgraph's own exit codes
 }
 
-# A stamp NAME-CHECKSUM says: all that FILE asks for is installed. Any change of the file asks again.
+# A stamp NAME-CHECKSUM says: all that the FILEs ask for is installed. Any change of them asks again.
 checksum() {
     local sum
-    sum=$(cksum <"$1") || die "cannot read $1"
+    sum=$(cat "$@" | cksum) || die "cannot read $*"
     printf '%s' "${sum%% *}"
 }
 
@@ -74,18 +74,18 @@ install() {
 
 install_package() {
     local sum
-    sum=$(checksum "$root/pyproject.toml")
+    sum=$(checksum "$root/pyproject.toml" "$root/functions_host/pyproject.toml")
     [[ -e $venv/.taskgraph-dev-$sum && -x $venv/bin/python ]] && return # the tools come with it
-    install taskgraph "$venv/.taskgraph-$sum" --editable "$root"
+    install taskgraph "$venv/.taskgraph-$sum" --editable "$root" --editable "$root/functions_host"
 }
 
 install_tools() {
     local sum
-    sum=$(checksum "$root/pyproject.toml")
+    sum=$(checksum "$root/pyproject.toml" "$root/functions_host/pyproject.toml")
     # Two steps: an older pip cannot read dependency groups.
     install 'a recent pip' "$venv/.taskgraph-pip-1" 'pip>=25.1'
     install 'taskgraph and its development tools' "$venv/.taskgraph-dev-$sum" \
-        --editable "$root" --group "$root/pyproject.toml:dev"
+        --editable "$root" --editable "$root/functions_host" --group "$root/pyproject.toml:dev"
 }
 
 # The storage emulator, at exactly the locked versions.
@@ -128,6 +128,6 @@ install_azure_cli() {
 # Microsoft's library of the Functions worker, under which the tests run the function app. What is in it, and when it is
 # as it should be, is known to the package itself: whoever runs `taskgraph functions start` has no scripts.
 install_functions_worker() {
-    "$venv/bin/python" -m taskgraph.interfaces.functions.environment "$root/.venv-functions" 9<&- ||
+    "$venv/bin/python" -m taskgraph_functions_host.environment "$root/.venv-functions" 9<&- ||
         die "the function app cannot be run here, for the reason above"
 }

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from taskgraph.interfaces.functions import environment
 from taskgraph.model.clock import SystemClock
 from taskgraph.storage.azure.account import AzureStore
 from taskgraph.storage.queues import Queues
+from taskgraph_functions_host import environment
 from tests.functions.hosting import WORKER_ENVIRONMENT, environment_is_required
 
 

@@ -505,11 +505,11 @@ class _StopsWhileItReceives:
 async def test_messages_that_were_fetched_and_not_begun_are_given_back(
     azurite: str, worker_library: Path, tmp_path: Path, prefix: str, queues: Queues
 ) -> None:
-    from taskgraph.interfaces.functions import local
-    from taskgraph.interfaces.functions.environment import python_of
-    from taskgraph.interfaces.functions.host import FunctionsHost, Source
-    from taskgraph.interfaces.functions.worker_process import WorkerProcess
     from taskgraph.model.clock import SystemClock
+    from taskgraph_functions_host import local
+    from taskgraph_functions_host.environment import python_of
+    from taskgraph_functions_host.host import FunctionsHost, Source
+    from taskgraph_functions_host.worker_process import WorkerProcess
 
     app = write_app(tmp_path / "app", ENCODED, messageEncoding="none")
     more = {**os.environ, "TASKGRAPH_PREFIX": prefix, "RECORD_IN": str(tmp_path)}

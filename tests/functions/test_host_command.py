@@ -4,6 +4,7 @@ import ast
 import inspect
 import io
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -12,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from taskgraph.interfaces.cli import app as command_line
-from taskgraph.interfaces.cli import functions
 from taskgraph.interfaces.cli.common import Session
 from taskgraph.interfaces.cli.output import Output
-from taskgraph.interfaces.functions import host as hosting
 from taskgraph.model import schemas
+from taskgraph_functions_host import command
+from taskgraph_functions_host import host as hosting
 from tests.functions.hosting import write_app
 
 ABOUT: Final = {"queue": "q", "messageId": "m1", "dequeueCount": 5, "message": "why"}
@@ -62,7 +63,7 @@ def told(kind: str, about: dict[str, Any], *, as_json: bool = False, verbose: in
     session = Session(output=Output(out, err, {}), verbose=verbose)
     session.output.json = as_json
     made = SimpleNamespace(settings=SimpleNamespace(store=SimpleNamespace(display="the emulator")))
-    functions._Teller(session, made).tell("debug" if kind == "executing" else "error", kind, about)
+    command.Reporter(session, made).report("debug" if kind == "executing" else "error", kind, about)
     return out.getvalue(), err.getvalue()
 
 
@@ -134,3 +135,12 @@ def test_a_folder_that_is_no_app_is_refused(missing: str, tmp_path: Path) -> Non
     assert code == 2
     assert missing in said
     assert not (tmp_path / "none").exists()
+
+
+def test_without_the_host_the_command_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("taskgraph_functions_host", "taskgraph_functions_host.command"):
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not place.endswith("functions_host")])
+    code, said = run("list")
+    assert code == 2
+    assert "pip install 'taskgraph[functions-host]'" in " ".join(said.split())

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from taskgraph.interfaces.functions import environment, local
-from taskgraph.interfaces.functions.schedule import Schedule
 from taskgraph.model.errors import InvalidSettings
+from taskgraph_functions_host import environment, local
+from taskgraph_functions_host.schedule import Schedule
 
 ACCOUNT = "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5;EndpointSuffix=core.windows.net"
 OTHER = "DefaultEndpointsProtocol=https;AccountName=other;AccountKey=a2V5;EndpointSuffix=core.windows.net"

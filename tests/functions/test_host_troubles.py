@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from taskgraph.interfaces.functions.host import FunctionsHost, Source, _QueueListener
-from taskgraph.interfaces.functions.local import Function, HostJson
-from taskgraph.interfaces.functions.worker_process import Answer, WorkerDied, WorkerProcess
 from taskgraph.model.clock import SystemClock
 from taskgraph.model.errors import StaleDelivery, StorageUnavailable, TooLarge
 from taskgraph.storage.queues import Delivery
+from taskgraph_functions_host.host import FunctionsHost, Source, _QueueListener
+from taskgraph_functions_host.local import Function, HostJson
+from taskgraph_functions_host.worker_process import Answer, WorkerDied, WorkerProcess
 
 GONE = StorageUnavailable("no answer")
 BINDING: dict[str, Any] = {"type": "queueTrigger", "name": "message", "queueName": "work", "connection": "Store"}

@@ -14,8 +14,9 @@ import taskgraph
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MODULES: Final = {
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-    for path in sorted((ROOT / "taskgraph").rglob("*.py"))
+    ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for folder in (ROOT / "taskgraph", ROOT / "functions_host" / "taskgraph_functions_host")
+    for path in sorted(folder.rglob("*.py"))
 }
 
 # Libraries, and the rooms that may use them: a name stands for the module, and all that begin with it. What stands
@@ -28,8 +29,8 @@ LIBRARIES: Final = MappingProxyType(
         ),  # there, the distribution of Azure Monitor
         "opentelemetry": ("taskgraph.interfaces.telemetry.otel", "taskgraph.interfaces.telemetry.setup"),
         "aiohttp": ("taskgraph.storage.azure", "taskgraph.engine.outlets"),  # and webhooks
-        "azure_functions_runtime": ("taskgraph.interfaces.functions.worker_main",),  # in a process of its own
-        "cronsim": ("taskgraph.interfaces.functions.schedule", "taskgraph.documents.recurrence"),
+        "azure_functions_runtime": ("taskgraph_functions_host.worker_main",),  # in a process of its own
+        "cronsim": ("taskgraph_functions_host.schedule", "taskgraph.documents.recurrence"),
         "sqlite3": ("taskgraph.storage.sqlite",),
         "typer": ("taskgraph.interfaces.cli",),
         "click": ("taskgraph.interfaces.cli",),
@@ -51,7 +52,6 @@ DOORS: Final = ("taskgraph.interfaces.cli", "taskgraph.interfaces.client")
 PAST_THE_OPERATIONS: Final = ("app.handlers", "app.tables", "app.queues")
 READS_OF_DOORS: Final = {
     ("cli.common", "app.tables"),  # one row, to see that the store answers
-    ("cli.functions", "app.queues"),  # the emulated host is a receiver
     ("cli.serve", "app.handlers"),  # one look, to see that the store answers
     ("cli.top", "app.handlers"),  # all that an overview reads
     ("cli.top", "app.queues"),

@@ -6,6 +6,11 @@ from pathlib import Path
 import taskgraph
 
 PACKAGE = Path(taskgraph.__file__).parent
+SOURCES = {
+    path.relative_to(folder).as_posix(): path
+    for folder in (PACKAGE, PACKAGE.parent / "functions_host")
+    for path in folder.rglob("*.py")
+}
 
 KNOWN = {
     "worker/executors/children.py": {"_readers"},  # what belongs to an event loop, by event loop
@@ -34,7 +39,7 @@ def state_of(path: Path) -> set[str]:
 
 
 def test_state_of_modules_is_listed() -> None:
-    found = {path.relative_to(PACKAGE).as_posix(): state_of(path) for path in PACKAGE.rglob("*.py")}
+    found = {name: state_of(path) for name, path in SOURCES.items()}
     assert {name: names for name, names in found.items() if names} == KNOWN
 
 
@@ -42,7 +47,7 @@ def test_no_function_assigns_a_name_of_its_module() -> None:
     """Neither `global`, by which a module would have state that no list of its names shows."""
     with_global = [
         path.name
-        for path in PACKAGE.rglob("*.py")
+        for path in SOURCES.values()
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Global)
     ]

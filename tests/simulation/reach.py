@@ -143,11 +143,6 @@ ELSEWHERE: Final = (
         ("tests/scenarios/test_door.py",),
     ),
     Place(
-        ("taskgraph.interfaces.functions.host", "taskgraph.interfaces.functions.worker_process"),
-        "the small Functions host: queues that are polled for an app in a process of its own",
-        ("tests/functions/test_host_troubles.py",),
-    ),
-    Place(
         ("taskgraph.interfaces.telemetry.otel",),
         "telemetry: it passes on whatever it measures, and nothing is measured here",
         ("tests/unit/test_telemetry.py", "tests/scenarios/test_telemetry.py"),

@@ -17,13 +17,13 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol
 
-from taskgraph.interfaces.functions.local import Function, HostJson, functions_of
-from taskgraph.interfaces.functions.schedule import Schedule
-from taskgraph.interfaces.functions.worker_process import Answer, AppFailed, LogLine, WorkerDied, WorkerProcess, typed
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import InvalidSettings, StaleDelivery, StorageError, TooLarge
 from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.signals.wakeup import Wakeup, wait_any
+from taskgraph_functions_host.local import Function, HostJson, functions_of
+from taskgraph_functions_host.schedule import Schedule
+from taskgraph_functions_host.worker_process import Answer, AppFailed, LogLine, WorkerDied, WorkerProcess, typed
 
 __all__ = ["GRACE_SECONDS", "LOCK_SECONDS", "FunctionsHost", "Source", "Tell"]
 

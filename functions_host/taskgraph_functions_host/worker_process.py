@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import taskgraph
 from taskgraph.model.errors import InvalidSettings
 
 __all__ = ["Answer", "AppFailed", "LogLine", "WorkerDied", "WorkerProcess"]
@@ -229,7 +230,7 @@ def _kill(child: asyncio.subprocess.Process) -> None:
 def _own_paths() -> list[str]:
     """Where this process finds taskgraph and what it needs, for an app that brings no packages of its own."""
     own = sysconfig.get_paths()
-    root = str(Path(__file__).resolve().parents[3])
+    root = str(Path(taskgraph.__file__).resolve().parents[1])
     return list(dict.fromkeys(path for path in (own["purelib"], own["platlib"], root) if os.path.isdir(path)))
 
 

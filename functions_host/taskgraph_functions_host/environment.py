@@ -5,7 +5,7 @@ need, made once and found again. It is apart from others because the messages co
 `tests`, which would stand before a repository's own, and because a scheduler should not bring grpc. It never
 imports what it installs.
 
-    python -m taskgraph.interfaces.functions.environment FOLDER
+    python -m taskgraph_functions_host.environment FOLDER
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def default_folder(environ: Mapping[str, str]) -> Path:
     """Where the environment is unless said otherwise: beside a checkout's own, or in the user's cache."""
     if named := environ.get(DEFAULT_VARIABLE):
         return Path(named)
-    checkout = Path(__file__).resolve().parents[3]
+    checkout = Path(__file__).resolve().parents[2]
     if (checkout / "pyproject.toml").is_file() and (checkout / "scripts" / "lib.sh").is_file():
         return checkout / ".venv-functions"
     cache = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -170,7 +170,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def main(arguments: Sequence[str]) -> int:
     """Make the environment in a folder; 0 if it is there, 2 for bad usage, 69 where the machine lacks something."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        sys.stderr.write("usage: python -m taskgraph.interfaces.functions.environment FOLDER\n")
+        sys.stderr.write("usage: python -m taskgraph_functions_host.environment FOLDER\n")
         return 2
     try:
         make(Path(arguments[0]), _say)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import taskgraph
 from taskgraph.interfaces.settings import HOST_VARIABLE, STORE_VARIABLE, StoreSettings, connection_name, read_settings
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidSettings
@@ -252,7 +253,7 @@ def _read_object(path: Path, remedy: str) -> dict[str, Any]:
 
 def packaged_app() -> Path:
     """The folder of the function app that comes with taskgraph: of the checkout, or of the installed package."""
-    package = Path(__file__).resolve().parents[2]
+    package = Path(taskgraph.__file__).resolve().parent
     for folder in (package.parent / "deploy", package / "deploy"):
         if (folder / APP_FILE).is_file() and (folder / HOST_FILE).is_file():
             return folder
