@@ -26,7 +26,7 @@ from taskgraph.engine.notifier import enter, register
 from taskgraph.engine.plans import still_holds
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits, priorities
-from taskgraph.model.columns import Value
+from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, WRITERS, fence_key, ids_text, limit_scope, row_key, slugid_from
 from taskgraph.model.messages import AddTasks, Edit, SendReady
@@ -50,6 +50,7 @@ Progress = Callable[[int, int], None]
 
 _IN_FLIGHT: Final = 8  # commits at a time
 _FENCE: Final = {"state": str(GraphState.SUBMITTING)}
+_FENCE_ROW: Final[Columns] = {"schema": SCHEMA, **_FENCE}
 _FENCE_BYTES: Final = 1_000  # more than it takes in a commit
 _TRIED_FIRST: Final = 3  # commits: what so few hold is tried at once, without looking what is there
 _MAPPED_CHARS_MIN: Final = 28  # of a label and its taskId in JSON
@@ -150,9 +151,7 @@ async def _submit(
             trace = handlers.telemetry.trace_of_graph(graph_id)
             first = _graph_row(graph_id, document, layout, marked, now, trace, len(registered), origin)
             further_fences = range(1, int(str(first.columns.get(WRITERS, 1))))
-            fenced: list[Change] = [
-                Insert(fence_key(number), {"schema": SCHEMA, **_FENCE}) for number in further_fences
-            ]
+            fenced: list[Change] = [Insert(fence_key(number), _FENCE_ROW) for number in further_fences]
             etags = await records.tables.commit(graph_id, [first, *fenced])
             outcome = Submitted.CREATED
         except (Conflict, Unclear):
@@ -181,15 +180,17 @@ async def _submit(
         await writing.find()
     await writing.write(itertools.chain(layout.rows(), further))
     await _unmark(handlers, graph_id, replace(row, etag=fences[0].etag or row.etag), digest)
-    await _start(handlers, graph_id, digest)
+    await _start(handlers, graph_id, digest, fences[1:])
     await _send_first(handlers, graph_id, layout, writing.seen, timed=_is_timed(document))
     if layout.limited:
         await handlers.dispatcher.limited.refill(graph_id)
     return answer
 
 
-async def _start(handlers: Handlers, graph_id: str, digest: str) -> None:
-    (flipped,) = await handlers.transition(graph_id, [Start(digest)])
+async def _start(handlers: Handlers, graph_id: str, digest: str, fences: "Sequence[_Fence]") -> None:
+    # They are as this call has left them, or the commit conflicts and they are read.
+    rows: dict[str, Row | None] = {each.key: Row(each.key, each.etag, _FENCE_ROW) for each in fences if each.etag}
+    (flipped,) = await handlers.transition(graph_id, [Start(digest)], rows=rows)
     if flipped.error is not None:
         raise flipped.error
     if flipped.outcome is Outcome.REFUSED:
@@ -306,7 +307,7 @@ class _Writing:
             else:
                 yield row
 
-    async def _write(self, chunks: Iterator[list[Insert]], fences: Sequence[_Fence]) -> None:
+    async def _write(self, chunks: Iterator[list[Insert]], fences: "Sequence[_Fence]") -> None:
         """Take the next chunk, as long as there is one; other writers take from the same chunks."""
         for chunk, fence in zip(chunks, itertools.cycle(fences), strict=False):
             if not await _insert(self.handlers, self.graph_id, chunk, fence, self._see):
