@@ -1,8 +1,6 @@
 """Graphs as rows: load what a decision asks for, commit what it decided, settle what is unclear.
 
-What this room is for: the only way in which transitions reach a store. `Records` knows the row kinds, numbers the
-event rows, and gives every commit an operation id by which a lost answer is settled (P17). It never decides anything
-about tasks and never sends a message.
+`Records` numbers the event rows, and gives every commit an operation id by which a lost answer is settled (P17).
 
 Row kinds of a graph's partition (PartitionKey = taskGraphId):
 
@@ -28,6 +26,7 @@ from taskgraph.queries.journal_end import find_end, totals_in
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Row, Tables, changes_max_of
 
 _SEQUENCES_KEPT_MAX: Final = 10_000
+_UNKNOWN: Final = (0, -1, 0)
 _SEQUENCES_KEPT_SECONDS: Final = 24 * 3600.0  # far less than limits.TOMBSTONE_SECONDS: an id may be given again
 
 
@@ -80,9 +79,8 @@ class Records:
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self.tables = tables
         self.clock = clock
-        self._next_sequence: dict[str, int] = {}
-        self._completed: dict[str, int] = {}  # so many tasks, before that number
-        self._skipped: dict[str, int] = {}  # the same, where there are any
+        # Graph id -> the next number of its journal, and how many tasks had completed and been skipped before that.
+        self._ends: dict[str, tuple[int, int, int]] = {}
         self._until = clock.monotonic() + _SEQUENCES_KEPT_SECONDS
 
     @property
@@ -99,16 +97,11 @@ class Records:
         """Begin a commit, without a call. Its number is 0 if this process has not looked yet: `operation` does."""
         if self.clock.monotonic() > self._until:
             self._forget_all()
-        return Operation(
-            self.clock.new_id(),
-            self._next_sequence.get(graph_id, 0),
-            self._completed.get(graph_id, -1),
-            self._skipped.get(graph_id, 0),
-        )
+        return Operation(self.clock.new_id(), *self._ends.get(graph_id, _UNKNOWN))
 
     async def operation(self, graph_id: str) -> Operation:
         """Begin a commit that states facts."""
-        if graph_id not in self._next_sequence:
+        if graph_id not in self._ends:
             self._remember(graph_id, *await find_end(self.tables, graph_id, 1, 0, 0))
         return self.begin(graph_id)
 
@@ -125,9 +118,8 @@ class Records:
         except (Conflict, Unclear) as error:
             if not await self._is_mine(graph_id, changes, operation.id):
                 if changes_event(changes, operation.sequence):
-                    end = await find_end(
-                        self.tables, graph_id, operation.sequence, operation.completed, operation.skipped
-                    )
+                    known = operation.sequence, operation.completed, operation.skipped
+                    end = await find_end(self.tables, graph_id, *known)
                     self._remember(graph_id, *end)
                 raise error if isinstance(error, Conflict) else Conflict("the commit was lost on its way") from error
             etags = [None] * len(changes)
@@ -145,23 +137,18 @@ class Records:
         return row is not None and row.columns.get("operation") == operation_id
 
     def _remember(self, graph_id: str, sequence: int, completed: int, skipped: int) -> None:
-        if len(self._next_sequence) >= _SEQUENCES_KEPT_MAX:
+        if len(self._ends) >= _SEQUENCES_KEPT_MAX:
             self._forget_all()
         # Commits of this process overlap: the number only grows.
-        if sequence >= self._next_sequence.get(graph_id, 1):
-            self._next_sequence[graph_id] = sequence
-            self._completed[graph_id] = completed
-            if skipped or graph_id in self._skipped:
-                self._skipped[graph_id] = skipped
+        if sequence >= self._ends.get(graph_id, (1,))[0]:
+            self._ends[graph_id] = sequence, completed, skipped
 
     def forget(self, graph_id: str) -> None:
         """The graph is no more: another one may begin its journal under this id."""
-        for known in (self._next_sequence, self._completed, self._skipped):
-            known.pop(graph_id, None)
+        self._ends.pop(graph_id, None)
 
     def _forget_all(self) -> None:
-        for known in (self._next_sequence, self._completed, self._skipped):
-            known.clear()
+        self._ends.clear()
         self._until = self.clock.monotonic() + _SEQUENCES_KEPT_SECONDS
 
 

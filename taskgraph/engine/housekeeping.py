@@ -1,6 +1,6 @@
 """End tombstones and graphs for their age, a portion at each look."""
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -10,13 +10,13 @@ from taskgraph.engine.delete import ENDS, delete, graph_row, insert_once, remove
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.live_index import leave_live
 from taskgraph.model import limits
-from taskgraph.model.columns import Value, time_of
+from taskgraph.model.columns import Columns, time_of
 from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL, KEEPING, TOMBSTONES, listing_key
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.storage.logs import StoredLogs
-from taskgraph.storage.tables import Delete, Merge, Range, Row
+from taskgraph.storage.tables import Delete, Merge, Range, Row, pages
 
 _KEY_OF_PLACE: Final = "place"
 
@@ -91,7 +91,9 @@ async def _end_graphs(handlers: Handlers, logs: StoredLogs, days: float, kept: K
     start = max(str(place.columns.get("after", "")) if place is not None else "", listing_key("", before))
     page = await tables.query(ALL, Range(start, select=("graph",)), limit=limits.KEEP_GRAPHS_MAX)
     because = f"kept for {days:g} days"
-    for graph_id in await _ended_before(handlers, page.rows, before):
+    for graph_id, columns in reversed(await _graphs(handlers, page.rows)):
+        if (end := ended_at(columns)) is None or end >= before:
+            continue
         try:
             await delete(handlers, logs, graph_id, because=because)
             kept.deleted.append(graph_id)
@@ -110,17 +112,6 @@ async def _end_graphs(handlers: Handlers, logs: StoredLogs, days: float, kept: K
             return  # another copy has been here, and looks at the same
 
 
-async def _ended_before(handlers: Handlers, listed: Sequence[Row], before: datetime) -> list[str]:
-    """Which of these graphs ended before a time, the oldest first."""
-    found: list[str] = []
-    for each in listed:
-        graph_id = str(each.columns.get("graph", ""))
-        row = await graph_row(handlers, graph_id) if graph_id else None
-        if row is not None and (end := ended_at(row.columns)) is not None and end < before:
-            found.append(graph_id)
-    return found[::-1]
-
-
 async def ended_before(
     handlers: Handlers, before: datetime, states: Collection[str] = GRAPH_ENDED
 ) -> AsyncGenerator[tuple[str, str, datetime]]:
@@ -128,25 +119,22 @@ async def ended_before(
 
     states: of GRAPH_ENDED, and blocked.
     """
-    continuation: str | None = None
-    while True:
-        wanted = Range(listing_key("", before), select=("graph",))
-        page = await handlers.records.tables.query(ALL, wanted, continuation=continuation)
-        for each in page.rows:
-            graph_id = str(each.columns.get("graph", ""))
-            row = await graph_row(handlers, graph_id) if graph_id else None
-            state = str(row.columns.get("state", "")) if row is not None else ""
-            if row is None or state not in states:
-                continue
-            end = time_of(row.columns, "blocked") if state == GraphState.BLOCKED else ended_at(row.columns)
-            if end is not None and end < before:
+    async for page in pages(handlers.records.tables, ALL, Range(listing_key("", before), select=("graph",))):
+        for graph_id, columns in await _graphs(handlers, page.rows):
+            state = str(columns.get("state", ""))
+            end = time_of(columns, "blocked") if state == GraphState.BLOCKED else ended_at(columns)
+            if state in states and end is not None and end < before:
                 yield graph_id, state, end
-        continuation = page.continuation
-        if continuation is None:
-            return
 
 
-def ended_at(columns: Mapping[str, Value]) -> datetime | None:
+async def _graphs(handlers: Handlers, listed: Sequence[Row]) -> list[tuple[str, Columns]]:
+    """Those of the listed graphs that there are, with the columns of their rows."""
+    ids = [graph_id for each in listed if (graph_id := str(each.columns.get("graph", "")))]
+    found = [(graph_id, await graph_row(handlers, graph_id)) for graph_id in ids]
+    return [(graph_id, row.columns) for graph_id, row in found if row is not None]
+
+
+def ended_at(columns: Columns) -> datetime | None:
     """When a graph ended, None while it has not."""
     if columns.get("state") not in GRAPH_ENDED:
         return None

@@ -1,9 +1,9 @@
 """The watchdog: does every running graph move, and if not, why not.
 
-What this room is for: one look at one graph, by whoever sweeps. A graph moves if something of it runs under a live
-lease, if something of it has become ready within the set time, or if its journal has gone on; otherwise it is marked,
-with the reason in a sentence. It is level-triggered: rows are looked at, never what happened, and nothing is kept. It
-costs nothing where something moves: the last event row is read only of a graph that looks as if nothing did.
+It is one look at one graph, for the sweep. A graph moves if something of it runs under a live lease, if something of it
+has become ready within the set time, or if its journal has gone on; otherwise it is marked, with the reason in a
+sentence. Nothing is kept, and it costs nothing where something moves: the last event row is read only of a graph that
+looks as if nothing did.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
 from taskgraph.model import limits
-from taskgraph.model.columns import Columns, integer, is_held
+from taskgraph.model.columns import Columns, integer, is_held, time_of
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import reference_of
 from taskgraph.model.states import TaskState
@@ -24,7 +24,7 @@ from taskgraph.protocol.leases import lease
 from taskgraph.protocol.stall import Stall, Stir
 from taskgraph.queries.rows import object_of
 from taskgraph.queries.workers import Crew, workers
-from taskgraph.storage.tables import Range, Row
+from taskgraph.storage.tables import Range, Row, query_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,9 @@ async def watch(handlers: Handlers, graph_id: str, graph: Row, unresolved: Seque
     columns = graph.columns
     marked = bool(columns.get("stalledBecause"))
     began = columns.get("started")
-    before = now - timedelta(seconds=patience(columns, handlers.stalled_seconds))
-    if is_held(columns.get("held")):  # somebody has paused it
+    own = columns.get("stalledAfter")
+    before = now - timedelta(seconds=own if isinstance(own, int | float) and own > 0 else handlers.stalled_seconds)
+    if is_held(columns.get("held")):  # it is paused
         return 0
     if not marked and not (isinstance(began, datetime) and began <= before):
         return 0
@@ -68,12 +69,6 @@ async def watch(handlers: Handlers, graph_id: str, graph: Row, unresolved: Seque
         waits, run = reference_of(waiting.oldest.key), integer(waiting.oldest.columns, "run")
     (answer,) = await handlers.transition(graph_id, [Stall(sequence, because, waits, run)])
     return int(answer.outcome is Outcome.APPLIED)
-
-
-def patience(columns: Columns, otherwise: float) -> float:
-    """For how many seconds nothing of a graph may move, by its row."""
-    own = columns.get("stalledAfter")
-    return float(own) if isinstance(own, int | float) and own > 0 else otherwise
 
 
 def _waiting(unresolved: Sequence[Row], now: datetime) -> _Waiting | None:
@@ -102,18 +97,11 @@ def _waiting(unresolved: Sequence[Row], now: datetime) -> _Waiting | None:
 async def _last(records: Records, graph_id: str) -> tuple[int, datetime | None]:
     """Number and time of the last event row. One query, where this process knows about where the journal ends."""
     known = max(1, (await records.operation(graph_id)).sequence - 1)
-    continuation: str | None = None
     sequence, time = 0, None
-    while True:
-        rest = Range(event_key(known), "event;", select=("time",))
-        page = await records.tables.query(graph_id, rest, continuation=continuation)
-        for row in page.rows:
-            found = row.columns.get("time")
-            sequence = int(row.key.removeprefix("event:"))
-            time = found if isinstance(found, datetime) else time
-        continuation = page.continuation
-        if continuation is None:
-            return sequence, time
+    for row in await query_all(records.tables, graph_id, Range(event_key(known), "event;", select=("time",))):
+        sequence = int(row.key.removeprefix("event:"))
+        time = time_of(row.columns, "time") or time
+    return sequence, time
 
 
 async def _because(handlers: Handlers, graph_id: str, waiting: _Waiting, now: datetime) -> str:
