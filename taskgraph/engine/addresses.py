@@ -1,8 +1,7 @@
 """Which hosts and addresses a webhook may reach.
 
-What this room is for: judging an address that is about to be connected to, whatever name led to it, and whether a list
-of hosts names it. It never resolves a name and never connects: who does asks here right before, so that a name which
-changes its address between two looks gains nothing.
+An address is judged right before it is connected to, whatever name led to it, so that a name which changes its address
+between two looks gains nothing.
 """
 
 from dataclasses import dataclass

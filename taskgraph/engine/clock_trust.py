@@ -1,9 +1,8 @@
 """Whether the clock may be believed with what ends things for their age.
 
-What this room is for: what is old is deleted, given up or forgotten, and a clock that is a year ahead makes everything
-old. So whoever keeps house writes down when that was, and the clock may end what is old only once it has gone on
-without a leap for a day. A clock that leaps, or two that disagree, end nothing for their age meanwhile; all else goes
-on. It never asks another clock.
+What is old is deleted, given up or forgotten, and a clock that is a year ahead makes everything old. So housekeeping
+writes down when it was done, and the clock may end what is old only once it has gone on without a leap for a day. A
+clock that leaps, or two that disagree, end nothing for their age meanwhile; all else goes on.
 """
 
 import logging

@@ -74,7 +74,7 @@ class Lease:
                 log.info("message %s was taken over by somebody else; going on is harmless", key)
 
     async def acknowledge(self, key: str) -> None:
-        """Delete a message: its effect is durable. One that somebody else has by now is left to them."""
+        """Delete a message: its effect is durable. One that another process has by now is left to it."""
         try:
             await self._queues.delete(self.deliveries[key])
         except StaleDelivery:
@@ -103,7 +103,7 @@ class Consumer:
         self.taker: Taker | None = None
         """A worker of this process."""
         self.own: set[str] = set()
-        """Graphs that are handled here whoever leads: those that this process was started for."""
+        """Graphs that are handled here whichever process leads: those that this process was started for."""
         self.received = 0
         self._found_empty: set[str] = set()  # queues that held nothing when they were looked at last
         clock = handlers.clock
@@ -118,7 +118,7 @@ class Consumer:
         return not self._tasks and self._found_empty.issuperset(self.handlers.names.received)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Receive until told to stop; then finish what is in hand."""
+        """Receive until `stop` is set; then finish what is in hand."""
         self._receiving = True
         self.handlers.dispatcher.join(self)  # it may have run before
         try:
@@ -196,7 +196,7 @@ class Consumer:
             each.mind_unsent()
 
     def mind_unsent(self) -> None:
-        """See Receiver: it goes out even if nothing is heard of what has gone before."""
+        """See Receiver: it goes out even if no result of what has gone before comes in."""
         if self._pumping is None or self._pumping.done():
             self._pumping = asyncio.create_task(self._pump())
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from taskgraph.engine.transact import KeepAlive, Transactor, no_keep_alive
 from taskgraph.model import limits
-from taskgraph.model.columns import texts
+from taskgraph.model.columns import integer, texts
 from taskgraph.model.errors import NotFound
 from taskgraph.model.ids import GRAPH, limit_key, limit_scope, reference_of
 from taskgraph.model.messages import AddTasks, Cancel, HoldBack, SetLimit
@@ -112,7 +112,7 @@ async def hold_back(transactor: Transactor, message: HoldBack, *, keep_alive: Ke
         if not await has_group(transactor.records.tables, graph, graph_id, message.group):
             return Answer(items[0], Outcome.STALE)
     elif message.on and not graph.columns.get("held"):
-        number = _number(graph) + 1
+        number = integer(graph.columns, "holds") + 1
         room = transactor.records.changes_max - _FENCE_ROWS
         ready = Range("task:", "task;", where={"state": (str(TaskState.PENDING),)}, select=("state",))
         page = await transactor.records.tables.query(graph_id, ready, limit=room)
@@ -140,7 +140,7 @@ async def settle_holds(transactor: Transactor, graph_id: str, *, keep_alive: Kee
         (graph,) = await tables.get(graph_id, [GRAPH])
         if graph is None or graph.columns.get("settling") is not True:
             return done
-        number = _number(graph)
+        number = integer(graph.columns, "holds")
         found = json.loads(str(graph.columns.get("held", "") or "[]"))
         try:
             groups = {
@@ -170,12 +170,6 @@ async def settle_holds(transactor: Transactor, graph_id: str, *, keep_alive: Kee
             return done
         done += len(answers)
     return done
-
-
-def _number(graph: Row) -> int:
-    """Of the last fence of what is held back in a graph."""
-    number = graph.columns.get("holds", 0)
-    return number if isinstance(number, int) else 0
 
 
 async def set_limit(transactor: Transactor, message: SetLimit, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:

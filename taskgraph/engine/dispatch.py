@@ -47,7 +47,7 @@ _SHARES_MIN: Final = 2  # into so many messages at least goes what is ready
 _WORKER_SECONDS: Final = 60.0
 _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
 _COUNTED_MAX: Final = 10_000  # graphs
-_BELL_SECONDS: Final = 2.0  # between two messages that tell idle workers of a target that a level of it is used
+_BELL_SECONDS: Final = 2.0  # between two messages to idle workers of a target, that a level of it is used
 _LOOK_PAGES_MAX: Final = 4  # of ready tasks that are under a limit, in one look for them
 _WAITS: Final = ("run", "target", "limits", "held", "pendingSince", "notBefore", PRIORITY)
 
@@ -81,16 +81,16 @@ class Dispatcher:
     telemetry: Telemetry
     listeners: Listeners
     windows: Windows | None = None
-    """What is ready and not sent yet, in a process that hears of results; None: all that is ready is sent at once."""
+    """What is ready and not sent yet, in a process that receives results; None: all that is ready is sent at once."""
     receivers: list[Receiver] = field(default_factory=list)
     """What receives messages for these handlers: of several, each has graphs of its own, and one may lead."""
     in_flight: dict[str, int] = field(default_factory=dict)
-    """Graph id -> about how many tasks this process has sent out and not heard of again; for the size of bundles."""
+    """Graph id -> about how many tasks this process has sent out and has no result of; for the size of bundles."""
     workers: dict[str, float] = field(default_factory=dict)
-    """Worker -> when this process heard of it last (monotonic seconds)."""
+    """Worker -> when its last result came in (monotonic seconds)."""
     limited: "LimitedTasks" = field(init=False)
     _levels: dict[tuple[str, str], float] = field(default_factory=dict)  # said to be used, and when (monotonic)
-    _rung: dict[str, float] = field(default_factory=dict)  # target -> when its workers were told of levels
+    _rung: dict[str, float] = field(default_factory=dict)  # target -> when its workers got such a message
     _used: Mapping[str, Collection[str]] = field(default_factory=dict)
     _used_at: float | None = None
 
@@ -98,7 +98,7 @@ class Dispatcher:
         self.limited = LimitedTasks(self)
 
     def join(self, receiver: Receiver) -> None:
-        """It receives messages here from now on, unless it does so already; so results are heard of, too."""
+        """It receives messages here from now on, unless it does so already; so results come in, too."""
         self.windows = self.windows or Windows()
         if receiver not in self.receivers:
             self.receivers.append(receiver)
@@ -224,14 +224,14 @@ class Dispatcher:
         return now
 
     def _shares(self) -> int:
-        """Into how many messages ready tasks go at least: one for each worker that has been heard of lately."""
+        """Into how many messages ready tasks go at least: one for each worker with a result lately."""
         if len(self.workers) > _COUNTED_MAX:
             self.workers.clear()
         since = self.clock.monotonic() - _WORKER_SECONDS
         return max(_SHARES_MIN, sum(heard >= since for heard in self.workers.values()))
 
     def landed(self, graph_id: str, answers: Sequence[Answer]) -> list[Parcel]:
-        """Tasks have been heard of again. Gives what there is room to send now."""
+        """Note results, and give what there is room to send now."""
         self.limited.landed(graph_id, answers)
         flying = self.in_flight.get(graph_id)
         if flying:
@@ -288,9 +288,8 @@ class Dispatcher:
     async def pump(self, *, taker: Taker | None = None) -> None:
         """Send what was put by and has room by now; look whether workers want more than has been sent.
 
-        To be called every second or so while `protocol.dispatch_windows.waits`. Sends what nobody may ever ask for
-        again, whatever has become of results: a process that hears of none goes on, as long as workers take what it
-        sends.
+        To be called every second or so while `protocol.dispatch_windows.waits`. Sends what may never be asked for
+        again, whatever has become of results: a process that gets none goes on, as long as workers take what it sends.
         """
         if self.windows is None:
             return
@@ -305,7 +304,7 @@ class Dispatcher:
             await self.adopt(graph_id, taker=taker)
 
     async def leave_unsent(self, *, but: Collection[str] = ()) -> None:
-        """Leave it to whoever handles these graphs from now on: one message for each. but: graphs that stay here."""
+        """Leave it to the next handlers of these graphs, by one message for each. but: graphs that stay here."""
         if self.windows is not None and (graphs := [each for each in self.windows.graphs if each not in but]):
             await self.send_events([SendReady(graph_id) for graph_id in graphs])
             for graph_id in graphs:
@@ -314,7 +313,7 @@ class Dispatcher:
     async def adopt(self, graph_id: str, after: str = "", *, taker: Taker | None = None) -> None:
         """Send what is ready in a graph and is not known to have been sent, by its rows.
 
-        after: tasks up to this one have been sent by somebody else.
+        after: tasks up to this one have been sent by another process.
         """
         now, moment = self.clock.now(), self.clock.monotonic()
         used: Mapping[str, Collection[str]] | None = None
@@ -382,7 +381,7 @@ class LimitedTasks:
         *,
         taker: Taker | None = None,
     ) -> int:
-        """Tell those limited tasks of a graph for which there is room; gives how many these are. Repeatable.
+        """Send those limited tasks of a graph for which there is room; gives how many these are. Repeatable.
 
         ready: what has just become so. rows: as the commit left them. Which tasks wait is remembered, and looked up
         where that may not be all; how much room there is the rows of the limits say.
@@ -394,7 +393,7 @@ class LimitedTasks:
             if one.task_id:
                 backlog.add(one.task_id, one.run, Waiting(one.target, one.scopes, one.since, one.rank))
         alone, now = self.dispatcher.takes(graph_id), self.dispatcher.clock.monotonic()
-        # Rows that were kept are good enough where nobody else writes them.
+        # Rows that were kept are good enough where no other process writes them.
         limits_known = limits_of(rows) if alone and rows is not None else {}
         if not backlog.waiting:
             if alone and now < backlog.whole_until:
@@ -425,7 +424,7 @@ class LimitedTasks:
         return await self.refill(graph_id)
 
     async def look_up(self, graph_id: str, backlog: Backlog, now: float) -> None:
-        """Look up which limited tasks stand ready; of very many, some: the others are found when these are told."""
+        """Look up which limited tasks stand ready; of very many, some: the others are found when these are sent."""
         waits = Range("task:", "task;", where={"state": (str(TaskState.PENDING),), "limited": ("yes",)}, select=_WAITS)
         backlog.whole_until, seen = 0.0, 0
         async for page in pages(self.dispatcher.records.tables, graph_id, waits):
@@ -437,7 +436,7 @@ class LimitedTasks:
         backlog.whole_until = now + WHOLE_SECONDS
 
     def _remember(self, backlog: Backlog, rows: Iterable[Row], now: float) -> None:
-        """Take over limited tasks that stand ready from their rows, but those that were told of just now."""
+        """Take over limited tasks that stand ready from their rows, but those that were sent just now."""
         for row in rows:
             columns, task_id = row.columns, reference_of(row.key)
             run, since = columns.get("run"), columns.get("pendingSince")
@@ -497,10 +496,7 @@ def _is_ready(row: Row | None, run: int) -> bool:
 
 
 def _has_moved_on(row: Row | None, run: int) -> bool:
-    """Whether a row, which may be old, says of a run that it need not be sent: nothing goes back behind it.
-
-    What is held back is sent by whoever lets it go.
-    """
+    """Whether a row, which may be old, says of a run that it need not be sent: what lets a task go sends it, too."""
     if row is None or not isinstance(found := row.columns.get("run"), int):
         return False
     if is_held(row.columns.get("held")):

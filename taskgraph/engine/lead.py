@@ -1,9 +1,8 @@
-"""Who of several handlers goes first: one at a time is quicker than many side by side.
+"""Which of several handlers goes first: one at a time is quicker than many side by side.
 
-What this room is for: processes that take messages off the same events queue agree on one of them, by a row with an end
-that the one at work puts off while there is work (D12a). It is for speed alone: etags keep several at once safe, and
-clocks that differ make two of them lead, never none (see `model.foreign_times`). While there is nothing to do, nobody
-leads and nothing is asked.
+Processes that take messages off the same events queue agree on one of them, by a row with an end that the one at work
+puts off while there is work (D12a). It is for speed alone: etags keep several at once safe, and clocks that differ make
+two of them lead, never none (see `model.foreign_times`).
 """
 
 import asyncio
@@ -111,7 +110,7 @@ class Lead:
             log.info(words, holder, self._key, waited, until)
 
     async def give_up(self) -> None:
-        """Let somebody else lead at once. Raises StorageUnavailable."""
+        """Let another process lead at once. Raises StorageUnavailable."""
         async with self._asking:  # an answer that is under way would make this process lead again
             held, self._until = self.held, -1.0
             if held and self._row is not None:

@@ -1,4 +1,4 @@
-"""What in this process hears at once what becomes of graphs: calls, workers and loops that wait here.
+"""What in this process is called at once about what becomes of graphs: calls, workers and loops that wait here.
 
 Each is called as soon as a commit is made. A hint may be lost with its process and says nothing that rows do not say:
 nothing rests on it.
@@ -22,7 +22,7 @@ _GRAPHS_MAX: Final = 10_000  # more are left to the sweep
 
 @dataclass(slots=True)
 class Listeners:
-    """What is called with the id of a graph. Whoever listens adds itself, and takes itself off again."""
+    """What is called with the id of a graph. Each listener adds itself, and takes itself off again."""
 
     ended: list[Callable[[str], None]] = field(default_factory=list)
     """This process has seen it end."""
@@ -129,5 +129,5 @@ class Taker(Protocol):
     def keep(
         self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
     ) -> Sequence[tuple[str, int]]:
-        """Ready tasks that nobody has been told of: keep those to be claimed soon, and give the others back."""
+        """Ready tasks that are not sent yet: keep those to be claimed soon, and give the others back."""
         ...

@@ -1,7 +1,6 @@
-"""The index of graphs that the sweep looks at: who enters it, and who may leave.
+"""The index of graphs that the sweep looks at: when a graph enters it, and when it may leave.
 
-What this room is for: a graph is named there before anything about it can be lost, and leaves when it has ended and no
-request for it is open. It never touches rows of graphs.
+A graph is named there before anything about it can be lost, and leaves when it has ended and no request for it is open.
 """
 
 from typing import Final
@@ -31,7 +30,7 @@ async def leave_live(records: Records, graph_id: str) -> None:
     (entry,) = await tables.get(LIVE, [graph_id])
     if entry is None:
         return
-    # The graph row comes right behind the requests: one question tells both.
+    # The graph row comes right behind the requests: one query covers both.
     holds = Range("request:", f"{GRAPH}!", where={"state": ("staged", *_LOOKED_AT)}, select=("state",))
     if await query_all(tables, graph_id, holds):
         return  # late requests are answered by the sweep first

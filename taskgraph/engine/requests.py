@@ -21,7 +21,7 @@ from taskgraph.storage.tables import Range, Row, query_all
 
 
 async def late_requests(records: Records, graph_id: str) -> list[str]:
-    """Extensions and edits that were put down and not heard of yet, by the id of their request."""
+    """Extensions and edits that were put down and not looked at yet, by the id of their request."""
     staged = Range("request:", "request;", where={"state": ("staged",)}, select=("state",))
     rows = await query_all(records.tables, graph_id, staged)
     return [row.key.removeprefix("request:") for row in rows]
@@ -32,8 +32,8 @@ async def answer_request(
 ) -> None:
     """Take one extension, or edit, from staged to done or refused, through as many commits as it needs.
 
-    Those of a graph go one after the other: an extension that is under way is brought to its end first, by whoever
-    comes by. Raises NotFound for an unknown graph or request.
+    Those of a graph go one after the other: an extension that is under way is brought to its end first, by any
+    caller. Raises NotFound for an unknown graph or request.
     """
     try:
         await _answer_request(transactor, graph_id, request, keep_alive)
@@ -41,7 +41,7 @@ async def answer_request(
         # Asked where something is missing, and not otherwise.
         (graph,) = await transactor.records.tables.get(graph_id, [GRAPH])
         if graph is None or graph.columns.get("state") not in GRAPH_GONE:
-            raise  # otherwise its rows are being taken away, and what is missing is nobody's error
+            raise  # otherwise its rows are being taken away, and what is missing is no error
 
 
 async def _answer_request(transactor: Transactor, graph_id: str, request: str, keep_alive: KeepAlive) -> None:
@@ -128,7 +128,7 @@ async def _push(
         if answer.error is not None:
             raise answer.error
         if answer.outcome in (Outcome.STALE, Outcome.REPEATED):
-            # Somebody else pushes it too. From acceptance on any plan is the right one; before, plan again.
+            # Another caller pushes it too. From acceptance on any plan is the right one; before, plan again.
             rows.clear()
             await transactor.records.load(graph_id, [key], rows)
             fresh = rows[key]

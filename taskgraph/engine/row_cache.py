@@ -1,10 +1,10 @@
 """Rows that this process has seen, kept so that they are not read again.
 
-What this room is for: a graph moves forward row by row, and whoever moves it knows most rows already, because it wrote
-them or read them with their neighbours. `KeptRows` holds them by graph, within a bound over all graphs, and reads what
-is missing in the cheaper of two ways: one by one, or a page of a range with whatever lies between. What is kept may be
-old: it may only serve to make a change, which its etag makes good or refuses; whatever rests on it without writing it
-has to read it first. It never writes, and never remembers that a row is absent for longer than one transition.
+A process that moves a graph forward knows most rows already, because it wrote them or read them with their neighbours.
+`KeptRows` holds them by graph, within a bound over all graphs, and reads what is missing in the cheaper of two ways:
+one by one, or a page of a range with whatever lies between. What is kept may be old: it may only serve to make a
+change, which its etag makes good or refuses; whatever rests on it without writing it has to read it first. An absent
+row is not remembered for longer than one transition.
 
 What is kept never goes back. Several calls of one process share the rows of a graph, and an answer may come late. An
 etag does not say which of two rows is the newer one, so the order of events in this process decides: a read gives way,
@@ -46,7 +46,7 @@ class Known:
     rows: by key; None for one that was looked for and does not exist, until `forget_absent`. covered: kind of row ->
     key up to which all its rows have been read once. alone: rows that were read one by one. pages, hits: pages that
     were read, and how many rows were found in them that a call had asked for. gone: it was forgotten while calls were
-    at work with it; they hear no more of what others write. reading: in the order in which they began.
+    at work with it; they do not get what others write. reading: in the order in which they began.
     """
 
     rows: dict[str, Row | None] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Known:
     reading: list[Reading] = field(default_factory=list)
 
     def forget_absent(self) -> None:
-        """Nobody decides on an absence that was seen a while ago (P2)."""
+        """Decide on no absence that was seen a while ago (P2)."""
         if self.absent:
             self.absent = False
             for key in [key for key, row in self.rows.items() if row is None]:

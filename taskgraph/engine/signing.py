@@ -1,8 +1,7 @@
 """Signatures of archives: whose key has signed what a file says of itself.
 
-What this room is for: a pair of Ed25519 keys in two files, one that signs and is its owner's alone, one that verifies
-and may be given to anybody. A signature is over the digest of a file, its counts, and who says so when. It never
-decides whether a file is put back, and knows nothing of rows.
+A pair of Ed25519 keys lies in two files: one signs and is its owner's alone, one verifies and is public. A signature is
+over the digest of a file, its counts, who signed it and when.
 """
 
 import base64
@@ -10,7 +9,7 @@ import binascii
 import json
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -189,7 +188,7 @@ def read_signer(environ: Mapping[str, str], by: str, at: str) -> Signer | None:
 def read_trust(environ: Mapping[str, str], *, required: bool = False) -> Trust:
     """Whose signatures are trusted here: those of the own key, and of the named public ones. Raises InvalidSettings."""
     keys: dict[str, str] = {}
-    for path in _paths(environ):
+    for path in filter(None, environ.get(TRUSTED_VARIABLE, "").split(os.pathsep)):
         keys.setdefault(_public_key(Path(path)), path)
     if own := environ.get(KEY_VARIABLE, ""):
         keys.setdefault(_public_text(_private_key(Path(own)).public_key().public_bytes_raw()), own)
@@ -197,7 +196,3 @@ def read_trust(environ: Mapping[str, str], *, required: bool = False) -> Trust:
     if said not in ("", "0", "1"):
         raise InvalidSettings(f"{REQUIRE_VARIABLE}={said[:40]!r}: write 1 or 0")
     return Trust(keys, required or said == "1")
-
-
-def _paths(environ: Mapping[str, str]) -> Sequence[str]:
-    return [each for each in environ.get(TRUSTED_VARIABLE, "").split(os.pathsep) if each]

@@ -1,9 +1,9 @@
 """Times of the store's own rows, and of hidden messages, that no clock which agrees with ours can have written by now.
 
-What this room is for: one table of the rows that belong to no graph and hold a time, each with the longest that it can
-be from now; what is later was written by a clock that was ahead. `doctor` names it, and sets it to that longest: a
-permit or a lead that may still be held stays held for its whole length; a pause is set to now. Nothing waits for that,
-for who reads such a time does not believe it either (`model.foreign_times`). It never looks at graphs.
+One table says of the rows that belong to no graph and hold a time how far from now it can be at most; what is later was
+written by a clock that was ahead. `doctor` names it, and sets it to that longest: a permit or a lead that may still be
+held stays held for its whole length; a pause is set to now. No reader waits for that: none of them believes such a time
+either (`model.foreign_times`).
 """
 
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ _SHOWN: Final = "it is only shown"
 class _Kind:
     """Rows with a time in a column. start: of their keys. name, effect: for people.
 
-    longest: how far from now the time can be, in seconds. held: until then somebody may hold it, so that it is set to
+    longest: how far from now the time can be, in seconds. held: until then it may be held, so that it is set to
     the longest; a pause is over, as for who reads it.
     """
 
@@ -110,7 +110,7 @@ async def repair_store(tables: Tables, hidden: HiddenMessages | None, clock: Clo
         try:
             await tables.commit(right.partition, [Merge(right.key, right.etag, right.columns)])
         except (Conflict, Unclear):
-            continue  # its owner has just written it, or this was made: the next look tells
+            continue  # its owner has just written it, or this was made: the next look shows
     left = (await examine_store(tables, hidden, clock.now())).findings
     there = {each.key for each in left}
     return ExaminedStore(left, tuple(each for each in first if each.key not in there))

@@ -46,7 +46,7 @@ from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables, pages
 
 Progress = Callable[[int, int], None]
-"""Told (rows written, rows in all); a long definition counts with its task."""
+"""Called with (rows written, rows in all); a long definition counts with its task."""
 
 _IN_FLIGHT: Final = 8  # commits at a time
 _FENCE: Final = {"state": str(GraphState.SUBMITTING)}
@@ -155,7 +155,7 @@ async def _submit(
             etags = await records.tables.commit(graph_id, [first, *fenced])
             outcome = Submitted.CREATED
         except (Conflict, Unclear):
-            outcome = Submitted.RESUMED  # somebody else, or this very call: the row tells
+            outcome = Submitted.RESUMED  # another call, or this very one: the row says
         (row,) = await records.tables.get(graph_id, [GRAPH])
         if row is None:
             raise Conflict(f"graph {graph_id} could not be created; try again")
@@ -201,7 +201,7 @@ async def _start(handlers: Handlers, graph_id: str, digest: str, fences: "Sequen
 
 
 def _is_timed(document: GraphDocument) -> bool:
-    """Whether something of it is over by time, though nobody comes by."""
+    """Whether something of it is over by time, though no message comes."""
     tasks = document.tasks.values()
     return bool(document.deadline) or any("pendingTimeout" in each.timing or "deadline" in each.task for each in tasks)
 
@@ -340,7 +340,7 @@ def _in_event_loop() -> bool:
 
 
 async def _unmark(handlers: Handlers, graph_id: str, row: Row, digest: str) -> None:
-    """Put the plain digest onto the graph row: every row is in, and nobody can lay them out in another order now."""
+    """Put the plain digest onto the graph row: every row is in, and none can be laid out in another order now."""
     found: Row | None = row
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         if found is None or found.columns.get("digest") != _BY_KEY + digest:
@@ -488,21 +488,17 @@ def _bytes_at_most(row: Insert) -> int:
     return 100 + 64 * len(row.columns) + 12 * units
 
 
-def _nobody(row: Row) -> None:
-    """For callers that do not ask what was written."""
-
-
 async def _insert(
     handlers: Handlers,
     graph_id: str,
     rows: list[Insert],
     fence: _Fence | None = None,
-    told: Callable[[Row], None] = _nobody,
+    see: Callable[[Row], None] = lambda row: None,
 ) -> bool:
     """Insert rows that only this content can have put there; those that are in already are left.
 
-    Gives False where the graph of the fence is not `submitting` any more. told: called with each row as it stands, as
-    far as that is heard.
+    Gives False where the graph of the fence is not `submitting` any more. see: called with each row as it stands, as
+    far as that is known.
     """
     tables = handlers.records.tables
     unclear: Unclear | None = None
@@ -517,7 +513,7 @@ async def _insert(
             found = await tables.get(graph_id, [row.key for row in rows])
             for there in found:
                 if there is not None:
-                    told(there)
+                    see(there)
             rows = [row for row, there in zip(rows, found, strict=True) if there is None]
             if fence is not None:
                 fence.etag = ""
@@ -526,11 +522,11 @@ async def _insert(
         else:
             for row, etag in zip(rows, etags, strict=False):
                 if etag is not None:
-                    told(Row(row.key, etag, row.columns))
+                    see(Row(row.key, etag, row.columns))
             if fence is not None:
                 fence.etag = etags[-1] or ""
             return True
-    if unclear is not None:  # nobody else is in the way: the store takes nothing
+    if unclear is not None:  # no other is in the way: the store takes nothing
         raise StorageUnavailable(f"graph {graph_id}: rows could not be written: {unclear}") from unclear
     raise Conflict(f"graph {graph_id}: rows could not be written; submit again to go on")
 
@@ -642,4 +638,4 @@ async def _stage_again(handlers: Handlers, graph_id: str, head: Row) -> None:
     try:
         await handlers.records.tables.commit(graph_id, [Merge(head.key, head.etag, columns)])
     except (Conflict, Unclear):
-        return  # somebody else staged it, or this call did; the caller reads it again
+        return  # another call staged it, or this call did; the caller reads it again

@@ -236,7 +236,7 @@ class _Transition:
     def _next(self, left: Sequence[Item], rounds: int) -> Sequence[Item]:
         """What is to be decided in this round: what is left of the last one, what the taker has, what was for later."""
         if self.known is not None and self.known.gone:
-            self._go_fresh()  # it does not hear what others here write, and could go back behind it
+            self._go_fresh()  # what others here write does not reach it, and it could go back behind it
         if self.taker is not None and self.known is not None and (left or self.later or rounds <= _ROUNDS_MAX):
             more = self.taker.items(self.graph_id)
             self.theirs.update(map(id, more))
@@ -260,8 +260,8 @@ class _Transition:
     def _committed(self, changes: Sequence[Change]) -> None:
         self.transactor.counters.commits += 1
         listeners = self.transactor.listeners
-        for tell in listeners.news:
-            tell(self.graph_id)
+        for note in listeners.news:
+            note(self.graph_id)
         if listeners.due:
             listeners.note_due(self.graph_id, [self.rows.get(each.key) for each in changes])
         self._tidy(changes)
@@ -289,7 +289,7 @@ class _Transition:
         await self.keep_alive()
 
     async def _excused(self, answers: Sequence[Answer]) -> Sequence[Answer]:
-        """What a deleted graph lacks is nobody's error: whatever is heard of it comes late, and is let go.
+        """What a deleted graph lacks is no error: a message about it comes late, and is let go.
 
         The same for a task that an edit has taken away.
         """
@@ -492,7 +492,7 @@ def _not_found(graph_id: str, item: Item) -> Answer:
 def _suppose(items: Sequence[Item], known: Known) -> None:
     """Bring known rows up to what a worker says that its claim has made of them.
 
-    Only where the claim was written over the very row that is known: otherwise somebody else has changed it too.
+    Only where the claim was written over the very row that is known: otherwise another has changed it too.
     """
     for item in items:
         if isinstance(item, Completed) and item.etag:
