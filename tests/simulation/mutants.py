@@ -158,7 +158,7 @@ async def commit_row_by_row(
     for change in changes:
         await self.tables.commit(graph_id, [change])
         rows.pop(change.key, None)
-    self._next_sequence.pop(graph_id, None)
+    self._ends.pop(graph_id, None)
 
 
 async def commit_with_graph_row_as_it_stands(

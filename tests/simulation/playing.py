@@ -814,12 +814,11 @@ class Play:
     def _actors(self) -> tuple[Handlers, ...]:
         return *(consumer.handlers for consumer in self.consumers), self.client, self.worker, self.sweeper
 
-    def memories(self) -> list[dict[str, int]]:
+    def memories(self) -> list[dict[str, Any]]:
         """What each process remembers from one thing it does to the next, but for the rows that it keeps."""
-        found: list[dict[str, int]] = []
+        found: list[dict[str, Any]] = []
         for handlers in self._actors():
-            records = handlers.records
-            found += [records._next_sequence, records._completed, records._skipped, handlers.dispatcher.in_flight]
+            found += [handlers.records._ends, handlers.dispatcher.in_flight]
             assert not handlers.dispatcher.workers, "no message of a life names its worker"
         return found
 
