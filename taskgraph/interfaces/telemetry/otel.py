@@ -1,9 +1,8 @@
-"""Traces and metrics of a process, over OpenTelemetry.
+"""Traces and metrics of a process: the `Telemetry` behind which there is a tracer and a meter of OpenTelemetry.
 
-What this room is for: the `Telemetry` behind which there is a tracer and a meter. One submission is one trace: its span
-is the root, every message carries the span that it comes of, and what handles or runs something opens a span below. The
-names of all spans and instruments stand here (`SPANS`, `INSTRUMENTS`), and docs/how-to/telemetry.md lists them. It is
-imported only where telemetry is on, never fails what it watches, and never tells a payload.
+One submission is one trace: its span is the root, every message carries the span that it comes of, and what handles or
+runs something opens a span below. It is imported only where telemetry is on, never fails what it watches, and never
+shows a payload.
 """
 
 import contextlib
@@ -39,9 +38,9 @@ from taskgraph.engine.telemetry import (
 from taskgraph.model.clock import Clock, SystemClock
 from taskgraph.model.errors import Conflict, StaleDelivery, StorageUnavailable, TooLarge, Unclear
 from taskgraph.model.messages import MESSAGE_TYPES
-from taskgraph.storage.logs import LogPage, StoredLogs
+from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import Delivery, Queues
-from taskgraph.storage.tables import Change, Page, Range, Row, Tables
+from taskgraph.storage.tables import Tables
 
 log = logging.getLogger("taskgraph.telemetry")
 
@@ -173,16 +172,13 @@ class OpenTelemetry(Telemetry):
     # --- ports
 
     def tables(self, tables: Tables, clock: Clock) -> Tables:
-        """See Telemetry."""
-        return cast(Tables, _Tables(tables, self, clock))
+        return cast(Tables, _Port("tables", ("get", "query", "commit"), tables, self, clock))
 
     def queues(self, queues: Queues, clock: Clock) -> Queues:
-        """See Telemetry."""
-        return cast(Queues, _Queues(queues, self, clock))
+        return cast(Queues, _Queues("queues", ("renew", "delete", "count"), queues, self, clock))
 
     def logs(self, logs: StoredLogs, clock: Clock) -> StoredLogs:
-        """See Telemetry."""
-        return cast(StoredLogs, _Logs(logs, self, clock))
+        return cast(StoredLogs, _Port("logs", ("append", "read", "files", "remove"), logs, self, clock))
 
     def operation(self, port: str, kind: str, outcome: str, operations: int, seconds: float) -> None:
         """One call of a port, and what it costs."""
@@ -201,7 +197,6 @@ class OpenTelemetry(Telemetry):
         self._graphs[graph_id] = traceparent
 
     def met(self, graph_id: str, traceparent: object) -> None:
-        """See Telemetry."""
         text = trace_of(traceparent)
         if not text:
             return
@@ -220,7 +215,6 @@ class OpenTelemetry(Telemetry):
 
     @contextlib.contextmanager
     def asking(self, what: str, graph_id: str) -> Iterator[None]:
-        """See Telemetry."""
         around = None if trace.get_current_span().get_span_context().is_valid else _below(self._parent)
         span = self._tracer.start_span(
             f"taskgraph.{what}", around, kind=SpanKind.PRODUCER, attributes={_GRAPH: graph_id}
@@ -230,7 +224,7 @@ class OpenTelemetry(Telemetry):
 
     @contextlib.contextmanager
     def _open(self, graph_id: str, span: Span) -> Iterator[Here]:
-        """The span is open in the body, and ends with it. Of an error, only its type is told."""
+        """The span is open in the body, and ends with it. Of an error it has the type alone."""
         at = Here(graph_id, _traceparent_of(span.get_span_context()), span)
         try:
             with being(at), trace.use_span(span, record_exception=False, set_status_on_exception=False):
@@ -244,7 +238,6 @@ class OpenTelemetry(Telemetry):
             span.end()
 
     def trace_of_graph(self, graph_id: str, found: object = None) -> str:
-        """See Telemetry."""
         at = here(graph_id)
         text = trace_of(found) or (at.traceparent if at is not None else "")
         if text:
@@ -288,17 +281,14 @@ class OpenTelemetry(Telemetry):
                 self._counters["taskgraph.handle.duration"].record(self._clock.monotonic() - began)
 
     def cause(self, graph_id: str, body: str = "") -> str:
-        """See Telemetry."""
-        told = marks_of(body).traceparent if body else ""
-        if told:
+        if body and (named := marks_of(body).traceparent):
             if graph_id not in self._graphs:
-                self._remember(graph_id, told)
-            return told
+                self._remember(graph_id, named)
+            return named
         at = here(graph_id)
         return at.traceparent if at is not None else self._graphs.get(graph_id, "")
 
     async def committing(self, graph_id: str, rows: int, commit: Awaitable[None]) -> None:
-        """See Telemetry."""
         span = self._tracer.start_span(
             "taskgraph.commit", _below(self.cause(graph_id)), attributes={_GRAPH: graph_id, "taskgraph.rows": rows}
         )
@@ -319,7 +309,6 @@ class OpenTelemetry(Telemetry):
     def run_begins(
         self, graph_id: str, task_id: str, run: int, *, label: str, target: str, executor: str, cause: str
     ) -> Run | None:
-        """See Telemetry."""
         span = self._tracer.start_span(
             "taskgraph.run",
             _below(cause),
@@ -340,7 +329,6 @@ class OpenTelemetry(Telemetry):
 
     @contextlib.contextmanager
     def running(self, run: Run | None) -> Iterator[None]:
-        """See Telemetry."""
         if run is None:
             yield
             return
@@ -348,7 +336,6 @@ class OpenTelemetry(Telemetry):
             yield
 
     def run_ends(self, run: Run | None, outcome: str, *, exit_code: int | None = None) -> None:
-        """See Telemetry."""
         if run is None:
             return
         span = run.at.span
@@ -366,47 +353,40 @@ class OpenTelemetry(Telemetry):
     # --- counts
 
     def message(self, origin: Origin, seconds: float) -> None:
-        """See Telemetry."""
         attributes = {_QUEUE: origin.queue, _TYPE: origin.type or "unreadable", _OUTCOME: origin.outcome}
         self._counters["taskgraph.messages"].add(1, attributes)
         super().message(origin, seconds)
 
     def received(self, delivery: Delivery, now: datetime) -> None:
-        """See Telemetry."""
         age = seconds_since(marks_of(delivery.body).sent, now)
         if age is not None:
             kind, _ = graph_in(delivery.body)
             self._counters["taskgraph.message.age"].record(age, {_QUEUE: delivery.queue, _TYPE: kind or "unreadable"})
 
     def tasks(self, outcome: str, count: int) -> None:
-        """See Telemetry."""
         self._counters["taskgraph.tasks"].add(count, {_OUTCOME: outcome})
 
     def dispatched(self, target: str, count: int) -> None:
-        """See Telemetry."""
         self._counters["taskgraph.dispatched"].add(count, {_TARGET: target})
 
     def graph_state(self, graph_id: str, state: str) -> None:
-        """See Telemetry."""
         if (at := here(graph_id)) is not None and _is_open(at):
             at.span.add_event("taskgraph.graph", {"taskgraph.state": state})
         self._counters["taskgraph.graphs"].add(1, {"taskgraph.state": state})
 
     def swept(self, seconds: float, repairs: Mapping[str, int]) -> None:
-        """See Telemetry."""
         self._counters["taskgraph.sweep.duration"].record(seconds)
         for repair, count in repairs.items():
             if count:
                 self._counters["taskgraph.sweep.repairs"].add(count, {"taskgraph.repair": repair})
 
     def poisoned(self, queue: str) -> None:
-        """See Telemetry."""
         self._counters["taskgraph.poison"].add(1, {_QUEUE: queue})
 
     # --- the end
 
     def close(self, seconds: float = 5.0) -> None:
-        """See Telemetry. An exporter may wait long for who does not answer: then what it has is lost, and not we."""
+        # An exporter may wait long for what does not answer: then what it has is lost, and this process goes on.
         if not self._closing:
             return
         closing = threading.Thread(target=self._close, name="taskgraph-telemetry-close", daemon=True)
@@ -454,17 +434,22 @@ def _outcome_of(error: BaseException) -> str:
 
 
 class _Port:
-    """A port, with its calls measured; what is not known here goes through as it is."""
+    """A port, with these calls measured; all others go through as they are."""
 
-    name = ""
-
-    def __init__(self, port: Any, telemetry: OpenTelemetry, clock: Clock) -> None:
+    def __init__(self, name: str, measured: Sequence[str], port: Any, telemetry: OpenTelemetry, clock: Clock) -> None:
+        self._name = name
         self._port = port
         self._telemetry = telemetry
         self._clock = clock
+        for kind in measured:
+            setattr(self, kind, functools.partial(self._call, kind))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
+
+    async def _call(self, kind: str, *given: Any, **options: Any) -> Any:
+        operations = len(given[1]) if kind == "get" else 1  # a request for each row
+        return await self._timed(kind, operations, getattr(self._port, kind)(*given, **options))
 
     async def _timed(self, kind: str, operations: int, call: Awaitable[T]) -> T:
         began = self._clock.monotonic()
@@ -475,28 +460,10 @@ class _Port:
             outcome = _outcome_of(error)
             raise
         finally:
-            self._telemetry.operation(self.name, kind, outcome, operations, self._clock.monotonic() - began)
-
-
-class _Tables(_Port):
-    name = "tables"
-
-    async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
-        found: list[Row | None] = await self._timed("get", len(keys), self._port.get(partition, keys))
-        return found
-
-    async def query(self, partition: str, rows: Range, **options: Any) -> Page:
-        page: Page = await self._timed("query", 1, self._port.query(partition, rows, **options))
-        return page
-
-    async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
-        etags: list[str | None] = await self._timed("commit", 1, self._port.commit(partition, changes))
-        return etags
+            self._telemetry.operation(self._name, kind, outcome, operations, self._clock.monotonic() - began)
 
 
 class _Queues(_Port):
-    name = "queues"
-
     async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
         if not queue.endswith(POISON_SUFFIX):  # there they are kept as they came
             sent = timestamp(self._clock.now())
@@ -518,35 +485,5 @@ class _Queues(_Port):
             outcome = _outcome_of(error)
             raise
         finally:
-            self._telemetry.operation(self.name, kind, outcome, 1, self._clock.monotonic() - began)
+            self._telemetry.operation(self._name, kind, outcome, 1, self._clock.monotonic() - began)
         return found
-
-    async def renew(self, delivery: Delivery, **options: Any) -> Delivery:
-        renewed: Delivery = await self._timed("renew", 1, self._port.renew(delivery, **options))
-        return renewed
-
-    async def delete(self, delivery: Delivery) -> None:
-        await self._timed("delete", 1, self._port.delete(delivery))
-
-    async def count(self, queue: str) -> int:
-        count: int = await self._timed("count", 1, self._port.count(queue))
-        return count
-
-
-class _Logs(_Port):
-    name = "logs"
-
-    async def append(self, graph_id: str, task_id: str, run: int, data: bytes, **options: Any) -> None:
-        await self._timed("append", 1, self._port.append(graph_id, task_id, run, data, **options))
-
-    async def read(self, graph_id: str, task_id: str, run: int, **options: Any) -> bytes | None:
-        found: bytes | None = await self._timed("read", 1, self._port.read(graph_id, task_id, run, **options))
-        return found
-
-    async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
-        found: LogPage = await self._timed("files", 1, self._port.files(graph_id, continuation=continuation))
-        return found
-
-    async def remove(self, graph_id: str) -> int:
-        count: int = await self._timed("remove", 1, self._port.remove(graph_id))
-        return count

@@ -1,8 +1,6 @@
-"""Whether this process measures what it does, and where that goes: read once from the environment.
+"""From OpenTelemetry's own variables, or the connection string of Application Insights, to a `Telemetry`.
 
-What this room is for: turning OpenTelemetry's own variables, and the connection string of Application Insights, into a
-`Telemetry`; what is not installed is said with the name of the extra that brings it. It never imports anything of
-OpenTelemetry unless it is asked to, and never replaces what the program around it has set up already.
+It imports nothing of OpenTelemetry unless it is asked to, and never replaces what the program around it has set up.
 """
 
 import logging
@@ -25,6 +23,10 @@ PARENT_VARIABLE: Final = "TRACEPARENT"
 _OTLP: Final = "OTEL_EXPORTER_OTLP_"
 _EXPORTERS: Final = ("otlp", "console", "none")
 _PROTOCOL: Final = "http/protobuf"
+_ASKING: Final = (
+    *("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
+    *(f"{_OTLP}{signal}ENDPOINT" for signal in ("", "TRACES_", "METRICS_")),
+)
 
 # What Microsoft's distribution would watch besides: requests to the store, with their addresses, and web frameworks.
 _NOT_WATCHED: Final = (
@@ -124,25 +126,22 @@ def version() -> str:
 def _exporters(environ: Mapping[str, str], signal: str) -> list[str]:
     """The exporters of a signal that are asked for. Raises InvalidSettings for an unknown one."""
     variable = f"OTEL_{signal.upper()}_EXPORTER"
-    given = environ.get(variable, "").strip()
-    if not given:
-        ends = (f"{_OTLP}ENDPOINT", f"{_OTLP}{signal.upper()}_ENDPOINT")
-        return _checked(environ, signal, ["otlp"] if any(environ.get(end, "").strip() for end in ends) else [])
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    for name in names:
-        if name not in _EXPORTERS:
+    if given := environ.get(variable, "").strip():
+        names = [name.strip() for name in given.split(",") if name.strip()]
+        if not set(names) <= set(_EXPORTERS):
             raise InvalidSettings(f"{variable}={given}: taskgraph knows {', '.join(_EXPORTERS)}")
-    return _checked(environ, signal, [name for name in names if name != "none"])
-
-
-def _checked(environ: Mapping[str, str], signal: str, names: list[str]) -> list[str]:
-    for variable in (f"{_OTLP}{signal.upper()}_PROTOCOL", f"{_OTLP}PROTOCOL"):
-        protocol = environ.get(variable, "").strip()
-        if "otlp" in names and protocol:
-            if protocol != _PROTOCOL:
-                raise InvalidSettings(f"{variable}={protocol}: taskgraph sends OTLP by {_PROTOCOL} alone")
-            break
+        names = [name for name in names if name != "none"]
+    else:
+        names = ["otlp"] if _first_set(environ, f"{_OTLP}ENDPOINT", f"{_OTLP}{signal.upper()}_ENDPOINT") else []
+    protocol = _first_set(environ, f"{_OTLP}{signal.upper()}_PROTOCOL", f"{_OTLP}PROTOCOL")
+    if "otlp" in names and protocol and environ[protocol].strip() != _PROTOCOL:
+        raise InvalidSettings(f"{protocol}={environ[protocol].strip()}: taskgraph sends OTLP by {_PROTOCOL} alone")
     return names
+
+
+def _first_set(environ: Mapping[str, str], *variables: str) -> str:
+    """The first of these variables that is set, "" if none is."""
+    return next((each for each in variables if environ.get(each, "").strip()), "")
 
 
 def _otlp(environ: Mapping[str, str], traces: list[str], metrics: list[str], service_name: str) -> Telemetry:
@@ -164,7 +163,8 @@ def _otlp(environ: Mapping[str, str], traces: list[str], metrics: list[str], ser
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError as error:
         raise _MissingError(
-            f"{_asking(environ)} asks for OpenTelemetry, which is not installed: pip install 'taskgraph[otlp]'"
+            f"{_first_set(environ, *_ASKING) or 'the environment'} asks for OpenTelemetry, which is not installed: "
+            "pip install 'taskgraph[otlp]'"
         ) from error
     resource = _resource(environ, service_name)
     closing: list[Callable[[], object]] = []
@@ -185,18 +185,6 @@ def _otlp(environ: Mapping[str, str], traces: list[str], metrics: list[str], ser
         metrics_api.set_meter_provider(meters)
         closing.append(meters.shutdown)
     return _measuring(environ, closing)
-
-
-def _asking(environ: Mapping[str, str]) -> str:
-    """The variable that asks for OpenTelemetry, for an error."""
-    names = (
-        "OTEL_TRACES_EXPORTER",
-        "OTEL_METRICS_EXPORTER",
-        f"{_OTLP}ENDPOINT",
-        f"{_OTLP}TRACES_ENDPOINT",
-        f"{_OTLP}METRICS_ENDPOINT",
-    )
-    return next((name for name in names if environ.get(name, "").strip()), "the environment")
 
 
 def _resource(environ: Mapping[str, str], service_name: str) -> "Resource":
