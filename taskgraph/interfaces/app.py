@@ -1,7 +1,6 @@
 """The composition root: settings in, a working installation out.
 
-What this room is for: the only file that names concrete adapters. It builds each part once and hands it what it
-needs. It never holds logic of its own.
+The only file that names concrete adapters: it builds each part once and hands it what it needs.
 """
 
 import contextlib
@@ -92,7 +91,7 @@ class App:
 
     @contextlib.asynccontextmanager
     async def notifier(self, settings: OutletSettings) -> AsyncIterator[Notifier]:
-        """What tells the channels of graphs; its connections are closed on leaving."""
+        """What delivers to the channels of graphs; its connections are closed on leaving."""
         outlets = Outlets(self.queues, self.clock, settings, prefix=self.settings.prefix)
         try:
             yield Notifier(self.tables, self.clock, outlets, worker_name(self.clock))

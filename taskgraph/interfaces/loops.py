@@ -1,7 +1,6 @@
-"""Long-running loops: serve, work, and run one graph to its end.
+"""Long-running loops: serve, work, and run one graph to its end; all that one process does side by side.
 
-What this room is for: putting consumer, sweep and workers side by side in one process, and knowing when a graph has
-ended. It never decides anything about tasks and never formats for a terminal.
+It never decides anything about tasks and never formats for a terminal.
 """
 
 import asyncio
@@ -28,7 +27,6 @@ from taskgraph.model.ids import reference_of
 from taskgraph.model.names import LIVE
 from taskgraph.model.states import GRAPH_ENDED, GraphState, TaskState
 from taskgraph.protocol.context import Outcome
-from taskgraph.protocol.decide import Item
 from taskgraph.protocol.runs import LeaseLost
 from taskgraph.storage.private_files import open_to_others
 from taskgraph.storage.signals.wakeup import wait_any
@@ -54,13 +52,13 @@ _NOTICE_SECONDS_MIN: Final = 1.0
 _NOTICE_SECONDS_MAX: Final = 30.0
 _DELIVERIES_MAX: Final = 16  # graphs at a time
 _INDEX_SECONDS: Final = 3.0  # between two questions whether a graph that is being worked on has channels
-_HEARD_MAX: Final = 10_000  # graphs
+_CHANGED_MAX: Final = 10_000  # graphs
 _WAITING_SECONDS: Final = 10.0  # between two looks at the schedules while a fire waits for a graph
 _AGAIN_SECONDS: Final = 1.0  # until what could not be ended is tried again
 _SPREAD_SECONDS: Final = 0.1  # so that copies do not look at the very same moment, nor one without a pause
 
 Watcher = Callable[[GraphState], Awaitable[None]]
-"""Told the state of the graph now and then, while it runs."""
+"""Called with the state of the graph now and then, while it runs."""
 
 
 async def sweep_forever(app: App, stop: asyncio.Event, *, period_seconds: float = limits.SWEEP_SECONDS) -> None:
@@ -68,7 +66,7 @@ async def sweep_forever(app: App, stop: asyncio.Event, *, period_seconds: float 
 
     Half as often while there is no live graph. Nothing of a graph that comes meanwhile is to be said again before
     limits.REDISPATCH_SECONDS, so that it is found no later than a graph that was there all along; and when something of
-    it is over by time, a handler has heard from its submitter (`end_what_is_over`).
+    it is over by time, a handler knows it from the submission (`end_what_is_over`).
     """
     while not stop.is_set():
         pause = period_seconds
@@ -104,7 +102,7 @@ async def bury(app: App, locks: WorkerLocks) -> int:
     if not dead or await app.handlers.dispatcher.events_waiting():
         return 0  # the last word of a dead worker may be among them
     live = await query_all(app.tables, LIVE, Range())
-    given_up = sum([await _give_up(app, row.key, await _runs_of(app, row.key, dead)) for row in live])
+    given_up = sum([await _give_up_runs(app, row.key, dead) for row in live])
     for name in dead:
         locks.forget(name)
     if given_up:
@@ -112,19 +110,14 @@ async def bury(app: App, locks: WorkerLocks) -> int:
     return given_up
 
 
-async def _runs_of(app: App, graph_id: str, workers: AbstractSet[str]) -> list[Item]:
-    """What gives up the runs of a graph that these workers hold."""
-    if not workers:
-        return []
+async def _give_up_runs(app: App, graph_id: str, workers: AbstractSet[str]) -> int:
+    """Give up the runs of a graph that these workers hold; gives how many."""
     held = Range("task:", "task;", where={"state": (str(TaskState.RUNNING),)}, select=("run", "claim", "worker"))
-    return [
+    items = [
         LeaseLost(reference_of(row.key), run, str(row.columns.get("claim", "")), certain=True)
         for row in await query_all(app.tables, graph_id, held)
         if str(row.columns.get("worker", "")) in workers and isinstance(run := row.columns.get("run", 0), int)
     ]
-
-
-async def _give_up(app: App, graph_id: str, items: Sequence[Item]) -> int:
     answers = await app.handlers.transition(graph_id, items) if items else []
     return sum(answer.outcome is Outcome.APPLIED for answer in answers)
 
@@ -180,56 +173,56 @@ async def keep_house_forever(
 async def notify_forever(
     app: App, stop: asyncio.Event, outlets: OutletSettings, *, period_seconds: float = limits.SWEEP_SECONDS
 ) -> None:
-    """Tell the channels of graphs, of all at once, until told to stop.
+    """Deliver the notices of all graphs.
 
     A graph with notices still to deliver is looked at soon after a commit of this process about it, and else
     after pauses that double while there is nothing new. Without any such graph the index is asked every few seconds
     while this process commits anything, and otherwise as seldom as the sweep asks for live ones.
     """
     news = asyncio.Event()
-    heard: set[str] = set()
+    changed: set[str] = set()
 
-    def hear(graph_id: str) -> None:
-        if not news.is_set() or len(heard) < _HEARD_MAX:
-            heard.add(graph_id)
+    def note(graph_id: str) -> None:
+        if not news.is_set() or len(changed) < _CHANGED_MAX:
+            changed.add(graph_id)
             news.set()
 
     async with app.notifier(outlets) as notifier:
-        app.handlers.listeners.news.append(hear)
+        app.handlers.listeners.news.append(note)
         looks = Looks(app.clock)
         try:
             while not stop.is_set():
                 pause = period_seconds * 2
                 asked = app.clock.monotonic()
                 try:
-                    if await _notify_once(notifier, looks, heard):
+                    if await _notify_once(notifier, looks, changed):
                         pause = min(pause, looks.seconds_left())
                 except StorageError as error:
                     log.warning("notices could not be delivered: %s", error)
-                if not heard:
+                if not changed:
                     news.clear()
                 await wait_any((stop, news), pause)
-                if not looks.knows(heard):
+                if not looks.knows(changed):
                     left = min(pause, asked + _INDEX_SECONDS - app.clock.monotonic())
                     await wait_any((stop,), max(0.0, left))
         finally:
-            app.handlers.listeners.news.remove(hear)
+            app.handlers.listeners.news.remove(note)
 
 
-async def _notify_once(notifier: Notifier, looks: "Looks", heard: set[str]) -> bool:
+async def _notify_once(notifier: Notifier, looks: "Looks", changed: set[str]) -> bool:
     """Deliver for every graph that is due; whether there is any graph to come back to."""
     listed = await notifier.waiting()
-    fresh = set(heard)
-    heard.clear()
+    fresh = set(changed)
+    changed.clear()
     due = [row for row in listed if row.key in fresh or looks.due(row.key)]
     looks.forget_all_but({row.key for row in listed})
     at_once = asyncio.Semaphore(_DELIVERIES_MAX)
 
     async def deliver(row: Row) -> None:
         async with at_once:
-            told = await notifier.deliver(row.key, listed=row)
-        looks.after(row.key, moved=bool(told.delivered or told.failed))
-        for trouble in told.troubles:
+            done = await notifier.deliver(row.key, listed=row)
+        looks.after(row.key, moved=bool(done.delivered or done.failed))
+        for trouble in done.troubles:
             log.warning("notices of graph %s", trouble)
 
     await asyncio.gather(*[deliver(row) for row in due])
@@ -271,13 +264,13 @@ class Looks:
 async def deliver_rest(
     app: App, graph_id: str, stop: asyncio.Event, outlets: OutletSettings, *, seconds: float = 30.0
 ) -> Told:
-    """Tell the channels of one graph what is left, for so long at most. The answer says what still waits."""
+    """Deliver what is left of one graph's notices, for so long at most. The answer says what still waits."""
     until = app.clock.monotonic() + seconds
     async with app.notifier(outlets) as notifier:
         while True:
-            told = await notifier.deliver(graph_id)
-            if not told.waiting or stop.is_set() or app.clock.monotonic() >= until:
-                return told
+            done = await notifier.deliver(graph_id)
+            if not done.waiting or stop.is_set() or app.clock.monotonic() >= until:
+                return done
             await wait_any((stop,), _NOTICE_SECONDS_MIN / 2)
 
 
@@ -336,7 +329,7 @@ def _warn_of_readers(app: App) -> None:
 
 @contextlib.asynccontextmanager
 async def running(*loops: Coroutine[Any, Any, None], stop: asyncio.Event) -> AsyncIterator[None]:
-    """Run loops beside the body; on leaving, tell them to stop and wait for them. The first error of one is raised."""
+    """Run loops beside the body; on leaving, stop them and wait for them. The first error of one is raised."""
     tasks = [asyncio.create_task(loop) for loop in loops]
 
     def stop_all(task: asyncio.Task[None]) -> None:
@@ -390,7 +383,7 @@ async def serve(
     keep_days: float | None = None,
     outlets: OutletSettings | None = None,
 ) -> None:
-    """Handle events, sweep, fire schedules, keep house, tell what happened (and work), until told to stop.
+    """Handle events, sweep, fire schedules, keep house, deliver notices (and work), until `stop` is set.
 
     keep_days: for how long graphs are kept after their end, None for ever. outlets: how notices leave; None for queues
     and unsigned webhooks.
@@ -399,14 +392,22 @@ async def serve(
     _attach(consumer, workers)
     with _held(app, workers):
         _warn_of_readers(app)
-        house = keep_house_forever(app, stop, keep_days=keep_days)
-        told = notify_forever(app, stop, outlets or OutletSettings())
-        listed = [_listed(app, worker, stop) for worker in workers]
-        loops = [consumer.run(stop), end_what_is_over(app, stop), sweep_forever(app, stop), house, told, *listed]
-        loops += [keep_schedules(app, stop), bury_forever(app, stop), tidy_forever(app, stop)]
-        loops.append(keep_to_the_file(app, stop))
-        async with running(*loops, stop=stop):
+        async with running(
+            *_handling(app, stop, consumer),
+            keep_house_forever(app, stop, keep_days=keep_days),
+            notify_forever(app, stop, outlets or OutletSettings()),
+            keep_schedules(app, stop),
+            tidy_forever(app, stop),
+            *[_listed(app, worker, stop) for worker in workers],
+            stop=stop,
+        ):
             await stop.wait()
+
+
+def _handling(app: App, stop: asyncio.Event, consumer: Consumer) -> list[Coroutine[Any, Any, None]]:
+    """The loops of every process that handles events."""
+    loops = [consumer.run(stop), end_what_is_over(app, stop), sweep_forever(app, stop)]
+    return [*loops, bury_forever(app, stop), keep_to_the_file(app, stop)]
 
 
 def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
@@ -416,7 +417,7 @@ def _attach(consumer: Consumer, workers: Sequence[Worker]) -> None:
 
 
 async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
-    """Work until told to stop, or to drain and end."""
+    """Work until `stop` is set, or until the worker has drained."""
     with _held(app, [worker]):
         _warn_of_readers(app)
         async with running(keep_to_the_file(app, stop), tidy_forever(app, stop), stop=stop):
@@ -424,7 +425,7 @@ async def work(app: App, stop: asyncio.Event, worker: Worker) -> None:
 
 
 async def _listed(app: App, worker: Worker, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
-    """Work until told to stop, with a row in the registry meanwhile, by which this worker alone may be ended."""
+    """Work until `stop` is set, with a row in the registry meanwhile, by which this worker alone may be ended."""
     own = asyncio.Event()
     registration = app.registration(worker)
     keeping = asyncio.create_task(registration.keep(own, after_seconds=after_seconds))
@@ -464,9 +465,8 @@ async def run_graph(
         if not fresh:
             await sweep_graph(app.handlers, graph_id, Swept(), at_once=True)
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
-        listed = [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
-        loops = [consumer.run(stop), end_what_is_over(app, stop), sweep_forever(app, stop)]
-        loops += [bury_forever(app, stop), keep_to_the_file(app, stop), *listed]
+        loops = _handling(app, stop, consumer)
+        loops += [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
         loops.append(tidy_forever(app, stop, after_seconds=_SETTLED_SECONDS))
         if outlets is not None:
             loops.append(notify_forever(app, stop, outlets))
@@ -479,11 +479,11 @@ async def _until_ended(
 ) -> GraphState:
     ended = asyncio.Event()
 
-    def hear(ended_id: str) -> None:
+    def note(ended_id: str) -> None:
         if ended_id == graph_id:
             ended.set()
 
-    app.handlers.listeners.ended.append(hear)
+    app.handlers.listeners.ended.append(note)
     pause = _LOOK_SECONDS_MIN
     try:
         while True:
@@ -497,7 +497,7 @@ async def _until_ended(
             await wait_any((ended, stop), pause)
             pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
     finally:
-        app.handlers.listeners.ended.remove(hear)
+        app.handlers.listeners.ended.remove(note)
 
 
 async def _at_rest(app: App, graph_id: str) -> bool:

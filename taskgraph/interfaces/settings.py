@@ -1,12 +1,12 @@
 """Where the store is: one option or environment variable, read once, into one frozen value (D18).
 
-What this room is for: turning what people write (`sqlite:///path`, a connection string, https endpoints, the Functions
-host's own variables) into a `StoreSettings`. It never opens anything, and its `display` never shows a key.
+People write `sqlite:///path`, a connection string, https endpoints, or the Functions host's own variables; a
+`StoreSettings` comes of it, whose `display` never shows a key.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -93,7 +93,7 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How tables and queues of an installation are called."""
+    """What is set beside the store."""
 
     prefix: str
     queues_per_operation: bool
@@ -106,12 +106,12 @@ def read_settings(store: str | None, environ: Mapping[str, str], *, cwd: Path) -
 
     Raises InvalidSettings, naming where the value came from.
     """
-    naming = read_naming(environ)
+    naming = asdict(read_naming(environ))
     for source, text in (("the store given", store), (STORE_VARIABLE, environ.get(STORE_VARIABLE))):
         if text:
-            return _named(_parse(text.strip(), source, environ, cwd), naming)
+            return replace(_parse(text.strip(), source, environ, cwd), **naming)
     found = _of_connection(connection_name(environ), environ, cwd)
-    return _named(found or StoreSettings(path=cwd / DEFAULT_PATH), naming)
+    return replace(found or StoreSettings(path=cwd / DEFAULT_PATH), **naming)
 
 
 def read_connection(environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:
@@ -134,7 +134,7 @@ def read_connection(environ: Mapping[str, str], *, cwd: Path) -> StoreSettings:
         raise InvalidSettings(f"{name} names a file: functions need a storage account")
     if naming.row_cache_mb is None:
         naming = replace(naming, row_cache_mb=limits.ROW_CACHE_MB_OF_FUNCTIONS)
-    return _named(found, naming)
+    return replace(found, **asdict(naming))
 
 
 def connection_name(environ: Mapping[str, str]) -> str:
@@ -175,16 +175,6 @@ def _stalled_seconds(environ: Mapping[str, str]) -> float:
     return found
 
 
-def _named(settings: StoreSettings, naming: Naming) -> StoreSettings:
-    return replace(
-        settings,
-        prefix=naming.prefix,
-        queues_per_operation=naming.queues_per_operation,
-        stalled_seconds=naming.stalled_seconds,
-        row_cache_mb=naming.row_cache_mb,
-    )
-
-
 def _of_connection(name: str, environ: Mapping[str, str], cwd: Path) -> StoreSettings | None:
     """A connection as the Functions host reads it: `NAME`, or `NAME__queueServiceUri` and its like."""
     for prefixed in (name, f"AzureWebJobs{name}"):
@@ -198,10 +188,11 @@ def _of_connection(name: str, environ: Mapping[str, str], cwd: Path) -> StoreSet
 def _endpoints(name: str, environ: Mapping[str, str]) -> StoreSettings | None:
     """An identity-based connection: AzureWebJobsStorage__tableServiceUri and its like."""
     account = environ.get(f"{name}__accountName", "")
-    ends: dict[str, str] = {}
-    for kind in ("table", "queue", "blob"):
-        given = environ.get(f"{name}__{kind}ServiceUri", "")
-        ends[kind] = given or (f"https://{account}.{kind}.core.windows.net" if account else "")
+    ends = {
+        kind: environ.get(f"{name}__{kind}ServiceUri", "")
+        or (f"https://{account}.{kind}.core.windows.net" if account else "")
+        for kind in ("table", "queue", "blob")
+    }
     if not ends["table"] and not ends["queue"]:
         return None
     for kind in ("table", "queue"):

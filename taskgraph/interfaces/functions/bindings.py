@@ -1,7 +1,6 @@
 """Which functions the app has, and what triggers each: read once from the app's settings.
 
-What this room is for: names. The host learns them from the decorators in `deploy/function_app.py`, and they must be
-those under which all others send. It never opens a store.
+The host has the names from the decorators in `deploy/function_app.py`; they must be those under which all others send.
 """
 
 from collections.abc import Mapping

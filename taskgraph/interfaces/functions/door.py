@@ -1,12 +1,12 @@
 """What the functions of the app do with what triggers them.
 
-What this room is for: the host's rules towards ours. The host acknowledges a message when the function returns, and
+The host acknowledges a message when the function returns, and
 gives it back at once when the function raises; the fifth time it puts a copy on the `-poison` queue. So a message is
 raised only for what is wrong with itself. Storage that does not answer, others who write the same rows, and what a
 newer version has sent are no failures: such a message is sent again for later, and its first copy is done with.
 
 Calls of one process that come together go into one commit for each graph (D12). Several processes stand side by side,
-and etags keep them apart. It never contains a rule about tasks.
+and etags keep them apart.
 """
 
 import asyncio
@@ -101,13 +101,9 @@ class Door:
             return
         try:
             handled = await consumer.hand_in(message, delivery, alone=not self._together)
-        except Conflict as error:
+        except (Conflict, StorageUnavailable, Unclear) as error:
             log.warning("message %s of %s: %s; it is put off", message_id, queue, error)
-            await self._put_off(app, delivery, _BUSY_SECONDS)
-            return
-        except (StorageUnavailable, Unclear) as error:
-            log.warning("message %s of %s: %s; it is put off", message_id, queue, error)
-            await self._put_off(app, delivery, _TROUBLE_SECONDS)
+            await self._put_off(app, delivery, _BUSY_SECONDS if isinstance(error, Conflict) else _TROUBLE_SECONDS)
             return
         except Exception as error:
             await self._failed(app, delivery, error)
