@@ -285,9 +285,10 @@ def edits(stage: Stage) -> None:
     for _ in range(2):
         stage.tg("edit", "grow", change.name, "--if-revision", "0", only="revision")
     stage.tg("pause", "grow", "--wait")
-    stage.tg("extend", "grow", more, "--request", "first", code=4)
+    stage.tg("extend", "grow", more, "--request", "more", only="staged")
     stage.tg("resume", "grow", "--wait")
-    stage.tg("extend", "grow", more, "--request", "second", only="added")
+    stage.wait(lambda: "late" in tasks_of(stage, "grow"), "what was asked for while it was paused is made")
+    stage.tg("extend", "grow", more, "--request", "more", only="added")
     stage.open("gate")
     stage.wait(lambda: stage.ask(lambda app: app.queries.state("grow")) == "finished", "the graph finishes")
     stage.tg("show", "grow")
