@@ -15,11 +15,10 @@ from taskgraph.interfaces.cli.common import (
     check_graph_id,
     examples,
     hint_at_handlers,
-    with_hint,
 )
 from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import count, safe
-from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
+from taskgraph.interfaces.cli.signals import until_settled
 from taskgraph.interfaces.operations.checks import check_reason
 from taskgraph.model.errors import Refused
 from taskgraph.model.states import GraphState
@@ -62,20 +61,17 @@ def cancel(
 
     async def ask(app: "App") -> int:
         from taskgraph.interfaces.operations import cancel
-        from taskgraph.interfaces.operations.waiting import ends
 
         asked = await cancel.ask(app, graph_id, labels or (), group=group, reason=reason, terminate=terminate)
         if not wait or asked.nothing:
             return _say(session, asked)
-        until = ends(app.clock, timeout)
-        async with minding_signals(lambda _: None) as stop:
-            try:
-                over = with_hint(cancel.settled(app, asked, until=until), lambda: hint_at_handlers(session, graph_id))
-                ended = await unless_stopped(stop, over)
-            except failures.Interrupted:
-                raise failures.Interrupted(f"stopped waiting; graph {graph_id} is being cancelled") from None
-        if not ended:
-            raise failures.TimedOut(f"graph {graph_id}: what was asked for is not over after {timeout:g} s")
+        late = "what was asked for is not over"
+        try:
+            await until_settled(
+                app, session, graph_id, lambda end: cancel.settled(app, asked, until=end), late, timeout
+            )
+        except failures.Interrupted:
+            raise failures.Interrupted(f"stopped waiting; graph {graph_id} is being cancelled") from None
         return await _say_end(app, session, asked)
 
     raise typer.Exit(session.open(ask, measured=True))

@@ -14,7 +14,7 @@ from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, exam
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, safe
 from taskgraph.interfaces.cli.pause import GroupOption, OptionalGraphArgument, ReasonOption, WaitOption
-from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
+from taskgraph.interfaces.cli.signals import until_settled
 from taskgraph.interfaces.operations.checks import check_reason, check_target
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput
@@ -134,15 +134,11 @@ def _change(
 
     async def ask(app: "App") -> int:
         from taskgraph.interfaces.operations import limit
-        from taskgraph.interfaces.operations.waiting import ends
 
         asked = await limit.ask(app, graph_id, most, group=group, reason=reason)
         if wait:
-            until = ends(app.clock, timeout)
-            async with minding_signals(lambda _: None) as stop:
-                done = await unless_stopped(stop, limit.settled(app, asked, until=until))
-            if not done:
-                raise failures.TimedOut(f"graph {graph_id}: the limit is not changed after {timeout:g} s")
+            late = "the limit is not changed"
+            await until_settled(app, session, graph_id, lambda end: limit.settled(app, asked, until=end), late, timeout)
         output = session.output
         if output.json:
             output.document(asked.answer(settled=wait))

@@ -10,17 +10,10 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import (
-    Session,
-    begin,
-    check_graph_id,
-    examples,
-    hint_at_handlers,
-    with_hint,
-)
+from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples, hint_at_handlers
 from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, TimeoutOption, VerboseOption
 from taskgraph.interfaces.cli.output import count
-from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
+from taskgraph.interfaces.cli.signals import until_settled
 from taskgraph.interfaces.operations.checks import check_reason, check_target
 from taskgraph.model.errors import InvalidInput
 
@@ -155,18 +148,12 @@ def _ask(
 
     async def ask(app: "App") -> int:
         from taskgraph.interfaces.operations import pause
-        from taskgraph.interfaces.operations.waiting import ends
 
         asked = await pause.ask(app, graph_id, labels, on=on, group=group, reason=reason)
-        if not wait:
-            return _say(session, asked, settled=False)
-        until = ends(app.clock, timeout)
-        async with minding_signals(lambda _: None) as stop:
-            settled = with_hint(pause.settled(app, asked, until=until), lambda: hint_at_handlers(session, graph_id))
-            done = await unless_stopped(stop, settled)
-        if not done:
-            raise failures.TimedOut(f"graph {graph_id}: what was asked for is not so after {timeout:g} s")
-        return _say(session, asked, settled=True)
+        if wait:
+            late = "what was asked for is not so"
+            await until_settled(app, session, graph_id, lambda end: pause.settled(app, asked, until=end), late, timeout)
+        return _say(session, asked, settled=wait)
 
     raise typer.Exit(session.open(ask, measured=True))
 

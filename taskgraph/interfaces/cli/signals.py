@@ -6,10 +6,13 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import T
+from taskgraph.interfaces.cli.common import Session, T, hint_at_handlers, with_hint
+
+if TYPE_CHECKING:
+    from taskgraph.interfaces.app import App
 
 
 @dataclass(slots=True)
@@ -69,3 +72,23 @@ async def unless_stopped(stop: Stop, work: Coroutine[Any, Any, T]) -> T:
         if not task.done():
             task.cancel()
             await asyncio.wait((task,))
+
+
+async def until_settled(
+    app: "App",
+    session: Session,
+    graph_id: str,
+    settled: Callable[[float | None], Coroutine[Any, Any, bool]],
+    late: str,
+    seconds: float | None,
+) -> None:
+    """Wait for what was asked for, with a hint at handlers where that takes long. Raises TimedOut, Interrupted.
+
+    settled: gets the time at which its patience ends, and gives False then. late: what is not so by then.
+    """
+    from taskgraph.interfaces.operations.waiting import ends
+
+    over = settled(ends(app.clock, seconds))
+    async with minding_signals(lambda _: None) as stop:
+        if not await unless_stopped(stop, with_hint(over, lambda: hint_at_handlers(session, graph_id))):
+            raise failures.TimedOut(f"graph {graph_id}: {late} after {seconds:g} s")
