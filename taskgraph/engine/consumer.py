@@ -259,13 +259,13 @@ class Consumer:
         A storage error leaves all of them to redelivery, uncounted (P20). Should handling them together fail in an
         unforeseen way, each is handled alone, so that only those which fail by themselves are counted.
         """
-        telemetry = self.handlers.telemetry
+        telemetry, clock = self.handlers.telemetry, self.handlers.clock
         if not watched(telemetry):
             await self._take_together(graph_id, batch)
             return
-        now = self.handlers.clock.monotonic()
+        now = clock.monotonic()
         origins = [origin_of(waiting.message, waiting.delivery or waiting.source, now) for waiting in batch]
-        with telemetry.handling(graph_id, origins, self.handlers.clock):
+        with telemetry.handling(graph_id, origins, clock):
             await self._take_together(graph_id, batch)
 
     async def _take_together(self, graph_id: str, batch: Sequence[Waiting]) -> None:

@@ -57,15 +57,12 @@ class Receiver(Protocol):
 
     def takes(self, graph_id: str) -> bool:
         """Whether it handles this graph, and no other process does."""
-        ...
 
     async def leads(self, graph_id: str) -> bool:
         """Whether it is the one to look after this graph; asks for the lead, where that is free."""
-        ...
 
     def mind_unsent(self) -> None:
         """Something was put by, to be sent later: see to it that `pump` is called."""
-        ...
 
 
 @dataclass(slots=True)

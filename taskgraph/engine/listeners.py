@@ -104,30 +104,23 @@ class Taker(Protocol):
 
     def wants(self, graph_id: str) -> bool:
         """Whether it has something for `items`, now."""
-        ...
 
     def items(self, graph_id: str) -> Sequence[Completed | Claim]:
         """What it has to report, and claims of ready tasks that it knows of: to go along with the next commit."""
-        ...
 
     def answered(self, graph_id: str, answers: Sequence[Answer], rows: Mapping[str, Row | None]) -> None:
         """What became of items, its own among them. rows: as the commit left them."""
-        ...
 
     def failed(self, graph_id: str, error: Exception) -> None:
         """What has not been answered will not be. With a StorageError it may be tried again."""
-        ...
 
     def offer(self, graph_id: str) -> Take | None:
         """How much it can take at once, now."""
-        ...
 
     def started(self, graph_id: str, started: Sequence[Started], rows: Mapping[str, Row | None]) -> None:
         """These are claimed in its name: run them. rows: as the commit left them."""
-        ...
 
     def keep(
         self, graph_id: str, target: str, tasks: Sequence[tuple[str, int]], rows: Mapping[str, Row | None]
     ) -> Sequence[tuple[str, int]]:
         """Ready tasks that are not sent yet: keep those to be claimed soon, and give the others back."""
-        ...

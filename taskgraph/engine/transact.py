@@ -209,9 +209,11 @@ class _Transition:
             known = self.rows.get
             own = {key for item in left if (key := _own_row(item)) and known(key) is None}
             await self._load([key for key in own if self._must_read(key)])
-            left, absent = _present(left, self.rows)
-            if absent:
-                self._give(await self._excused([_not_found(self.graph_id, item) for item in absent]))
+            absent = {id(item) for item in left if (key := _own_row(item)) in self.rows and self.rows[key] is None}
+            if absent:  # a message may be foreign, or early
+                missing = [_not_found(self.graph_id, item) for item in left if id(item) in absent]
+                left = [item for item in left if id(item) not in absent]
+                self._give(await self._excused(missing))
                 continue
             operation, decision = await self._decide(left)
             if isinstance(decision, Need):
@@ -501,16 +503,6 @@ def _suppose(items: Sequence[Item], known: Known) -> None:
             if row is not None and row.etag == item.over and row.columns.get("run") == item.run:
                 columns = {**row.columns, "state": str(TaskState.RUNNING), "claim": item.claim}
                 known.suppose(Row(key, item.etag, columns))
-
-
-def _present(items: Sequence[Item], rows: Mapping[str, Row | None]) -> tuple[list[Item], list[Item]]:
-    """Items whose task exists, and those whose task does not: a message may be foreign, or early."""
-    present: list[Item] = []
-    absent: list[Item] = []
-    for item in items:
-        key = _own_row(item)
-        (absent if key in rows and rows[key] is None else present).append(item)
-    return present, absent
 
 
 def _own_row(item: Item) -> str:
