@@ -29,7 +29,7 @@ param queues string
 param targets array
 
 // generated: queues (by scripts/generate from the types of messages; not edited by hand)
-var kinds = ['add-tasks', 'cancel', 'edit', 'hold-back', 'rerun', 'send-ready', 'set-limit', 'task-completed', 'task-failed']
+var kinds = ['add-tasks', 'cancel', 'edit', 'hold-back', 'prioritize', 'rerun', 'send-ready', 'set-limit', 'task-completed', 'task-failed']
 // end: queues
 var ownQueueNames = [for kind in kinds: '${prefix}-${kind}']
 // The common one is there always: somebody may have sent before the setting was changed.

@@ -126,6 +126,17 @@ class SetLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class Prioritize:
+    """Give these tasks this level, as far as they neither run nor have ended. asked: see HoldBack."""
+
+    graph: str
+    level: str
+    asked: str
+    tasks: tuple[str, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SendReady:
     """Send what is ready in a graph, as far as nobody has.
 
@@ -210,7 +221,19 @@ class RunTasks:
     routing: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-Message = AddTasks | Cancel | Edit | HoldBack | Rerun | SendReady | SetLimit | TaskCompleted | TaskFailed | RunTasks
+Message = (
+    AddTasks
+    | Cancel
+    | Edit
+    | HoldBack
+    | Prioritize
+    | Rerun
+    | SendReady
+    | SetLimit
+    | TaskCompleted
+    | TaskFailed
+    | RunTasks
+)
 
 
 def type_of(message: Message) -> str:
@@ -450,6 +473,10 @@ def _held(obj: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return tasks
 
 
+def _named(obj: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    return tuple(_task_id({"task": each}, "An entry of `tasks`") for each in _entries(obj))
+
+
 def _asked(obj: Mapping[str, Any], key: str) -> str:
     asked = _text(obj, key, "The message", 1, _ASKED_CHARS_MAX)
     if _IS_UTC.fullmatch(asked) is None:
@@ -627,6 +654,8 @@ _REASON: Final = _said("reason", limits.REASON_CHARS_MAX)
 _CANCELLED: Final = Key("tasks", _cancelled, lambda said, _: [{"task": one, "reruns": n} for one, n in said], True)
 _TERMINATE: Final = Key("terminate", lambda obj, key: _flag(obj, key, False), optional=True)
 _HELD: Final = Key("tasks", _held, lambda said, _: list(said), optional=True)
+_NAMED: Final = Key("tasks", _named, lambda said, _: list(said))
+_TO_LEVEL: Final = Key("level", lambda obj, key: _level({key: None, **obj}, key))
 _MAX: Final = _number("max", limits.IN_FLIGHT_MAX, "most")
 _TASK: Final = Key("task", lambda obj, key: _task_id(obj, "The message", key))
 _AFTER: Final = Key("after", lambda obj, key: _task_id(obj, "The message", key) if key in obj else "", optional=True)
@@ -637,6 +666,7 @@ MESSAGE_TYPES: Final = {
     "cancel": MessageType(Cancel, (_CANCELLED, _REASON, _TERMINATE), "cancel"),
     "edit": MessageType(Edit, (_REQUEST,), "edit"),
     "hold-back": MessageType(HoldBack, (Key("on", _flag), _ASKED, _GROUP, _HELD, _REASON), "hold-back"),
+    "prioritize": MessageType(Prioritize, (_TO_LEVEL, _ASKED, _NAMED, _REASON), "prioritize"),
     "set-limit": MessageType(SetLimit, (_MAX, _ASKED, _GROUP, _REASON), "set-limit"),
     "rerun": MessageType(Rerun, (_TASK, _number("run", RUN_MAX), _REASON), "rerun"),
     "send-ready": MessageType(SendReady, (_AFTER,)),

@@ -75,7 +75,7 @@ task:<id>
  0.4 ~leaseSeconds seconds?; ~leaseDoubts number?
  0.1 *resolved, *+~deadline time?
  0.3 *+~notBefore time?
- 0.4 ~pauseSeconds pause?
+ 0.4 ~pauseSeconds pause?; prioritized text?
  0.3 *+~pendingTimeout seconds?; *~priority text?; *+retry retry-policy?; *+temporaryFailures count?
  0.3 *+temporaryForgiven number?
  0.1 requires, +requiresLeft, dependents references!
@@ -224,6 +224,7 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "task-retry": ("state", "run", "runs", "claim", "pendingSince", "notBefore", "temporaryFailures"),
     "task-held": ("held", "heldAsked"),
     "task-released": ("held", "heldAsked"),
+    "task-prioritized": ("priority", "prioritized"),
     "journal-gap": (),
 }
 """Every kind of fact -> the columns that it mostly changes. Kinds are added; what is there stays as it is, as journals

@@ -37,7 +37,19 @@ from taskgraph.model.errors import IntegrityError, TaskgraphError
 from taskgraph.model.ids import is_relay, value
 from taskgraph.model.messages import Message
 from taskgraph.model.states import TaskState
-from taskgraph.protocol import cancel, edit, extension, leases, lifecycle, pause, relays, runs, set_limit, stall
+from taskgraph.protocol import (
+    cancel,
+    edit,
+    extension,
+    leases,
+    lifecycle,
+    pause,
+    prioritize,
+    relays,
+    runs,
+    set_limit,
+    stall,
+)
 from taskgraph.protocol.cancel import CancelItem
 from taskgraph.protocol.context import Context, ContextMark, Dispatch, Effect, NoRoom, Outcome, Refill, Rule, Take
 from taskgraph.protocol.definitions import SCHEMA
@@ -46,6 +58,7 @@ from taskgraph.protocol.extension import ExtensionItem
 from taskgraph.protocol.leases import SetRight
 from taskgraph.protocol.lifecycle import LifecycleItem
 from taskgraph.protocol.pause import HoldItem
+from taskgraph.protocol.prioritize import PrioritizeTask
 from taskgraph.protocol.propagation import is_held
 from taskgraph.protocol.relays import Fire, RelayItem, Skip
 from taskgraph.protocol.rows import Mark as RowsMark
@@ -70,6 +83,7 @@ Item = (
     | SetRight
     | CancelItem
     | HoldItem
+    | PrioritizeTask
     | LimitItem
     | StallItem
     | ExtensionItem
@@ -240,6 +254,7 @@ RULES: Final[dict[type, Rule]] = {
     **leases.RULES,
     **cancel.RULES,
     **pause.RULES,
+    **prioritize.RULES,
     **set_limit.RULES,
     **stall.RULES,
     **extension.RULES,
@@ -247,7 +262,7 @@ RULES: Final[dict[type, Rule]] = {
 }
 """The rule for each type of item."""
 
-_ASKS: Final = {**runs.ASKS, **cancel.ASKS, **pause.ASKS}
+_ASKS: Final = {**runs.ASKS, **cancel.ASKS, **pause.ASKS, **prioritize.ASKS}
 
 
 def asked(message: Message) -> list[Item]:

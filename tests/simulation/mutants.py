@@ -40,6 +40,7 @@ from taskgraph.protocol import (
     leases,
     lifecycle,
     pause,
+    prioritize,
     propagation,
     relays,
     rerun,
@@ -1049,6 +1050,18 @@ MUTANTS: Final = (
         "D13: a ready task goes to the queue of its level",
         "its commit forgets the level",
         _reworded(propagation, "dispatch", ("level_of(task.value)", '"normal"')),
+        ranked_and_faulty,
+    ),
+    Mutant(
+        "D13: of two levels that were asked for, the later one counts",
+        "the one that arrives last does",
+        _reworded(prioritize, "prioritize_task", ("if asked < known:", "if False:")),
+        ranked_and_faulty,
+    ),
+    Mutant(
+        "D13: what runs keeps its level",
+        "it gets another one",
+        _reworded(prioritize, "prioritize_task", ("if state == TaskState.RUNNING:", "if False:")),
         ranked_and_faulty,
     ),
     Mutant(

@@ -21,7 +21,7 @@ import json
 import math
 import random
 import types
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -49,6 +49,7 @@ from taskgraph.model.ids import GRAPH, limit_key, limit_scope, reference_of, row
 from taskgraph.model.messages import (
     Cancel,
     HoldBack,
+    Prioritize,
     Rerun,
     RunTasks,
     Seen,
@@ -60,7 +61,7 @@ from taskgraph.model.messages import (
     to_text,
 )
 from taskgraph.model.names import QueueNames
-from taskgraph.model.priorities import LEVELS, rank
+from taskgraph.model.priorities import LEVELS, level_of, rank
 from taskgraph.model.states import INACTIVE, PAUSED, TASK_UNRESOLVED, FailurePolicy, TaskState, by_group
 from taskgraph.model.timing import overdue, pause_seconds_in, retry_of, retry_text
 from taskgraph.protocol.context import Outcome, Started, Take
@@ -85,6 +86,9 @@ DULL: Final = 0.999_999
 STEPS_MAX: Final = 200_000
 EVENTS: Final = "taskgraph-events"
 WORK: Final = "taskgraph-work-default"
+LEVEL_REQUESTS: Final = 3
+"""Of a history in which tasks have levels."""
+
 LEVEL_OF: Final = {QueueNames().work("default", level): level for level in LEVELS}
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _NO_ROWS: Final[dict[str, Row]] = {}
@@ -527,6 +531,9 @@ class World:
         self.invariants.members = members(self._all_groups()) if self.pauses else {}
         self.invariants.under = limited_in(self.graph_id, [self.document, *self.extensions], self.tasks)
         self.changes_left = self.changes
+        self.levels_left = LEVEL_REQUESTS
+        self.levels_asked: dict[str, str] = {}  # when it was asked for -> the level
+        self.had_levels: defaultdict[str, set[str]] = defaultdict(set)  # row key -> what it was given, but by documents
         # Levels that tasks say, and those between: they may come there by their age.
         self.levels = {node.priority for node in self.tasks.values() if node.priority}
         self.works = tuple(LEVEL_OF) if self.levels else (WORK,)
@@ -1035,6 +1042,16 @@ class World:
         message = SetLimit(self.graph_id, self.choice((1, 0, 3, 2)), asked, name)
         await handlers.queues.send(handlers.names.events, [to_text(message)])
 
+    async def _prioritize(self) -> None:
+        """Some tasks are to have another level."""
+        there = [each for each in self.labels if row_key(each) in self.rows]
+        tasks = tuple({self.choice(there): None for _ in range(3)})
+        asked = self._asked([str(self.rows[row_key(each)].columns.get("prioritized", "")) for each in tasks])
+        self.levels_asked[asked] = self.choice(LEVELS)
+        handlers = self.handlers()
+        message = Prioritize(self.graph_id, self.levels_asked[asked], asked, tasks)
+        await handlers.queues.send(handlers.names.events, [to_text(message)])
+
     async def _hold(self, what: str) -> None:
         on, asked = self.wishes[what]
         tasks = (_task_id_of(self.graph_id, what[5:]),) if what.startswith("task:") else ()
@@ -1065,8 +1082,10 @@ class World:
                 elif self.temporary:
                     self._pauses(row)
             self.invariants.committed(rows, changes, updated)
-            if self.pauses or self.has_limits:
+            if self.pauses or self.changes or self.levels:
                 self._asked_no_earlier(changes)
+            if self.levels:
+                self._have_levels(changes)
             if self.pauses:
                 self._now_ready(
                     [self.rows[each.key] for each in changes if each.key.startswith("task:") and each.key in self.rows]
@@ -1097,10 +1116,27 @@ class World:
             said = json.loads(str(each.columns.get("heldAsked", "") or "{}"))
             if limit := each.columns.get("asked"):
                 said["limit"] = limit
+            if prioritized := each.columns.get("prioritized"):
+                said["level"] = prioritized
             for holder, asked in said.items():
                 name = f"{each.key} {holder}"
                 hold(asked >= self.asked.get(name, ""), f"{name}: {asked} takes the place of {self.asked.get(name)}")
                 self.asked[name] = asked
+
+    def _have_levels(self, changes: Sequence[Change]) -> None:
+        """A task gets the level that was asked for last, and none in mid-run."""
+        for each in changes:
+            row = self.rows.get(each.key)
+            if row is None or not isinstance(each, Merge) or not each.key.startswith("task:"):
+                continue
+            level = level_of(row.columns.get)
+            if asked := each.columns.get("prioritized"):
+                hold(level == self.levels_asked[str(asked)], f"{each.key} is {level}: {self.levels_asked[str(asked)]}")
+                hold(
+                    "state" in each.columns or row.columns["state"] != "running", f"{each.key} gets {level} as it runs"
+                )
+            if "priority" in each.columns:
+                self.had_levels[each.key].add(level)
 
     def _now_ready(self, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -1118,7 +1154,7 @@ class World:
             label = self.labels[task_id]
             if self.pauses:
                 hold((task_id, run) in self.sendable, f"run {run} of {label} is sent, and was never ready")
-            own = self._level_of(label)
+            own = max((self._level_of(label), *self.had_levels[row_key(task_id)]), key=rank)
             hold(message.level or rank(level) <= rank(own), f"{label} is {own}, and is sent as {level}")
 
     def _level_of(self, label: str) -> str:
@@ -1377,6 +1413,9 @@ class World:
         if self.changes_left and submitted and self.active and draw() < 0.05:
             self.changes_left -= 1
             return "change", self._change()
+        if self.levels and self.levels_left and submitted and self.active and draw() < 0.05:
+            self.levels_left -= 1
+            return "prioritize", self._prioritize()
         if work <= now:
             choices += ("worker", "worker")
         if events <= now:

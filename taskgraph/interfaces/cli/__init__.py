@@ -29,6 +29,7 @@ from taskgraph.interfaces.cli import (
     notices,
     pause,
     poison,
+    prioritize,
     rerun,
     restore,
     rows,
@@ -98,6 +99,7 @@ _add(app, "rerun", rerun.rerun, rerun.RERUN_EXAMPLES, _RUN)
 _add(app, "cancel", cancel.cancel, cancel.CANCEL_EXAMPLES, _RUN)
 _add(app, "pause", pause.pause, pause.PAUSE_EXAMPLES, _RUN)
 _add(app, "resume", pause.resume, pause.RESUME_EXAMPLES, _RUN)
+_add(app, "prioritize", prioritize.prioritize, prioritize.PRIORITIZE_EXAMPLES, _RUN)
 _add(app, "deactivate", pause.deactivate, pause.DEACTIVATE_EXAMPLES, _RUN)
 _add(app, "activate", pause.activate, pause.ACTIVATE_EXAMPLES, _RUN)
 

@@ -38,6 +38,7 @@ from taskgraph.interfaces.operations import (
     limit,
     notify,
     pause,
+    prioritize,
     requests,
     rerun,
     submit,
@@ -366,6 +367,19 @@ class Client(_Opening):
         """Ask for tasks to run that were deactivated, or were not active from the start."""
         await _pause(self.app, graph_id, labels, on=False, reason=reason, wait=wait)
 
+    async def prioritize(
+        self, graph_id: str, level: str, *labels: str, group: str = "", reason: str = "", wait: bool = False
+    ) -> list[str]:
+        """Ask for another priority for tasks, for those of a group, or for all, as far as they have not begun.
+
+        Gives the labels of those that were asked for. wait: until they have it. Raises InvalidInput for what is no
+        level, and Refused for a graph that is over, and a task that is named and runs, or is over.
+        """
+        asked = await prioritize.ask(self.app, graph_id, level, labels, group=group, reason=reason)
+        if wait:
+            await prioritize.settled(self.app, asked)
+        return sorted(asked.tasks.values())
+
     async def pause_target(self, target: str, *, reason: str = "") -> bool:
         """Pause a target for all graphs; whether it was not paused before.
 
@@ -632,6 +646,7 @@ class SyncClient(_Face[Client]):
     events = _sync(Client.events)
     notices = _sync(Client.notices)
     pause = _sync(Client.pause)
+    prioritize = _sync(Client.prioritize)
     resume = _sync(Client.resume)
     pause_target = _sync(Client.pause_target)
     set_limit = _sync(Client.set_limit)

@@ -1,0 +1,92 @@
+"""Give tasks that have not begun another level, and wait until they have it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from taskgraph.interfaces.app import App
+from taskgraph.interfaces.operations.checks import GOING, check_reason
+from taskgraph.interfaces.operations.waiting import poll
+from taskgraph.model.errors import InvalidInput, Refused
+from taskgraph.model.foreign_times import asked_after
+from taskgraph.model.ids import reference_of, row_key
+from taskgraph.model.json_strict import show
+from taskgraph.model.messages import Prioritize, bundles
+from taskgraph.model.priorities import LEVELS, is_level
+from taskgraph.model.states import TASK_UNRESOLVED, TaskState
+from taskgraph.protocol.prioritize import PRIORITIZED
+from taskgraph.queries.groups import group_members
+from taskgraph.storage.tables import Range, Row, query_all
+
+_READ = ("label", "state", PRIORITIZED)
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityRequest:
+    """What was asked for. tasks: taskId -> label; asked: when, as its messages say it."""
+
+    graph_id: str
+    level: str
+    asked: str
+    tasks: Mapping[str, str]
+
+    def answer(self, *, settled: bool) -> dict[str, Any]:
+        """As JSON. settled: whether they have the level, or it was only asked for."""
+        labels = sorted(self.tasks.values())
+        return {"graphId": self.graph_id, "level": self.level, "labels": labels, "settled": settled}
+
+
+async def ask(
+    app: App, graph_id: str, level: str, labels: Sequence[str] = (), *, group: str = "", reason: str = ""
+) -> PriorityRequest:
+    """Ask for this level for these tasks, for those of a group, or for all, as far as they neither run nor have ended.
+
+    Raises NotFound for a graph, task or group that there is not, InvalidInput for what is no level and a reason that is
+    too long, and Refused where the graph, or a task that is named, runs or is over: nothing has been asked for then.
+    """
+    check_reason(reason)
+    if not is_level(level):
+        raise InvalidInput(f"{show(level)} is no priority: {', '.join(LEVELS)}")
+    if labels and group:
+        raise InvalidInput("name tasks or a group, not both")
+    state = await app.queries.state(graph_id)
+    if state not in GOING:
+        raise Refused(f"graph {graph_id} is {state}: none of its tasks will be sent", state)
+    rows = await _rows(app, graph_id, labels, group)
+    asked = asked_after(app.clock.now(), [str(row.columns.get(PRIORITIZED, "")) for row in rows], app.clock.jitter())
+    tasks = {reference_of(row.key): str(row.columns.get("label", "")) for row in rows}
+    if tasks:
+        with app.handlers.telemetry.asking("prioritize", graph_id):
+            messages = bundles(lambda part: Prioritize(graph_id, level, asked, part, reason), list(tasks))
+            await app.handlers.dispatcher.send_events(messages)
+    return PriorityRequest(graph_id, level, asked, tasks)
+
+
+async def settled(app: App, wish: PriorityRequest, *, until: float | None = None) -> bool:
+    """Wait until every task has the level, or has begun before it had; False when `until` comes first."""
+
+    async def look() -> bool:
+        rows = await app.tables.get(wish.graph_id, list(map(row_key, wish.tasks)))
+        return not any(_waits(row) and str(row.columns.get(PRIORITIZED, "")) < wish.asked for row in rows if row)
+
+    return await poll(look, app.clock, until=until, pause_max=1.0)
+
+
+async def _rows(app: App, graph_id: str, labels: Sequence[str], group: str) -> list[Row]:
+    if labels:
+        rows = [await app.queries.find_task(graph_id, label) for label in labels]
+        for row in rows:
+            if not _waits(row):
+                raise Refused(f"“{row.columns.get('label')}” is {row.columns.get('state')}", "begun")
+        return rows
+    if group:
+        members = await group_members(app.tables, graph_id, group)
+        found = await app.tables.get(graph_id, list(map(row_key, members)))
+        return [row for row in found if row is not None and _waits(row)]
+    waiting = {"state": (str(TaskState.UNSCHEDULED), str(TaskState.PENDING))}
+    return await query_all(app.tables, graph_id, Range("task:", "task;", where=waiting, select=_READ))
+
+
+def _waits(row: Row) -> bool:
+    state = row.columns.get("state")
+    return state in TASK_UNRESOLVED and state != TaskState.RUNNING

@@ -1,0 +1,60 @@
+"""Priorities that are changed: the rule by which a task gets another level before it runs.
+
+What this room is for: one task, in one commit on its row. A task that stands ready is sent again at its new level; the
+message that is in a queue already stays, so a worker may still take it at its old one. It never stops a run, and never
+does I/O. What levels mean is in `model.priorities`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from taskgraph.model.ids import row_key
+from taskgraph.model.messages import Prioritize
+from taskgraph.model.priorities import COLUMN, column, level_of
+from taskgraph.model.states import TASK_UNRESOLVED, TaskState
+from taskgraph.protocol.context import Asks, Context, Outcome, Rules, Verdict
+from taskgraph.protocol.propagation import dispatch
+
+PRIORITIZED: Final = "prioritized"
+"""Column of a task: when its level was asked for last, RFC 3339 in UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrioritizeTask:
+    """Give a task this level. asked: of two requests the later one counts, in whatever order they arrive; "": now."""
+
+    task_id: str
+    level: str
+    asked: str = ""
+    reason: str = ""
+
+
+def prioritize_task(item: PrioritizeTask, context: Context) -> Verdict:
+    """Set the level of a task that has neither begun nor ended."""
+    task = context.view.get(row_key(item.task_id))
+    state = task.text("state")
+    if state not in TASK_UNRESOLVED:
+        return Outcome.STALE, f"the task is {state}"
+    if state == TaskState.RUNNING:
+        return Outcome.REFUSED, "the task is running"
+    asked, known = item.asked or context.now.isoformat(), task.text(PRIORITIZED)
+    if asked < known:
+        return Outcome.STALE, "a later request asked for another level"
+    was = level_of(task.value)
+    if asked > known:
+        task.set(PRIORITIZED, asked)
+    if item.level != was:
+        task.set(COLUMN, column(item.level))
+        label, reason = task.text("label"), item.reason or None
+        context.event("task-prioritized", task=item.task_id, label=label, level=item.level, was=was, reason=reason)
+    if state == TaskState.PENDING:
+        dispatch(task, context)
+    return Outcome.APPLIED if asked > known else Outcome.REPEATED, "" if item.level != was else f"it is {was} already"
+
+
+def _asks(message: Prioritize) -> list[PrioritizeTask]:
+    return [PrioritizeTask(task, message.level, message.asked, message.reason) for task in message.tasks]
+
+
+RULES: Final[Rules] = {PrioritizeTask: prioritize_task}
+ASKS: Final[Asks] = {Prioritize: _asks}
