@@ -12,7 +12,7 @@ from typing import Any, Final
 from taskgraph.documents.edit_document import EditDocument, edit_from_object
 from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.model.ids import task_id_of
-from taskgraph.model.messages import RunTasks, TaskCompleted, TaskResult, to_text
+from taskgraph.model.messages import Prioritize, RunTasks, TaskCompleted, TaskResult, to_text
 from tests.simulation.bounds import CHUNKED, FEW_LEAVES, NARROW, NARROWER, TIGHT, TIGHT_FAILING
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,10 +37,10 @@ class When:
 class Act:
     """Something that a person or another program does.
 
-    kind: extend, rerun, send (a message that makes no sense), wipe (all queues are deleted), other (another graph is
-    submitted under the same id), cancel (the graph, or the task `label`), hold and release (the graph, the task
-    `label`, or `group`), limit (so many tasks, `most`, may be in flight), edit (what `wish` says, by the keys of the
-    document), pass (nothing: what comes next waits for it).
+    kind: extend, rerun, send (a message that makes no sense), ask (one that does, and may be lost), wipe (all queues
+    are deleted), other (another graph is submitted under the same id), cancel (the graph, or the task `label`), hold
+    and release (the graph, the task `label`, or `group`), limit (so many tasks, `most`, may be in flight), edit (what
+    `wish` says, by the keys of the document), pass (nothing: what comes next waits for it).
     at: when. answer: what becomes of an extension; "deferred": it is put off until the graph is resumed, and made then;
     "in vain": put off, and refused then; "open": that depends on what else happens, and is not waited for.
     terminate: of a cancel.
@@ -207,6 +207,15 @@ def _paused_and_extended(label: str, *added: Requires, answer: str = "deferred")
     running = When(label, "running")
     extended = [Act("extend", running, each, answer=answer) for each in added]
     return [Act("hold", running), *extended, Act("release", running)]
+
+
+def _level(asked: str) -> str:
+    """All tasks are to have the usual level."""
+    return to_text(Prioritize(GRAPH_ID, "normal", asked, tuple(task_id_of(GRAPH_ID, each) for each in "abc")))
+
+
+_LEVEL: Final = _level("2030-01-01T00:00:00+00:00")
+_LEVEL_LATE: Final = _level("2030-01-01T00:00:01+00:00")
 
 
 def _messages() -> dict[str, str]:
@@ -659,6 +668,13 @@ LIVES: Final = (
         acts=_pause("a", "running", group="g"),
     ),
     Life("a task is inactive for a while", chain(2), held=["c0"], acts=_pause("c0", "running", label="c1")),
+    # another level: that of the queue from which work is taken here, so that what stands ready is only sent again
+    Life(
+        "levels are asked for while tasks wait, stand ready and run",
+        {"a": [], "b": ["a"], "c": []},
+        held=["a"],
+        acts=[Act("ask", When("a", "running"), body=each) for each in (_LEVEL_LATE, _LEVEL)],
+    ),
     # limits on tasks in flight
     Life("one at a time", {"a": [], "b": [], "c": ["a"]}, limits={"": 1}),
     Life("one at a time of five", dict.fromkeys("abcde", ()), limits={"": 1}),

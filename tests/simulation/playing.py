@@ -459,7 +459,7 @@ class Play:
                 await client.queues.send(client.names.events, [to_text(change)])
             case "pass":
                 self._next_act()
-            case "send":
+            case "send" | "ask":
                 await client.queues.send(client.names.events, [act.body])
                 self._next_act()
             case "wipe":
