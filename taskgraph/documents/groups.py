@@ -31,12 +31,10 @@ class Grouped(Protocol):
     @property
     def tasks(self) -> Sequence[str]:
         """Labels and names of groups."""
-        ...
 
     @property
     def requires(self) -> Sequence[str]:
         """Labels and names of groups."""
-        ...
 
 
 class Requiring(Protocol):
@@ -45,12 +43,10 @@ class Requiring(Protocol):
     @property
     def optional(self) -> AbstractSet[str]:
         """Those of its requirements that need not succeed."""
-        ...
 
     @property
     def requires(self) -> Sequence[str]:
         """Labels and names of groups."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

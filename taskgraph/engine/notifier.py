@@ -59,11 +59,9 @@ class Outlet(Protocol):
 
     def serves(self, channel: Channel) -> str:
         """Why this process cannot reach channels like this one, "" if it can."""
-        ...
 
     async def send(self, channel: Channel, notice: Notice) -> None:
         """Hand a notice over. Raises NotDelivered."""
-        ...
 
 
 @dataclass(slots=True)

@@ -19,23 +19,18 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """The time of day, aware, in UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds that only grow, for measuring."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Let others go on for so long."""
-        ...
 
     def new_id(self) -> str:
         """A fresh slugid."""
-        ...
 
     def jitter(self) -> float:
         """A random number in [0, 1)."""
-        ...
 
 
 class SystemClock:

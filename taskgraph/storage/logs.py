@@ -32,21 +32,17 @@ class Logs(Protocol):
 
     def url(self, graph_id: str, task_id: str, run: int, name: str = "run.log") -> str:
         """Where the log (or another file of the run, such as `result.json`) is or will be; never carries a secret."""
-        ...
 
     async def append(self, graph_id: str, task_id: str, run: int, data: bytes, name: str = "run.log") -> None:
         """Add bytes to the end, making the log if need be. Raises StorageUnavailable."""
-        ...
 
     async def read(
         self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
     ) -> bytes | None:
         """Up to `limit` bytes from `offset`; b"" at the end; None for a log that does not exist."""
-        ...
 
     async def close(self) -> None:
         """Give connections back. Idempotent."""
-        ...
 
 
 class StoredLogs(Logs, Protocol):
@@ -54,11 +50,9 @@ class StoredLogs(Logs, Protocol):
 
     async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
         """Files of a graph, in the order of task, run as text, and name. Raises StorageUnavailable."""
-        ...
 
     async def remove(self, graph_id: str) -> int:
         """Remove every file of a graph; gives how many. Repeatable.
 
         What is appended meanwhile may stay. Raises StorageUnavailable: some may be gone then.
         """
-        ...

@@ -46,11 +46,9 @@ class HiddenMessages(Protocol):
 
     async def hidden_ahead(self) -> list[Hidden]:
         """Those hidden by a clock that was ahead. Raises StorageUnavailable."""
-        ...
 
     async def set_right(self, queue: str) -> int:
         """Hide those of a queue for their length from now; gives how many. Raises StorageUnavailable."""
-        ...
 
 
 class Queues(Protocol):
@@ -61,24 +59,18 @@ class Queues(Protocol):
 
         Raises TooLarge for a body over limits.MESSAGE_BYTES_MAX (UTF-8), before anything is sent.
         """
-        ...
 
     async def receive(self, queue: str, *, count: int = 1, lease_seconds: float) -> list[Delivery]:
         """Lease up to `count` (1..32) messages; an empty list when there is none now. Does not wait."""
-        ...
 
     async def renew(self, delivery: Delivery, *, lease_seconds: float) -> Delivery:
         """Lease it for so long from now (0 gives it back at once). Raises StaleDelivery."""
-        ...
 
     async def delete(self, delivery: Delivery) -> None:
         """Acknowledge. Raises StaleDelivery when somebody else has leased or deleted it since."""
-        ...
 
     async def count(self, queue: str) -> int:
         """About how many messages the queue holds, hidden ones included; 0 for a queue that does not exist."""
-        ...
 
     async def close(self) -> None:
         """Give connections back. Idempotent."""
-        ...

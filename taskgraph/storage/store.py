@@ -18,16 +18,12 @@ class Store(Protocol):
     @property
     def clock(self) -> Clock:
         """The clock of its leases and delays, and of the app that opens it."""
-        ...
 
     def tables(self, name: str) -> Tables:
         """The table of this name."""
-        ...
 
     def queues(self, on_send: Callable[[str], None] | None = None) -> Queues:
         """All queues. on_send: called with the name of a queue when a message is sent that can be received."""
-        ...
 
     def logs(self) -> StoredLogs:
         """All logs."""
-        ...

@@ -99,11 +99,9 @@ class Tables(Protocol):
 
     async def get(self, partition: str, keys: Sequence[str]) -> list[Row | None]:
         """The rows of these keys, in this order, None for one that does not exist. Any number of keys; no snapshot."""
-        ...
 
     async def query(self, partition: str, rows: Range, *, limit: int = 1000, continuation: str | None = None) -> Page:
         """One page of a range, at most `limit` (1..1,000) rows."""
-        ...
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
         """Apply some changes or none; gives the new etags (None for a delete), in order.
@@ -112,11 +110,9 @@ class Tables(Protocol):
 
         Raises Conflict (nothing written), TooLarge (nothing written), Unclear (perhaps written; never retried here).
         """
-        ...
 
     async def close(self) -> None:
         """Give connections back. Idempotent."""
-        ...
 
 
 def changes_max_of(tables: Tables) -> int:

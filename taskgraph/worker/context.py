@@ -29,11 +29,9 @@ class Desk(Protocol):
 
     def takes(self, graph_id: str) -> bool:
         """Whether it handles this graph, and no other process does."""
-        ...
 
     def look(self, graph_id: str) -> "asyncio.Task[None]":
         """There is something in hand for this graph."""
-        ...
 
 
 @dataclass(slots=True)

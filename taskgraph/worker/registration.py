@@ -45,24 +45,19 @@ class RegisteredWorker(Protocol):
     @property
     def name(self) -> str:
         """A name that no other worker has."""
-        ...
 
     def presence(self) -> Presence:
         """What it has in hand."""
-        ...
 
     def drain(self, *, now: bool) -> None:
         """Claim nothing more. now: also hand back what has begun. Repeatable."""
-        ...
 
     def undrain(self) -> None:
         """Claim again. Repeatable."""
-        ...
 
     @property
     def at_rest(self) -> bool:
         """Whether nothing is in hand: no run, no claim, no result that has not been heard."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,15 +197,12 @@ class Display(Protocol):
 
     def events(self, events: "Sequence[Event]") -> None:
         """New facts, in order."""
-        ...
 
     def draw(self, tally: Tally, here: Here | None) -> None:
         """Show it as it is now. here: None where it is unknown what runs."""
-        ...
 
     def close(self) -> None:
         """Leave the place to others. Idempotent."""
-        ...
 
 
 class _Notices:

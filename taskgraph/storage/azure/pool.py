@@ -61,11 +61,9 @@ class Transport(Protocol):
 
         Raises ServiceRequestError, ServiceResponseError, as the SDK's transports do.
         """
-        ...
 
     async def close(self) -> None:
         """Close the connections. Idempotent."""
-        ...
 
 
 class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, and so hides its type

@@ -29,27 +29,21 @@ class QueueCalls(Protocol):
 
     async def send(self, queue: str, body: str, delay_seconds: int) -> None:
         """Put a message that never expires."""
-        ...
 
     async def receive(self, queue: str, count: int, lease_seconds: int) -> list[Delivery]:
         """Lease up to so many messages."""
-        ...
 
     async def renew(self, queue: str, message_id: str, receipt: str, lease_seconds: int) -> str:
         """Lease a message anew; the new receipt."""
-        ...
 
     async def delete(self, queue: str, message_id: str, receipt: str) -> None:
         """Delete a message."""
-        ...
 
     async def count(self, queue: str) -> int:
         """About how many messages there are."""
-        ...
 
     async def create(self, queue: str) -> None:
         """Make the queue."""
-        ...
 
 
 class AzureQueues:

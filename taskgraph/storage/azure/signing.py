@@ -36,11 +36,9 @@ class Signer(Protocol):
 
     async def sign(self, method: str, path: str, query: Query, headers: dict[str, str], length: int) -> None:
         """Add what the request needs to its headers. path: as it is sent; query: its values before they are quoted."""
-        ...
 
     def refused(self, challenge: str) -> bool:
         """The service answered 401, with this WWW-Authenticate. Whether to sign and send once more."""
-        ...
 
 
 def signer_for(credential: Credential, endpoint: str, kind: str, clock: Clock) -> Signer:

@@ -34,22 +34,18 @@ class TableCalls(Protocol):
 
     async def get(self, partition: str, key: str) -> Row:
         """The row of this key."""
-        ...
 
     async def page(self, partition: str, rows: Range, limit: int, place: Place | None) -> Found:
         """One page of a range, from this place on, and where the next one begins."""
-        ...
 
     async def write(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
         """Apply these changes; their etags, None for a delete.
 
         Raises ArithmeticError, AttributeError, LookupError, TypeError or ValueError for an answer without sense.
         """
-        ...
 
     async def create(self) -> None:
         """Make the table."""
-        ...
 
 
 class AzureTables:

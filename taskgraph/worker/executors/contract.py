@@ -83,12 +83,10 @@ class Executor(Protocol):
     @property
     def name(self) -> str:
         """What a definition calls it, under "executor"."""
-        ...
 
     @property
     def instant(self) -> bool:
         """Whether a run takes no time and writes no log: many are then claimed and reported together."""
-        ...
 
     def can_run(self, definition: Mapping[str, Any]) -> str | None:
         """None if this worker is able to run the task; else the reason why it is not, one sentence.
@@ -96,7 +94,6 @@ class Executor(Protocol):
         Asked before the task is claimed, so that a worker that is able may have it. A malformed payload is no reason:
         no worker would do better, so it is claimed, and its run says what is wrong.
         """
-        ...
 
     async def run(self, work: Work, write_log: WriteLog) -> Outcome:
         """Run it to its end. Whatever the task does wrong is an outcome.
@@ -105,7 +102,6 @@ class Executor(Protocol):
         without a grace if the cancellation says AT_ONCE, and the cancellation goes on. Raises OSError when this machine
         is out of processes, memory or disk: no answer of the task's.
         """
-        ...
 
 
 def succeeded(result: bytes | None = None) -> Outcome:
