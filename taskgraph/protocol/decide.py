@@ -36,6 +36,7 @@ from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError, TaskgraphError
 from taskgraph.model.ids import is_relay, value
 from taskgraph.model.messages import Message
+from taskgraph.model.priorities import COLUMN, level_of, rank
 from taskgraph.model.states import TaskState
 from taskgraph.protocol import (
     cancel,
@@ -196,11 +197,19 @@ def decide(
 
 
 def _stands(ready: Dispatch | Refill, view: View) -> bool:
-    """Whether a task is to be sent when all is decided: nothing holds it back, and no later item has moved it on."""
+    """Whether a task is to be sent when all is decided: nothing holds it back, and no later item has moved it on.
+
+    An item that gives it another level sends it by itself, so what was to be sent before at its old one is left out.
+    """
     if not ready.task_id:
         return True  # it speaks of room, and of no task
     task = view.get(f"task:{ready.task_id}")
-    return task.text("state") == _PENDING and task.integer("run") == ready.run and not is_held(task)
+    if task.text("state") != _PENDING or task.integer("run") != ready.run or is_held(task):
+        return False
+    if COLUMN not in task.changed:
+        return True
+    level = level_of(task.value)
+    return ready.level == level if isinstance(ready, Dispatch) else ready.rank == rank(level)
 
 
 def _undo(context: Context, rows_mark: RowsMark, context_mark: ContextMark) -> None:

@@ -61,6 +61,14 @@ async def test_of_two_requests_the_later_one_counts_and_none_counts_twice(memory
     assert [each.kind for each in await memory.events()].count("task-prioritized") == 1
 
 
+async def test_two_requests_in_one_commit_send_what_is_ready_once(memory: Stage) -> None:
+    await memory.submit(graph({"a": [], "b": []}))
+    tasks = (memory.task_id("b"),)
+    await memory.deliver(*[Prioritize("graph", each, at, tasks) for each, at in (("low", EARLY), ("high", LATE))])
+    sent = {level: await memory.queues.count(memory.names.work("default", level)) for level in ("low", "high")}
+    assert sent == {"low": 0, "high": 1}
+
+
 async def test_who_has_waited_for_room_under_a_limit_goes_by_the_new_level(memory: Stage) -> None:
     await memory.submit(graph({"a": [], "b": [], "c": []}, maxInFlight=1))
     held = await memory.claim("a")
