@@ -174,7 +174,11 @@ class Examination:
         undelivered = frozenset(key for key, row in self._rows.items() if self._is_undelivered(key, row))
         tasks = [row for key, row in self._rows.items() if key.startswith("task:")]
         ended = self._state in GRAPH_ENDED
-        commands = Counter(self._target(row) for row in tasks if not ended and _would_run(row))
+        commands = Counter(
+            str(row.columns.get("target", "default"))
+            for row in tasks
+            if not ended and row.columns.get("state") not in (TaskState.COMPLETED, TaskState.SKIPPED)
+        )
         let_go: list[str] = []
         if self._timed:
             let_go.append(f"deadlines, on rows: {self._timed:,}; `taskgraph edit` sets new ones")
@@ -184,6 +188,7 @@ class Examination:
                 f"`taskgraph notices {self._graph_id} --retry` delivers them"
             )
         metadata = _object(graph.columns.get("metadata"))
+        ends = [time_of(graph.columns, name) for name in ("finished", "cancelled", "blocked")]
         return Standing(
             refusals=tuple(self._refusals[:_REASONS_MAX]),
             tasks=dict(sorted(Counter(str(row.columns.get("state", "")) for row in tasks).items())),
@@ -193,13 +198,10 @@ class Examination:
             let_go=tuple(let_go),
             undelivered=undelivered,
             created=time_of(graph.columns, "created"),
-            ended=next((each for name in _ENDS if (each := time_of(graph.columns, name)) is not None), None),
+            ended=next((each for each in ends if each is not None), None),
             name=str(metadata.get("name", "")),
             schedule=str(graph.columns.get("schedule", "")),
         )
-
-    def _target(self, row: Row) -> str:
-        return str(row.columns.get("target", "default"))
 
     def _contradictions(self, graph: Row, now: datetime) -> Iterable[str]:
         if graph.columns.get("state") != self._state or self._state not in STATES:
@@ -207,11 +209,9 @@ class Examination:
         created = time_of(graph.columns, "created")
         if created is None or created > now + _AHEAD:
             yield "it was never made, or will be in the future"
-        found = examine(self._graph_id, self._rows, now)
-        for each in found:
+        for each in examine(self._graph_id, self._rows, now):
             if each.severity is not Severity.NOTE:
-                where = each.label or each.key
-                yield f"{where}: {each.text}"
+                yield f"{each.label or each.key}: {each.text}"
 
     def _is_undelivered(self, key: str, row: Row) -> bool:
         """Whether the journal says something that a channel should have heard."""
@@ -226,9 +226,6 @@ class Examination:
             if notices.wants(fact, own, on, task.columns if task is not None else None):
                 return True
         return False
-
-
-_ENDS: Final = ("finished", "cancelled", "blocked")
 
 
 def _strange(graph_id: str, insert: Insert) -> Iterable[str]:
@@ -265,10 +262,6 @@ def _strange(graph_id: str, insert: Insert) -> Iterable[str]:
         for name in ("sequence", "part"):
             if (value := integer(columns, name)) < 0:  # a place that no journal has, from which the notifier goes on
                 yield f"{key}: its {name} is {value}"
-
-
-def _would_run(row: Row) -> bool:
-    return row.columns.get("state") not in (TaskState.COMPLETED, TaskState.SKIPPED)
 
 
 def _channel_words(row: Row) -> str:

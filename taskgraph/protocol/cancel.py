@@ -151,14 +151,7 @@ def _mark(task: Draft, context: Context, reason: str, code: str, answer: str, *,
     task.set("cancel", reason)
     if code != CANCELLED:
         task.set("cancelCode", code)
-    fields: dict[str, Any] = {} if whole else _why(reason, code)
-    context.event(
-        "task-cancelling",
-        task=reference_of(task.key),
-        label=task.text("label"),
-        run=task.integer("run"),
-        **fields,
-    )
+    _state_fact("task-cancelling", task, context, reason, code, whole=whole)
     return Outcome.APPLIED, answer
 
 
@@ -217,19 +210,18 @@ def _resolve(
     task.set("state", str(TaskState.EXCEPTION))
     task.set("resolved", context.now)
     task.set("resolution", resolution_text(resolution))
-    fields: dict[str, Any] = {} if whole else _why(reason, code)
-    context.event(
-        "task-cancelled",
-        task=reference_of(task.key),
-        label=task.text("label"),
-        run=task.integer("run"),
-        **fields,
-    )
+    _state_fact("task-cancelled", task, context, reason, code, whole=whole)
     block(task, context, reason)
 
 
-def _why(reason: str, code: str) -> dict[str, str]:
-    return {"reason": reason} if code == CANCELLED else {"reason": reason, "code": code}
+def _state_fact(kind: str, task: Draft, context: Context, reason: str, code: str, *, whole: bool) -> None:
+    """State what becomes of a task; why, only where the journal does not say it of the whole graph."""
+    fields: dict[str, Any] = {"task": reference_of(task.key), "label": task.text("label"), "run": task.integer("run")}
+    if not whole:
+        fields["reason"] = reason
+        if code != CANCELLED:
+            fields["code"] = code
+    context.event(kind, **fields)
 
 
 def _asks(message: Cancel) -> list[CancelTask]:

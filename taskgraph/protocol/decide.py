@@ -51,22 +51,12 @@ from taskgraph.protocol import (
     set_limit,
     stall,
 )
-from taskgraph.protocol.cancel import CancelItem
 from taskgraph.protocol.context import Context, ContextMark, Dispatch, Effect, NoRoom, Outcome, Refill, Rule, Take
 from taskgraph.protocol.definitions import SCHEMA
-from taskgraph.protocol.edit import EditItem
-from taskgraph.protocol.extension import ExtensionItem
-from taskgraph.protocol.leases import SetRight
-from taskgraph.protocol.lifecycle import LifecycleItem
-from taskgraph.protocol.pause import HoldItem
-from taskgraph.protocol.prioritize import PrioritizeTask
 from taskgraph.protocol.propagation import is_held
-from taskgraph.protocol.relays import Fire, RelayItem, Skip
+from taskgraph.protocol.relays import Fire, Skip
 from taskgraph.protocol.rows import Mark as RowsMark
 from taskgraph.protocol.rows import NeedRows, View
-from taskgraph.protocol.runs import RunItem
-from taskgraph.protocol.set_limit import LimitItem
-from taskgraph.protocol.stall import StallItem
 from taskgraph.storage.checks import sent_bytes
 from taskgraph.storage.tables import Change, Insert, Row
 
@@ -78,17 +68,17 @@ _ROW_BYTES: Final = 100  # what a commit adds to each row: its keys, and the id 
 _ESCAPED_BYTES_MAX: Final = 12  # of a character, as a store is sent it: two escaped halves
 
 Item = (
-    RunItem
-    | RelayItem
-    | LifecycleItem
-    | SetRight
-    | CancelItem
-    | HoldItem
-    | PrioritizeTask
-    | LimitItem
-    | StallItem
-    | ExtensionItem
-    | EditItem
+    runs.RunItem
+    | relays.RelayItem
+    | lifecycle.LifecycleItem
+    | leases.SetRight
+    | cancel.CancelItem
+    | pause.HoldItem
+    | prioritize.PrioritizeTask
+    | set_limit.LimitItem
+    | stall.StallItem
+    | extension.ExtensionItem
+    | edit.EditItem
 )
 
 

@@ -25,7 +25,7 @@ from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.conditions import goes_on
 from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
-from taskgraph.protocol.extension import await_leaves, news_at_once, register, request_key
+from taskgraph.protocol.extension import await_leaves, news_at_once, refuse, register, request_key
 from taskgraph.protocol.pause import set_active
 from taskgraph.protocol.propagation import count_down
 from taskgraph.protocol.rerun import FAILED_FOR_GOOD
@@ -145,14 +145,7 @@ def refuse_edit(item: RefuseEdit, context: Context) -> Verdict:
         return Outcome.REPEATED, item.reason
     if context.view.get(GRAPH).integer("revision") != item.revision:
         return Outcome.STALE, item.reason
-    return _refuse(head, context, item.reason)
-
-
-def _refuse(head: Draft, context: Context, reason: str) -> Verdict:
-    head.set("state", "refused")
-    head.set("reason", reason[: limits.REASON_CHARS_MAX])
-    head.set("answered", context.now)
-    return Outcome.REFUSED, reason
+    return refuse(head, context, item.reason)
 
 
 def edit_graph(item: EditGraph, context: Context) -> Verdict:
@@ -163,7 +156,7 @@ def edit_graph(item: EditGraph, context: Context) -> Verdict:
     if head.text("state") != "staged":
         return Outcome.REPEATED, ""
     if graph.text("state") not in EDITABLE:
-        return _refuse(head, context, f"the graph is {graph.text('state')}; only one that runs or is blocked is edited")
+        return refuse(head, context, f"the graph is {graph.text('state')}; only one that runs or is blocked is edited")
     if graph.integer("revision") != item.revision or graph.text("extending"):
         return Outcome.STALE, "the graph has changed since"
     if item.changes_nothing:
@@ -173,12 +166,12 @@ def edit_graph(item: EditGraph, context: Context) -> Verdict:
     for each in item.edits:
         task = view.get(row_key(each.task_id))
         if reason := not_editable(task, graph):
-            return _refuse(head, context, reason)
+            return refuse(head, context, reason)
         if ended_in(task) != each.ended:
             return Outcome.STALE, "the task has come to its end since"
     for key in item.delete:
         if key.startswith("task:") and (reason := has_started(view.get(key))):
-            return _refuse(head, context, reason)
+            return refuse(head, context, reason)
     mark, context_mark = view.mark(), context.mark()
     _apply(item, graph, context)
     _answer(head, context, item.revision + 1)
@@ -189,7 +182,7 @@ def edit_graph(item: EditGraph, context: Context) -> Verdict:
         view.rollback(mark)
         context.rollback(context_mark)
         context.follow.clear()
-        return _refuse(head, context, too_many_rows(rows))
+        return refuse(head, context, too_many_rows(rows))
     return Outcome.APPLIED, ""
 
 
@@ -210,7 +203,7 @@ def _keys(item: EditGraph) -> list[str]:
     """The rows without which nothing can be said."""
     references = [each.task_id for each in item.edits]
     references += [each for one in item.edits for each in one.requires or ()]
-    references += [each for pair in item.cut for each in pair[:1]]
+    references += [holder for holder, _ in item.cut]
     references += [below for below, _ in item.lost]
     references += [link.task_id for link in item.links]
     keys = [GRAPH, request_key(item.request), *map(row_key, (*references, *item.leaves))]

@@ -25,7 +25,7 @@ from taskgraph.protocol.context import Context, Outcome, Rules, Verdict
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.propagation import DEFERRED, count_down, dispatch
 from taskgraph.protocol.rows import Draft
-from taskgraph.protocol.wiring import Link, fork_row
+from taskgraph.protocol.wiring import Link, relay_row
 from taskgraph.storage.tables import Insert
 
 EXTENDABLE: Final = (GraphState.RUNNING.value, GraphState.BLOCKED.value)
@@ -170,9 +170,7 @@ def defer_extension(item: DeferExtension, context: Context) -> Verdict:
     if item.request in deferred:
         return Outcome.REPEATED, ""
     if len(deferred) >= limits.DEFERRED_MAX:
-        reason = f"{len(deferred)} extensions wait for the graph to be resumed, and no more can"
-        _refuse(head, context, reason)
-        return Outcome.REFUSED, reason
+        return _refuse(head, context, f"{len(deferred)} extensions wait for the graph to be resumed, and no more can")
     graph.set_ids(DEFERRED, [*deferred, item.request])
     head.set(WAITS_FOR, RESUME)
     return Outcome.APPLIED, ""
@@ -189,21 +187,26 @@ def _not_deferred(head: Draft, graph: Draft) -> bool:
     return True
 
 
+def refuse(head: Draft, context: Context, reason: str) -> Verdict:
+    """Write on a request that the answer is no."""
+    head.set("state", "refused")
+    head.set("reason", reason[: limits.REASON_CHARS_MAX])
+    head.set("answered", context.now)
+    return Outcome.REFUSED, reason
+
+
 def refuse_extension(item: RefuseExtension, context: Context) -> Verdict:
     """Answer a request with no; nothing else has been written for it. A graph that waited for it alone is finished."""
     head = context.view.get(request_key(item.request))
     if head.text("state") != "staged":
         return Outcome.REPEATED, item.reason
-    _refuse(head, context, item.reason)
-    return Outcome.REFUSED, item.reason
+    return _refuse(head, context, item.reason)
 
 
-def _refuse(head: Draft, context: Context, reason: str) -> None:
+def _refuse(head: Draft, context: Context, reason: str) -> Verdict:
     if head.text(WAITS_FOR) and _not_deferred(head, context.view.get(GRAPH)):
         count_down(GRAPH, "", context)
-    head.set("state", "refused")
-    head.set("reason", reason[: limits.REASON_CHARS_MAX])
-    head.set("answered", context.now)
+    return refuse(head, context, reason)
 
 
 def await_leaves(top: Insert | None, leaves: Sequence[str], graph: Draft, context: Context) -> None:
@@ -304,7 +307,7 @@ def register(link: Link, stamp: str, context: Context) -> News | None:
     if len(have) + len(new) > limits.DEPENDENTS_MAX:
         fork = fork_reference(link.task_id, stamp)
         schema = task.integer("schema") or SCHEMA
-        context.view.insert(fork_row(fork, link.task_id, have, resolved=news is not None, schema=schema))
+        context.view.insert(relay_row(fork, [link.task_id], have, schema, resolved=news is not None))
         task.set_ids("dependents", [fork, *new])
     elif new:
         task.set_ids("dependents", [*have, *new])

@@ -16,14 +16,14 @@ from taskgraph.documents.checks import too_limited
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.references import external_labels, results_without_requirement
 from taskgraph.model import facts, limits, priorities
-from taskgraph.model.columns import Value
+from taskgraph.model.columns import Value, integer
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import WHOLE_GRAPH, ids_text, limit_scope, task_id_of
 from taskgraph.model.states import FailurePolicy, TaskState, When, by_group
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.definitions import SCHEMA, first_deadline, schema_for, split_text, spread
-from taskgraph.protocol.edit import DELETED_IN, EDITED
+from taskgraph.protocol.edit import DELETED_IN, EDITED, listed
 from taskgraph.protocol.extension import (
     EXTENDABLE,
     AcceptExtension,
@@ -178,8 +178,7 @@ def plan_steps(
     groups = {name: group for name, group in document.groups.items() if have.get(name, request) == request}
     columns, mapping_rows = _mapping(graph, new, graph_id, request)
     if document.groups:
-        counted = graph.columns.get("groups", 0)
-        columns["groups"] = (counted if isinstance(counted, int) else 0) + len(document.groups)
+        columns["groups"] = integer(graph.columns, "groups") + len(document.groups)
     if limited := [limit_scope(graph_id, name) for name, group in groups.items() if group.max_in_flight]:
         columns["limits"] = ids_text(dict.fromkeys((*scopes_of(graph.columns), *limited)))
     held = tuple(by_group(name) for name, group in groups.items() if not group.active)
@@ -245,48 +244,41 @@ def refusal_of(
     if graph.columns.get("failurePolicy") != FailurePolicy.CONTINUE:
         conditional = [n.label for n in document.tasks.values() if n.when != When.ALL_COMPLETED or n.optional]
         if conditional:
-            return (
-                f"{_quoted(conditional)} has a condition or optional requirements, which need failurePolicy: continue"
-            )
+            return f"{listed(conditional)} has a condition or optional requirements, which need failurePolicy: continue"
     different = [
         label
         for label, node in document.tasks.items()
         if label in existing and existing[label][1] != request and existing[label][0] != node_digest(node)
     ]
     if different:
-        return f"the graph already has a different task {_quoted(different)}"
+        return f"the graph already has a different task {listed(different)}"
     taken = [name for name in document.groups if name in existing or name in have]
     if taken:
-        return f"the graph already has a task or group {_quoted(taken)}, and a group stays as it was submitted"
+        return f"the graph already has a task or group {listed(taken)}, and a group stays as it was submitted"
     limited = [name for name, group in document.groups.items() if group.max_in_flight]
     there = scopes_of(graph.columns)
     if limited and len(there) + len(limited) > limits.LIMITED_GROUPS_MAX:
         return f"the graph would have more than {limits.LIMITED_GROUPS_MAX} limits"
     if WHOLE_GRAPH in there and (fourth := too_limited(document)):
-        return f"{_quoted(fourth)} would be under more than {limits.LIMITS_OF_TASK_MAX} limits"
+        return f"{listed(fourth)} would be under more than {limits.LIMITS_OF_TASK_MAX} limits"
     if clash := [label for label in document.tasks if label in have]:
-        return f"the graph has a group {_quoted(clash)}, and a task cannot have its name"
+        return f"the graph has a group {listed(clash)}, and a task cannot have its name"
     grouped = {label for group in document.groups.values() for label in group.tasks}
     if fixed := [label for label in document.tasks if label in existing and label in grouped]:
-        return f"the graph already has the task {_quoted(fixed)}, which cannot be put into a group any more"
+        return f"the graph already has the task {listed(fixed)}, which cannot be put into a group any more"
     unknown = [label for label in external_labels(document) if label not in existing and label not in have]
     if unknown:
         what = "task or group" if have or document.groups else "task"
-        return f"neither the request nor the graph has a {what} {_quoted(unknown)}"
+        return f"neither the request nor the graph has a {what} {listed(unknown)}"
     for label, used in results_without_requirement(document).items():
         # What has completed stays so; of anything else only a requirement says that it comes before.
         too_early = [each for each in used if existing.get(each, ("", "", ""))[2] != TaskState.COMPLETED]
         if too_early:
             return (
-                f"“{label}” uses the result of {_quoted(too_early)}, which has not completed, and which it does not "
+                f"“{label}” uses the result of {listed(too_early)}, which has not completed, and which it does not "
                 "require; name it in requires"
             )
     return ""
-
-
-def _quoted(labels: list[str]) -> str:
-    shown = ", ".join(f"“{label}”" for label in sorted(labels)[:5])
-    return shown if len(labels) <= 5 else f"{shown} and {len(labels) - 5} more"
 
 
 def _mapping(

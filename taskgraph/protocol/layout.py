@@ -22,14 +22,7 @@ from taskgraph.documents.nodes import GroupNode, TaskNode
 from taskgraph.documents.read import canonical_json
 from taskgraph.model import limits, priorities, timing
 from taskgraph.model.columns import Value
-from taskgraph.model.ids import (
-    group_key,
-    ids_text,
-    limit_key,
-    limit_scope,
-    row_key,
-    task_id_of,
-)
+from taskgraph.model.ids import group_key, ids_text, limit_key, limit_scope, row_key, task_id_of
 from taskgraph.model.placement import target_of
 from taskgraph.model.states import INACTIVE, TaskState, When, by_group
 from taskgraph.model.utf16 import utf16_units

@@ -236,14 +236,8 @@ def _failed(item: Failed, context: Context) -> Verdict:
         task.set("rerunsLeft", task.integer("rerunsLeft") - 1)
         _next_run(task, context, "failed", item.ended, reason, item.resolution)
         return Outcome.APPLIED, "rerun"
-    _resolve_unsuccessfully(
-        task,
-        context,
-        TaskState.EXCEPTION if item.exception else TaskState.FAILED,
-        item.ended,
-        reason,
-        item.resolution,
-    )
+    state = TaskState.EXCEPTION if item.exception else TaskState.FAILED
+    _resolve_unsuccessfully(task, context, state, item.ended, reason, item.resolution)
     return Outcome.APPLIED, ""
 
 
@@ -486,14 +480,8 @@ def _lease_lost(item: LeaseLost, context: Context) -> Verdict:
         task.set("retriesLeft", task.integer("retriesLeft") - 1)
         _next_run(task, context, "lost", ended, reason, None, begun)
         return Outcome.APPLIED, "retry"
-    _resolve_unsuccessfully(
-        task,
-        context,
-        TaskState.EXCEPTION,
-        ended,
-        f"{reason}, and all retries are spent",
-        {"failed": True, "reason": f"{reason}, and all retries are spent"},
-    )
+    spent = f"{reason}, and all retries are spent"
+    _resolve_unsuccessfully(task, context, TaskState.EXCEPTION, ended, spent, {"failed": True, "reason": spent})
     return Outcome.APPLIED, ""
 
 

@@ -1,7 +1,7 @@
 """How requirements become edges between rows: directly, or over joins and forks where they are many."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,12 +9,13 @@ from typing import Final
 from taskgraph.documents.groups import DONE, Wiring, is_end, name_of, wire
 from taskgraph.documents.nodes import GroupNode, TaskNode
 from taskgraph.model import limits
+from taskgraph.model.columns import Value
 from taskgraph.model.ids import GRAPH, fork_reference, group_owner, ids_text, join_reference, row_key, task_id_of
 from taskgraph.model.states import TaskState
-from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.storage.tables import Insert
 
 UNSCHEDULED: Final = str(TaskState.UNSCHEDULED)
+_COMPLETED: Final = str(TaskState.COMPLETED)
 _THERE: Final = "\x03"  # begins a node that has a row already: its reference follows
 
 NO_GROUPS: Final[Mapping[str, GroupNode]] = {}
@@ -236,17 +237,8 @@ def _gather(
     current = list(members)
     if by_key and len(current) > most:
         current.sort(key=row_key)
-    number = 0
     while len(current) > most:
-        count = -(-len(current) // limits.REQUIRES_MAX)
-        size = -(-len(current) // count)  # even shares: none of the joins is nearly empty
-        after: list[str] = []
-        for start in range(0, len(current), size):
-            reference = join_reference(owner, f"{mark}{number}")
-            number += 1
-            made.append((reference, current[start : start + size]))
-            after.append(reference)
-        current = after
+        current = _level(current, limits.REQUIRES_MAX, made, lambda number: join_reference(owner, f"{mark}{number}"))
     tells = dict.fromkeys(current, above)
     for reference, inside in made:
         for member in inside:
@@ -262,44 +254,30 @@ def _fan_out(
     made: list[tuple[str, list[str]]] = []
     current = sorted(told, key=row_key) if by_key else list(told)
     while len(current) > limits.DEPENDENTS_MAX:
-        count = -(-len(current) // limits.DEPENDENTS_MAX)
-        size = -(-len(current) // count)
-        after: list[str] = []
-        for start in range(0, len(current), size):
-            reference = fork_reference(own, f"{stamp}-{len(made)}")
-            made.append((reference, current[start : start + size]))
-            after.append(reference)
-        current = after
+        current = _level(current, limits.DEPENDENTS_MAX, made, lambda number: fork_reference(own, f"{stamp}-{number}"))
     return current, made
 
 
-def relay_row(reference: str, requires: Sequence[str], dependents: Sequence[str], schema: int) -> Insert:
-    """A relay of which nothing has been fulfilled yet."""
+def _level(members: list[str], most: int, made: list[tuple[str, list[str]]], name: Callable[[int], str]) -> list[str]:
+    """Share members out to relays of at most so many each, add these to `made`, and give their references."""
+    begin = len(made)
+    count = -(-len(members) // most)
+    size = -(-len(members) // count)  # even shares: none of the relays is nearly empty
+    for start in range(0, len(members), size):
+        made.append((name(len(made)), members[start : start + size]))
+    return [reference for reference, _ in made[begin:]]
+
+
+def relay_row(
+    reference: str, requires: Sequence[str], dependents: Sequence[str], schema: int, *, resolved: bool = False
+) -> Insert:
+    """A relay of which nothing, or (resolved) everything, has been fulfilled."""
     text = ids_text(requires)
-    return Insert(
-        row_key(reference),
-        {
-            "schema": schema,
-            "state": UNSCHEDULED,
-            "requires": text,
-            "requiresLeft": text,
-            "dependents": ids_text(dependents),
-        },
-    )
-
-
-def fork_row(reference: str, task_id: str, told: Sequence[str], *, resolved: bool, schema: int = SCHEMA) -> Insert:
-    """A fork that takes over the dependents of a task that got too many of them after it was laid out.
-
-    resolved: all of them have been told already.
-    """
-    return Insert(
-        row_key(reference),
-        {
-            "schema": schema,
-            "state": str(TaskState.COMPLETED if resolved else TaskState.UNSCHEDULED),
-            "requires": ids_text([task_id]),
-            "requiresLeft": ids_text([] if resolved else [task_id]),
-            "dependents": ids_text(told),
-        },
-    )
+    columns: dict[str, Value] = {
+        "schema": schema,
+        "state": _COMPLETED if resolved else UNSCHEDULED,
+        "requires": text,
+        "requiresLeft": "[]" if resolved else text,
+        "dependents": ids_text(dependents),
+    }
+    return Insert(row_key(reference), columns)

@@ -14,9 +14,9 @@ from taskgraph.model import limits
 from taskgraph.model.ids import GRAPH, owner_of, row_key, task_id_of, told_as
 from taskgraph.model.schemas import is_date_time
 from taskgraph.model.utf16 import utf16_units
-from taskgraph.protocol.definitions import gathered, split_text, spread
+from taskgraph.protocol.definitions import SCHEMA, gathered, split_text, spread
 from taskgraph.protocol.layout import GRAPH_DIRECT_MAX, GraphLayout, Layout, lay_out, name_mapping_rows
-from taskgraph.protocol.wiring import fork_row
+from taskgraph.protocol.wiring import relay_row
 from taskgraph.storage.checks import check_columns, sent_bytes
 from taskgraph.storage.tables import Insert
 
@@ -415,7 +415,7 @@ def test_the_widest_row_is_small() -> None:
 @pytest.mark.parametrize("completed", [False, True])
 def test_a_fork_of_a_task_that_got_more_dependents(completed: bool) -> None:
     task_id = task_id_of("g", "a")
-    row = fork_row(f"fork:{task_id}:r-0", task_id, ["x", "y"], resolved=completed)
+    row = relay_row(f"fork:{task_id}:r-0", [task_id], ["x", "y"], SCHEMA, resolved=completed)
     assert row.columns["state"] == ("completed" if completed else "unscheduled")
     assert listed(row, "requiresLeft") == ([] if completed else [task_id])
     assert listed(row, "dependents") == ["x", "y"]

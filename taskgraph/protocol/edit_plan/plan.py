@@ -16,15 +16,8 @@ from taskgraph.documents import results
 from taskgraph.documents.edit_document import Update
 from taskgraph.documents.references import without_requirement
 from taskgraph.model import facts, priorities
-from taskgraph.model.ids import (
-    GRAPH,
-    group_key,
-    group_owner,
-    ids_text,
-    is_relay,
-    limit_key,
-    row_key,
-)
+from taskgraph.model.columns import integer
+from taskgraph.model.ids import GRAPH, group_key, group_owner, ids_text, is_relay, limit_key, row_key
 from taskgraph.model.states import FailurePolicy, TaskState, When
 from taskgraph.protocol.concurrency import scopes_of
 from taskgraph.protocol.definitions import gathered, members_of
@@ -161,15 +154,13 @@ class EditPlan:
                     lost += len(members) - len(kept)
                     self._writes.spread_out(row, "members", ids_text(kept))
             if lost:
-                counted = rows[0].columns.get("tasks", 0)
-                self._writes.set(group_key(own), "tasks", (counted if isinstance(counted, int) else 0) - lost)
+                self._writes.set(group_key(own), "tasks", integer(rows[0].columns, "tasks") - lost)
         scopes = scopes_of(self._graph.columns)
         if ended := [scope for own in self.names.groups_gone if (scope := group_owner(own)) in scopes]:
             self._writes.delete.update(dict.fromkeys(map(limit_key, ended)))  # nothing of it has begun
             self._writes.set(GRAPH, "limits", ids_text([scope for scope in scopes if scope not in ended]))
         if gone := len(self.names.groups_gone):
-            counted = self._graph.columns.get("groups", 0)
-            self._writes.set(GRAPH, "groups", (counted if isinstance(counted, int) else 0) - gone)
+            self._writes.set(GRAPH, "groups", integer(self._graph.columns, "groups") - gone)
 
     def item(self, revision: int) -> EditGraph:
         """The item to decide. revision: of the graph."""

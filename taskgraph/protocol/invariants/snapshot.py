@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeGuard
 
-from taskgraph.model.columns import Value, is_cancelled
+from taskgraph.model.columns import Value, integer, is_cancelled
 from taskgraph.model.ids import (
     GRAPH,
     group_key,
@@ -64,8 +64,8 @@ class Node:
     @property
     def to_send(self) -> tuple[str, int, str]:
         """It as a patch names a task that is made ready."""
-        run = self.row.columns.get("run", 0)
-        return self.reference, run if isinstance(run, int) else 0, str(self.row.columns.get("target", "default"))
+        columns = self.row.columns
+        return self.reference, integer(columns, "run"), str(columns.get("target", "default"))
 
 
 def read_json(text: Value) -> object:

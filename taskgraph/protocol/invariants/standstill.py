@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from taskgraph.model.columns import is_held, texts, time_of
+from taskgraph.model.columns import integer, is_held, texts, time_of
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import GRAPH, holders_in_words, limit_key, reference_of, resume_command, typed
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, INACTIVE, PAUSED, GraphState, TaskState
@@ -49,8 +49,8 @@ def waiting_by_target(rows: Mapping[str, Row], now: datetime) -> dict[str, Waiti
         if not_yet_seconds(row.columns.get, now):
             continue
         one = found.setdefault(str(row.columns.get("target", "default")), Waiting())
-        run, since = row.columns.get("run", 0), ready_since(row.columns.get)
-        one.tasks.append((reference_of(key), run if isinstance(run, int) else 0))
+        one.tasks.append((reference_of(key), integer(row.columns, "run")))
+        since = ready_since(row.columns.get)
         if isinstance(since, datetime) and (one.since is None or since < one.since):
             one.since = since
         if refusal := row.columns.get("refusal"):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from taskgraph.model import limits
-from taskgraph.model.columns import Value, texts
+from taskgraph.model.columns import Value, integer, texts
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import GRAPH, ids_text, task_id_of
 from taskgraph.model.states import INACTIVE, TASK_UNRESOLVED, GraphState, TaskState, held_group
@@ -85,8 +85,7 @@ def _task(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
                 repair=snapshot.patch({key: {"leaseUntil": until}}),
             )
         elif isinstance(end, datetime) and lease(columns.get, snapshot.now) is Standing.OVER:
-            run = columns.get("run", 0)
-            lost = LeaseLost(node.reference, run if isinstance(run, int) else 0, str(columns.get("claim", "")))
+            lost = LeaseLost(node.reference, integer(columns, "run"), str(columns.get("claim", "")))
             yield snapshot.find(
                 "lease-ended",
                 key,
