@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import STDIN, Session, begin, check_graph_id, examples
-from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import STDIN, Session, check_graph_id, examples, with_session
+from taskgraph.interfaces.cli.options import GraphArgument
 from taskgraph.interfaces.cli.output import count
 from taskgraph.interfaces.cli.progress import counting
 from taskgraph.model.errors import InvalidInput
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
 
 
+@with_session
 def archive(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     output_file: Annotated[
         str | None,
@@ -33,19 +34,15 @@ def archive(
     ] = None,
     with_logs: Annotated[bool, typer.Option("--logs", help="With the output of every run, and its results.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Write a graph into a file, with all its rows and its journal, from which it can be put back.
 
     The file is lines of JSON, compressed by gzip; the same graph gives the same bytes. Of a graph that moves meanwhile
     the file says so: it can be looked at, and not put back. It is signed if TASKGRAPH_ARCHIVE_KEY names a key.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     one = check_graph_id(graph_id)
     if output_file == STDIN:
-        if json:
+        if session.output.json:
             raise InvalidInput("--json describes a file; the archive itself goes to stdout here")
         if sys.stdout.isatty():
             raise InvalidInput("an archive is nothing for a terminal: write it into a file (-o FILE), or a pipe")
@@ -54,7 +51,7 @@ def archive(
     path = Path(output_file or f"{one}.json.gz")
     done = session.open(lambda app: _write(app, session, one, path, with_logs=with_logs, overwrite=force))
     size = path.stat().st_size
-    if json:
+    if session.output.json:
         session.output.document(views.archived(done, str(path), size))
     else:
         files = f", {count(done.logs, 'log file')}" if with_logs else ""

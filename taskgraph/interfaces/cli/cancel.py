@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import (
-    Session,
-    begin,
-    check_graph_id,
-    examples,
-    hint_at_handlers,
-)
-from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, TimeoutOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, hint_at_handlers, with_session
+from taskgraph.interfaces.cli.options import GraphArgument, TimeoutOption
 from taskgraph.interfaces.cli.output import count, safe
 from taskgraph.interfaces.cli.signals import until_settled
 from taskgraph.interfaces.operations.checks import check_reason
@@ -28,8 +22,9 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.operations.cancel import Cancellation
 
 
+@with_session
 def cancel(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     labels: Annotated[
         list[str] | None,
@@ -45,9 +40,6 @@ def cancel(
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it is over.")] = False,
     timeout: TimeoutOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Cancel a graph, or some of its tasks.
 
@@ -55,7 +47,6 @@ def cancel(
     that is cancelled alone counts as failed, and can be rerun; a cancelled graph is over. Handlers must run for that:
     taskgraph serve. Exit code 4 if it had come to another end before.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     check_graph_id(graph_id)
     check_reason(reason)
 

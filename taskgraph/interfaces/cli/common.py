@@ -5,6 +5,7 @@ documents, minding signals, and ending with the right exit code. It never knows 
 """
 
 import asyncio
+import inspect
 import logging
 import os
 import shlex
@@ -13,7 +14,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -22,7 +23,7 @@ from taskgraph.engine.telemetry import HANDLED
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.loglines import JsonLines
-from taskgraph.interfaces.cli.options import LOG_FORMAT_VARIABLE
+from taskgraph.interfaces.cli.options import LOG_FORMAT_VARIABLE, JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Output, safe
 from taskgraph.interfaces.settings import StoreSettings, read_settings
 from taskgraph.model.errors import (
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskgraph.cli")
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _USUAL_WAIT_SECONDS: Final = 3.0
 
@@ -176,6 +178,27 @@ def begin(
     session.output.json = json
     set_up_logging(session, log_format)
     return session
+
+
+def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
+    """A command that gets its session, and has the options of nearly all commands: --store, --json and --verbose."""
+    own = inspect.signature(command)
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    common = [
+        context.replace(name="store", default=None, annotation=StoreOption),
+        context.replace(name="json", default=False, annotation=JsonOption),
+        context.replace(name="verbose", default=0, annotation=VerboseOption),
+    ]
+    _, *given = own.parameters.values()
+    signature = own.replace(parameters=[context, *given, *common])
+
+    def called(ctx: typer.Context, store: str | None, json: bool, verbose: int, **options: Any) -> None:
+        command(begin(ctx, store=store, json=json, verbose=verbose), **options)  # type: ignore[call-arg]
+
+    called.__doc__, called.__name__, called.__module__ = command.__doc__, command.__name__, command.__module__
+    called.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+    called.__signature__ = signature  # type: ignore[attr-defined]
+    return called
 
 
 class _Voice(logging.Handler):

@@ -14,8 +14,7 @@ import typer
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.archive import rows_text
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
-from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, with_session
 from taskgraph.interfaces.cli.output import Column, count, moment
 from taskgraph.interfaces.cli.progress import counting
 from taskgraph.model.errors import Conflict, InvalidInput, NotFound, Refused, TaskgraphError
@@ -28,8 +27,9 @@ if TYPE_CHECKING:
 _STATES: Final = (*sorted(map(str, GRAPH_ENDED)), str(GraphState.BLOCKED))
 
 
+@with_session
 def delete(
-    ctx: typer.Context,
+    session: Session,
     graph_ids: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="The ids of graphs.", show_default=False)
     ] = None,
@@ -71,16 +71,12 @@ def delete(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --older-than: list them, and delete nothing.")
     ] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Delete graphs that have ended, with their logs: every row, in small commits.
 
     It cannot be undone. Interrupted at any point, the same command goes on, and so does the sweep of taskgraph serve.
     Messages about a deleted graph that are still on their way are let go, and for 30 days its id is not given again.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     ids = list(dict.fromkeys(check_graph_id(each) for each in graph_ids or ()))
     if (older_than is None) == (not ids):
         raise InvalidInput("say either which graphs (taskgraph delete ID), or how old (--older-than DAYS)")

@@ -10,8 +10,7 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
-from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, with_session
 from taskgraph.interfaces.cli.output import Column, Output, Style, count, safe
 from taskgraph.interfaces.cli.progress import reading
 
@@ -25,16 +24,14 @@ _FINDINGS_SHOWN_MAX: Final = 50
 _STYLES: Final[dict[str, Style]] = {"wrong": "red", "due": "yellow", "note": "cyan"}
 
 
+@with_session
 def doctor(
-    ctx: typer.Context,
+    session: Session,
     graph_id: Annotated[
         str | None,
         typer.Argument(metavar="[ID]", help="The id of a graph; otherwise all live ones.", show_default=False),
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended for certain, and sweep.")] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Say what is wrong with the rows of a graph, and why it does not move.
 
@@ -44,7 +41,6 @@ def doctor(
     Nothing is changed without --repair; with it, only what leaves no doubt. It is safe at any time, beside everything
     else that works on the graph. Ends with 0 if nothing is wrong (any more), and with 1 otherwise.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     if graph_id is None:
         raise typer.Exit(session.open(lambda app: _all(app, session, repair=repair)))
     one = check_graph_id(graph_id)

@@ -12,8 +12,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples, read_source
-from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, ParamOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, read_source, with_session
+from taskgraph.interfaces.cli.options import GraphArgument, ParamOption
 from taskgraph.interfaces.cli.output import count, safe
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidInput, Refused
@@ -68,8 +68,9 @@ RequestOption = Annotated[
 ]
 
 
+@with_session
 def edit(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     file: FileArgument = None,
     task: TaskOption = None,
@@ -90,9 +91,6 @@ def edit(
     timeout: Annotated[
         float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long.")
     ] = _TIMEOUT_SECONDS,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Change or take away tasks of a graph that have not started, all of it in one step.
 
@@ -103,7 +101,6 @@ def edit(
     The same edit again gives its answer, as long as what it says is so; what was undone meanwhile is made again. With
     --request NAME it is made once, whatever becomes of it.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     check_graph_id(graph_id)
     if request is not None:
         check_graph_id(request)

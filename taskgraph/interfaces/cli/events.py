@@ -8,9 +8,9 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, examples
+from taskgraph.interfaces.cli.common import Session, examples, with_session
 from taskgraph.interfaces.cli.logs import LINES_AT_ONCE
-from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.options import GraphArgument
 from taskgraph.interfaces.cli.output import LOOKS, json_text, moment, safe
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model import limits
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from taskgraph.queries.values import Event
 
 
+@with_session
 def events(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     since: Annotated[
         str, typer.Option("--since", metavar="N", help="Only what comes after number N, or after the cursor N.PART.")
@@ -42,15 +43,11 @@ def events(
             show_default=False,
         ),
     ] = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Print the journal of a graph: what happened, in order.
 
     With --follow and --json, every line is one event. Its `cursor` is what --since goes on from.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     where = _where(filters or ())
     if follow and limit is not None:
         raise InvalidInput("--follow goes on; it does not go with --limit")
@@ -62,7 +59,7 @@ def events(
         if follow:
             async with minding_signals(lambda _: None) as stop:
                 await unless_stopped(stop, _follow_events(app, session, graph_id, since, where))
-        elif json:
+        elif session.output.json:
             events = (views.event(each) async for each in _journal(app, graph_id, since, where, limit))
             await session.output.document_of({"graphId": graph_id}, "events", events)
         else:

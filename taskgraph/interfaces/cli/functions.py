@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from taskgraph.interfaces.cli.common import begin, examples
-from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, examples, with_session
 from taskgraph.model.errors import InvalidSettings
 
 AppOption = Annotated[
@@ -34,8 +33,9 @@ SettingsOption = Annotated[
 ]
 
 
+@with_session
 def start(
-    ctx: typer.Context,
+    session: Session,
     app: AppOption = None,
     environment: EnvironmentOption = None,
     settings: SettingsOption = None,
@@ -52,9 +52,6 @@ def start(
     grace_seconds: Annotated[
         float, typer.Option("--grace", min=0, metavar="SECONDS", help="Let calls end for so long when told to stop.")
     ] = 30.0,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Run a function app here: its queue and timer triggers, under Microsoft's own Python worker library.
 
@@ -64,7 +61,6 @@ def start(
     SIGTERM and SIGINT end it gracefully; a second one at once. With --json every event is a line on stdout, and the
     first one, "ready", lists the functions.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     _host().start(
         session, app, environment, settings, poll=poll, lock_seconds=lock_seconds, grace_seconds=grace_seconds
     )
@@ -77,20 +73,17 @@ START_EXAMPLES = examples(
 )
 
 
+@with_session
 def list_(
-    ctx: typer.Context,
+    session: Session,
     app: AppOption = None,
     environment: EnvironmentOption = None,
     settings: SettingsOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Show the functions of an app as Microsoft's worker library reports them: triggers, queues, schedules.
 
     The app is loaded for that, and none of its functions is called. Storage is not asked.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     _host().show(session, app, environment, settings)
 
 

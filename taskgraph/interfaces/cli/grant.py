@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
-from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, with_session
+from taskgraph.interfaces.cli.options import GraphArgument
 from taskgraph.interfaces.cli.output import moment
 from taskgraph.model.errors import InvalidInput
 
@@ -22,8 +22,9 @@ _HOURS_DEFAULT: Final = 1.0  # as in the operation, which is not imported for a 
 _HOURS_RANGE: Final = "0.1 to 168"
 
 
+@with_session
 def grant(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     read: Annotated[
         bool, typer.Option("--read", help="The right to read: the only one there is, and it must be said.")
@@ -37,16 +38,12 @@ def grant(
             "--ip", metavar="ADDRESS", help="Only from this IPv4 address, or range A-B of them.", show_default=False
         ),
     ] = "",
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Print an address by which whoever has it may read the rows of one graph, and nothing else, for some hours.
 
     It works in Storage Explorer, az and the SDKs, without an account and without taskgraph. It needs a store with the
     account's key. Whoever has the address can read payloads too, and it cannot be taken back.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     one = check_graph_id(graph_id)
     if not read:
         raise InvalidInput("say --read: it is the only right that can be granted, and nobody should grant one unaware")
@@ -57,7 +54,7 @@ def grant(
         return await grant.read(app, one, hours=hours, addresses=addresses)
 
     found = session.open(granted)
-    if json:
+    if session.output.json:
         session.output.document(views.grant(found))
         return
     session.output.data(found.url)

@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import Session, begin, examples
+from taskgraph.interfaces.cli.common import Session, examples, with_session
 from taskgraph.interfaces.cli.options import (
     GraphArgument,
     GroupOption,
-    JsonOption,
-    StoreOption,
     TimeoutOption,
-    VerboseOption,
 )
 from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
 from taskgraph.interfaces.cli.output import Column, count, moment, safe
@@ -44,8 +41,9 @@ _STATE_ORDER: Final = (
 _GROUP_TASKS_SHOWN_MAX: Final = 1_000
 
 
+@with_session
 def list_(
-    ctx: typer.Context,
+    session: Session,
     state: Annotated[
         GraphState | None, typer.Option("--state", help="Only graphs in this state.", show_default=False)
     ] = None,
@@ -53,15 +51,11 @@ def list_(
         str, typer.Option("--schedule", metavar="NAME", help="Only graphs of this schedule.", show_default=False)
     ] = "",
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="The newest so many.")] = 50,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """List graphs, the newest first."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     found = session.open(lambda app: app.queries.graphs(limit=limit, state=str(state or ""), schedule=schedule))
     output = session.output
-    if json:
+    if session.output.json:
         output.document(views.graphs(found))
     elif found:
         columns = [
@@ -94,13 +88,11 @@ def list_(
 LIST_EXAMPLES = examples("taskgraph list --state blocked", "taskgraph list --schedule nightly", "taskgraph list --json")
 
 
+@with_session
 def status(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     group: GroupOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Show a graph at a glance: its state, and its tasks counted by state; or one group of it, with its tasks.
 
@@ -108,16 +100,15 @@ def status(
     With --json such a count is null, and atLeast has what was seen. A group is always counted task by task. It is
     waiting, running, blocked (a task failed for good) or finished, as its tasks are.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     if group is not None:
         grouped = session.open(lambda app: app.queries.group(graph_id, group))
-        if json:
+        if session.output.json:
             session.output.document(views.group_status(grouped))
         else:
             _print_group(session, grouped)
         return
     found = session.open(lambda app: app.queries.status(graph_id))
-    if json:
+    if session.output.json:
         session.output.document(views.graph_status(found))
     else:
         _print_status(session, found)
@@ -274,21 +265,17 @@ def _others(number: int) -> str:
     return f" and {count(number, 'other task')} that failed for good" if number > 0 else ", which failed for good"
 
 
+@with_session
 def watch(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     timeout: TimeoutOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Watch a graph until it has ended, and end with what became of it.
 
     Exit code 0: finished; 1: finished with failures, blocked or cancelled. Ctrl-C stops watching, and nothing else.
     With --json, every line is a JSON value with a `type`: progress, task-failed, task-exception, and end.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
-
     session.output.lines = True
 
     async def watched(app: "App") -> int:
@@ -302,8 +289,9 @@ def watch(
 WATCH_EXAMPLES = examples("taskgraph watch nightly-2026-08-01 --timeout 3600")
 
 
+@with_session
 def show(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     state: Annotated[
         TaskState | None, typer.Option("--state", help="Only tasks in this state.", show_default=False)
@@ -311,21 +299,17 @@ def show(
     match: Annotated[str, typer.Option("--match", metavar="TEXT", help="Only labels with this in them.")] = "",
     group: GroupOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most so many tasks.")] = 1000,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """List the tasks of a graph by state: what failed, runs and waits comes first.
 
     Of a graph of more than 2,000 tasks no more than --limit are read, so that these are not the first by label.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     found = session.open(
         lambda app: app.queries.listing(graph_id, state=str(state or ""), match=match, limit=limit, group=group or "")
     )
     shown = _ordered(found.tasks)[:limit]
     output = session.output
-    if json:
+    if session.output.json:
         output.document(views.tasks(graph_id, found, shown))
         return
     if found.params:

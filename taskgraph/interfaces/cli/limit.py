@@ -10,8 +10,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
-from taskgraph.interfaces.cli.options import JsonOption, StoreOption, TimeoutOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, with_session
+from taskgraph.interfaces.cli.options import TimeoutOption
 from taskgraph.interfaces.cli.output import Column, safe
 from taskgraph.interfaces.cli.pause import GroupOption, OptionalGraphArgument, ReasonOption, WaitOption
 from taskgraph.interfaces.cli.signals import until_settled
@@ -32,8 +32,9 @@ TargetOption = Annotated[
 ]
 
 
+@with_session
 def set_(
-    ctx: typer.Context,
+    session: Session,
     what: Annotated[
         list[str], typer.Argument(metavar="[ID] N", help="The graph, and so many at a time.", show_default=False)
     ],
@@ -42,16 +43,12 @@ def set_(
     reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Let at most N tasks of a graph, or of a group of it, or with --target of a target, be in flight.
 
     What runs already runs to its end. The limit of a graph or group can be changed where it was submitted with one
     (maxInFlight). Workers notice within some 10 s that their target is limited.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     *graphs, number = what
     most = int(number) if number.isascii() and number.isdigit() else 0
     if not 1 <= most <= limits.IN_FLIGHT_MAX:
@@ -66,20 +63,17 @@ SET_EXAMPLES = examples(
 )
 
 
+@with_session
 def clear(
-    ctx: typer.Context,
+    session: Session,
     graph_id: OptionalGraphArgument = None,
     group: GroupOption = "",
     target: TargetOption = None,
     reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Take a limit off: of a target altogether; of a graph or group it becomes 1,000, as many as can be counted."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     graphs = [graph_id] if graph_id is not None else []
     _change(session, graphs, target, group, 0, reason, wait=wait, timeout=timeout)
 
@@ -89,15 +83,12 @@ CLEAR_EXAMPLES = examples(
 )
 
 
+@with_session
 def list_(
-    ctx: typer.Context,
+    session: Session,
     graph_id: OptionalGraphArgument = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """List the limits of targets and who holds their permits, or those of a graph and what is in flight."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     if graph_id is None:
         _show_targets(session, session.open(_targets))
         return

@@ -9,8 +9,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, examples
-from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, LabelArgument, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, examples, with_session
+from taskgraph.interfaces.cli.options import GraphArgument, LabelArgument
 from taskgraph.interfaces.cli.output import LogText
 from taskgraph.model.errors import InvalidInput, NotFound
 from taskgraph.model.states import TaskState
@@ -32,8 +32,9 @@ _LOOK_SECONDS_MAX: Final = 1.0
 LINES_AT_ONCE: Final = 1_000
 
 
+@with_session
 def logs(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     label: LabelArgument,
     run: Annotated[
@@ -42,17 +43,13 @@ def logs(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
     result: Annotated[bool, typer.Option("--result", help="Print the result of the run, which is JSON.")] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Print the output of a task's run.
 
     A pipe gets the bytes as they were written. A terminal gets the text, with its colours, and without anything else
     that a terminal would obey.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
-    if follow and (json or result):
+    if follow and (session.output.json or result):
         raise InvalidInput("--follow prints a log as it grows; it goes with neither --json nor --result")
     raise typer.Exit(session.open(lambda app: _logs(app, session, graph_id, label, run, follow, result)))
 

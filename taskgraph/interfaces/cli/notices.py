@@ -10,29 +10,26 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import begin, examples
-from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, examples, with_session
+from taskgraph.interfaces.cli.options import GraphArgument
 from taskgraph.interfaces.cli.output import Column, count, moment, safe
 
 if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
 
 
+@with_session
 def notices(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     retry: Annotated[
         bool, typer.Option("--retry", help="Try those at once that wait for their next try, or were given up.")
     ] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Show who is told of a graph, and how far: its channels, as `notify` of the graph and of its tasks names them.
 
     Notices are delivered by taskgraph serve, by taskgraph run, and by the timer of the function app.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
 
     async def show(app: "App") -> int:
         from taskgraph.interfaces.operations import notify
@@ -40,7 +37,7 @@ def notices(
         found, number = await notify.channels(app, graph_id, retry=retry)
         if retry:
             session.say(f"{count(number, 'channel')} will be tried at once")
-        if json:
+        if session.output.json:
             session.output.document(views.channels(graph_id, found))
         elif not found:
             session.say(f"nobody is told of graph {graph_id}: neither it nor a task of it has a key `notify`")

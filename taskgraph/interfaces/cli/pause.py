@@ -10,8 +10,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples, hint_at_handlers
-from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, TimeoutOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, hint_at_handlers, with_session
+from taskgraph.interfaces.cli.options import GraphArgument, TimeoutOption
 from taskgraph.interfaces.cli.output import count
 from taskgraph.interfaces.cli.signals import until_settled
 from taskgraph.interfaces.operations.checks import check_reason, check_target
@@ -34,24 +34,21 @@ WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is so.")
 LabelsArgument = Annotated[list[str], typer.Argument(metavar="LABEL...", help="Tasks, by label or taskId.")]
 
 
+@with_session
 def pause(
-    ctx: typer.Context,
+    session: Session,
     graph_id: OptionalGraphArgument = None,
     group: GroupOption = "",
     target: TargetOption = None,
     reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Hold a graph back, or a group of it, or with --target all work of a target: no further run begins.
 
     What runs already runs to its end. A paused graph takes no extension. Handlers must run for that: taskgraph serve.
     Workers notice within some 5 s that their target is paused.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     if target is not None:
         _gate(session, target, graph_id, group, on=True, reason=reason, wait=wait)
     if graph_id is None:
@@ -66,20 +63,17 @@ PAUSE_EXAMPLES = examples(
 )
 
 
+@with_session
 def resume(
-    ctx: typer.Context,
+    session: Session,
     graph_id: OptionalGraphArgument = None,
     group: GroupOption = "",
     target: TargetOption = None,
     reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Let a graph that was paused go on, or a group of it, or a target; also a group that was not active before."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     if target is not None:
         _gate(session, target, graph_id, group, on=False, reason=reason, wait=wait)
     if graph_id is None:
@@ -94,38 +88,32 @@ RESUME_EXAMPLES = examples(
 )
 
 
+@with_session
 def deactivate(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     labels: LabelsArgument,
     reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Hold single tasks back, however ready they are, until they are activated; what depends on them waits."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     _ask(session, graph_id, labels, on=True, group="", reason=reason, wait=wait, timeout=timeout)
 
 
 DEACTIVATE_EXAMPLES = examples('taskgraph deactivate nightly-2026-08-01 publish --reason "not before noon"')
 
 
+@with_session
 def activate(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     labels: LabelsArgument,
     reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Let tasks run that were deactivated, or were not active from the start."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     _ask(session, graph_id, labels, on=False, group="", reason=reason, wait=wait, timeout=timeout)
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import Session, begin, examples
-from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, examples, with_session
 from taskgraph.interfaces.cli.output import count, moment, safe
 from taskgraph.model.errors import InvalidInput
 
@@ -22,20 +21,17 @@ _SHOWN: Final = 100
 _BODY_CHARS_SHOWN: Final = 120
 
 
+@with_session
 def poison_list(
-    ctx: typer.Context,
+    session: Session,
     limit: Annotated[
         int, typer.Option("--limit", min=1, metavar="N", help="Show so many at most, in the order of their keys.")
     ] = _SHOWN,
     after: Annotated[
         str, typer.Option("--after", metavar="KEY", help="Go on behind this key.", show_default=False)
     ] = "",
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """List messages that could not be handled and were set aside."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
 
     async def listed(app: "App") -> "Sequence[PoisonMessage]":
         from taskgraph.interfaces.operations import poison
@@ -48,7 +44,7 @@ def poison_list(
     if len(everything) > limit:
         more = len(everything) - limit
         output.warn(f"{more:,} more are set aside: taskgraph poison list --after {shlex.quote(found[-1].key)}")
-    if json:
+    if session.output.json:
         output.document(views.poison_messages(found))
         return
     if not found:
@@ -67,18 +63,15 @@ def _print_poison(session: Session, one: "PoisonMessage") -> None:
     out.line(f"  {out.paint('body', 'dim')}    {safe(body)}")
 
 
+@with_session
 def poison_replay(
-    ctx: typer.Context,
+    session: Session,
     key: Annotated[
         str | None, typer.Argument(metavar="KEY", help="The key of a message, from the list.", show_default=False)
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Replay every message that is set aside.")] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Put messages back on their queue, once what kept them from being handled is mended."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     if (key is None) != everything:
         raise InvalidInput("name the KEY of one message, or say --all")
 
@@ -89,7 +82,7 @@ def poison_replay(
 
     found = session.open(replay)
     output = session.output
-    if json:
+    if session.output.json:
         output.document(views.replayed(found))
         return
     for each in found:

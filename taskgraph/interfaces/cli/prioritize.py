@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import begin, check_graph_id, examples, hint_at_handlers
-from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, TimeoutOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, hint_at_handlers, with_session
+from taskgraph.interfaces.cli.options import GraphArgument, TimeoutOption
 from taskgraph.interfaces.cli.output import count
 from taskgraph.interfaces.cli.pause import GroupOption, ReasonOption, WaitOption
 from taskgraph.interfaces.cli.signals import until_settled
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
 
 
+@with_session
 def prioritize(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     what: Annotated[
         list[str],
@@ -34,16 +35,12 @@ def prioritize(
     reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Give tasks that have not begun another priority: those that are named, those of a group, or all.
 
     What runs is left alone, and so is what comes later. What stands in a queue already may still be taken at its old
     level. Handlers must run for that: taskgraph serve. Exit code 4 if a task that is named runs, or is over.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     check_graph_id(graph_id)
     *labels, level = what
 

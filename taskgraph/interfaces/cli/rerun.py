@@ -6,8 +6,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples
-from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, check_graph_id, examples, with_session
+from taskgraph.interfaces.cli.options import GraphArgument
 from taskgraph.interfaces.operations.checks import check_reason
 from taskgraph.model.errors import InvalidInput, Refused
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
 
 
+@with_session
 def rerun(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     label: Annotated[
         str | None, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.", show_default=False)
@@ -28,15 +29,11 @@ def rerun(
         ),
     ] = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the run.")] = "",
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Run a task again that failed for good; or every such task of a group.
 
     With the last such task the graph goes on. Handlers must run for that: taskgraph serve, or taskgraph run --id ID.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     check_graph_id(graph_id)
     check_reason(reason)
     if (label is None) == (group is None):

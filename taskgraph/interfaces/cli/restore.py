@@ -17,8 +17,8 @@ import typer
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
 from taskgraph.interfaces.cli.archive import rows_text
-from taskgraph.interfaces.cli.common import STDIN, Session, begin, examples
-from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import STDIN, Session, begin, examples, with_session
+from taskgraph.interfaces.cli.options import JsonOption
 from taskgraph.interfaces.cli.output import count, moment
 from taskgraph.interfaces.cli.progress import counting
 
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
 
 
+@with_session
 def restore(
-    ctx: typer.Context,
+    session: Session,
     file: Annotated[str, typer.Argument(metavar="FILE", help="An archive; - for stdin.", show_default=False)],
     plan: Annotated[bool, typer.Option("--plan", help="Say what would be put back, and write nothing.")] = False,
     max_rows: Annotated[
@@ -48,9 +49,6 @@ def restore(
     require_signature: Annotated[
         bool, typer.Option("--require-signature", help="Refuse what is not signed by a trusted key.")
     ] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Put a graph back that was archived, under its own id, as it was: to be looked at, or rerun if it was blocked.
 
@@ -62,7 +60,6 @@ def restore(
     """
     from taskgraph.engine.archive_file import Bounds
 
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     bounds = Bounds.of(max_rows, max_bytes)
     raise typer.Exit(
         session.open(lambda app: _restore(app, session, file, bounds, only_plan=plan, required=require_signature))

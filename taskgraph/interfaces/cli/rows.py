@@ -8,8 +8,8 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, examples
-from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, examples, with_session
+from taskgraph.interfaces.cli.options import GraphArgument
 from taskgraph.interfaces.cli.output import count, safe
 
 if TYPE_CHECKING:
@@ -17,23 +17,20 @@ if TYPE_CHECKING:
     from taskgraph.storage.tables import Row
 
 
+@with_session
 def rows(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     prefix: Annotated[
         str, typer.Option("--prefix", metavar="TEXT", help="Only keys that begin like this, such as task: or event:.")
     ] = "",
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Print the rows of a graph as they stand in the table, every column of them."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
 
     async def partition(app: "App") -> int:
         await app.queries.state(graph_id)
         async with aclosing(app.queries.rows(graph_id, prefix)) as found:
-            if json:
+            if session.output.json:
                 objects = (views.row(graph_id, row) async for row in found)
                 await session.output.document_of({"graphId": graph_id}, "rows", objects)
             else:

@@ -19,24 +19,21 @@ from taskgraph.interfaces.cli.common import (
     PassOption,
     Session,
     WithStoreOption,
-    begin,
     check_graph_id,
     examples,
     read_graph,
+    with_session,
 )
 from taskgraph.interfaces.cli.options import (
     ExecutorOption,
     HostOption,
     IdOption,
-    JsonOption,
     ParamOption,
     PriorityOption,
     PythonOption,
     SlotsOption,
-    StoreOption,
     TargetOption,
     TimeScaleOption,
-    VerboseOption,
     WorkerLabelOption,
 )
 from taskgraph.interfaces.cli.outcome import finish
@@ -80,8 +77,9 @@ class _Order:
     handed: Handed
 
 
+@with_session
 def run(
-    ctx: typer.Context,
+    session: Session,
     file: Annotated[
         str | None,
         typer.Argument(
@@ -102,16 +100,12 @@ def run(
     python: PythonOption = None,
     pass_env: PassOption = None,
     with_store: WithStoreOption = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Submit a graph, and handle and work on it in this process until it ends.
 
     Whatever happens to this process, the same command with the same --id goes on where it stopped; what has completed
     does not run again. Interrupted once, it hands unfinished tasks back; twice, it ends at once.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     if file is None and graph_id is None:
         raise InvalidInput("give a FILE to run, or --id of a graph that exists")
     if file is None and param:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import Session, begin, examples, read_graph
+from taskgraph.interfaces.cli.common import Session, examples, read_graph, with_session
 from taskgraph.interfaces.cli.documents import print_warnings
-from taskgraph.interfaces.cli.options import JsonOption, ParamOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.options import ParamOption
 from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
 from taskgraph.model import limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput
@@ -104,8 +104,9 @@ KeepOption = Annotated[
 ]
 
 
+@with_session
 def create(
-    ctx: typer.Context,
+    session: Session,
     name: NameArgument,
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="The graph as JSON; - for standard input.", show_default=False)
@@ -120,9 +121,6 @@ def create(
     keep: KeepOption = None,
     param: ParamOption = None,
     inactive: Annotated[bool, typer.Option("--inactive", help="It fires only once it is activated.")] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Let a graph be submitted by the clock.
 
@@ -130,7 +128,6 @@ def create(
     fire in UTC: nightly-20260801T003000Z. The same schedule again changes nothing; another one of the same name is
     refused.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     times = _times(cron, timezone, every, anchor, at)
     times.over()  # what cannot be is said before anything is read
     document = _graph(session, file, param)
@@ -161,8 +158,9 @@ CREATE_EXAMPLES = examples(
 )
 
 
+@with_session
 def update(
-    ctx: typer.Context,
+    session: Session,
     name: NameArgument,
     file: Annotated[
         str | None, typer.Argument(metavar="[FILE]", help="Another graph; - for standard input.", show_default=False)
@@ -176,9 +174,6 @@ def update(
     overlap: OverlapOption = None,
     keep: KeepOption = None,
     param: ParamOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Change a schedule: what is given, and nothing else.
 
@@ -186,7 +181,6 @@ def update(
     New fields of cron keep their time zone, and a new interval the time that it is counted from. What new times bring
     next is later than now.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     times = _times(cron, timezone, every, anchor, at)
     if file is None and param:
         raise InvalidInput("--param goes with a FILE: the graph that a schedule has was given its values with it")
@@ -209,38 +203,34 @@ UPDATE_EXAMPLES = examples(
 )
 
 
+@with_session
 def activate(
-    ctx: typer.Context,
+    session: Session,
     name: OneArgument = None,
     every_one: AllOption = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Let a schedule fire again, or all of them.
 
     What would have fired meanwhile fires only as the schedule's catch-up says: with none, nothing of it does. --all
     names those that were inactive.
     """
-    _switch(begin(ctx, store=store, json=json, verbose=verbose), name, every_one, active=True)
+    _switch(session, name, every_one, active=True)
 
 
 ACTIVATE_EXAMPLES = examples("taskgraph schedule activate nightly", "taskgraph schedule activate --all")
 
 
+@with_session
 def deactivate(
-    ctx: typer.Context,
+    session: Session,
     name: OneArgument = None,
     every_one: AllOption = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Let a schedule fire no more, or none of them, until it is activated. Graphs that it has fired go on.
 
     --all names those that were active.
     """
-    _switch(begin(ctx, store=store, json=json, verbose=verbose), name, every_one, active=False)
+    _switch(session, name, every_one, active=False)
 
 
 def _switch(session: Session, name: str | None, every_one: bool, *, active: bool) -> None:
@@ -260,36 +250,30 @@ def _switch(session: Session, name: str | None, every_one: bool, *, active: bool
 DEACTIVATE_EXAMPLES = examples("taskgraph schedule deactivate nightly", "taskgraph schedule deactivate --all")
 
 
+@with_session
 def delete(
-    ctx: typer.Context,
+    session: Session,
     name: NameArgument,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Delete a schedule. Graphs that it has fired stay, and go on."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     _print_changed(session, session.open(lambda app: app.schedules().delete(name), measured=True), "deleted")
 
 
 DELETE_EXAMPLES = examples("taskgraph schedule delete nightly")
 
 
+@with_session
 def run_now(
-    ctx: typer.Context,
+    session: Session,
     name: NameArgument,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Submit the graph of a schedule now; the id of the graph goes to stdout.
 
     It does not matter whether the schedule is active, and whether an earlier graph is over. Its times stay as they are.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     submission = session.open(lambda app: app.schedules().run_now(name), measured=True)
     output = session.output
-    if json:
+    if session.output.json:
         output.document(views.fired(name, submission))
         return
     output.data(submission.graph_id)
@@ -300,17 +284,14 @@ def run_now(
 RUN_NOW_EXAMPLES = examples("taskgraph schedule run-now nightly")
 
 
+@with_session
 def list_(
-    ctx: typer.Context,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
+    session: Session,
 ) -> None:
     """List the schedules, with the next and the last fire of each."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     found = session.open(lambda app: app.schedules().listed())
     output = session.output
-    if json:
+    if session.output.json:
         output.document(views.schedules(found))
     elif found:
         columns = [
@@ -340,17 +321,14 @@ def list_(
 LIST_EXAMPLES = examples("taskgraph schedule list", "taskgraph schedule list --json")
 
 
+@with_session
 def show(
-    ctx: typer.Context,
+    session: Session,
     name: NameArgument,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Show a schedule: its next fires and its last ones, and what keeps it from firing, with the remedy."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     found = session.open(lambda app: app.schedules().show(name))
-    if json:
+    if session.output.json:
         session.output.document(views.schedule_detail(found))
     else:
         _print_detail(session, found)

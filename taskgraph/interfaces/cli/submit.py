@@ -6,17 +6,21 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, check_graph_id, examples, read_graph, read_source
+from taskgraph.interfaces.cli.common import (
+    Session,
+    check_graph_id,
+    examples,
+    read_graph,
+    read_source,
+    with_session,
+)
 from taskgraph.interfaces.cli.documents import print_warnings
 from taskgraph.interfaces.cli.options import (
     GraphArgument,
     IdOption,
-    JsonOption,
     ParamOption,
     PriorityOption,
-    StoreOption,
     TimeoutOption,
-    VerboseOption,
 )
 from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
 from taskgraph.interfaces.cli.output import count
@@ -52,8 +56,9 @@ async def submit_document(
     return submission
 
 
+@with_session
 def submit(
-    ctx: typer.Context,
+    session: Session,
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="The graph as JSON; - for standard input.", show_default=False)
     ],
@@ -62,16 +67,12 @@ def submit(
     priority: PriorityOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the graph has ended, and say how.")] = False,
     timeout: TimeoutOption = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Write a graph into the store and start it; handlers and workers elsewhere do the rest.
 
     The same graph under the same id again changes nothing and gives the same answer; another graph is refused. The id
     goes to stdout.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     if timeout is not None and not wait:
         raise InvalidInput("--timeout goes with --wait")
     if graph_id is not None:
@@ -120,8 +121,9 @@ async def _submit_and_wait(
         return await wait_and_finish(app, session, graph_id, stop, timeout_seconds=timeout_seconds, fresh=fresh)
 
 
+@with_session
 def extend(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     file: Annotated[
         str,
@@ -148,9 +150,6 @@ def extend(
     timeout: Annotated[
         float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long.")
     ] = _EXTEND_TIMEOUT_SECONDS,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Add tasks to a graph that runs, or is blocked.
 
@@ -159,7 +158,6 @@ def extend(
     The same tasks again are the same request, and give its answer: nothing is added twice. Where the tasks name
     parameters that are not given, they have the values of the graph.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     check_graph_id(graph_id)
     if request is not None and len(request) > 0:
         check_graph_id(request)

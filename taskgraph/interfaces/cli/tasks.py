@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import Session, begin, examples
-from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, LabelArgument, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, examples, with_session
+from taskgraph.interfaces.cli.options import GraphArgument, LabelArgument
 from taskgraph.interfaces.cli.output import moment, safe, seconds
 from taskgraph.model.ids import holders_in_words
 from taskgraph.model.priorities import NORMAL
@@ -73,25 +73,22 @@ def run_seconds(task: "TaskStatus") -> float | None:
     return max(0.0, (task.ended - task.started).total_seconds())
 
 
+@with_session
 def task(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     label: LabelArgument,
     everything: Annotated[
         bool, typer.Option("--all", help="Name every requirement and dependent, and not only the first ones.")
     ] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Show everything about one task: state, runs, what it requires and who waits for it, and its definition.
 
     --json has every requirement and dependent.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
-    edges = None if json or everything else _WAITING_SHOWN_MAX
+    edges = None if session.output.json or everything else _WAITING_SHOWN_MAX
     found = session.open(lambda app: app.queries.task(graph_id, label, edges=edges))
-    if json:
+    if session.output.json:
         session.output.document(views.task(graph_id, found))
     else:
         _print_task(session, graph_id, found)
@@ -170,21 +167,18 @@ def _handed_on(resolution: Mapping[str, Any]) -> str:
     return f"nothing: {resolution[NO_OUTPUT]}" if NO_OUTPUT in resolution else ""
 
 
+@with_session
 def results(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     label: Annotated[
         str | None, typer.Argument(metavar="LABEL", help="Only the result of this task.", show_default=False)
     ] = None,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Print what the tasks of a graph have handed on, by label, as JSON; or what one of them has.
 
     These are results of up to 4,000 characters; what is longer is found by `taskgraph logs ID LABEL --result`.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     if label is None:
         session.output.document(session.open(lambda app: app.queries.results(graph_id)))
     else:

@@ -13,8 +13,7 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, examples
-from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, examples, with_session
 from taskgraph.interfaces.cli.output import Column, Stream, count, fitted, moment, safe, seconds, table_lines
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
 from taskgraph.model.errors import StorageUnavailable
@@ -57,8 +56,9 @@ _WORKERS: Final = (
 )
 
 
+@with_session
 def top(
-    ctx: typer.Context,
+    session: Session,
     once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
     interval: Annotated[
         float, typer.Option("--interval", min=0.2, metavar="SECONDS", help="Between two looks, at the least.")
@@ -66,9 +66,6 @@ def top(
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=1000, metavar="N", help="Show the newest so many live graphs.")
     ] = _GRAPHS_DEFAULT,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Watch live graphs, what waits longest in each, workers and queues, until Ctrl-C.
 
@@ -76,7 +73,6 @@ def top(
     were. It takes a quarter of the time at most, however slow the store is. With --json every look is a line of JSON,
     and with --once a document.
     """
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     session.output.lines = not once
     raise typer.Exit(session.open(lambda app: _top(app, session, once=once, interval=interval, limit=limit)))
 

@@ -3,11 +3,9 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-import typer
-
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import Session, begin, examples
-from taskgraph.interfaces.cli.options import GraphArgument, JsonOption, LabelArgument, StoreOption, VerboseOption
+from taskgraph.interfaces.cli.common import Session, examples, with_session
+from taskgraph.interfaces.cli.options import GraphArgument, LabelArgument
 from taskgraph.interfaces.cli.output import count, safe
 
 if TYPE_CHECKING:
@@ -23,18 +21,15 @@ _ALIKE_SHOWN_MAX: Final = 3  # that wait at one depth: causes are what people co
 _WAITING_LINES_MAX: Final = 60  # over all depths: a long chain waits in thousands of steps
 
 
+@with_session
 def why(
-    ctx: typer.Context,
+    session: Session,
     graph_id: GraphArgument,
     label: LabelArgument,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Say why a task does not run, down to the first causes, and what to do about each."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     found = session.open(lambda app: app.queries.explain(graph_id, label))
-    if json:
+    if session.output.json:
         session.output.document(views.explanation(graph_id, label, found))
     else:
         _print_reasons(session, found)

@@ -10,7 +10,7 @@ import typer
 
 from taskgraph.interfaces import views
 from taskgraph.interfaces.cli import failures
-from taskgraph.interfaces.cli.common import Session, begin, examples
+from taskgraph.interfaces.cli.common import Session, begin, examples, with_session
 from taskgraph.interfaces.cli.options import JsonOption, StoreOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, count, seconds
 from taskgraph.interfaces.cli.signals import minding_signals, unless_stopped
@@ -97,8 +97,9 @@ def worker_cells(one: "WorkerStatus") -> list[str]:
     ]
 
 
+@with_session
 def drain(
-    ctx: typer.Context,
+    session: Session,
     name: WorkerArgument,
     now: Annotated[
         bool, typer.Option("--now", help="Hand back what it runs, for others, instead of finishing it.")
@@ -108,9 +109,6 @@ def drain(
     timeout: Annotated[
         float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long.")
     ] = _WAIT_SECONDS,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Have a worker take no new work: it finishes what it runs, and then waits, or ends.
 
@@ -119,7 +117,6 @@ def drain(
     """
     from taskgraph.queries.workers import FINISH, NOW
 
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     raise typer.Exit(
         session.open(lambda app: _ask(app, session, name, NOW if now else FINISH, exits=exits, wait=wait, most=timeout))
     )
@@ -131,15 +128,12 @@ DRAIN_EXAMPLES = examples(
 )
 
 
+@with_session
 def undrain(
-    ctx: typer.Context,
+    session: Session,
     name: WorkerArgument,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    verbose: VerboseOption = 0,
 ) -> None:
     """Have a worker take new work again that was to drain. It hears of it with its next word, within half a minute."""
-    session = begin(ctx, store=store, json=json, verbose=verbose)
     raise typer.Exit(session.open(lambda app: _ask(app, session, name, "", exits=False, wait=False, most=0)))
 
 
