@@ -6,6 +6,7 @@ into its next commit, with claims out of the stock, and what the commit makes re
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -31,34 +32,23 @@ from taskgraph.worker.values import Claimed, Ready, edited_in, label_in, routing
 _BATCH_SECONDS: Final = 0.008  # a result waits for others as long as there is other work in hand
 
 
+@dataclass(eq=False)
 class DeskLink:
     """What one worker reports to the desk of its process, and takes from it. See `transact.Taker`."""
 
-    def __init__(
-        self,
-        context: WorkerContext,
-        messages: WorkMessages,
-        gate: TargetGate,
-        slots: Slots,
-        stock: Stock,
-        turns: QueueTurns,
-        claims: Claims,
-        feeder: Feeder,
-        reporter: Reporter,
-    ) -> None:
-        self._context = context
-        self._messages = messages
-        self._gate = gate
-        self._slots = slots
-        self._stock = stock
-        self._turns = turns
-        self._claims = claims
-        self._feeder = feeder
-        self._reporter = reporter
-        self._results: dict[str, list[tuple[Completed, Claimed]]] = {}
-        self._in_commit: dict[str, dict[int, tuple[Item, Claimed | Ready]]] = {}
-        self._batching = False
-        self._ids: list[str] = []  # of claims, offered and not used yet
+    _context: WorkerContext
+    _messages: WorkMessages
+    _gate: TargetGate
+    _slots: Slots
+    _stock: Stock
+    _turns: QueueTurns
+    _claims: Claims
+    _feeder: Feeder
+    _reporter: Reporter
+    _results: dict[str, list[tuple[Completed, Claimed]]] = field(default_factory=dict)
+    _in_commit: dict[str, dict[int, tuple[Item, Claimed | Ready]]] = field(default_factory=dict)
+    _batching: bool = False
+    _ids: list[str] = field(default_factory=list)  # of claims, offered and not used yet
 
     @property
     def open_graphs(self) -> set[str]:
@@ -172,14 +162,14 @@ class DeskLink:
         room = self._stock.share(graph_id)
         if not context.is_direct(graph_id):
             room = min(room, 1)  # it goes on with one task
-        if room <= 0 or not self._gate.recent or not self._turns.may_feed_itself():
+        if room <= 0 or not self._gate.gates.recent or not self._turns.may_feed_itself():
             return None
         while len(self._ids) < room:
             self._ids.append(context.clock.new_id())
         return Take(
             context.name,
             context.clock.now() + timedelta(seconds=context.lease_seconds),
-            frozenset(context.targets).difference(self._gate.closed, self._gate.limited),
+            frozenset(context.targets).difference(self._gate.gates.closed, self._gate.permits.limits),
             self._ids[:room],
             self._claims.fits,
             self._slots.free,
@@ -202,7 +192,7 @@ class DeskLink:
         context, gate = self._context, self._gate
         if not context.active or target not in context.targets or not context.is_direct(graph_id):
             return tasks
-        if not gate.recent or target in gate.closed or target in gate.limited:
+        if not gate.gates.recent or target in gate.gates.closed or target in gate.permits.limits:
             return tasks
         now, room = context.clock.monotonic(), STOCK_MAX - len(self._stock)
         kept: list[Ready] = []

@@ -7,6 +7,7 @@ goes back to all workers. It never receives messages.
 import asyncio
 import logging
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
 from taskgraph.model.errors import StorageError, TaskgraphError
@@ -28,28 +29,20 @@ _STOCK_SECONDS: Final = 0.5  # ready tasks are kept for so long without a slot; 
 _STOCK_SECONDS_MAX: Final = 5.0
 
 
+@dataclass(eq=False)
 class Feeder:
     """Feeds the slots of one worker out of its stock."""
 
-    def __init__(
-        self,
-        context: WorkerContext,
-        messages: WorkMessages,
-        slots: Slots,
-        stock: Stock,
-        turns: QueueTurns,
-        claims: Claims,
-        reporter: Reporter,
-    ) -> None:
-        self._context = context
-        self._messages = messages
-        self._slots = slots
-        self._stock = stock
-        self._turns = turns
-        self._claims = claims
-        self._reporter = reporter
-        self._expiring = self._pulling = False
-        self._nap: asyncio.Future[None] | None = None  # between two looks at what has been kept too long
+    _context: WorkerContext
+    _messages: WorkMessages
+    _slots: Slots
+    _stock: Stock
+    _turns: QueueTurns
+    _claims: Claims
+    _reporter: Reporter
+    _expiring: bool = False
+    _pulling: bool = False
+    _nap: asyncio.Future[None] | None = None  # between two looks at what has been kept too long
 
     # --- claiming out of the stock
 

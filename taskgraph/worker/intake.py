@@ -8,6 +8,7 @@ what there is no room for goes into the stock. It never begins a run by itself.
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -44,29 +45,19 @@ _GIVE_BACK_SECONDS: Final = 10.0  # until a worker that lacks an executor is off
 _TASKS_KEPT: Final = 0.8  # weight of what was, in a mean of late
 
 
+@dataclass(eq=False)
 class Intake:
     """Receives the work of one worker."""
 
-    def __init__(
-        self,
-        context: WorkerContext,
-        messages: WorkMessages,
-        gate: TargetGate,
-        slots: Slots,
-        stock: Stock,
-        turns: QueueTurns,
-        claims: Claims,
-        feeder: Feeder,
-    ) -> None:
-        self._context = context
-        self._messages = messages
-        self._gate = gate
-        self._slots = slots
-        self._stock = stock
-        self._turns = turns
-        self._claims = claims
-        self._feeder = feeder
-        self._per_message = 1.0  # tasks, of late
+    _context: WorkerContext
+    _messages: WorkMessages
+    _gate: TargetGate
+    _slots: Slots
+    _stock: Stock
+    _turns: QueueTurns
+    _claims: Claims
+    _feeder: Feeder
+    _per_message: float = 1.0  # tasks, of late
 
     # --- receiving
 
@@ -80,7 +71,7 @@ class Intake:
         found = more = False
         queues = self._context.handlers.queues
         asked = self._turns.next()
-        closed = {*self._gate.closed, *self._gate.without_permit()}
+        closed = {*self._gate.gates.closed, *self._gate.without_permit()}
         for queue, (target, _) in asked.items():
             room = self._turns.room_until_next() if self._turns.look_first else self.room
             if room <= 0:
@@ -147,7 +138,7 @@ class Intake:
 
     async def _admitted(self, graph_id: str, ready: Sequence[Ready]) -> list[Ready]:
         """Those that may be claimed as far as permits go; the others are put by, sent to others, or come back."""
-        if not self._gate.limited:
+        if not self._gate.permits.limits:
             return list(ready)
         found = await self._gate.admit(ready)
         if found.later:
@@ -155,7 +146,7 @@ class Intake:
         await self._feeder.send_to_others(graph_id, found.others)
         for one in found.full:
             if one.held is not None and found.until is not None:
-                one.held.busy_until = max(one.held.busy_until or found.until, found.until)
+                one.held.keep_until(found.until)
                 await self._messages.release(one.held)
         return found.may
 
@@ -168,7 +159,7 @@ class Intake:
                 return  # set aside, or left to a newer version
             if watched(self._context.handlers.telemetry):
                 held.origin = origin_of(message, held.delivery, self._context.clock.monotonic())
-            if message.level and message.level not in self._gate.levels(message.target):
+            if message.level and message.level not in self._gate.gates.levels(message.target):
                 await self._gate.look(again=True)
             self._per_message = self._per_message * _TASKS_KEPT + len(message.tasks) * (1 - _TASKS_KEPT)
             found = await self._look_up(message, held)
@@ -245,8 +236,7 @@ class Intake:
                 if how is Standing.DOUBTFUL or not isinstance(lease_until, datetime):
                     # The sweep sets it right meanwhile.
                     lease_until = now + timedelta(seconds=self._context.lease_seconds)
-                if held.busy_until is None or held.busy_until < lease_until:
-                    held.busy_until = lease_until
+                held.keep_until(lease_until)
         if ended:
             await self._context.handlers.transition(message.graph, ended)
         return ready

@@ -82,7 +82,7 @@ class LeaseKeeper:
 
     async def _renew_permits(self) -> None:
         try:
-            await self._gate.renew_permits()
+            await self._gate.permits.renew()
         finally:
             self._end_without_permit()
 

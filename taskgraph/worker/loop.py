@@ -26,7 +26,7 @@ from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup
 from taskgraph.worker.chain import LoneChain
 from taskgraph.worker.claims import Claims
-from taskgraph.worker.context import Desk, WorkerContext, WorkerCounters
+from taskgraph.worker.context import Desk, WorkerContext
 from taskgraph.worker.desk import DeskLink
 from taskgraph.worker.executors import Executors, Outcome
 from taskgraph.worker.feeding import Feeder
@@ -77,6 +77,8 @@ class Worker:
             lease_seconds=lease_seconds,
             store_url=store_url,
         )
+        self.name, self.targets, self.offer, self.slots = name, context.targets, context.offer, slots
+        self.lease_seconds, self.executors, self.counters = lease_seconds, executors, context.counters
         self._idle_seconds_max = idle_seconds_max
         self._cut_short = False
         self._messages = messages = WorkMessages(context)
@@ -101,41 +103,6 @@ class Worker:
         self._lease = LeaseKeeper(context, messages, gate, self._slots)
 
     # --- as others see it
-
-    @property
-    def name(self) -> str:
-        """A name that no other worker has."""
-        return self._context.name
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The targets whose tasks it takes."""
-        return self._context.targets
-
-    @property
-    def offer(self) -> Offer:
-        """What it brings for tasks that ask for it."""
-        return self._context.offer
-
-    @property
-    def slots(self) -> int:
-        """How many runs it executes at once."""
-        return self._context.slots
-
-    @property
-    def lease_seconds(self) -> float:
-        """For how long it claims a run, time and again."""
-        return self._context.lease_seconds
-
-    @property
-    def executors(self) -> Executors:
-        """What it can run."""
-        return self._context.executors
-
-    @property
-    def counters(self) -> WorkerCounters:
-        """What it has done since it began."""
-        return self._context.counters
 
     def attach(self, desk: Desk) -> Taker:
         """Report to this desk from now on; gives the taker that the desk asks in its commits."""
@@ -217,7 +184,7 @@ class Worker:
             handlers.telemetry.run_ends(one.watched, ended_how(one), exit_code=code)
         if outcome is not None:
             self._slots.note_end(one)
-        if self._gate.limited and (target := target_of(one.work.definition)) in self._gate.limited:
+        if self._gate.permits.limits and (target := target_of(one.work.definition)) in self._gate.permits.limits:
             self._context.wakeup.ring(handlers.names.work(target))  # there is a permit for the next one
         if not self._desk.accept(one):
             self._reporter.report(one)
@@ -226,8 +193,8 @@ class Worker:
         """Look at the gates while there is work, or one is closed, until cancelled; and let go of what is paused."""
         while True:
             await self._context.clock.sleep(limits.GATE_SECONDS)
-            in_hand = self._slots.running or self._slots.waiting or self._stock or self._gate.holds_permits
-            if not (in_hand or self._gate.closed):
+            in_hand = self._slots.running or self._slots.waiting or self._stock or self._gate.permits.targets
+            if not (in_hand or self._gate.gates.closed):
                 continue
             await self._context.guard(self._lease.mind_permits())
             for target in self.targets:

@@ -28,7 +28,9 @@ class QueueTurns:
         self._turn = 0
         self.receiving = False
         """Whether the queues are asked time and again."""
-        self._listening = self._look_first = False
+        self._listening = False
+        self.look_first = False
+        """Whether the queues are to be asked before the worker takes more of its own."""
         self._looked = context.clock.monotonic()  # at the queues
 
     def queues(self) -> dict[str, tuple[str, int]]:
@@ -37,7 +39,7 @@ class QueueTurns:
         Of each level all targets, and each is first in turn: a full queue must not starve the others.
         """
         names, targets = self._context.handlers.names, self._context.targets
-        levels = {target: self._gate.levels(target) for target in targets}
+        levels = {target: self._gate.gates.levels(target) for target in targets}
         used = [each for each in LEVELS if any(each in levels[target] for target in targets)]
         first = self._turn % len(targets)
         return {
@@ -53,23 +55,18 @@ class QueueTurns:
         self._looked = self._context.clock.monotonic()
         return self.queues()
 
-    @property
-    def look_first(self) -> bool:
-        """Whether the queues are to be asked before the worker takes more of its own."""
-        return self._look_first
-
     def may_feed_itself(self) -> bool:
         """Whether this worker may take what it knows of now; not if it is time to ask the queues first.
 
         A worker that always has work of its own would never hear of what is more urgent, nor of other graphs.
         """
-        if self._look_first or not self.receiving or self._listening or not self._context.active:
-            return not self._look_first
+        if self.look_first or not self.receiving or self._listening or not self._context.active:
+            return not self.look_first
         seconds = self._slots.seconds
         often = seconds is None or seconds < _LOOK_SECONDS or self._gate.uses_levels
         if self._context.clock.monotonic() - self._looked < (_LOOK_SECONDS if often else _LOOK_SECONDS_MAX):
             return True
-        self._look_first = True
+        self.look_first = True
         self._context.freed.set()
         return False
 
@@ -85,7 +82,7 @@ class QueueTurns:
 
     def asked(self) -> bool:
         """The queues have been asked; gives whether the worker had to wait for that."""
-        waited, self._look_first = self._look_first, False
+        waited, self.look_first = self.look_first, False
         return waited
 
     @contextlib.contextmanager

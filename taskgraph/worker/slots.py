@@ -46,10 +46,10 @@ class Slots:
         self._on_ended = on_ended
         self._on_filled = on_filled
         self._on_full = on_full
-        self._reserved: set[Held | Ready] = set()
-        self._waiting: deque[Claimed] = deque()
+        self.reserved: set[Held | Ready] = set()  # what is being received, and tasks that are being claimed
+        self.waiting: deque[Claimed] = deque()  # claimed, and not begun, those that begin next first
         self._running: dict[asyncio.Task[None], Claimed] = {}
-        self._seconds: float | None = None
+        self.seconds: float | None = None  # that a run takes, of late; None before the first
 
     # --- how much is in hand, and how much more may be
 
@@ -64,32 +64,22 @@ class Slots:
         return list(self._running)
 
     @property
-    def waiting(self) -> Collection[Claimed]:
-        """Claimed, and not begun, those that begin next first."""
-        return self._waiting
-
-    @property
     def claimed(self) -> tuple[Claimed, ...]:
         """All runs that this worker holds."""
-        return (*self._running.values(), *self._waiting)
-
-    @property
-    def reserved(self) -> Collection[Held | Ready]:
-        """What is being received, and tasks that are being claimed."""
-        return self._reserved
+        return (*self._running.values(), *self.waiting)
 
     def reserve(self, ones: Iterable[Held | Ready]) -> None:
         """Count these in until it is known what comes of them."""
-        self._reserved.update(ones)
+        self.reserved.update(ones)
 
     def unreserve(self, ones: Iterable[Held | Ready]) -> None:
         """What has come of these is claimed by now, or not for us."""
-        self._reserved.difference_update(ones)
+        self.reserved.difference_update(ones)
 
     def in_use(self, target: str) -> int:
         """Runs of a target that have been claimed, or are being claimed."""
         held = sum(target_of(one.work.definition) == target for one in self.claimed)
-        return held + sum(isinstance(one, Ready) and one.target == target for one in self._reserved)
+        return held + sum(isinstance(one, Ready) and one.target == target for one in self.reserved)
 
     def of_graph(self, graph_id: str) -> int:
         """Claimed runs of a graph."""
@@ -113,9 +103,9 @@ class Slots:
     @property
     def ahead(self) -> int:
         """How many tasks are claimed before there is a slot for them."""
-        if self._seconds is None:
+        if self.seconds is None:
             return 0
-        seconds, slots = self._seconds, self._context.slots
+        seconds, slots = self.seconds, self._context.slots
         if self._running:  # one that takes longer than those before it tells more than they do
             began = min(one.began for one in self._running.values())
             seconds = max(seconds, self._context.clock.monotonic() - began)
@@ -123,40 +113,35 @@ class Slots:
         return min(most, int(_AHEAD_SECONDS * slots / max(seconds, 1e-6)))
 
     def _left(self) -> int:
-        return self._context.slots - len(self._running) - len(self._waiting) - len(self._reserved)
-
-    @property
-    def seconds(self) -> float | None:
-        """What a run takes, of late; None before the first."""
-        return self._seconds
+        return self._context.slots - len(self._running) - len(self.waiting) - len(self.reserved)
 
     def expect_instant(self) -> None:
         """What is about to be claimed first takes no time."""
-        if self._seconds is None:
-            self._seconds = 0.0
+        if self.seconds is None:
+            self.seconds = 0.0
 
     def note_end(self, one: Claimed) -> None:
         """A run has ended by itself."""
         seconds = self._context.clock.monotonic() - one.began
-        before = self._seconds
-        self._seconds = seconds if before is None else before * _PACE_KEPT + seconds * (1 - _PACE_KEPT)
+        before = self.seconds
+        self.seconds = seconds if before is None else before * _PACE_KEPT + seconds * (1 - _PACE_KEPT)
 
     # --- filling them
 
     def admit(self, one: Claimed) -> None:
         """Hold a run until there is a slot for it."""
         one.since = one.began = self._context.clock.monotonic()
-        self._waiting.append(one)
+        self.waiting.append(one)
 
     def fill(self) -> None:
         """Begin what has been claimed, as far as there are slots."""
-        while self._waiting and not self._context.stopping:
-            one = self._waiting[0]
+        while self.waiting and not self._context.stopping:
+            one = self.waiting[0]
             if one.instant:
-                self._waiting.popleft()
+                self.waiting.popleft()
                 self._run_at_once(one)
             elif len(self._running) < self._context.slots:
-                self._waiting.popleft()
+                self.waiting.popleft()
                 self._begin(one, asyncio.create_task(self._occupy(one)))
             else:
                 self._on_full()
@@ -194,9 +179,9 @@ class Slots:
                 break
             except Exception as raised:
                 error = raised
-            following = self._waiting[0] if self._waiting and not self._context.stopping else None
+            following = self.waiting[0] if self.waiting and not self._context.stopping else None
             if following is not None and not following.instant:
-                self._waiting.popleft()
+                self.waiting.popleft()
                 self._begin(following, task)
             else:
                 following = None
@@ -212,15 +197,15 @@ class Slots:
         """Take out what has not begun and is late, by graph."""
         by_graph: dict[str, list[Claimed]] = {}
         left: deque[Claimed] = deque()
-        for one in self._waiting:
+        for one in self.waiting:
             (by_graph.setdefault(one.work.graph_id, []) if late(one) else left).append(one)
-        self._waiting = left
+        self.waiting = left
         return by_graph
 
     def end(self, one: Claimed, *, at_once: bool = False, lost: bool = False) -> bool:
         """End a run before its time; gives whether there was anything to end. at_once: without grace."""
-        if one in self._waiting:
-            self._waiting.remove(one)
+        if one in self.waiting:
+            self.waiting.remove(one)
             one.lost = lost
             self._on_ended(one, None, None)
         elif one.handle is not None and self._running.get(one.handle) is one:

@@ -59,14 +59,14 @@ class Stock:
     def can_begin(self, graph_id: str) -> bool:
         """Whether something in stock may begin as far as permits go."""
         stock = self._by_graph.get(graph_id, ())
-        return bool(self._gate.permitted(stock)) if self._gate.limited else bool(stock)
+        return bool(self._gate.permitted(stock)) if self._gate.permits.limits else bool(stock)
 
     def pop(self, graph_id: str, count: int) -> list[Ready]:
         """Take out what goes first and may begin as far as permits go; other graphs are first next time."""
         stock = self._by_graph.get(graph_id)
         if not stock or count <= 0:
             return []
-        if self._gate.limited:
+        if self._gate.permits.limits:
             popped = self._gate.permitted(stock)[:count]
             out = set(popped)
             stock = deque(one for one in stock if one not in out)
@@ -115,7 +115,7 @@ class Stock:
 
     def _fronts(self) -> dict[str, int]:
         """Graphs that have something in stock which may begin, each with the rank of what goes first."""
-        if not self._gate.limited:
+        if not self._gate.permits.limits:
             return {graph_id: stock[0].rank for graph_id, stock in self._by_graph.items()}
         permitted = {graph_id: self._gate.permitted(stock) for graph_id, stock in self._by_graph.items()}
         return {graph_id: ones[0].rank for graph_id, ones in permitted.items() if ones}

@@ -6,7 +6,7 @@ without a permit (see `permits`). It never claims a task, and says what is to be
 
 import functools
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -44,58 +44,34 @@ class TargetGate:
         tables, clock = context.handlers.records.tables, context.clock
         self._context = context
         self._slots = slots
-        self._gates = Gates(tables, clock)
-        self._permits = Permits(tables, clock, context.name, context.lease_seconds)
+        self.gates = Gates(tables, clock)
+        self.permits = Permits(tables, clock, context.name, context.lease_seconds)
         self._full: dict[str, float] = {}  # limited target without a free permit -> when to ask again (monotonic)
         self._admitted: set[Ready] = set()  # there is a permit for each, and none is being claimed yet
 
     # --- pauses, and levels
 
     @property
-    def recent(self) -> bool:
-        """Whether what is known of pauses is recent enough to go by."""
-        return self._gates.recent
-
-    @property
-    def closed(self) -> Collection[str]:
-        """Targets that are paused."""
-        return self._gates.closed
-
-    def levels(self, target: str) -> Sequence[str]:
-        """Levels of which there is work, or was."""
-        return self._gates.levels(target)
-
-    @property
     def uses_levels(self) -> bool:
         """Whether any target has work of more than one level."""
-        return any(len(self._gates.levels(target)) > 1 for target in self._context.targets)
+        return any(len(self.gates.levels(target)) > 1 for target in self._context.targets)
 
     async def look(self, *, again: bool = False) -> None:
         """Read pauses, levels and limits, unless they are recent; again: even so."""
         try:
-            await self._gates.look(again=again)
+            await self.gates.look(again=again)
         except StorageError as error:
             log.warning("whether targets are paused, and which levels are used, could not be read: %s", error)
-        if self._gates.seen is not None:
-            self._permits.saw(self._gates.rows, self._gates.seen)
+        if self.gates.seen is not None:
+            self.permits.saw(self.gates.rows, self.gates.seen)
 
     async def is_paused(self, target: str) -> bool:
         """Whether a target is paused, as far as can be told now."""
         await self.look()
         # As long as nothing could be read it may be, or limited: it is looked at again before anything is claimed.
-        return target in self._gates.closed or not self._gates.read
+        return target in self.gates.closed or not self.gates.read
 
     # --- permits of limited targets
-
-    @property
-    def limited(self) -> Collection[str]:
-        """Targets that are limited."""
-        return self._permits.limits
-
-    @property
-    def holds_permits(self) -> bool:
-        """Whether this worker holds a permit."""
-        return bool(self._permits.targets)
 
     def _in_use(self, target: str) -> int:
         """Runs of a target that this worker has begun, or is about to."""
@@ -107,20 +83,20 @@ class TargetGate:
 
     def _may_begin(self, target: str) -> int:
         """How many further runs of a limited target there are permits for."""
-        return max(0, self._permits.usable(target) - self._in_use(target))
+        return max(0, self.permits.usable(target) - self._in_use(target))
 
     def without_permit(self) -> list[str]:
         """Limited targets of which nothing can begin here, as far as is known: their work need not be asked for."""
         now = self._context.clock.monotonic()
         return [
             target
-            for target in self._permits.limits
+            for target in self.permits.limits
             if target in self._context.targets and now < self._full.get(target, 0.0) and not self._may_begin(target)
         ]
 
     def permitted(self, ready: Iterable[Ready]) -> list[Ready]:
         """What of these may begin as far as permits go that are held."""
-        left = {target: self._may_begin(target) for target in self._permits.limits}
+        left = {target: self._may_begin(target) for target in self.permits.limits}
         found: list[Ready] = []
         for one in ready:
             if one.target in left:
@@ -135,13 +111,13 @@ class TargetGate:
 
         What may be claimed counts as in use from here on, until it is `let_in`, or claimed.
         """
-        found = Admission([one for one in ready if one.target not in self._permits.limits])
-        for target in dict.fromkeys(one.target for one in ready if one.target in self._permits.limits):
+        found = Admission([one for one in ready if one.target not in self.permits.limits])
+        for target in dict.fromkeys(one.target for one in ready if one.target in self.permits.limits):
             ones = [one for one in ready if one.target == target]
             count = len(ones)
-            usable = await self._permits.take(target, functools.partial(self._wanted, target, count))
+            usable = await self.permits.take(target, functools.partial(self._wanted, target, count))
             # Others may have begun meanwhile: what is in use counts as it is now, and these from now on.
-            room = max(0, usable - self._in_use(target)) if target in self._permits.limits else count
+            room = max(0, usable - self._in_use(target)) if target in self.permits.limits else count
             found.may += ones[:room]
             self._admitted.update(ones[:room])
             if not (rest := ones[room:]):
@@ -159,29 +135,25 @@ class TargetGate:
         """These have been claimed, or are not going to be: they are no longer on their way."""
         self._admitted.difference_update(ready)
 
-    async def renew_permits(self) -> None:
-        """Renew what is held. Raises StorageError."""
-        await self._permits.renew()
-
     async def give_back_unused(self) -> None:
         """Give permits back that nothing runs under. Raises StorageError."""
-        for target in self._permits.targets:
-            await self._permits.give_back(target, keep=functools.partial(self._in_use, target))
+        for target in self.permits.targets:
+            await self.permits.give_back(target, keep=functools.partial(self._in_use, target))
 
     async def give_everything_back(self) -> None:
         """Give all permits back, as far as the store answers."""
-        for target in self._permits.targets:
-            await self._context.guard(self._permits.give_back(target))
+        for target in self.permits.targets:
+            await self._context.guard(self.permits.give_back(target))
 
     def without_right(self) -> list[Claimed]:
         """Runs that have lost their permit, said once: one that was not renewed may be another worker's by now."""
         found: list[Claimed] = []
-        for target, lost in self._permits.lost().items():
-            excess = min(lost, self._in_use(target) - self._permits.held(target))
+        for target, lost in self.permits.lost().items():
+            excess = min(lost, self._in_use(target) - self.permits.held(target))
             runs = [
                 one
                 for one in (*self._slots.waiting, *sorted(self._slots.running, key=lambda one: -one.began))
                 if target_of(one.work.definition) == target
             ]
-            found += runs[: max(0, excess)] if target in self._permits.limits else ()
+            found += runs[: max(0, excess)] if target in self.permits.limits else ()
         return found

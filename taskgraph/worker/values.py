@@ -42,7 +42,12 @@ class Held:
     taken: bool = False
     forsaken: bool = False  # something went wrong with it: it is kept no longer, and comes back
     busy_until: datetime | None = None  # it came back for a run that still has its lease, or came before its time
-    origin: Origin | None = None  # for who watches
+    origin: Origin | None = None  # for telemetry
+
+    def keep_until(self, until: datetime) -> None:
+        """Have the message come back then, or later if that was asked for before."""
+        if self.busy_until is None or self.busy_until < until:
+            self.busy_until = until
 
 
 @dataclass(slots=True, eq=False)
@@ -132,9 +137,7 @@ def hold_until_due(held: Held, row: Row | None, early: Early, now: datetime, mom
     if not left:
         return False
     early.note(row, moment)
-    until = now + timedelta(seconds=left)
-    if held.busy_until is None or held.busy_until < until:
-        held.busy_until = until
+    held.keep_until(now + timedelta(seconds=left))
     return True
 
 
@@ -147,9 +150,8 @@ def hold_for_room(held: Held, row: Row | None, now: datetime) -> bool:
         return False
     if row.columns.get("held", "[]") not in ("", "[]"):
         return False
-    until = now + timedelta(seconds=min(_ROOM_SECONDS_MAX, 2.0 ** min(held.delivery.dequeue_count - 1, 10)))
-    if held.busy_until is None or held.busy_until < until:
-        held.busy_until = until
+    seconds = min(_ROOM_SECONDS_MAX, 2.0 ** min(held.delivery.dequeue_count - 1, 10))
+    held.keep_until(now + timedelta(seconds=seconds))
     return True
 
 
@@ -194,14 +196,6 @@ def ids_of(messages: Iterable[Held]) -> str:
     return ", ".join(dict.fromkeys(held.delivery.id for held in messages))
 
 
-@functools.lru_cache(maxsize=1000)
-def _parsed(definition: str) -> Any:
-    try:
-        return json.loads(definition)
-    except ValueError:
-        return None
-
-
 def read_definition(graph_id: str, task_id: str, definition: str) -> dict[str, Any]:
     """The definition as an object; the same one for the same text. Raises IntegrityError."""
     parsed = _parsed(definition) if len(definition) <= limits.INLINE_DEFINITION_CHARS_MAX else _json_or_none(definition)
@@ -216,6 +210,9 @@ def _json_or_none(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return None
+
+
+_parsed: Final = functools.lru_cache(maxsize=1000)(_json_or_none)
 
 
 def as_seen(one: Ready) -> Row | None:
