@@ -32,7 +32,7 @@ from taskgraph.storage.private_files import open_to_others
 from taskgraph.storage.signals.wakeup import wait_any
 from taskgraph.storage.signals.worker_locks import WorkerLocks
 from taskgraph.storage.tables import Range, Row, query_all
-from taskgraph.worker.executors.leftovers import remove_leftovers
+from taskgraph.worker.executors.results import remove_leftovers
 from taskgraph.worker.loop import Worker
 
 log = logging.getLogger("taskgraph.service")

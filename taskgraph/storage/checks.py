@@ -1,7 +1,6 @@
 """The limits of the stores, checked at the door of every adapter before anything is sent (P24, D6).
 
-What this room is for: the service is no validator, the emulator even less, and SQLite not at all; both adapters ask
-here, so that what one store takes the other takes too. It never does I/O and never changes what it was given.
+The service is no validator, the emulator even less, and SQLite not at all: what one store takes the other takes too.
 
 A size past a limit is `TooLarge`; anything else that no store would keep as it is given is a `ValueError`, for it is a
 mistake of the program, not of a user. Each sentence names the row, the column and the limit.

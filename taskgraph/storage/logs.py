@@ -1,8 +1,4 @@
-"""Port: the output of runs, one log for each run of a task.
-
-What this room is for: bytes that people read later, by file or, to keep house, by graph. It is never the truth about
-anything: a lost log fails no task and blocks no handler.
-"""
+"""Port: the output of runs, one log for each run of a task. A lost log fails no task and blocks no handler."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

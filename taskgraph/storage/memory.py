@@ -1,8 +1,7 @@
 """The store in memory: tables, queues and logs of one process, for tests.
 
-What this room is for: the promises of the ports to the letter (tests/contract holds it to them), under a clock that is
-handed in, and nothing else: what it holds is gone with it. No call of it ever waits, so a coroutine over it needs no
-event loop (`taskgraph.testing.drive`). Who tests says what stands in it by its attributes, which are no secret.
+It keeps the promises of the ports to the letter, under a clock that is handed in. No call of it ever waits, so a
+coroutine over it needs no event loop (`taskgraph.testing.drive`). Tests read and set what it holds by its attributes.
 """
 
 import bisect

@@ -1,7 +1,7 @@
 """Files and folders that are their owner's alone, whatever the umask; and what it means that one cannot be written.
 
-What this room is for: payloads, environments, results and logs of tasks are plain text, and not for the other users of
-the machine. A store that a group shares says so by the mode of its own file: what is made beside it follows that.
+Payloads, environments, results and logs of tasks are plain text, and not for the other users of the machine. A store
+that a group shares says so by the mode of its own file: what is made beside it follows that.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
-"""Port: at-least-once, unordered queues with leases.
+"""Port: at-least-once, unordered queues with leases, as both Azure Queue Storage and SQLite keep them.
 
-What this room is for: what Azure Queue Storage and SQLite both keep their word on. It never looks into a message.
-Queues come into being when first used, and again after somebody deleted them. Messages never expire (P21).
+Queues come into being when first used, and again after they were deleted. Messages never expire (P21).
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Port: a whole store that is handed in instead of named by an address: the store in memory, in tests.
-
-What this room is for: opening the three other ports. It never names a table or a queue.
-"""
+"""Port: a whole store that is handed in instead of named by an address: the store in memory, in tests."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -1,7 +1,6 @@
-"""Port: conditional rows in partitions.
+"""Port: conditional rows in partitions, as both Azure Table Storage and SQLite keep them.
 
-What this room is for: the smallest thing that both Azure Table Storage and SQLite keep their word on. It never knows
-what a row means. A `Tables` is bound to one table; a partition is named in every call.
+A `Tables` is bound to one table; a partition is named in every call.
 
 Promises of every adapter, checked by one behavioural suite (tests/contract):
 - `commit` is all or nothing, isolated, and durable once it returns; each change is conditional; each row at most once.

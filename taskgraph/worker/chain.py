@@ -1,8 +1,7 @@
 """Go on along a chain without a handler.
 
-What this room is for: a worker without a desk that has run the only task under way of a graph, and knows that just one
-task waits for it, completes it and claims the next by a commit of its own. Where others move the graph as well, a
-handler does it for many in one commit, and this stands aside.
+A worker without a desk that has run the only task under way of a graph, and knows that just one task waits for it,
+completes it and claims the next by a commit of its own. Where others move the graph too, it leaves that to a handler.
 """
 
 import logging

@@ -1,7 +1,6 @@
 """Claim ready tasks, and have those run that are this worker's then.
 
-What this room is for: a run begins only after its claim is committed (P5), by a commit of its own here, or by one of
-the desk, which asks for the claims (see `desk`). It never chooses among what is ready.
+A run begins only after its claim is committed (P5), by a commit made here, or by one of the desk (see `desk`).
 """
 
 import functools

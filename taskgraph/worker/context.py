@@ -1,8 +1,4 @@
-"""What all parts of a worker share: what it was given, whether it goes on, and its work in the background.
-
-What this room is for: the one thing that every part is made from, so that none has to know another to learn of a stop,
-of the desk of this process, or of the clock. It never claims, runs or reports anything.
-"""
+"""What all parts of a worker share: what it was given, whether it goes on, and its work in the background."""
 
 import asyncio
 import logging

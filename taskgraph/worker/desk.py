@@ -1,8 +1,7 @@
-"""A worker beside the desk of its process.
+"""A worker beside the desk of its process (`run`, `serve --worker`).
 
-What this room is for: where a desk of the same process handles events (`run`, `serve --worker`), results go straight
-into its next commit, with claims out of the stock, and what the commit makes ready may be claimed for this worker:
-`DeskLink` is the worker as that desk's `Taker`. It commits nothing itself.
+Results go straight into the desk's next commit, with claims out of the stock, and what that commit makes ready may be
+claimed for this worker: `DeskLink` is the worker as that desk's `Taker`. It commits nothing itself.
 """
 
 from collections.abc import Mapping, Sequence

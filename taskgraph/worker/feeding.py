@@ -1,8 +1,4 @@
-"""Claim out of the stock, and give up what has waited too long.
-
-What this room is for: the stock becomes claims as there is room, graph by graph; what no slot gets free for in time
-goes back to all workers. It never receives messages.
-"""
+"""Claim out of the stock as there is room, graph by graph, and send to all workers what has waited there too long."""
 
 import asyncio
 import logging

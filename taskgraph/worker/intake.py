@@ -1,8 +1,7 @@
-"""Receive work messages, and have claimed what they offer.
+"""From a message on a work queue to ready tasks that this worker can run.
 
-What this room is for: from a message on a work queue to ready tasks that this worker can run: rows are read where the
-message does not say enough, what this worker cannot run goes back to the queue, what may not run yet is waited for, and
-what there is no room for goes into the stock. It never begins a run by itself.
+Rows are read where the message does not say enough, what this worker cannot run goes back to the queue, what may not
+run yet is waited for, and what there is no room for goes into the stock.
 """
 
 import asyncio

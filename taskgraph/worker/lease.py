@@ -1,8 +1,6 @@
-"""Keep the leases of what is in hand, and end runs before their time.
+"""Renew what is in hand (the leases of rows, messages, permits), and end runs before their time.
 
-What this room is for: the lease on a row, the message of the run and the permit of its target are renewed together
-while the run goes on; a run that is cancelled, or that another worker has by now, is ended here. It never ends one for
-a reason that its row does not give.
+A run is ended when it is cancelled, when another worker has it by now, or when its permit is lost.
 """
 
 import logging

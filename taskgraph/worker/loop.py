@@ -1,9 +1,7 @@
-"""Take ready tasks from work queues, claim them, run them, report: one worker, from its start to its end.
+"""One worker, from its start to its end: take ready tasks from work queues, claim them, run them, report.
 
-What this room is for: everything between a work message and a result. A run begins only after its claim is committed
-(P5), and its result counts only with that claim (P6); the lease on the row and the message are renewed together while
-it runs, and a run that is cancelled is stopped. On SIGTERM unfinished runs go back at once. It never moves a task by
-its own rules: claims, results, renewals and hand-backs go through the same decisions as everything else.
+A run begins only after its claim is committed (P5), and its result counts only with that claim (P6). On SIGTERM
+unfinished runs go back at once.
 
 Each part of a worker owns its state, and knows only those before it in this order: `context` (shared by all),
 `messages` (in hand), `runs` (one run), `slots`, `target_gate`, `stock`, `queue_turns`, `claims`, `reports`, `feeding`

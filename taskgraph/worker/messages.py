@@ -1,7 +1,7 @@
 """The work messages that a worker has in hand.
 
-What this room is for: keeping a message leased until every run that came by it has been reported, and then deleting it;
-or giving it back, when its tasks could not be taken. It never reads what a message says.
+A message is kept leased until every run that came by it has been reported, and is then deleted; or it is given back
+when its tasks could not be taken.
 """
 
 import asyncio

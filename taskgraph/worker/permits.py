@@ -1,16 +1,17 @@
 """Permits: so many tasks of a target in flight, over all graphs of a store.
 
-What this room is for: a limited target has a row with the most, and up to as many permits: rows that are leases, each
-of which one worker holds for one run at a time. They lie beside the gates, which workers read anyway before they claim,
-so a target that is not limited costs nothing. It never moves a task and never sends anything.
+A limited target has a row with the most, and up to as many permits: rows that are leases, each of which one worker
+holds for one run at a time. They lie beside the gates, which workers read anyway before they claim, so a target that is
+not limited costs nothing.
 
 Why the limit holds. A permit is the row of a number below the most, and it is taken by a conditional write: created, or
 taken over after its lease has ended. A worker begins no run without one, and stops a run before its permit ends that it
 could not renew: by its own steady clock, counted from before the renewal was sent, and `MARGIN` of the lease earlier,
-for clocks that differ and runs that take their time to end. Who dies loses its permits by time, and where that cannot
-be believed (see `model.foreign_times`), once a permit was not written for its length by the steady clock of who wants
-it. A lowered limit takes effect as runs end: a permit of a number that there is no more is renewed as long as its run
-lasts, and not used again. A limit that is new holds once every worker has looked, and what ran before has ended.
+for clocks that differ and runs that take their time to end. A worker that dies loses its permits by time, and where
+that cannot be believed (see `model.foreign_times`), once a permit was not written for its length by the steady clock of
+the worker that wants it. A lowered limit takes effect as runs end: a permit of a number that there is no more is
+renewed as long as its run lasts, and not used again. A limit that is new holds once every worker has looked, and what
+ran before has ended.
 
 One call at a time goes by what is held and changes it: a read that another call of the same worker has overtaken would
 take a new permit for a lost one, or one that is being given back for a held one.

@@ -1,7 +1,7 @@
 """When a worker asks its queues, and in which order.
 
-What this room is for: every queue of its targets has its turn, and a worker that has enough of its own asks them even
-so, time and again: there may be something more urgent, or other graphs. It never receives anything.
+Every queue of its targets has its turn, and a worker that has enough of its own asks them even so, time and again:
+there may be something more urgent, or other graphs.
 """
 
 import contextlib

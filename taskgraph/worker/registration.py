@@ -1,8 +1,7 @@
 """A worker's own row among those of all workers: written now and then while it lives, taken away when it ends.
 
-What this room is for: being listed by `taskgraph workers`, and draining when the row says so, which the worker sees at
-its next writing. Nothing that is promised rests on the row, and a worker that could not write it works as well as any.
-It never looks at rows of other workers; `queries.workers` does.
+By it `taskgraph workers` lists the worker, and the worker drains when the row says so. Nothing that is promised rests
+on the row, and a worker that could not write it works as well as any.
 """
 
 import asyncio

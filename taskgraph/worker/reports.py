@@ -1,8 +1,7 @@
 """Report what came of runs, by message.
 
-What this room is for: results go to the events queue, as many in one message as there are when it can be sent; runs
-that have no result are handed back. A result that cannot be delivered is tried for a long time, and then left to its
-lease. It never decides what becomes of a task.
+Results go to the events queue, as many in one message as there are when it can be sent; runs without a result are
+handed back. A result that cannot be delivered is tried for a long time, and then left to its lease.
 """
 
 import asyncio

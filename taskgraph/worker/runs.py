@@ -1,11 +1,8 @@
-"""Execute one run.
-
-What this room is for: everything between the start of a claimed run and what came of it: outputs of other tasks put
-into its payload, its log, the time that it may take, its deadline. It never chooses what runs, and reports nothing.
-"""
+"""Execute one run: outputs of other tasks put into its payload, its log, the time that it may take, its deadline."""
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -15,13 +12,17 @@ from taskgraph.model.placement import target_of
 from taskgraph.model.timing import MAX_RUN_TIME_EXCEEDED, run_seconds_max
 from taskgraph.protocol.context import Outcome as Decided
 from taskgraph.protocol.runs import Overdue
+from taskgraph.storage.logs import Logs
 from taskgraph.storage.tables import Row
 from taskgraph.worker.context import WorkerContext
 from taskgraph.worker.executors import Outcome, Work
 from taskgraph.worker.executors.contract import malformed
-from taskgraph.worker.run_log import LogWriter
 from taskgraph.worker.values import Claimed, as_resolved, deadline_in
 
+log = logging.getLogger("taskgraph.worker")
+
+_LOG_CHUNK_BYTES: Final = 256 * 1024
+_LOG_FLUSH_SECONDS: Final = 1.0
 _DEADLINE_LOOK_SECONDS: Final = 3600.0  # clocks are set: no longer is slept towards a deadline
 
 
@@ -59,7 +60,7 @@ class Runner:
                 work = await self._with_results(work)
             except NoResult as error:
                 return malformed(str(error))  # a rerun would find nothing else
-        writer = LogWriter(self._context.logs, work)
+        writer = _LogWriter(self._context.logs, work)
         seconds = run_seconds_max(work.definition)
         watching = asyncio.create_task(self._end_at_deadline(one)) if "deadline" in work.definition else None
         try:
@@ -139,3 +140,51 @@ async def _at_most(seconds: float, run: Awaitable[Outcome]) -> Outcome:
 
 async def _no_log(data: bytes) -> None:
     """Runs that take no time say nothing."""
+
+
+@dataclasses.dataclass(slots=True)
+class _LogWriter:
+    """The log of one run, written in pieces. A log that cannot be stored is lost, and says so; the run goes on."""
+
+    logs: Logs
+    work: Work
+    _buffer: bytearray = dataclasses.field(default_factory=bytearray)
+    _lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    _timer: asyncio.Task[None] | None = None
+    _lost: bool = False
+    used: bool = False
+
+    async def write(self, data: bytes) -> None:
+        """Add bytes; they are stored within about a second."""
+        self.used = True
+        if self._lost:
+            return
+        self._buffer += data
+        if len(self._buffer) >= _LOG_CHUNK_BYTES:
+            await self._flush()
+        elif self._timer is None or self._timer.done():
+            self._timer = asyncio.create_task(self._flush_soon())
+
+    async def close(self) -> None:
+        """Store what is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+            await asyncio.wait((self._timer,))
+        await self._flush()
+
+    async def _flush_soon(self) -> None:
+        await asyncio.sleep(_LOG_FLUSH_SECONDS)
+        await asyncio.shield(self._flush())  # closing the log must not cut a write in two
+
+    async def _flush(self) -> None:
+        async with self._lock:
+            if not self._buffer or self._lost:
+                return
+            data = bytes(self._buffer)
+            self._buffer.clear()
+            work = self.work
+            try:
+                await self.logs.append(work.graph_id, work.task_id, work.run, data)
+            except Exception as error:  # whatever it is: no log is worth its run
+                self._lost = True
+                log.warning("graph %s: the log of task %s is lost from here: %s", work.graph_id, work.task_id, error)

@@ -1,7 +1,7 @@
 """The slots of a worker, and what has been claimed for them.
 
-What this room is for: beginning claimed runs as slots get free, and knowing how many more tasks may be claimed: for
-free slots, and as many ahead as would begin within a moment at the pace of late. It never claims or reports anything.
+Claimed runs begin as slots get free. So many more tasks may be claimed as there are free slots, and as many ahead as
+would begin within a moment at the pace of late.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Ready tasks that a worker knows of, and that no other worker has been sent lately.
 
-What this room is for: keeping them in memory until there is room for them, fairly between graphs and the most urgent
-first. It asks no store; `feeding` claims out of it.
+They are kept in memory until there is room for them (see `feeding`), fairly between graphs and the most urgent first.
 """
 
 from collections import deque

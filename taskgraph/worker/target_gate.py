@@ -1,8 +1,4 @@
-"""Which targets a worker may take work of now, and how much.
-
-What this room is for: targets that are paused, levels that are used, and limited targets, of which nothing begins
-without a permit (see `permits`). It never claims a task, and says what is to become of those that it does not let in.
-"""
+"""Which targets a worker may take work of now, and how much: paused ones, levels in use, permits of limited ones."""
 
 import functools
 import logging

@@ -1,8 +1,4 @@
-"""What a worker has in hand, as values: messages, ready tasks, runs.
-
-What this room is for: the words between the parts of a worker, and what they say of rows as far as a claim or a
-completion asks for it. It never touches a store, a clock or an executor.
-"""
+"""What a worker has in hand, as values: messages, ready tasks, runs; and what it reads in their rows."""
 
 import asyncio
 import functools

@@ -16,7 +16,7 @@ from azure.data.tables.aio import TableClient
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import TooLarge
 from taskgraph.storage.azure.calls import COMMIT_SECONDS, code_of
-from taskgraph.storage.azure.tables import Found, Place
+from taskgraph.storage.azure.table_requests import Found, Place
 from taskgraph.storage.azure.wire import Refusal
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
 

@@ -17,7 +17,7 @@ from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueClient
 
 from taskgraph.model.ids import task_id_of
-from taskgraph.storage.azure.sas import partition_signer
+from taskgraph.storage.azure.signing import partition_signer
 from tests.explorer import scene as scenes
 from tests.explorer.clients import Node, az
 from tests.explorer.scene import Scene

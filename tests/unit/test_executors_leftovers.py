@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from taskgraph.worker.executors import results
-from taskgraph.worker.executors.leftovers import remove_leftovers
-from taskgraph.worker.executors.results import ResultFiles
+from taskgraph.worker.executors.results import ResultFiles, remove_leftovers
 
 NOW = datetime.now(UTC)
 MAKE = (
@@ -74,7 +73,7 @@ def test_the_folder_of_a_process_that_was_killed_goes_and_those_of_living_ones_s
 def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_is_made_again(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, taken = results.lock_folder, 0
+    lock, taken = results._lock_folder, 0
 
     def late(descriptor: int, *, wait: bool) -> bool:
         nonlocal taken
@@ -82,7 +81,7 @@ def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_is_made_again
             taken = remove_leftovers(NOW)
         return lock(descriptor, wait=wait)
 
-    monkeypatch.setattr(results, "lock_folder", late)
+    monkeypatch.setattr(results, "_lock_folder", late)
     files = ResultFiles()
     assert Path(files.new()).parent.is_dir()
     assert taken == 1

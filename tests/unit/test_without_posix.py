@@ -25,7 +25,7 @@ def leave_posix():
 async def main():
     leave_posix()  # in here: this system's own event loop is made with them
     import taskgraph
-    from taskgraph.worker.executors.leftovers import remove_leftovers
+    from taskgraph.worker.executors.results import remove_leftovers
 
     for name in taskgraph.__all__:
         getattr(taskgraph, name)

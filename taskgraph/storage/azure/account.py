@@ -1,7 +1,7 @@
 """The cloud store: Azure Table, Queue and Blob Storage behind the ports.
 
-What this room is for: finding the three endpoints and the credential, and owning the one pool of connections that the
-adapters share. It never shows a key: not in an error, not in a name, not in a log.
+Here are the three endpoints, the credential, and the one pool of connections that the adapters share. A key is never
+shown: not in an error, not in a name, not in a log.
 """
 
 import base64
@@ -23,11 +23,10 @@ from taskgraph.storage import checks
 from taskgraph.storage.azure.calls import Caller
 from taskgraph.storage.azure.logs import CONTAINER, AzureLogs
 from taskgraph.storage.azure.pool import Pool, Transport
-from taskgraph.storage.azure.queue_requests import ThinQueueCalls
+from taskgraph.storage.azure.queue_requests import QueueCalls
 from taskgraph.storage.azure.queues import AzureQueues
-from taskgraph.storage.azure.sas import partition_signer
-from taskgraph.storage.azure.signing import Credential, signer_for
-from taskgraph.storage.azure.table_requests import ThinTableCalls
+from taskgraph.storage.azure.signing import Credential, partition_signer, signer_for
+from taskgraph.storage.azure.table_requests import TableCalls
 from taskgraph.storage.azure.tables import AzureTables
 from taskgraph.storage.azure.wire import Wire
 from taskgraph.storage.logs import StoredLogs
@@ -113,12 +112,12 @@ class AzureStore:
         """The table of this name. Raises ValueError for a name that the service would refuse."""
         checks.check_table_name(name)
         end = self._account.table
-        return AzureTables(self._caller(end), ThinTableCalls(self._wire(end, "table"), name), name)
+        return AzureTables(self._caller(end), TableCalls(self._wire(end, "table"), name), name)
 
     def queues(self, on_send: Callable[[str], None] | None = None) -> Queues:
         """All queues. on_send: called on the event loop with the queue's name after a send that can be received now."""
         end = self._account.queue
-        return AzureQueues(self._caller(end), ThinQueueCalls(self._wire(end, "queue")), on_send)
+        return AzureQueues(self._caller(end), QueueCalls(self._wire(end, "queue")), on_send)
 
     def logs(self) -> StoredLogs:
         """All logs: append blobs `<graph>/<task>/<run>/<name>` in one container."""

@@ -1,8 +1,8 @@
 """One call to the storage service: how long, how often, and what its failures mean to those above.
 
-What this room is for: the only place that knows the errors of the Azure SDK. The SDK's own retries are off everywhere,
-because they repeat conditional writes and then report a conflict with the caller's own write (P17); what may be
-repeated is repeated here, with jitter and within bounds. It never knows what a row or a message is.
+Only this module knows the errors of the Azure SDK. The SDK's own retries are off everywhere, because they repeat
+conditional writes and then report a conflict with the caller's own write (P17); what may be repeated is repeated here,
+with jitter and within bounds.
 
 How an answer is read:
 

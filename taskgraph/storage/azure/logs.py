@@ -1,8 +1,4 @@
-"""Logs over Azure Blob Storage: one append blob for each file of a run.
-
-What this room is for: the port Logs in the words of azure-storage-blob. It never makes a link that carries a signature:
-who may read a log is decided by the account.
-"""
+"""Logs over Azure Blob Storage: one append blob for each file of a run. No link to one carries a signature."""
 
 from collections.abc import Callable
 from typing import Final

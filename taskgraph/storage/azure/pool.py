@@ -1,8 +1,8 @@
 """The one pool of connections to a storage account.
 
-What this room is for: the SDK's transport over a session of our own, with bounds on every wait, and beside it
-`exchange`, the same session for requests that no part of the SDK has touched. It never makes a request twice, follows
-no redirection, and shows nothing of a request in an error: an address may carry a signature, a header a key's work.
+The SDK's transport over a session of our own, with bounds on every wait, and beside it `exchange`, the same session for
+requests that no part of the SDK has touched. No request is made twice, no redirection followed, and an error shows
+nothing of a request: an address may carry a signature, a header a key's work.
 """
 
 import asyncio

@@ -1,20 +1,19 @@
-"""Queues over Azure Queue Storage.
+"""Queues over Azure Queue Storage: what is checked, what may be asked again, and what refusals mean.
 
-What this module is for: the port Queues over requests to the service: what is checked before, what may be asked again,
-and what refusals mean. Messages are plain text, not base64, and never expire (P21). It never renews or deletes on its
-own account.
+Messages are plain text, not base64, and never expire (P21).
 """
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from azure.core.exceptions import HttpResponseError
 
 from taskgraph.model.errors import StaleDelivery, StorageError, TooLarge
 from taskgraph.storage import checks
 from taskgraph.storage.azure.calls import Caller, Repeat, code_of, in_parallel
+from taskgraph.storage.azure.queue_requests import QueueCalls
 from taskgraph.storage.queues import Delivery
 
 _T = TypeVar("_T")
@@ -22,28 +21,6 @@ _T = TypeVar("_T")
 _STALE: Final = frozenset({"MessageNotFound", "PopReceiptMismatch", "QueueNotFound"})
 _BEING_DELETED: Final = frozenset({"QueueBeingDeleted", "QueueDisabled"})
 _TOO_LARGE: Final = frozenset({"RequestBodyTooLarge", "MessageTooLarge"})
-
-
-class QueueCalls(Protocol):
-    """One request to the service each. Raises the SDK's errors, HttpResponseError for every refusal."""
-
-    async def send(self, queue: str, body: str, delay_seconds: int) -> None:
-        """Put a message that never expires."""
-
-    async def receive(self, queue: str, count: int, lease_seconds: int) -> list[Delivery]:
-        """Lease up to so many messages."""
-
-    async def renew(self, queue: str, message_id: str, receipt: str, lease_seconds: int) -> str:
-        """Lease a message anew; the new receipt."""
-
-    async def delete(self, queue: str, message_id: str, receipt: str) -> None:
-        """Delete a message."""
-
-    async def count(self, queue: str) -> int:
-        """About how many messages there are."""
-
-    async def create(self, queue: str) -> None:
-        """Make the queue."""
 
 
 class AzureQueues:

@@ -1,8 +1,7 @@
-"""Who is asking: how a bare request to the storage service carries the store's credential.
+"""How a request to the storage service carries the store's credential.
 
-What this room is for: an account key (Shared Key Lite for tables, Shared Key for queues, as the service documents
-them), a signature that is part of the address, or a token that is fetched and kept while it is good. It never sends
-anything itself, and no error or representation of it shows a key, a signature or a token.
+An account key (Shared Key Lite for tables, Shared Key for queues), a signature that is part of the address, or a token
+that is fetched and kept while it is good. No error or representation shows a key, a signature or a token.
 """
 
 import asyncio
@@ -10,12 +9,13 @@ import base64
 import hmac
 import re
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Final, Protocol
 
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
+from azure.data.tables import TableSasPermissions, generate_table_sas
 from yarl import URL
 
 from taskgraph.model.clock import Clock
@@ -150,3 +150,25 @@ class TokenSigner:
 
     def _is_good(self, token: AccessToken) -> bool:
         return token.expires_on - self._clock.now().timestamp() > _RENEW_SECONDS
+
+
+def partition_signer(credential: object, endpoint: str) -> Callable[[str, str, datetime, str], str] | None:
+    """What signs (table, partition, end, addresses) for reading one partition, or None if the credential is no key."""
+    if not isinstance(credential, AzureNamedKeyCredential):
+        return None
+
+    def sign(table: str, partition: str, expires: datetime, addresses: str) -> str:
+        return generate_table_sas(
+            credential,
+            table,
+            permission=TableSasPermissions(read=True),
+            # Without a start it holds at once: with one, a clock that goes ahead of the service's would shut it out.
+            expiry=expires.astimezone(UTC),
+            start_pk=partition,
+            end_pk=partition,
+            # The service knows no other pair than the second, which is for the emulator: it has no TLS.
+            protocol="https" if endpoint.startswith("https:") else "https,http",
+            ip_address_or_range=addresses or None,
+        )
+
+    return sign

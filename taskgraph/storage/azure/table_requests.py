@@ -1,8 +1,7 @@
 """Requests to Azure Table Storage, built and read here: the same bytes as the SDK's for a tenth of the work or less.
 
-What this room is for: entities as JSON with their Edm types, conditions of a range, and entity group transactions, as
-the service documents them. It never decides what a refusal means. Texts reach an address or a condition only through
-`quoted` and `literal`, JSON only through an encoder, and names of columns have been checked before.
+Texts reach an address or a condition only through `quoted` and `literal`, JSON only through an encoder, and names of
+columns have been checked before.
 """
 
 import base64
@@ -20,9 +19,14 @@ from azure.core.exceptions import DecodeError
 from taskgraph.model.columns import Columns, Value
 from taskgraph.storage.azure.calls import COMMIT_SECONDS
 from taskgraph.storage.azure.pool import Answer
-from taskgraph.storage.azure.tables import Found, Place
 from taskgraph.storage.azure.wire import Wire, literal, quoted, refusal
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row
+
+Place = tuple[str | None, str | None]
+"""Where the next page begins: partition key and row key, as the service gave them."""
+
+Found = tuple[list[Row], Place | None]
+"""A page, and where the next one begins."""
 
 _ENTITIES: Final = "application/json;odata=minimalmetadata"
 _READ_HEADERS: Final = {"Accept": _ENTITIES, "DataServiceVersion": "3.0"}
@@ -50,8 +54,8 @@ _KEYS_KEPT: Final = 10_000
 _ANNOTATION: Final = "@odata.type"
 
 
-class ThinTableCalls:
-    """See TableCalls."""
+class TableCalls:
+    """One request to the service each. Raises the SDK's errors, HttpResponseError for every refusal."""
 
     def __init__(self, wire: Wire, name: str) -> None:
         self._wire = wire
@@ -59,7 +63,7 @@ class ThinTableCalls:
         self._name = name
 
     async def get(self, partition: str, key: str) -> Row:
-        """See TableCalls."""
+        """The row of this key."""
         path = f"{self._rows_of(partition)}{_key(key)}')"
         answer = await self._wire.ask("GET", path, (200,), headers=_READ_HEADERS)
         try:
@@ -68,7 +72,7 @@ class ThinTableCalls:
             raise DecodeError("the answer is no entity") from error
 
     async def page(self, partition: str, rows: Range, limit: int, place: Place | None) -> Found:
-        """See TableCalls."""
+        """One page of a range, from this place on, and where the next one begins."""
         query = [("$top", str(limit)), ("$filter", _filter(partition, rows))]
         if rows.select is not None:
             # Timestamp: the etag can be made from it where the service leaves the etag out of a selection.
@@ -90,11 +94,14 @@ class ThinTableCalls:
         return found, rest if any(rest) else None
 
     async def write(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
-        """See TableCalls."""
+        """Apply these changes; their etags, None for a delete.
+
+        Raises ArithmeticError, AttributeError, LookupError, TypeError or ValueError for an answer without sense.
+        """
         return await (self._one(partition, changes[0]) if len(changes) == 1 else self._all(partition, changes))
 
     async def create(self) -> None:
-        """See TableCalls."""
+        """Make the table."""
         body = json.dumps({"TableName": self._name}).encode("ascii")
         await self._wire.ask("POST", "/Tables", (201, 204), headers=_WRITE_HEADERS, body=body)
 

@@ -1,51 +1,25 @@
 """Tables over Azure Table Storage: one entity group transaction for each commit.
 
-What this module is for: the port Tables over requests to the service: what is checked before, and what its refusals
-mean. It never retries a write. A table comes into being at the first write, and again after it was deleted; until then
-it reads as empty.
+A table comes into being at the first write, and again after it was deleted; until then it reads as empty.
 """
 
 import json
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from azure.core.exceptions import AzureError, HttpResponseError
 
 from taskgraph.model.errors import Conflict, StorageError, TooLarge, Unclear
 from taskgraph.storage import checks
 from taskgraph.storage.azure.calls import Caller, Repeat, code_of, in_parallel
+from taskgraph.storage.azure.table_requests import Place, TableCalls
 from taskgraph.storage.azure.wire import Refusal
 from taskgraph.storage.tables import Change, Page, Range, Row
-
-Place = tuple[str | None, str | None]
-"""Where the next page begins: partition key and row key, as the service gave them."""
-
-Found = tuple[list[Row], Place | None]
-"""A page, and where the next one begins."""
 
 _TOO_LARGE: Final = frozenset(
     {"EntityTooLarge", "PropertyValueTooLarge", "RequestBodyTooLarge", "TooManyProperties", "KeyValueTooLarge"}
 )
 _CONFLICTS: Final = frozenset({(409, "EntityAlreadyExists"), (404, "ResourceNotFound"), (404, "EntityNotFound")})
-
-
-class TableCalls(Protocol):
-    """One request to the service each. Raises the SDK's errors, HttpResponseError for every refusal."""
-
-    async def get(self, partition: str, key: str) -> Row:
-        """The row of this key."""
-
-    async def page(self, partition: str, rows: Range, limit: int, place: Place | None) -> Found:
-        """One page of a range, from this place on, and where the next one begins."""
-
-    async def write(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
-        """Apply these changes; their etags, None for a delete.
-
-        Raises ArithmeticError, AttributeError, LookupError, TypeError or ValueError for an answer without sense.
-        """
-
-    async def create(self) -> None:
-        """Make the table."""
 
 
 class AzureTables:

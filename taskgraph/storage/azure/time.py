@@ -1,8 +1,7 @@
 """The time of the storage service, for processes whose own clock is off.
 
-What this room is for: every answer of the service says when it was given (`Date`). All processes of a store ask the
-same service, so a process whose clock disagrees with it goes by the service's time, and writes and reads ends as all
-others do (P16). While the two agree, the machine's clock counts as it is. It asks nothing of the service by itself.
+Every answer of the service says when it was given (`Date`). All processes of a store ask the same service, so a process
+whose clock disagrees with it goes by the service's time, and writes and reads ends as all others do (P16).
 """
 
 import logging

@@ -1,9 +1,7 @@
 """Bare requests to one endpoint of the storage service, for the calls that are made all the time.
 
-What this room is for: addresses, the headers that every request has, the signature, and what a refusal says. The SDK
-needs about ten times the work for the same bytes (docs/benchmarks/azure-client.md); the tests hold the two
-together. Nothing is repeated here but a request that was turned away at the door, unread, for the sake of another token
-or of another time.
+The SDK needs about ten times the work for the same bytes (docs/benchmarks/azure-client.md); the tests hold the two
+together. Nothing is repeated here but a request that was refused unread, for the sake of another token or another time.
 """
 
 import json

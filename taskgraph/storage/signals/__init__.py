@@ -1,1 +1,1 @@
-"""Wake processes of this machine: who waits for a message hears of it at once."""
+"""Notifications between processes of one machine, and locks that show which workers live."""

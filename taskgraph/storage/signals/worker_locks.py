@@ -1,8 +1,8 @@
-"""Who of this machine's workers is certainly dead.
+"""Which of this machine's workers are certainly dead.
 
-What this room is for: on the embedded store a worker holds a lock file, which the operating system lets go when the
-process dies, however it dies. Whoever resumes a graph need not wait for the lease of a run whose worker is gone. It
-never says "dead" without having held the lock itself, and it is for speed alone: leases decide without it.
+On the embedded store a worker holds a lock file, which the operating system lets go when the process dies, however it
+dies: what resumes a graph need not wait for the lease of a run whose worker is gone. This is for speed alone: leases
+decide without it.
 """
 
 import contextlib

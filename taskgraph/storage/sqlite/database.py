@@ -1,8 +1,4 @@
-"""The database in the embedded store's file: found, made, opened, and told from anyone else's.
-
-What this room is for: connections that are ready to use, and what SQLite's errors mean, in a sentence. It never knows
-what a row or a message is, nor whose turn it is (`file`).
-"""
+"""The database in the embedded store's file: found, made, opened, and told from anyone else's; what errors mean."""
 
 import os
 import sqlite3

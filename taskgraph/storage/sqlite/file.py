@@ -1,8 +1,5 @@
 """The embedded store's file: one connection, whose turn it is, transactions, and the write-ahead log.
 
-What this room is for: calls go in, and come out when what they wrote is committed. It never knows what a row or a
-message is.
-
 How a call finds its way:
 
 - Calls that are made in one turn of the event loop run together, in one transaction (group commit); each sees what

@@ -1,8 +1,4 @@
-"""The embedded store's logs: files in folders beside the database.
-
-What this room is for: output of runs, readable with any tool. It never touches the database, and rows never wait for
-it.
-"""
+"""The embedded store's logs: files in folders beside the database, readable with any tool."""
 
 import asyncio
 import os

@@ -1,8 +1,7 @@
 """The embedded store's queues: one row per message, with the time from which it can be received.
 
-What this room is for: the port of taskgraph/storage/queues.py over the file. Beside that time stands when it was
-written: a message that a clock ahead has hidden stays hidden for as long as it was to be, and not until then. It never
-looks into a message.
+Beside that time stands when it was written: a message that a clock ahead has hidden stays hidden for as long as it was
+to be, and not until then.
 """
 
 import json

@@ -1,22 +1,13 @@
-"""The embedded store: tables and queues in one SQLite file, logs in files beside it.
+"""The embedded store: tables and queues in one SQLite file, logs in files beside it, for any number of processes.
 
-What this room is for: the same promises as the cloud, on one machine, for any number of processes. It never knows what
-a row or a message means, and never uses the network.
-
-How it keeps its word:
-
-- Calls that are made together run in one transaction (group commit), and each sees what those before it did; an answer
-  leaves only after the transaction is committed. Short groups run on the event loop, all others on a thread.
 - Write-ahead log and `BEGIN IMMEDIATE`: writers of several processes take turns, readers never wait, and the event loop
-  waits for none of them.
+  waits for none of them (see `file`).
 - `synchronous=NORMAL` by default: a process that dies loses nothing that was answered, and the file is never torn. A
   power cut may take what was committed since the last sync of the log, in whole transactions, the newest first: that
   is at most what the last checkpoint left, up to some 64 MiB of writes, and in practice the seconds that the operating
   system keeps writes back. `full` closes that window with one sync per transaction.
 - Etags come from one counter in the file, taken in blocks: none is ever given twice, over all tables and processes,
   across deleting and creating again. A block that is lost with its process is simply not used.
-
-The parts, each in a module of its own: the file with its turns and transactions, tables, queues, logs.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The embedded store's tables: one row of SQLite per row, its columns as one JSON text.
 
-What this room is for: the port of taskgraph/storage/tables.py over the file. It never knows what a row means.
-
 How it stays quick: a call is a handful of statements, each over all rows of the call, with a place for each row; there
 are such statements for a few sizes, and places that are left over stay NULL. Rows come back as one text for all of
 them. Merging is SQLite's work: what a merge does not name is never decoded here.

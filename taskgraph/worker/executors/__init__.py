@@ -1,12 +1,9 @@
-"""Executors: the ways in which a worker can run a task.
-
-What this room is for: choosing, from a task's definition, what runs it, and running it. It never touches a table or a
-queue: a worker claims, renews and reports; an executor only turns `Work` into an `Outcome`.
+"""Executors: the ways in which a worker can run a task, and which of them a task's definition asks for.
 
 `command` starts a child process, `python` calls a registered callable, `sleep` lets time pass, `noop` does nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -53,7 +50,7 @@ def executor_name_of(definition: Mapping[str, Any]) -> str:
     return "python" if "call" in payload else ""
 
 
-class Executors(Mapping[str, Executor]):
+class Executors(dict[str, Executor]):
     """The executors of one worker, by name.
 
     override: the name of the one that runs every task, whatever the task asks for. Raises InvalidSettings when two
@@ -61,36 +58,26 @@ class Executors(Mapping[str, Executor]):
     """
 
     def __init__(self, executors: Iterable[Executor], override: str | None = None) -> None:
-        self._executors: dict[str, Executor] = {}
         for executor in executors:
-            if self._executors.setdefault(executor.name, executor) is not executor:
+            if self.setdefault(executor.name, executor) is not executor:
                 raise InvalidSettings(f"two executors are named {executor.name}")
-        if override is not None and override not in self._executors:
-            raise InvalidSettings(f"no executor is named {override!r}; there are {', '.join(sorted(self._executors))}")
+        if override is not None and override not in self:
+            raise InvalidSettings(f"no executor is named {override!r}; there are {', '.join(sorted(self))}")
         self.override = override
-
-    def __getitem__(self, name: str) -> Executor:
-        return self._executors[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._executors)
-
-    def __len__(self) -> int:
-        return len(self._executors)
 
     def why_not(self, definition: Mapping[str, Any]) -> str | None:
         """Why this worker cannot run the task, one sentence; None if it can. Asked before the task is claimed."""
         name = self.override or executor_name_of(definition)
         if not name:
             return "no executor understands this payload; name one under executor"
-        if name not in self._executors:
-            near = get_close_matches(name, self._executors, n=1)
+        if name not in self:
+            near = get_close_matches(name, self, n=1)
             return f"this worker has no executor {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-        return self._executors[name].can_run(definition)
+        return self[name].can_run(definition)
 
     def choose(self, definition: Mapping[str, Any]) -> Executor:
         """The executor that runs the task. Raises KeyError where `why_not` would have given a reason of ours."""
-        return self._executors[self.override or executor_name_of(definition)]
+        return self[self.override or executor_name_of(definition)]
 
 
 def built_in(

@@ -1,9 +1,8 @@
 """Executor `python`: callables of this process, registered by name.
 
-What this room is for: tasks that are functions. A coroutine function is awaited on the worker's own loop; any other
-callable runs in a thread of its own. A thread cannot be ended from outside: when a run is cancelled, its thread goes on
-and its answer is thrown away, so what must be able to stop belongs into a coroutine or a command. Nothing that a
-callable prints is captured.
+A coroutine function is awaited on the worker's own loop; any other callable runs in a thread of its own. No thread can
+be ended from outside: when a run is cancelled, its thread goes on and its answer is thrown away, so what must be able
+to stop belongs into a coroutine or a command. Nothing that a callable prints is captured.
 
 A task's payload:
     call       text: name of the callable
@@ -19,7 +18,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from types import ModuleType
 from typing import Any, TypeVar
@@ -41,7 +40,7 @@ from taskgraph.worker.executors.contract import (
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Registry(Mapping[str, Callable[..., Any]]):
+class Registry(dict[str, Callable[..., Any]]):
     """Callables by the names that tasks call them.
 
     tasks = Registry()
@@ -50,29 +49,17 @@ class Registry(Mapping[str, Callable[..., Any]]):
     def resize(path: str, width: int) -> dict[str, int]: ...
     """
 
-    def __init__(self) -> None:
-        self._callables: dict[str, Callable[..., Any]] = {}
-
     def register(self, name: str) -> Callable[[Function], Function]:
         """A decorator that makes a callable known. Raises InvalidSettings for a name that is empty or taken."""
 
         def remember(function: Function) -> Function:
             if not name:
                 raise InvalidSettings("a callable needs a name")
-            if self._callables.setdefault(name, function) is not function:
+            if self.setdefault(name, function) is not function:
                 raise InvalidSettings(f"two callables are named {name}")
             return function
 
         return remember
-
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        return self._callables[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._callables)
-
-    def __len__(self) -> int:
-        return len(self._callables)
 
 
 class PythonExecutor:

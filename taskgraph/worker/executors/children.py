@@ -1,12 +1,11 @@
-"""Child processes of the worker: started, heard of and ended at little cost.
+"""Child processes of the worker: started, watched and ended at little cost.
 
-What this room is for: starting a program in a session and process group of its own, hearing of its end, ending what is
-left of its group, and telling the guard (`orphans`) of both. It never waits for a child with the loop held up, never
-signals a group whose number may be another's by now, and never looks at what a child writes.
+A program starts in a session and process group of its own; the guard (`orphans`) learns of its start and its end. The
+loop is never held up for a child, and no group is signalled whose number may be another's by now.
 
 There are two ways. The straight one, on Linux, asks the system itself: `posix_spawn` starts a child without copying
-the worker, and a pidfd tells of its end like any other descriptor. Everywhere else asyncio does it, which costs a few
-times as much: a thread for each child, a transport, a protocol.
+the worker, and a pidfd is readable at its end like any other descriptor. Everywhere else asyncio does it, which costs a
+few times as much: a thread for each child, a transport, a protocol.
 """
 
 import asyncio

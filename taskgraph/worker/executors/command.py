@@ -1,8 +1,7 @@
 """Executor `command`: a child process of the worker.
 
-What this room is for: running what `payload.command` names, with its output streamed into the log, and leaving nothing
-behind: a run owns its process group (and session), and when the run is over, so is the group; `orphans` ends it if the
-worker dies first. It never interprets a command by a shell, and never keeps more output in memory than one chunk.
+A run owns its process group (and session), and when the run is over, so is the group; `orphans` ends it if the worker
+dies first. Output is streamed into the log; no shell interprets the command.
 
 A task's payload:
     command  list of texts: program and arguments

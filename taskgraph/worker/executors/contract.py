@@ -1,8 +1,4 @@
-"""What a worker hands to an executor, what it gets back, and what every executor promises.
-
-What this room is for: the words between a worker and the ways of running a task. It knows no table and no queue: an
-executor never learns what became of its answer, and the worker never learns how the answer came about.
-"""
+"""What a worker hands to an executor, what it gets back, and what every executor promises."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,8 +1,4 @@
-"""Executors that start nothing: `noop` and `sleep`.
-
-What this room is for: tasks that only stand for an order of things, rehearsals of a graph, and simulations. It never
-reads a clock of its own: sleeping is the injected clock's, so that a simulator can let an hour pass at once.
-"""
+"""Executors that start nothing: `noop` and `sleep`, for tasks that only stand for an order, and for rehearsals."""
 
 import math
 from collections.abc import Mapping

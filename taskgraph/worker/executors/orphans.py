@@ -1,16 +1,13 @@
 """No command outlives its worker, not even one that dies without a word.
 
-What this room is for: a worker that is killed with SIGKILL, or by the system for want of memory, cannot end the
-commands that it runs, and the next run of the same task would work beside them. So a small process of its own, the
-guard, knows of every process group that a worker starts. It hears of the worker's death by the end of a pipe, which
-the system closes however a process dies, and then ends the groups that are left. It never touches a group that the
-worker has neither named nor marked, and never outlives the worker by more than the grace.
+A worker that is killed with SIGKILL, or by the system for want of memory, cannot end the commands that it runs, and the
+next run of the same task would work beside them. So a small process of its own, the guard (the script `orphans_guard`),
+knows of every process group that a worker starts. The end of a pipe, which the system closes however a process dies,
+shows it the worker's death, and it ends the groups that are left.
 
 The groups stand in memory that the two share, a number in each slot, 0 where it is free. A group comes and goes by one
 store into its slot, which is either done or not when the worker is killed. So naming a group costs the worker no call
 of the system, and the guard sleeps until the end.
-
-This module is the worker's side; the guard itself is the script `orphans_guard`.
 """
 
 import mmap

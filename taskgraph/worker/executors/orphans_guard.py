@@ -1,11 +1,9 @@
 """The guard: a process of its own that ends the commands of a worker that has died. See `orphans`, which starts it.
 
-What this room is for: waiting for the end of the worker on standard input, and ending the groups whose numbers then
-stand in standard output, a file that the two share. It never says or writes anything, never touches a group that the
-worker has neither named nor marked, and never imports what it can do without: until it has begun, the commands have no
-guard.
+It waits for the end of the worker on standard input, and then ends the groups whose numbers stand in standard output, a
+file that the two share. It imports nothing that it can do without: until it has begun, the commands have no guard.
 
-A script: `python -I -S orphans_guard.py`. It is never imported.
+A script: `python -I -S orphans_guard.py`. It is never run by importing it.
 """
 
 import os

@@ -1,21 +1,25 @@
 """Result files of commands: the files in which a command may leave its result.
 
-What this room is for: a path for each run's result, and reading and removing what a run has left there. The files of
-an executor share one folder that no other user can enter: a folder for each run would cost more than all the rest of a
-short one. It never keeps what a run has left under its own name once the run is over, nor anything else once no run is
-under way; and the folder goes with the executor, at the latest when the process ends: if that is killed, its guard
-removes the folder, and if the guard was killed too, `leftovers` does. A folder is in use as long as its
-process holds a lock on it, and what is in use is never removed.
+The files of an executor share one folder that no other user can enter: a folder for each run would cost more than all
+the rest of a short one. What a run has left is removed when it is over, and the folder goes with the executor, at the
+latest when the process ends: if that is killed, its guard removes the folder, and if the guard was killed too,
+`remove_leftovers` does. A folder is in use as long as its process holds a lock on it; one of an earlier version, which
+has no lock, as long as a process has a path into it in its environment, and for a day after its last change. What is
+in use, or another user's, or not certainly a leftover, is never removed.
 """
 
 import asyncio
 import itertools
 import os
+import re
 import shutil
 import stat
 import tempfile
 import weakref
+from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 from taskgraph.model.errors import InvalidInput
@@ -24,6 +28,10 @@ from taskgraph.worker.executors.orphans import guard
 from taskgraph.worker.executors.orphans_guard import RESULTS_PREFIX
 
 _AT_ONCE_BYTES_MAX: Final = 16 * 1024  # what is read and checked sooner than a thread could be asked to
+_EARLIER_FOLDER: Final = re.compile(r"taskgraph-[a-z0-9_]{8}")  # of 0.1 to 0.3
+_EARLIER_FILE: Final = re.compile(r"[0-9]{1,9}\.json")
+_EARLIER_AGE: Final = timedelta(days=1)
+_RESULT_VARIABLE: Final = b"TASKGRAPH_RESULT_FILE="
 
 
 class ResultFiles:
@@ -140,13 +148,13 @@ def _new_folder(prefix: str) -> tuple[str, int]:
             lock = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:
             continue
-        lock_folder(lock, wait=True)
-        if is_at(folder, lock):  # it was not taken for a leftover before it was locked
+        _lock_folder(lock, wait=True)
+        if _is_at(folder, lock):  # it was not taken for a leftover before it was locked
             return folder, lock
         os.close(lock)
 
 
-def lock_folder(descriptor: int, *, wait: bool) -> bool:
+def _lock_folder(descriptor: int, *, wait: bool) -> bool:
     """Lock a folder; whether that was done. Where there are no such locks, nothing is removed."""
     import fcntl  # see `command`
 
@@ -157,7 +165,7 @@ def lock_folder(descriptor: int, *, wait: bool) -> bool:
     return True
 
 
-def is_at(folder: str, descriptor: int) -> bool:
+def _is_at(folder: str, descriptor: int) -> bool:
     """Whether the folder of this descriptor is still the one that lies there."""
     try:
         return os.path.samestat(os.lstat(folder), os.fstat(descriptor))
@@ -169,3 +177,88 @@ def _remove_folder(folder: str, lock: int, owner: int) -> None:
     if os.getpid() == owner:  # a fork has inherited what is to be done at the end, too
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+
+
+# --- what workers left that were killed together with their guard
+
+
+def remove_leftovers(now: datetime) -> int:
+    """Remove folders of results whose process is gone, and of this user alone; gives how many."""
+    if not hasattr(os, "getuid"):  # no POSIX: no commands, and no folders
+        return 0
+    above = os.path.realpath(tempfile.gettempdir())
+    folders = [os.path.join(above, name) for name in _names(above)]
+    dead = [each for each in folders if os.path.basename(each).startswith(RESULTS_PREFIX) and _is_own(each)]
+    removed = sum(map(_remove_unlocked, dead))
+    earlier = [
+        each for each in folders if _EARLIER_FOLDER.fullmatch(os.path.basename(each)) and _is_of_earlier(each, now)
+    ]
+    used = _used_folders() if earlier else set()
+    for each in earlier:
+        if used is not None and each not in used:
+            shutil.rmtree(each, ignore_errors=True)
+            removed += 1
+    return removed
+
+
+def _remove_unlocked(folder: str) -> bool:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    except OSError:  # gone
+        return False
+    try:
+        if not _lock_folder(descriptor, wait=False) or not _is_at(folder, descriptor):
+            return False
+        shutil.rmtree(folder, ignore_errors=True)
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def _is_own(folder: str) -> bool:
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == stat.S_IRWXU
+
+
+def _is_of_earlier(folder: str, now: datetime) -> bool:
+    """Whether an earlier version has made it, nothing but results is in it, and nothing changed there for a day."""
+    if not _is_own(folder):
+        return False
+    try:
+        changed = os.lstat(folder).st_mtime
+        names = os.listdir(folder)
+    except OSError:
+        return False
+    return now.timestamp() - changed > _EARLIER_AGE.total_seconds() and all(map(_EARLIER_FILE.fullmatch, names))
+
+
+def _used_folders() -> set[str] | None:
+    """The folders in which runs that are under way may leave a result; None where that cannot be known.
+
+    A worker of an earlier version that has no run under way makes another folder where its own is gone.
+    """
+    if not os.path.isdir("/proc/self"):  # no Linux
+        return None
+    return {
+        os.path.realpath(os.path.dirname(os.fsdecode(each.removeprefix(_RESULT_VARIABLE))))
+        for environment in _environments()
+        for each in environment.split(b"\0")
+        if each.startswith(_RESULT_VARIABLE)
+    }
+
+
+def _environments() -> Iterator[bytes]:
+    for name in _names("/proc"):
+        if name.isdecimal():
+            with suppress(OSError):  # another user's, or gone
+                yield Path("/proc", name, "environ").read_bytes()
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
