@@ -1,8 +1,7 @@
-"""Plan an extension: what forbids it, the rows that it comes to, and its next step.
+"""Plan an extension: what forbids it, the rows that it comes to, and its next step (rules: `protocol.extension`).
 
-What this room is for: a plan is valid for one revision of the graph. Once the extension is accepted no other can be, so
-whoever plans it again, at whatever cursor, lays out the same rows in the same order. The rules of each step are in
-`protocol.extension`.
+A plan is valid for one revision of the graph. Once the extension is accepted no other can be, so every later plan of
+it, at whatever cursor, lays out the same rows in the same order.
 """
 
 import json

@@ -64,10 +64,9 @@ _MEMBERS_OF_ROW: Final = 12_000  # taskIds, of 25 characters each in JSON
 class Layout:
     """Rows to insert, dependents before what they require, so that whoever completes finds all it must tell.
 
-    leaves: references that the graph waits for (one join when asked for, or when there are many).
-    roots: taskIds that stand pending from the start and are
-    not held back, with their targets.
-    top: the row of the join that gathers all leaves, apart from `rows`, or None if the leaves are named directly.
+    leaves: references that the graph waits for (one join when asked for, or when there are many). roots: taskIds that
+    stand pending from the start and are not held back, with their targets. top: the row of the join that gathers all
+    leaves, apart from `rows`, or None if the leaves are named directly.
     links: edges from tasks outside the set. mapping: label -> taskId. edges: requirements, as they are kept.
     """
 

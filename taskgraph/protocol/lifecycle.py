@@ -1,7 +1,6 @@
 """A graph's start, its abandonment and its deletion, and what its row says of the next deadline.
 
-What this room is for: the rules that move the row of a graph, but for those that follow from its tasks (see
-`protocol.propagation`) and for cancelling and pausing. It never does I/O.
+What follows from its tasks is in `protocol.propagation`; cancelling and pausing have modules of their own.
 """
 
 from dataclasses import dataclass

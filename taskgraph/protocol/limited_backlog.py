@@ -1,8 +1,7 @@
-"""Limited tasks of one graph that stand ready, as far as a process knows: whom to tell when there is room.
+"""Limited tasks of one graph that stand ready, as far as a process knows: which of them begin when there is room.
 
-What this room is for: which of them begin next, without asking the store each time. What it holds are hints: rows are
-what counts, a claim is decided by them, and whatever is missing or wrong here is found by the next look at the rows. It
-never does I/O and reads no clock.
+All of it are hints: rows are what counts, a claim is decided by them, and the next look at the rows finds what is
+missing or wrong here.
 """
 
 from collections.abc import Mapping

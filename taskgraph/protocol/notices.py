@@ -1,9 +1,8 @@
-"""Notices: who is told which facts of a graph, as values, as columns and as JSON.
+"""Notices: which channels hear of which facts of a graph, as values, as columns and as JSON.
 
-What this room is for: `notify` in a document names channels (a queue, a webhook, a command) for the ways in which a
-graph or a task may fare. Each distinct channel of a graph has one row, which says how far its journal has been told
-there; a task row names its channels by key. From a fact of the journal this room says which channels hear of it, and in
-which words. It never reads a store, a clock or an environment, and never sends anything.
+`notify` in a document names channels (a queue, a webhook, a command) for the ways in which a graph or a task may fare.
+Each distinct channel of a graph has one row, which says up to which fact of the journal it was served; a task row names
+its channels by key.
 """
 
 import hashlib

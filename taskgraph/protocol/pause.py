@@ -1,18 +1,18 @@
 """Holding back: the rules by which a graph, a group or a task is paused and goes on again.
 
-What this room is for: a task whose row names a holder in `held` is not sent to anybody and cannot be claimed, however
+A task whose row names a holder in `held` is not sent to anybody and cannot be claimed, however
 ready it is; what runs already runs to its end. A graph is paused in the three steps by which it would be cancelled.
 *Fence*: the graph row says what is to be held, under a number that grows with every such wish. *Settle*: every task
 that is not resolved takes over what of it concerns the task, and the number. *Publish*: `graph-paused`, once nothing is
 left that lacks the number; from then on no run of these tasks begins. Going on is the same with less to hold, and what
-stands ready is sent. A task that is held alone takes one step. It never does I/O.
+stands ready is sent. A task that is held alone takes one step.
 
 Why a scan that is no snapshot is enough to publish. A row that has the number of the fence keeps it, or takes a higher
 one: a wish that was settled too late finds its number passed and changes nothing. Nothing takes a holder off but the
 settling of a later wish, for the next run of a task stands on the same row. New rows come with an extension only: none
 is accepted while the graph is held, and one that is under way is waited for; none adds to a group that is there. A task
-that is rerun by hand comes back
-from beyond the scan, and takes what the graph holds along, in the commit that reads the graph row and writes it.
+that is rerun by hand comes back from beyond the scan, and takes what the graph holds along, in the commit that reads
+the graph row and writes it.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """What follows from a fact: count dependents down, make them ready, skip, finish, block and fence off the graph.
 
-What this room is for: the rules that several transitions share, over the working copies of one decision. All plain
-functions over values: time comes in, nothing goes out but what is set on rows, events and effects. It never reads
-storage and never sends anything.
+The rules that several transitions share, over the working copies of one decision.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""Passing on: the rules of relays that fire, of tasks that are skipped, and of messages that are sent again.
-
-What this room is for: facts that follow from other facts and need a commit of their own, or a second telling because
-the first one may have been lost. It never does I/O.
-"""
+"""Passing on: the rules of relays that fire, of tasks that are skipped, and of messages that are sent again."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,8 +1,4 @@
-"""Which tasks may be rerun by hand: the one place where that is decided.
-
-What this room is for: handlers decide by it, the doors ask it before they send a message, and whoever waits for a rerun
-asks it whether there is anything left to wait for. It never does I/O and never moves a task.
-"""
+"""Which tasks may be rerun by hand: handlers decide by it, and interfaces ask it before they send a message."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,8 +1,7 @@
 """Working copies of rows: what a decision reads and sets before anything is written.
 
-What this room is for: `View` holds the rows of one graph as they were read and collects what a decision sets on them;
-`changes` then gives just the differences, each under the etag that was read, so that columns which this version does
-not know survive (P23). It never reads a store and never decides anything.
+`View.changes` gives just the differences, each under the etag that was read, so that columns which this version does
+not know survive (P23).
 """
 
 import itertools

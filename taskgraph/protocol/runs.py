@@ -1,8 +1,6 @@
 """Runs: the rules by which a task is claimed, runs, and ends or stands ready for its next run.
 
-What this room is for: what workers say of a run (claimed, renewed, handed back, completed, failed, cannot run), what
-the sweep finds of one (lease lost, overdue), and a rerun by hand. Whatever names a run and a claim that are not the
-task's present ones changes nothing (P6). It never does I/O.
+An item that names a run and a claim which are not the task's present ones changes nothing (P6).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,7 @@
 """Change a limit on tasks in flight, and put one right that names runs which are over.
 
-What this room is for: the items about a limit itself, decided in one commit on its row; how runs come and go is in
-`protocol.concurrency`. A limit can be changed where one was submitted: what is under it says so on its row from the
-start. It never stops a run: one that is lowered takes effect as runs end. It never does I/O.
+How runs come and go is in `protocol.concurrency`. A limit can be changed where one was submitted: what is under it says
+so on its row from the start. One that is lowered takes effect as runs end: no run is stopped.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Which edges an edit takes away and makes, through which relays, and what forbids that.
-
-What this room is for: who requires what from now on, which rows have to be told no more, relays that go with that, what
-tells no row any more and is a leaf; tasks left that require what goes, and circles.
-"""
+"""Which edges an edit takes away and makes, through which relays, and what forbids that."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,4 @@
-"""Whom an edit means: the tasks that it updates, those that go, and what a requirement comes to.
-
-What this room is for: names of an edit's document become references of rows, or the edit is refused.
-"""
+"""What an edit names, as references of rows: tasks that it updates, those that go, and requirements."""
 
 from taskgraph.documents.edit_document import EditDocument, Update
 from taskgraph.model.ids import GRAPH, group_of, is_shared, row_key, task_id_of

@@ -1,7 +1,4 @@
-"""Plan an edit: what it comes to, row by row, or why the graph forbids it.
-
-What this room is for: names, definitions and edges come together here as the item that `protocol.edit` decides; and no
-task is to use a result for which nothing makes it wait any more.
+"""Plan an edit: the item that `protocol.edit` decides, row by row, or why the graph forbids it.
 
 A plan is valid for one revision of the graph. It is made from pages that are no snapshot: states may be old, and are
 looked at again by the rule; edges may not, for whatever changes them raises the revision.

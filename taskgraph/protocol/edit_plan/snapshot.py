@@ -1,7 +1,6 @@
 """The edges of a graph as an edit is planned by them, looked up in memory.
 
-What this room is for: tasks, relays and groups by reference, and who tells whom through which of them. The rows come by
-pages and are no snapshot: states may be old, edges hold for the revision of the graph.
+The rows come by pages and are no snapshot: states may be old, edges hold for the revision of the graph.
 """
 
 from dataclasses import dataclass, field

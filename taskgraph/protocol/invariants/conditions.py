@@ -96,6 +96,4 @@ def _cause(snapshot: Snapshot, node: Node, name: str) -> str:
         known = columns.get(name) or columns.get("failedBy") or columns.get("skippedBy")
         if known or is_relay(node.reference):
             return str(known or "")
-    return compact_json(
-        {"label": str(columns.get("label", "")), "taskId": node.reference, "state": node.state},
-    )
+    return compact_json({"label": str(columns.get("label", "")), "taskId": node.reference, "state": node.state})

@@ -75,13 +75,12 @@ def _untold(snapshot: Snapshot, node: Node, required: Node) -> Finding:
 def _unrequired(snapshot: Snapshot, node: Node, dependent: Node) -> Finding:
     name = told_as(node.reference)
     requires, left = dependent.requires or [], dependent.left
-    bound = limits.GRAPH_REQUIRES_MAX if dependent.reference == GRAPH else limits.REQUIRES_MAX + 1
     waits = dependent.state in (
         (GraphState.RUNNING, GraphState.BLOCKED) if dependent.reference == GRAPH else (TaskState.UNSCHEDULED,)
     )
     repair = None
     refusal = ""
-    if left is None or len(requires) >= bound:
+    if left is None or len(requires) >= _requires_max(dependent.reference):
         refusal = f"row {dependent.row.key} cannot take another requirement"
     elif not waits and not node.resolved:
         refusal = f"{snapshot.label(dependent.reference)} has gone on without it, and is {dependent.state}"
@@ -139,24 +138,24 @@ def _without_dependents(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
 def degrees(snapshot: Snapshot) -> Iterator[Finding]:
     """Rows that name more others than one commit can work on."""
     for node in snapshot.nodes.values():
-        yield from _degree_of(snapshot, node)
+        most = _requires_max(node.reference)
+        bounds = (
+            ("requires", node.requires, most),
+            ("requiresLeft", node.left, most),
+            ("dependents", node.dependents, limits.DEPENDENTS_MAX),
+        )
+        for name, found, bound in bounds:
+            if found is not None and len(found) > bound:
+                yield snapshot.find(
+                    "degree",
+                    node.row.key,
+                    f"column {name} names {len(found)} rows, and may name {bound}",
+                    "a completion may not fit one commit any more",
+                    detail=name,
+                    refusal="rows that work on it now would have to be moved under relays",
+                )
 
 
-def _degree_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
-    own = GRAPH if node.reference == GRAPH else ""
+def _requires_max(reference: str) -> int:
     # A join that took an old one under it names one more.
-    bounds = (
-        ("requires", node.requires, limits.GRAPH_REQUIRES_MAX if own else limits.REQUIRES_MAX + 1),
-        ("requiresLeft", node.left, limits.GRAPH_REQUIRES_MAX if own else limits.REQUIRES_MAX + 1),
-        ("dependents", node.dependents, limits.DEPENDENTS_MAX),
-    )
-    for name, found, bound in bounds:
-        if found is not None and len(found) > bound:
-            yield snapshot.find(
-                "degree",
-                node.row.key,
-                f"column {name} names {len(found)} rows, and may name {bound}",
-                "a completion may not fit one commit any more",
-                detail=name,
-                refusal="rows that work on it now would have to be moved under relays",
-            )
+    return limits.GRAPH_REQUIRES_MAX if reference == GRAPH else limits.REQUIRES_MAX + 1

@@ -112,10 +112,7 @@ def _early(snapshot: Snapshot, node: Node, unfulfilled: Sequence[str]) -> Findin
     begun = node.state != TaskState.PENDING or (not is_relay(own) and node.row.columns.get("run") != 0)
     repair = None
     if not begun:
-        columns: dict[str, Value] = {
-            "state": str(TaskState.UNSCHEDULED),
-            "requiresLeft": ids_text(unfulfilled),
-        }
+        columns: dict[str, Value] = {"state": str(TaskState.UNSCHEDULED), "requiresLeft": ids_text(unfulfilled)}
         repair = snapshot.patch({node.row.key: columns}, snapshot.told_by(own, unfulfilled))
     return snapshot.find(
         "too-early",

@@ -142,10 +142,7 @@ def _budget(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
             refusal="any of these numbers may be the wrong one",
             remedy=f"taskgraph events {snapshot.graph_id} shows its runs",
         )
-    wrong = {
-        "rerunsLeft": not 0 <= reruns <= allowed,
-        "retriesLeft": not 0 <= retries <= limits.RETRIES_DEFAULT,
-    }
+    wrong = {"rerunsLeft": not 0 <= reruns <= allowed, "retriesLeft": not 0 <= retries <= limits.RETRIES_DEFAULT}
     used = allowed - reruns + limits.RETRIES_DEFAULT - retries + others
     if run == used and not any(wrong.values()):
         return
