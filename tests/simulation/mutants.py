@@ -1079,7 +1079,7 @@ MUTANTS: Final = (
     Mutant(
         "P14: what is held back is not sent",
         "it is, and its message is found stale",
-        _reworded(decide, "_stands", (" and not is_held(task)", "")),
+        _reworded(decide, "_stands", (" or is_held(task)", "")),
         paused,
     ),
     Mutant(
@@ -1091,7 +1091,7 @@ MUTANTS: Final = (
     Mutant(
         "D9: what is sent stands ready when all of its commit is decided",
         "or stood ready in the midst of it",
-        _reworded(decide, "_stands", ('task.text("state") == _PENDING', "True")),
+        _reworded(decide, "_stands", ('task.text("state") != _PENDING', "False")),
         paused_and_cancelled,
     ),
     Mutant(
