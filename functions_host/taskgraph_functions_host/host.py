@@ -421,7 +421,7 @@ class _QueueListener:
             self._host.tell("warning", "not-offered", _about(delivery, f"it comes when its lock ends: {error}"))
             return
         if seconds == 0 and self._wakeup:
-            self._wakeup.ring(delivery.queue)
+            self._wakeup.notify(delivery.queue)
 
     async def _set_aside(self, delivery: Delivery, why: str) -> None:
         """Copy it to the poison queue, as it is, and delete it. Dying between the two leaves both."""

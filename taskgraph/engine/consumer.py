@@ -157,7 +157,7 @@ class Consumer:
                 if deliveries and (seconds := await self._lead.take()):
                     for delivery in deliveries:
                         await self._let_go(delivery, 0)
-                    self._wakeup.ring(queue)  # who leads may have looked in vain meanwhile
+                    self._wakeup.notify(queue)  # who leads may have looked in vain meanwhile
                     self._found_empty.add(queue)
                     await wait_any((stop,), seconds)  # another does it, as long as it lives
                     continue

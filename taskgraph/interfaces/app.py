@@ -29,8 +29,8 @@ from taskgraph.model.secrecy import is_secret
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.queues import HiddenMessages, Queues
-from taskgraph.storage.signals.socket_bell import Bell
 from taskgraph.storage.signals.wakeup import Wakeup, announced
+from taskgraph.storage.signals.wakeup_sockets import WakeupSockets
 from taskgraph.storage.signals.worker_locks import WorkerLocks, worker_locks
 from taskgraph.storage.tables import Tables
 from taskgraph.worker.executors import Executors
@@ -71,7 +71,7 @@ class App:
 
     def schedules(self) -> Schedules:
         """Graphs that are submitted by the clock."""
-        return Schedules(self.handlers, self.queries, lambda: self.wakeup.ring(self.handlers.names.schedules))
+        return Schedules(self.handlers, self.queries, lambda: self.wakeup.notify(self.handlers.names.schedules))
 
     def signer(self, environ: Mapping[str, str]) -> "Signer | None":
         """What signs archives here; None if nothing does."""
@@ -183,11 +183,15 @@ def store_url(settings: StoreSettings, *, with_store: bool) -> str:
     return settings.display if settings.embedded else settings.table_endpoint
 
 
-def bell_of(settings: StoreSettings, clock: Clock) -> Bell | None:
-    """The bell of a store's processes on this machine, where the system has any, and a store may have others."""
+def wakeup_sockets_of(settings: StoreSettings, clock: Clock) -> WakeupSockets | None:
+    """What wakes a store's processes on this machine, where the system has any, and a store may have others."""
     if not hasattr(socket, "AF_UNIX") or settings.handed_in is not None:
         return None
-    return Bell.of_user(settings.display, clock) if settings.path is None else Bell.beside(settings.path, clock)
+    return (
+        WakeupSockets.of_user(settings.display, clock)
+        if settings.path is None
+        else WakeupSockets.beside(settings.path, clock)
+    )
 
 
 def _clock_of(settings: StoreSettings) -> Clock:
@@ -218,7 +222,7 @@ async def open_app(
     """
     clock = clock or _clock_of(settings)
     telemetry = telemetry if telemetry is not None else setup.found()
-    wakeup = Wakeup(bell_of(settings, clock))
+    wakeup = Wakeup(wakeup_sockets_of(settings, clock))
     locks: WorkerLocks | None = None
     hidden: HiddenMessages | None = None
     taken_away: Callable[[], str] | None = None
@@ -227,14 +231,14 @@ async def open_app(
     if settings.handed_in is not None:
         store = settings.handed_in
         tables, logs = store.tables(settings.prefix), store.logs()
-        queues: Queues = store.queues(on_send=wakeup.ring)
+        queues: Queues = store.queues(on_send=wakeup.notify)
         close = _left_open
     elif settings.path is not None:
         from taskgraph.storage.sqlite.store import EmbeddedStore
 
         embedded = EmbeddedStore(settings.path, clock, synchronous=settings.synchronous)
         tables, logs = embedded.tables(settings.prefix), embedded.logs()
-        queues = (hidden := embedded.queues(on_send=wakeup.ring))
+        queues = (hidden := embedded.queues(on_send=wakeup.notify))
         close, taken_away = embedded.close, embedded.taken_away
         locks = worker_locks(settings.path)
     else:
@@ -252,7 +256,7 @@ async def open_app(
                 managed_identity=settings.managed_identity,
             )
         tables, logs = azure.tables(settings.prefix), azure.logs()
-        queues = azure.queues(on_send=wakeup.ring)
+        queues = azure.queues(on_send=wakeup.notify)
         close = azure.close
         endpoint, sign = azure.table_endpoint, azure.partition_signer()
     queues = announced(queues, wakeup)

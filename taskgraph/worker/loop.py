@@ -183,7 +183,7 @@ class Worker:
         if outcome is not None:
             self._slots.note_end(one)
         if self._gate.permits.limits and (target := target_of(one.work.definition)) in self._gate.permits.limits:
-            self._context.wakeup.ring(handlers.names.work(target))  # there is a permit for the next one
+            self._context.wakeup.notify(handlers.names.work(target))  # there is a permit for the next one
         if not self._desk.accept(one):
             self._reporter.report(one)
 

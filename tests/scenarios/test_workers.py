@@ -11,8 +11,8 @@ from taskgraph.documents.read import document_from_object
 from taskgraph.model.errors import StorageUnavailable, Unclear
 from taskgraph.model.placement import Offer, host_target
 from taskgraph.queries.workers import FINISH, NOW, ask, workers
-from taskgraph.storage.signals.socket_bell import Bell, Heard
 from taskgraph.storage.signals.wakeup import Wakeup, announced
+from taskgraph.storage.signals.wakeup_sockets import OnNotification, WakeupSockets
 from taskgraph.storage.tables import Change, Page, Range, Row
 from taskgraph.worker.registration import Registration, WorkerDetails
 from tests.scenarios.crew import Calls, Crew, Script, once_each, virtually
@@ -154,23 +154,23 @@ def test_what_is_ready_waits_for_a_worker_that_has_what_it_asks_for() -> None:
     virtually(act)
 
 
-class Bells(Bell):
-    """A bell between processes that are played: a ring reaches all others. all: the bells of all of them."""
+class PlayedSockets(WakeupSockets):
+    """Sockets between processes that are played: a notification reaches all others. all: those of all of them."""
 
-    def __init__(self, every: list["Bells"]) -> None:
+    def __init__(self, every: list["PlayedSockets"]) -> None:
         self.reaches_all = True
         self._every = every
-        self.ears: dict[str, Heard] = {}
+        self.ears: dict[str, OnNotification] = {}
         every.append(self)
 
-    def listen(self, queue: str, heard: Heard) -> bool:
+    def listen(self, queue: str, heard: OnNotification) -> bool:
         self.ears[queue] = heard
         return True
 
-    def ring(self, queue: str, count: int = 1) -> None:
-        for bell in self._every:
-            if bell is not self and queue in bell.ears:
-                bell.ears[queue](queue)
+    def notify(self, queue: str, count: int = 1) -> None:
+        for sockets in self._every:
+            if sockets is not self and queue in sockets.ears:
+                sockets.ears[queue](queue)
 
     def close(self) -> None:
         pass
@@ -182,11 +182,11 @@ def test_what_a_worker_gives_back_wakes_others_when_it_comes_up_again() -> None:
     async def act(crew: Crew) -> None:
         document = {"tasks": {"bound": {"task": {"payload": {}, "workerLabels": ["gpu"]}}}}
         await crew.stage.submit(document_from_object(document))
-        bells: list[Bells] = []
+        bells: list[PlayedSockets] = []
         scripts = Script(), Script()
         workers = []
         for script, name, offer in zip(scripts, ("plain", "able"), (None, Offer(frozenset({"gpu"}))), strict=True):
-            handlers, wakeup = crew.handlers(Calls()), Wakeup(Bells(bells))
+            handlers, wakeup = crew.handlers(Calls()), Wakeup(PlayedSockets(bells))
             handlers = replace(handlers, queues=announced(handlers.queues, wakeup))
             workers.append(crew.worker(script, handlers=handlers, name=name, offer=offer, wakeup=wakeup))
         plain, able = workers

@@ -6,26 +6,26 @@ from typing import Any
 
 import pytest
 
-from taskgraph.storage.signals.socket_bell import Bell
 from taskgraph.storage.signals.wakeup import Pacer, Ticket, Wakeup, announced, for_others
+from taskgraph.storage.signals.wakeup_sockets import WakeupSockets
 from taskgraph.testing import ManualClock, MemoryQueues
 from tests.simulation.processes import VirtualLoop, end_all
 
 
-class Doorbell(Bell):
-    """A bell without sockets."""
+class RecordingSockets(WakeupSockets):
+    """A sockets without sockets."""
 
     def __init__(self, *, reaches_all: bool, hears: bool = True) -> None:
         self.reaches_all = reaches_all
         self.hears = hears
-        self.rung: list[tuple[str, int]] = []
+        self.notified: list[tuple[str, int]] = []
 
     def listen(self, queue: str, heard: Callable[[str], bool]) -> bool:
         self.heard = heard
         return self.hears
 
-    def ring(self, queue: str, count: int = 1) -> None:
-        self.rung.append((queue, count))
+    def notify(self, queue: str, count: int = 1) -> None:
+        self.notified.append((queue, count))
 
     def close(self) -> None:
         pass
@@ -34,8 +34,8 @@ class Doorbell(Bell):
 class Receiver:
     """A receiver, with its pauses. No chance: jitter is in the middle."""
 
-    def __init__(self, bell: Bell | None = None, *, seconds_max: float = 10.0) -> None:
-        self.wakeup = Wakeup(bell)
+    def __init__(self, sockets: WakeupSockets | None = None, *, seconds_max: float = 10.0) -> None:
+        self.wakeup = Wakeup(sockets)
         self.pacer = Pacer(ManualClock(), seconds_max=seconds_max)
         self.stop = asyncio.Event()
         self.queue = "q"
@@ -49,7 +49,7 @@ class Receiver:
         began = loop.time()
         ticket = self.ticket()
         if ring_after is not None:
-            loop.call_later(ring_after, self.wakeup.ring, self.queue)
+            loop.call_later(ring_after, self.wakeup.notify, self.queue)
         await self.pacer.idle(ticket, self.stop)
         return round(loop.time() - began, 6)
 
@@ -74,7 +74,7 @@ def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
 
 @virtual
 async def test_pauses_begin_short_and_double_up_to_the_bound() -> None:
-    receiver = Receiver(Doorbell(reaches_all=False))
+    receiver = Receiver(RecordingSockets(reaches_all=False))
     assert await receiver.pauses(12) == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.0, 10.0]
     receiver.pacer.reset()
     assert await receiver.pauses(2) == [0.01, 0.02]
@@ -82,47 +82,47 @@ async def test_pauses_begin_short_and_double_up_to_the_bound() -> None:
 
 @virtual
 async def test_where_everybody_rings_the_first_pause_is_long() -> None:
-    receiver = Receiver(Doorbell(reaches_all=True))
+    receiver = Receiver(RecordingSockets(reaches_all=True))
     assert await receiver.pauses(7) == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
 
 @virtual
 async def test_who_should_hear_rings_and_cannot_polls_often() -> None:
-    receiver = Receiver(Doorbell(reaches_all=True, hears=False))
+    receiver = Receiver(RecordingSockets(reaches_all=True, hears=False))
     assert await receiver.pauses(8) == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5]
-    elsewhere = Receiver(Doorbell(reaches_all=False, hears=False))
+    elsewhere = Receiver(RecordingSockets(reaches_all=False, hears=False))
     assert (await elsewhere.pauses(11))[-1] == 10.0
 
 
 @virtual
 async def test_a_bound_below_the_first_pause_holds() -> None:
-    assert await Receiver(Doorbell(reaches_all=True), seconds_max=0.001).pauses(2) == [0.001, 0.001]
+    assert await Receiver(RecordingSockets(reaches_all=True), seconds_max=0.001).pauses(2) == [0.001, 0.001]
 
 
 @virtual
 async def test_pauses_are_long_once_work_has_come_with_rings_and_short_again_when_it_has_not() -> None:
-    receiver = Receiver(Doorbell(reaches_all=False))
+    receiver = Receiver(RecordingSockets(reaches_all=False))
     for _ in range(3):
         assert await receiver.pause(ring_after=0.003) == 0.003
         receiver.pacer.reset()
     assert await receiver.pauses(3) == [0.5, 1.0, 2.0]
-    receiver.pacer.reset()  # found by asking: somebody does not ring
+    receiver.pacer.reset()  # found by asking: some sender does not notify
     assert await receiver.pauses(2) == [0.01, 0.02]
 
 
 @virtual
 async def test_a_ring_that_comes_after_its_message_counts_all_the_same() -> None:
-    receiver = Receiver(Doorbell(reaches_all=True))
+    receiver = Receiver(RecordingSockets(reaches_all=True))
     for _ in range(5):
         await receiver.pause()
-        receiver.pacer.reset()  # found by asking, just before the ring
-        receiver.wakeup.ring("q")
+        receiver.pacer.reset()  # found by asking, just before the notification
+        receiver.wakeup.notify("q")
         assert await receiver.pause() == 0.5
 
 
 @virtual
 async def test_found_once_more_without_a_pause_says_nothing_about_rings() -> None:
-    receiver = Receiver(Doorbell(reaches_all=True))
+    receiver = Receiver(RecordingSockets(reaches_all=True))
     for _ in range(5):
         receiver.pacer.reset()
     assert await receiver.pause() == 0.5
@@ -130,7 +130,7 @@ async def test_found_once_more_without_a_pause_says_nothing_about_rings() -> Non
 
 @virtual
 async def test_rings_in_vain_earn_no_trust() -> None:
-    receiver = Receiver(Doorbell(reaches_all=False))
+    receiver = Receiver(RecordingSockets(reaches_all=False))
     for _ in range(5):
         assert await receiver.pause(ring_after=0.003) == 0.003
     assert await receiver.pauses(2) == [0.01, 0.02]
@@ -138,10 +138,10 @@ async def test_rings_in_vain_earn_no_trust() -> None:
 
 @virtual
 async def test_a_ring_between_receive_and_waiting_is_not_missed() -> None:
-    receiver = Receiver(Doorbell(reaches_all=True))
+    receiver = Receiver(RecordingSockets(reaches_all=True))
     ticket = receiver.ticket()
     other = receiver.ticket()
-    receiver.wakeup.ring("q")
+    receiver.wakeup.notify("q")
     for each in (ticket, other):  # whoever takes a ticket later does not spoil those before
         assert await each.wait(receiver.stop, 1000.0)
     assert asyncio.get_running_loop().time() == 0.0
@@ -149,7 +149,7 @@ async def test_a_ring_between_receive_and_waiting_is_not_missed() -> None:
 
 @virtual
 async def test_the_stop_ends_a_pause() -> None:
-    receiver = Receiver(Doorbell(reaches_all=True))
+    receiver = Receiver(RecordingSockets(reaches_all=True))
     await receiver.pauses(3)
     asyncio.get_running_loop().call_later(0.25, receiver.stop.set)
     assert await receiver.pause() == 0.25
@@ -174,64 +174,64 @@ async def waiting(wakeup: Wakeup, stop: asyncio.Event) -> "asyncio.Task[bool]":
 
 @virtual
 async def test_a_message_wakes_one_receiver_and_the_process_itself_comes_first() -> None:
-    bell = Doorbell(reaches_all=True)
-    wakeup, stop = Wakeup(bell), asyncio.Event()
+    sockets = RecordingSockets(reaches_all=True)
+    wakeup, stop = Wakeup(sockets), asyncio.Event()
     tasks = [await waiting(wakeup, stop) for _ in range(3)]
-    wakeup.ring("q")
+    wakeup.notify("q")
     await asyncio.sleep(0.001)
     assert [task.done() for task in tasks] == [True, False, False]
-    assert not bell.rung
-    wakeup.ring("q", 5)
+    assert not sockets.notified
+    wakeup.notify("q", 5)
     await asyncio.sleep(0.001)
     assert all(task.done() and task.result() for task in tasks)
-    assert bell.rung == [("q", 3)]
-    assert not bell.heard("q")  # nobody waits: it is passed on
+    assert sockets.notified == [("q", 3)]
+    assert not sockets.heard("q")  # nobody waits: it is passed on
     late = await waiting(wakeup, stop)
-    assert bell.heard("q")
-    assert not bell.heard("q")  # the one who waited is on its way already
+    assert sockets.heard("q")
+    assert not sockets.heard("q")  # the one who waited is on its way already
     assert await late
 
 
 @virtual
 async def test_rings_for_queues_that_nobody_here_listens_to_go_out() -> None:
-    bell = Doorbell(reaches_all=False)
-    Wakeup(bell).ring("q", 2)
-    assert bell.rung == [("q", 2)]
-    Wakeup().ring("q")
+    sockets = RecordingSockets(reaches_all=False)
+    Wakeup(sockets).notify("q", 2)
+    assert sockets.notified == [("q", 2)]
+    Wakeup().notify("q")
 
 
 @pytest.mark.parametrize(("bodies", "delay", "rings"), [(1, 0, 1), (7, 0, 7), (0, 0, 0), (7, 5, 0)])
 async def test_a_send_rings_once_for_each_message(bodies: int, delay: float, rings: int) -> None:
-    bell = Doorbell(reaches_all=False)
-    wakeup = Wakeup(bell)
+    sockets = RecordingSockets(reaches_all=False)
+    wakeup = Wakeup(sockets)
 
     class Queues(MemoryQueues):
         async def send(self, queue: str, bodies: Sequence[str], *, delay_seconds: float = 0) -> None:
             await super().send(queue, bodies, delay_seconds=delay_seconds)
             if bodies and delay_seconds == 0:  # as the stores do
-                wakeup.ring(queue)
+                wakeup.notify(queue)
 
     queues = announced(Queues(ManualClock()), wakeup)
     await queues.send("events", ["x"] * bodies, delay_seconds=delay)
-    assert sum(count for _, count in bell.rung) == rings
+    assert sum(count for _, count in sockets.notified) == rings
     assert await queues.count("events") == bodies
 
 
 @virtual
 async def test_what_is_sent_for_others_wakes_nobody_here() -> None:
     """Neither at once nor when it can be received; and only that: what is sent beside it rings as ever."""
-    bell = Doorbell(reaches_all=True)
-    receiver = Receiver(bell)
+    sockets = RecordingSockets(reaches_all=True)
+    receiver = Receiver(sockets)
     queues = announced(MemoryQueues(ManualClock()), receiver.wakeup)
     receiver.queue = "tasks"
     with for_others():
         await queues.send("tasks", ["x"], delay_seconds=0.2)
-        receiver.wakeup.ring("tasks")
-        assert bell.rung == [("tasks", 1)]
+        receiver.wakeup.notify("tasks")
+        assert sockets.notified == [("tasks", 1)]
     assert await receiver.pause() == 0.5
-    assert bell.rung == [("tasks", 1)] * 2
+    assert sockets.notified == [("tasks", 1)] * 2
     assert await receiver.pause(ring_after=0.003) == 0.003
-    assert bell.rung == [("tasks", 1)] * 2, "the receiver here took that ring"
+    assert sockets.notified == [("tasks", 1)] * 2, "the receiver here took that notification"
 
 
 async def rest(receiver: Receiver, ring_after: float | None = None) -> float:
@@ -241,23 +241,23 @@ async def rest(receiver: Receiver, ring_after: float | None = None) -> float:
     ticket = receiver.ticket()
     receiver.pacer.reset()
     if ring_after is not None:
-        loop.call_later(ring_after, receiver.wakeup.ring, "q")
+        loop.call_later(ring_after, receiver.wakeup.notify, "q")
     await receiver.pacer.rest(ticket, receiver.stop)
     return round(loop.time() - began, 6)
 
 
 @virtual
 async def test_after_the_last_message_a_ring_is_waited_for_where_rings_are_relied_upon() -> None:
-    receiver = Receiver(Doorbell(reaches_all=True))
+    receiver = Receiver(RecordingSockets(reaches_all=True))
     assert [await rest(receiver, ring_after=0.003) for _ in range(5)] == [0.003] * 5
     assert await rest(receiver) == 0.5  # and no longer than any first pause
-    assert await rest(Receiver(Doorbell(reaches_all=False))) == 0.0
+    assert await rest(Receiver(RecordingSockets(reaches_all=False))) == 0.0
 
 
 @virtual
 async def test_messages_that_come_without_rings_end_the_resting() -> None:
-    receiver = Receiver(Doorbell(reaches_all=True))
+    receiver = Receiver(RecordingSockets(reaches_all=True))
     assert await receiver.pause() == 0.5
-    assert await rest(receiver) == 0.5  # its ring may still be on the way
+    assert await rest(receiver) == 0.5  # its notification may still be on the way
     assert await rest(receiver) == 0.0
     assert await receiver.pause() == 0.01

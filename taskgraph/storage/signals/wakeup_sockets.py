@@ -1,12 +1,12 @@
-"""A bell between the processes of one machine: whoever sends a message wakes who waits for it, without storage.
+"""Notifications between the processes of one machine: a process that sends a message wakes one that waits for it.
 
-What this room is for: rings over Unix datagram sockets. A process that receives binds one socket per queue, in a folder
-that all processes of the store find; a sender sends a byte to one of them for each message. A ring is a hint: one that
-is lost, doubled or late costs time and never work. It never blocks, never raises into a sender, and never names a key.
+They go over Unix datagram sockets. A process that receives binds one socket per queue, in a folder that all processes
+of the store find; a sender sends a byte to one of them for each message. A notification is a hint: one that is lost,
+doubled or late costs time and never work. Sending one never blocks and never raises.
 
-A ring goes to one receiver and not to all, because each receiver that wakes asks the store, and all but one in vain.
-A process that hears a ring while none of its receivers waits passes it on to the next one; the byte says how often that
-may still be done. A process that has stopped keeps a few rings until its socket is full, and is then passed over.
+A notification goes to one receiver and not to all, because each receiver that wakes asks the store, and all but one in
+vain. A process of which no receiver waits passes it on to the next one; the byte says how often that may still be done.
+A process that has stopped keeps a few until its socket is full, and is then passed over.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from typing import Final
 from taskgraph.model.clock import Clock
 from taskgraph.storage.private_files import folder_mode, make_folder
 
-Heard = Callable[[str], bool]
-"""Told the queue of a ring; says whether a receiver was waiting for it."""
+OnNotification = Callable[[str], bool]
+"""Called with the queue of a notification; gives whether a receiver was waiting for it."""
 
 _PATH_BYTES_MAX: Final = 103  # of a socket's path: 107 on Linux, 103 elsewhere
 _NAME: Final = re.compile(r"^[0-9a-f]{12}\.[A-Za-z0-9_-]{1,20}$")
@@ -37,8 +37,8 @@ _YOUNG_SECONDS: Final = 60.0  # a socket that was bound so lately is left alone
 _SETTLED_SECONDS: Final = 0.1  # a folder that changed so lately may change again within the same tick of its time
 
 
-class Bell:
-    """The bell of one process.
+class WakeupSockets:
+    """The sockets of one process.
 
     folder: where the sockets are. private: it lies where others may write, and has to be this user's own. name: of the
     store within the folder. reaches_all: every process that could send has this folder. store: the file that it lies
@@ -55,17 +55,17 @@ class Bell:
         self._name = name
         self._clock = clock
         self._keys: dict[str, str] = {}
-        self._ears: dict[str, tuple[str, socket.socket]] = {}  # by queue: the name of our socket there
+        self._sockets: dict[str, tuple[str, socket.socket]] = {}  # by queue: the name of our socket there
         self._listens = False
-        self._speaker: socket.socket | None = None
-        self._wanted: Counter[str] = Counter()  # rings of this turn of the loop
+        self._sender: socket.socket | None = None
+        self._wanted: Counter[str] = Counter()  # notifications of this turn of the loop
         self._listed: dict[str, list[str]] = {}
         self._listed_at = -1
         self._turn = os.getpid()  # senders that live for one message do not all begin with the same receiver
 
     @classmethod
-    def beside(cls, file: Path, clock: Clock) -> "Bell":
-        """The bell of a store that is a file: in a folder beside it, or of the user where its path is too long."""
+    def beside(cls, file: Path, clock: Clock) -> "WakeupSockets":
+        """The sockets of a store that is a file: in a folder beside it, or of the user where its path is too long."""
         file = Path(os.path.realpath(file))
         folder = file.parent / "bells"
         if len(os.fsencode(folder)) + 1 + _NAME_BYTES > _PATH_BYTES_MAX:
@@ -73,37 +73,37 @@ class Bell:
         return cls(folder, file.name, clock, private=False, reaches_all=True, store=file)
 
     @classmethod
-    def of_user(cls, store: str, clock: Clock) -> "Bell":
-        """The bell of a store elsewhere, for the user's processes on this machine. store: its address, with no key."""
+    def of_user(cls, store: str, clock: Clock) -> "WakeupSockets":
+        """The sockets of a store elsewhere, for this user's processes. store: its address, with no key."""
         return cls(_folder_of_user(store), store, clock, private=True, reaches_all=False)
 
-    def listen(self, queue: str, heard: Heard) -> bool:
-        """Hear rings for a queue from now on; gives whether they can be heard."""
-        own = self._ears.get(queue)
+    def listen(self, queue: str, on_notification: OnNotification) -> bool:
+        """Take notifications for a queue from now on; gives whether they can come."""
+        own = self._sockets.get(queue)
         if own is not None:
             if os.access(self._folder / own[0], os.F_OK):
                 return True
-            self._unbind(queue)  # somebody has cleared the folder away
+            self._unbind(queue)  # the folder was cleared away
         try:
-            self._bind(queue, heard)
+            self._bind(queue, on_notification)
         except (OSError, NotImplementedError):  # read-only, too long, or a loop that cannot watch sockets
             return False
         return True
 
-    def ring(self, queue: str, count: int = 1) -> None:
-        """So many messages were sent to a queue. Rings of one turn of the event loop go out together, after it."""
+    def notify(self, queue: str, count: int = 1) -> None:
+        """So many messages were sent to a queue. What one turn of the loop notifies of goes out after it."""
         if not self._wanted:
             asyncio.get_running_loop().call_soon(self._flush)
         self._wanted[queue] += count
 
     def close(self) -> None:
-        """Send what is left to send, and hear no more. Idempotent."""
+        """Send what is left to send, and take no more. Idempotent."""
         self._flush()
-        for queue in list(self._ears):
+        for queue in list(self._sockets):
             self._unbind(queue)
-        if self._speaker is not None:
-            self._speaker.close()
-            self._speaker = None
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
         if self._listens:
             self._listens = False
             with contextlib.suppress(OSError):  # others still listen there
@@ -112,7 +112,7 @@ class Bell:
     def clear(self) -> int:
         """Remove the sockets of processes that are gone, of this store and others of the user; gives how many.
 
-        Folders of stores elsewhere that nobody uses any more go too. May be called in a thread of its own.
+        Unused folders of stores elsewhere go too. May be called in a thread of its own.
         """
         young = self._clock.now().timestamp() - _YOUNG_SECONDS
         above = Path(tempfile.gettempdir())
@@ -123,54 +123,54 @@ class Bell:
                 if _FOLDER.fullmatch(folder.name) and _is_users_own(found):
                     removed += _clear(folder, young)
                     if found.st_mtime < young:
-                        os.rmdir(folder)  # unless somebody listens there
+                        os.rmdir(folder)  # unless a process listens there
         return removed
 
-    # --- hearing ---
+    # --- taking ---
 
-    def _bind(self, queue: str, heard: Heard) -> None:
+    def _bind(self, queue: str, on_notification: OnNotification) -> None:
         self._listens = True
         make_folder(self._folder, folder_mode(self._store))
         if not self._trusted(os.lstat(self._folder)):
             raise PermissionError(str(self._folder))
         name = f"{self._key(queue)}.{os.getpid()}-{self._clock.new_id()[:8]}"
-        ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            ear.setblocking(False)
-            ear.bind(str(self._folder / name))
-            asyncio.get_running_loop().add_reader(ear, self._hear, queue, ear, heard)
+            listener.setblocking(False)
+            listener.bind(str(self._folder / name))
+            asyncio.get_running_loop().add_reader(listener, self._receive, queue, listener, on_notification)
         except BaseException:
-            ear.close()
+            listener.close()
             raise
-        self._ears[queue] = (name, ear)
+        self._sockets[queue] = (name, listener)
 
     def _unbind(self, queue: str) -> None:
-        name, ear = self._ears.pop(queue)
+        name, listener = self._sockets.pop(queue)
         with contextlib.suppress(RuntimeError):  # closed after its loop
-            asyncio.get_running_loop().remove_reader(ear)
-        ear.close()
+            asyncio.get_running_loop().remove_reader(listener)
+        listener.close()
         with contextlib.suppress(OSError):
             os.unlink(self._folder / name)
 
-    def _hear(self, queue: str, ear: socket.socket, heard: Heard) -> None:
+    def _receive(self, queue: str, listener: socket.socket, on_notification: OnNotification) -> None:
         while True:
             try:
-                ring = ear.recv(8)
+                passes = listener.recv(8)
             except OSError:  # nothing left
                 return
-            if not heard(queue) and ring and ring[0]:
-                self._pass_on(queue, ring[0])
+            if not on_notification(queue) and passes and passes[0]:
+                self._pass_on(queue, passes[0])
 
     def _pass_on(self, queue: str, passes: int) -> None:
-        own = self._ears[queue][0]
+        own = self._sockets[queue][0]
         others = self._listeners(queue)
         later = [name for name in others if name > own] + [name for name in others if name < own]
         for name in later[:passes]:
             passes -= 1
-            if self._tell(name, passes):
+            if self._send(name, passes):
                 return
 
-    # --- ringing ---
+    # --- sending ---
 
     def _flush(self) -> None:
         wanted, self._wanted = self._wanted, Counter()
@@ -181,16 +181,16 @@ class Bell:
             for at in range(len(others)):
                 if count <= 0:
                     break
-                count -= self._tell(others[(self._turn + at) % len(others)], passes)
+                count -= self._send(others[(self._turn + at) % len(others)], passes)
 
-    def _tell(self, name: str, passes: int) -> bool:
-        """Ring at one socket; gives whether it arrived."""
+    def _send(self, name: str, passes: int) -> bool:
+        """Notify one socket; gives whether it arrived."""
         path = self._folder / name
         try:
-            if self._speaker is None:
-                self._speaker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-                self._speaker.setblocking(False)
-            self._speaker.sendto(bytes((passes,)), str(path))
+            if self._sender is None:
+                self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self._sender.setblocking(False)
+            self._sender.sendto(bytes((passes,)), str(path))
         except ConnectionRefusedError:  # its process has died
             with contextlib.suppress(OSError):
                 if stat.S_ISSOCK(os.lstat(path).st_mode):
@@ -203,22 +203,22 @@ class Bell:
     def _listeners(self, queue: str) -> list[str]:
         """The sockets of other processes for a queue, sorted. The folder is read when it has changed."""
         try:
-            told = os.lstat(self._folder)
-            if told.st_mtime_ns != self._listed_at:
-                if not self._trusted(told):
+            found = os.lstat(self._folder)
+            if found.st_mtime_ns != self._listed_at:
+                if not self._trusted(found):
                     return []
                 listed: dict[str, list[str]] = {}
                 for name in sorted(filter(_NAME.match, os.listdir(self._folder))):
                     listed.setdefault(name.partition(".")[0], []).append(name)
-                settled = self._clock.now().timestamp() - told.st_mtime > _SETTLED_SECONDS
-                self._listed, self._listed_at = listed, told.st_mtime_ns if settled else -1
-        except OSError:  # nobody listens, or not here
+                settled = self._clock.now().timestamp() - found.st_mtime > _SETTLED_SECONDS
+                self._listed, self._listed_at = listed, found.st_mtime_ns if settled else -1
+        except OSError:  # no process listens, or not here
             return []
-        own = self._ears.get(queue)
+        own = self._sockets.get(queue)
         return [name for name in self._listed.get(self._key(queue), ()) if own is None or name != own[0]]
 
-    def _trusted(self, told: os.stat_result) -> bool:
-        return not self._private or _is_users_own(told)
+    def _trusted(self, found: os.stat_result) -> bool:
+        return not self._private or _is_users_own(found)
 
     def _key(self, queue: str) -> str:
         key = self._keys.get(queue)
@@ -227,14 +227,14 @@ class Bell:
         return key
 
 
-def _is_users_own(told: os.stat_result) -> bool:
-    return stat.S_ISDIR(told.st_mode) and told.st_uid == os.getuid() and not told.st_mode & 0o077
+def _is_users_own(found: os.stat_result) -> bool:
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
 def _clear(folder: Path, young: float) -> int:
-    """Remove the sockets of a folder to which nobody listens; gives how many. young: from when on one is left alone.
+    """Remove the sockets of a folder to which no process listens; gives how many.
 
-    One that is just being bound looks like one of a process that is gone.
+    young: from when on one is left alone: one that is just being bound looks like one of a process that is gone.
     """
     removed = 0
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Work that comes by a ring and not by polling, in processes of their own; and work that comes without any bell."""
+"""Work that comes by a ring and not by polling, in processes of their own; and work that comes without any sockets."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from taskgraph.interfaces.app import bell_of
+from taskgraph.interfaces.app import wakeup_sockets_of
 from taskgraph.interfaces.settings import read_settings
 from taskgraph.model.clock import SystemClock
 from tests.e2e.processes import command, started, taskgraph, until, write_graph
@@ -32,7 +32,7 @@ Place = tuple[str, dict[str, Any], Path]
 
 @pytest.fixture(params=["embedded", pytest.param("azurite", marks=pytest.mark.azurite)])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """A store for processes: its address, further environment, and the folder of its bell."""
+    """A store for processes: its address, further environment, and the folder of its sockets."""
     folder = Path(tempfile.mkdtemp(prefix="taskgraph-bell-", dir="/tmp"))  # short enough for sockets
     if request.param == "embedded":
         store, more = f"sqlite:///{folder}/store.db", {}
@@ -41,10 +41,10 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         more = {"TASKGRAPH_PREFIX": f"t{abs(hash(str(folder))) % 10**9}", "TMPDIR": str(folder)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))  # as TMPDIR does for the processes
-        bell = bell_of(read_settings(store, more, cwd=folder), SystemClock())
-    assert bell is not None
-    assert bell._folder.is_relative_to(folder)
-    yield store, more, bell._folder
+        sockets = wakeup_sockets_of(read_settings(store, more, cwd=folder), SystemClock())
+    assert sockets is not None
+    assert sockets._folder.is_relative_to(folder)
+    yield store, more, sockets._folder
     shutil.rmtree(folder)
 
 
