@@ -101,11 +101,11 @@ class MemoryTables:
         return etags
 
     async def close(self) -> None:
-        """Nothing: what it holds stays, for whoever looks."""
+        """Nothing: what it holds stays, for tests to look at."""
 
 
 class MemoryQueues:
-    """All queues. clock: leases and delays go by its steady time. on_send: told the queue of what can be received."""
+    """All queues. clock: leases and delays go by its steady time. on_send: called with the queue of what can be received."""
 
     def __init__(self, clock: Clock, on_send: Callable[[str], None] | None = None) -> None:
         self._clock = clock
@@ -229,7 +229,7 @@ class MemoryStore:
         return self._tables.setdefault(name, MemoryTables())
 
     def queues(self, on_send: Callable[[str], None] | None = None) -> MemoryQueues:
-        """All queues, always the same. on_send: see MemoryQueues; told of what is sent through this answer."""
+        """All queues, always the same. on_send: see MemoryQueues; called for what is sent through this answer."""
         opened = copy.copy(self._queues)  # which holds the same messages
         opened.on_send = on_send
         return opened

@@ -66,7 +66,7 @@ class Queues(Protocol):
         """Lease it for so long from now (0 gives it back at once). Raises StaleDelivery."""
 
     async def delete(self, delivery: Delivery) -> None:
-        """Acknowledge. Raises StaleDelivery when somebody else has leased or deleted it since."""
+        """Acknowledge. Raises StaleDelivery when another process has leased or deleted it since."""
 
     async def count(self, queue: str) -> int:
         """About how many messages the queue holds, hidden ones included; 0 for a queue that does not exist."""

@@ -80,7 +80,7 @@ class Worker:
         self._idle_seconds_max = idle_seconds_max
         self._cut_short = False
         self._messages = messages = WorkMessages(context)
-        # Some hear of one another only by what they are called with, as a run that ends makes room for the next.
+        # Some are connected only by calls that they are given, as a run that ends makes room for the next.
         self._runner = Runner(context, lose=lambda one, why: self._lease.lose(one, why))
         self._slots = Slots(
             context,

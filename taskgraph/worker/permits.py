@@ -124,7 +124,7 @@ class Permits:
         try:
             etags = await self._tables.commit(GATES, changes)
         except (Conflict, Unclear):
-            return False  # what is there now tells
+            return False  # read what is there now
         self._have(target, numbers, etags, before)
         return False
 

@@ -58,7 +58,7 @@ class QueueTurns:
     def may_feed_itself(self) -> bool:
         """Whether this worker may take what it knows of now; not if it is time to ask the queues first.
 
-        A worker that always has work of its own would never hear of what is more urgent, nor of other graphs.
+        A worker that always has work of its own would never see what is more urgent, nor of other graphs.
         """
         if self.look_first or not self.receiving or self._listening or not self._context.active:
             return not self.look_first

@@ -56,7 +56,7 @@ class RegisteredWorker(Protocol):
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is in hand: no run, no claim, no result that has not been heard."""
+        """Whether nothing is in hand: no run, no claim, no result that has not been reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Registration:
         self._exits = False
 
     async def keep(self, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
-        """Say every so often that the worker lives, until told to stop; sets `stop` once it has drained and shall end.
+        """Say every so often that the worker lives, until the stop; sets `stop` once it has drained and shall end.
 
         after_seconds: say nothing before. A store that does not answer costs a word and not the worker.
         """

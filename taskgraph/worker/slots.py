@@ -106,7 +106,7 @@ class Slots:
         if self.seconds is None:
             return 0
         seconds, slots = self.seconds, self._context.slots
-        if self._running:  # one that takes longer than those before it tells more than they do
+        if self._running:  # one that takes longer than those before it says more than they do
             began = min(one.began for one in self._running.values())
             seconds = max(seconds, self._context.clock.monotonic() - began)
         most = _AHEAD_INSTANT if seconds < _INSTANT_SECONDS else slots * _AHEAD_PER_SLOT

@@ -62,7 +62,7 @@ class TargetGate:
             self.permits.saw(self.gates.rows, self.gates.seen)
 
     async def is_paused(self, target: str) -> bool:
-        """Whether a target is paused, as far as can be told now."""
+        """Whether a target is paused, as far as is known now."""
         await self.look()
         # As long as nothing could be read it may be, or limited: it is looked at again before anything is claimed.
         return target in self.gates.closed or not self.gates.read

@@ -86,7 +86,7 @@ class Ready:
     """A task that can be claimed, and that no other worker was sent lately.
 
     held: the message it came by. rank: of its level, see `priorities`. edited: of which edit its
-    definition is, as its row says; a message tells of none.
+    definition is, as its row says; a message says none.
     """
 
     task_id: str
@@ -140,7 +140,7 @@ def hold_until_due(held: Held, row: Row | None, early: Early, now: datetime, mom
 def hold_for_room(held: Held, row: Row | None, now: datetime) -> bool:
     """Keep a message whose task has no room under a limit, for longer each time it comes; gives whether it was so.
 
-    Whoever ends a run tells the next one, so this is for who was told too early, and nobody remembers it.
+    The end of a run wakes the next one, so this is for one that was woken too early, and it is not remembered.
     """
     if row is None or row.columns.get("state") != TaskState.PENDING or row.columns.get("limited") != "yes":
         return False
@@ -212,7 +212,7 @@ _parsed: Final = functools.lru_cache(maxsize=1000)(_json_or_none)
 
 
 def as_seen(one: Ready) -> Row | None:
-    """The row of a pending task, as far as a claim asks for it, and as far as a message told."""
+    """The row of a pending task, as far as a claim asks for it, and as far as a message said."""
     seen = one.seen
     if seen is None:
         return None
@@ -254,9 +254,9 @@ def as_resolved(row: Row | None) -> tuple[str, dict[str, Any] | None]:
 
 def only_dependent(row: Row) -> str:
     """The one task that requires this one, "" if there are others, or none."""
-    told = _json_or_none(str(row.columns.get("dependents", "")))
-    if isinstance(told, list) and len(told) == 1 and isinstance(told[0], str) and is_task_id(told[0]):
-        return told[0]
+    ids = _json_or_none(str(row.columns.get("dependents", "")))
+    if isinstance(ids, list) and len(ids) == 1 and isinstance(ids[0], str) and is_task_id(ids[0]):
+        return ids[0]
     return ""
 
 

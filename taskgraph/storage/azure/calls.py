@@ -92,11 +92,11 @@ class Caller:
             except AzureError as error:
                 if self._signed_late(error, began):
                     continue
-                told, again = self._read(error, repeat)
-                if told is None:
+                meant, again = self._read(error, repeat)
+                if meant is None:
                     raise
                 if not again or tries >= _TRIES_MAX or self._clock.monotonic() + backoff > end:
-                    raise told from error
+                    raise meant from error
             await self._clock.sleep(backoff * (0.5 + self._clock.jitter()))
             backoff = min(backoff * 3, _BACKOFF_SECONDS_MAX)
 

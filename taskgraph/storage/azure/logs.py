@@ -45,7 +45,7 @@ class AzureLogs:
             if not data:
                 await self._create(blob)
         except HttpResponseError as error:
-            raise self._told(error, blob) from error
+            raise self._error_for(error, blob) from error
 
     async def read(
         self, graph_id: str, task_id: str, run: int, *, offset: int = 0, limit: int = 1 << 20, name: str = "run.log"
@@ -66,7 +66,7 @@ class AzureLogs:
                 return b""
             if code_of(error) in ("BlobNotFound", "ContainerNotFound"):
                 return None
-            raise self._told(error, blob) from error
+            raise self._error_for(error, blob) from error
 
     async def files(self, graph_id: str, *, continuation: str | None = None) -> LogPage:
         """See StoredLogs."""
@@ -100,7 +100,7 @@ class AzureLogs:
             except HttpResponseError as error:
                 if code_of(error) in ("BlobNotFound", "ContainerNotFound"):
                     return 0  # another copy removes it too
-                raise self._told(error, blob) from error
+                raise self._error_for(error, blob) from error
             return 1
 
         count = 0
@@ -123,7 +123,7 @@ class AzureLogs:
             await self._caller.call(lambda: blob.append_block(block), Repeat.UNSENT)
 
     async def _create(self, blob: BlobClient) -> None:
-        """Make the blob, unless somebody else has: what they wrote must stay."""
+        """Make the blob, unless another process has: what they wrote must stay."""
         for container_made in (False, True):
             try:
                 # Repeating is safe: If-None-Match makes a second creation fail, and that is no trouble.
@@ -146,7 +146,7 @@ class AzureLogs:
             if code_of(error) != "ContainerAlreadyExists":
                 raise
 
-    def _told(self, error: HttpResponseError, blob: BlobClient) -> StorageError:
+    def _error_for(self, error: HttpResponseError, blob: BlobClient) -> StorageError:
         code = code_of(error)
         if code == "ContainerBeingDeleted":
             return self._caller.unavailable(error)

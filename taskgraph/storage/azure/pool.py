@@ -44,7 +44,7 @@ def _bounds(read_seconds: float) -> aiohttp.ClientTimeout:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of the service, read to its end. The names of headers are told apart without regard to case."""
+    """An answer of the service, read to its end. The names of headers are compared without regard to case."""
 
     status: int
     headers: Mapping[str, str]
@@ -106,7 +106,7 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
             return await super().send(request, proxy=self._proxy_for(URL(request.url)), **config)
         except (ServiceRequestError, ServiceResponseError) as error:
             failure = error.inner_exception or error
-        raise _told(failure)  # from here: an error of the SDK keeps the one that is being handled
+        raise _error_for(failure)  # from here: an error of the SDK keeps the one that is being handled
 
     async def exchange(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, read_seconds: float
@@ -130,7 +130,7 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
                 return Answer(response.status, response.headers, await response.read())
         except (aiohttp.ClientError, TimeoutError) as error:
             failure = error
-        raise _told(failure)  # from here: see send
+        raise _error_for(failure)  # from here: see send
 
     async def close(self) -> None:
         """See Transport."""
@@ -147,7 +147,7 @@ class Pool(AioHttpTransport):  # type: ignore[misc]  # the SDK loads it lazily, 
         return self._proxies[host]
 
 
-def _told(error: BaseException) -> AzureError:
+def _error_for(error: BaseException) -> AzureError:
     """The error of the SDK for one of aiohttp's, which is kept only if it shows no more than the name of the host.
 
     Others show the address of the request, which may hold a signature, or its headers.
@@ -155,9 +155,9 @@ def _told(error: BaseException) -> AzureError:
     if isinstance(error, (aiohttp.ConnectionTimeoutError, ServiceRequestTimeoutError)):
         return ServiceRequestTimeoutError("no connection in time")
     if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ClientConnectorCertificateError)):
-        told = ServiceRequestError(type(error).__name__, error=error)
-        told.__cause__ = error
-        return told
+        raised = ServiceRequestError(type(error).__name__, error=error)
+        raised.__cause__ = error
+        return raised
     if isinstance(error, aiohttp.InvalidURL):
         return Unsent("no address")
     if isinstance(error, (TimeoutError, ServiceResponseTimeoutError)):
@@ -172,7 +172,7 @@ class _AnswerLost(aiohttp.ClientConnectionError):
 
 
 class _Response(aiohttp.ClientResponse):
-    """Tells of a lost answer in a word of its own.
+    """Raises an error of its own for a lost answer.
 
     For aiohttp repeats a GET, PUT or DELETE once by itself when the connection is lost, and here those receive
     messages, renew leases and append to logs: none of them may be made twice unasked.

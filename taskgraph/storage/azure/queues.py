@@ -87,7 +87,7 @@ class AzureQueues:
         except HttpResponseError as error:
             if code_of(error) == "QueueNotFound":
                 return 0
-            raise self._told(error, queue) from error
+            raise self._error_for(error, queue) from error
 
     async def close(self) -> None:
         """Nothing: the connections belong to the store."""
@@ -103,21 +103,21 @@ class AzureQueues:
             await self._create(queue)
             return await self._caller.call(work, repeat)
         except HttpResponseError as error:
-            raise self._told(error, queue) from error
+            raise self._error_for(error, queue) from error
 
     async def _create(self, queue: str) -> None:
         try:
             await self._caller.call(lambda: self._calls.create(queue), Repeat.ALWAYS)
         except HttpResponseError as error:
             if code_of(error) != "QueueAlreadyExists":
-                raise self._told(error, queue) from error
+                raise self._error_for(error, queue) from error
 
     def _of_delivery(self, error: HttpResponseError, delivery: Delivery) -> StorageError:
         if code_of(error) in _STALE:
             return StaleDelivery(f"message {delivery.id} of {delivery.queue} is in other hands now, or deleted")
-        return self._told(error, delivery.queue)
+        return self._error_for(error, delivery.queue)
 
-    def _told(self, error: HttpResponseError, queue: str) -> StorageError:
+    def _error_for(self, error: HttpResponseError, queue: str) -> StorageError:
         code = code_of(error)
         if code in _BEING_DELETED:
             return self._caller.unavailable(error)

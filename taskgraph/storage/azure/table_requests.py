@@ -186,7 +186,7 @@ def _head(partition: str) -> str:
 
 
 def _entity(head: str, key: str, columns: Columns) -> str:
-    """A row as JSON in ASCII. Types that JSON does not tell apart are named; text, Int32 and booleans need no name."""
+    """A row as JSON in ASCII. Types that JSON does not distinguish are named; text, Int32 and booleans need no name."""
     parts = [head, encode_basestring_ascii(key)]
     for name, value in columns.items():
         if isinstance(value, str):

@@ -42,7 +42,7 @@ class AzureTables:
             except HttpResponseError as error:
                 if _is_missing(error):
                     return None
-                raise self._told(error) from error
+                raise self._error_for(error) from error
 
         return await in_parallel(one, keys)
 
@@ -62,7 +62,7 @@ class AzureTables:
         except HttpResponseError as error:
             if code_of(error) == "TableNotFound":
                 return Page(())
-            raise self._told(error) from error
+            raise self._error_for(error) from error
         return Page(found, json.dumps(rest) if rest else None)
 
     async def commit(self, partition: str, changes: Sequence[Change]) -> list[str | None]:
@@ -90,7 +90,7 @@ class AzureTables:
             await self._create()  # nothing was written, so this is the first try still
             return await self._caller.call(once, Repeat.NEVER)
         except HttpResponseError as error:
-            raise self._told(error, changes) from error
+            raise self._error_for(error, changes) from error
 
     async def close(self) -> None:
         """Nothing: the connections belong to the store."""
@@ -100,9 +100,9 @@ class AzureTables:
             await self._caller.call(self._calls.create, Repeat.ALWAYS)
         except HttpResponseError as error:
             if code_of(error) != "TableAlreadyExists":
-                raise self._told(error) from error
+                raise self._error_for(error) from error
 
-    def _told(self, error: HttpResponseError, changes: Sequence[Change] = ()) -> StorageError:
+    def _error_for(self, error: HttpResponseError, changes: Sequence[Change] = ()) -> StorageError:
         code, status = code_of(error), error.status_code
         if code == "TableBeingDeleted":
             return self._caller.unavailable(error)

@@ -110,8 +110,8 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
     code, words = headers.get("x-ms-error-code", ""), ""
     if body.startswith(b"{"):
         try:
-            told = json.loads(body)["odata.error"]
-            code, words = str(told["code"]), str(told["message"]["value"])
+            refused = json.loads(body)["odata.error"]
+            code, words = str(refused["code"]), str(refused["message"]["value"])
         except (ValueError, KeyError, TypeError):
             pass  # the header may have said it
     elif not code and (found := _CODE_ELEMENT.search(body)):

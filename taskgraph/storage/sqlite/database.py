@@ -1,4 +1,4 @@
-"""The database in the embedded store's file: found, made, opened, and told from anyone else's; what errors mean."""
+"""The database in the embedded store's file: found, made, opened, and known from others; what errors mean."""
 
 import os
 import sqlite3
@@ -189,7 +189,7 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
 def _switch_to_wal(connection: sqlite3.Connection, path: Path) -> None:
     """Turn the write-ahead log on.
 
-    SQLite does not wait when two processes switch a new file at the same moment: one of them is told at once that the
+    SQLite does not wait when two processes switch a new file at the same moment: one of them learns at once that the
     database is locked. So this waits itself, about as long as any other statement would.
     """
     pause = threading.Event()

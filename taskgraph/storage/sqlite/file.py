@@ -47,7 +47,7 @@ _REST_GROUPS: Final = 20  # that go to the thread after such a one
 _WAL_PAGES_MAX: Final = (
     4  # times those after which a checkpoint begins: from here on a checkpoint makes other processes wait too
 )
-_WAL_REST_PAGES: Final = 500  # so few may be copied while nobody of this process writes
+_WAL_REST_PAGES: Final = 500  # so few may be copied while nothing of this process writes
 _CHECKPOINT_ROUNDS: Final = 4  # before that, each of what was written during the one before
 _CHECKPOINT_BUSY_SECONDS: Final = 1.0  # that the last part of a checkpoint may wait for other processes
 _PAGE_CHARS: Final = 4_000  # of a page of the file, about
@@ -66,7 +66,7 @@ class Session:
         self._table_ids: dict[str, int] = {}
         self._etag = self._etag_end = 0
         self.writing = False
-        self.pages = 0.0  # about what has been written: nothing tells how long the log is, short of a checkpoint
+        self.pages = 0.0  # about what has been written: only a checkpoint shows how long the log is
 
     def begin(self) -> None:
         """Be in the writing transaction of this group from here on."""
@@ -128,7 +128,7 @@ class Session:
         return first
 
     def table_id(self, name: str, *, make: bool) -> int:
-        """The number of a table, 0 for one that nobody has written to yet."""
+        """The number of a table, 0 for one that has not been written to."""
         if found := self._table_ids.get(name):
             return found
         if make:
@@ -294,7 +294,7 @@ class File:
     # The next two run on the thread.
 
     def _shut(self) -> None:
-        self._checkpoints.close()  # its last part is left to whoever opens the file again
+        self._checkpoints.close()  # its last part is left to the next one that opens the file
         with self._owner:
             if self._session is not None:
                 self._session.close()
@@ -351,7 +351,7 @@ class File:
         committing = False
         try:
             for call in group:
-                if call.future.cancelled():  # nobody waits any more, and nothing has been done
+                if call.future.cancelled():  # nothing waits any more, and nothing has been done
                     continue
                 try:
                     call.result = call.work(session)
@@ -373,7 +373,7 @@ class File:
                 return False
             unclear = committing and wrote and not self._is_certain(error)
             for call in group:
-                call.error = self._told(error, unclear=unclear and call.commits)
+                call.error = self._error_for(error, unclear=unclear and call.commits)
             if not isinstance(error, sqlite3.Error):
                 raise
         return True
@@ -418,13 +418,13 @@ class File:
         """
         return self._synchronous == "normal" and isinstance(error, sqlite3.Error) and database.has_no_room(error)
 
-    def _told(self, error: BaseException, *, unclear: bool) -> BaseException:
+    def _error_for(self, error: BaseException, *, unclear: bool) -> BaseException:
         if not isinstance(error, sqlite3.Error):
             return error
         sentence = database.sentence(self.path, error)
-        told = Unclear(sentence) if unclear else StorageUnavailable(sentence, str(self.path))
-        told.__cause__ = error
-        return told
+        raised = Unclear(sentence) if unclear else StorageUnavailable(sentence, str(self.path))
+        raised.__cause__ = error
+        return raised
 
 
 class _Checkpoints:
@@ -448,7 +448,7 @@ class _Checkpoints:
         self._running = True
         try:
             self._thread.submit(self._run, session.pages)
-        except RuntimeError:  # closed; the log stays for whoever opens the file again
+        except RuntimeError:  # closed; the log stays for the next one that opens the file
             self._running = False
             return
         session.pages = 0
@@ -494,7 +494,7 @@ def _deliver(group: list[_Call], here: asyncio.AbstractEventLoop | None) -> None
             continue
         try:
             loop.call_soon_threadsafe(_settle, calls)
-        except RuntimeError:  # the loop was closed meanwhile, so nobody is left who could wait for these
+        except RuntimeError:  # the loop was closed meanwhile, so nothing is left that could wait for these
             continue
 
 

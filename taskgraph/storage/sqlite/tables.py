@@ -267,7 +267,7 @@ def _perhaps_too_large(
     look: list[tuple[int, int, str]],
     largest: int,
 ) -> set[int]:
-    """Places of the merges that might grow their row past a limit, by bounds that are quickly told."""
+    """Places of the merges that might grow their row past a limit, by bounds that are quick to look at."""
     merges = [
         (index, row, len(change.columns), len(text))
         for (index, row, _), change, text in zip(look, changes, encoded, strict=True)

@@ -177,7 +177,7 @@ def _arguments_for(function: Callable[..., Any], work: Work) -> dict[str, Any]:
     arguments = dict(given)
     try:
         signature = inspect.signature(function)
-    except ValueError:  # a builtin without one: only calling it will tell
+    except ValueError:  # a builtin without one: only calling it shows
         return arguments
     context = signature.parameters.get("context")
     if context is not None and context.kind in (context.POSITIONAL_OR_KEYWORD, context.KEYWORD_ONLY):

@@ -143,7 +143,7 @@ class Child(ABC):
 
 
 class _Spawned(Child):
-    """A child whose end a pidfd tells of. Until it is reaped, its number is not given again."""
+    """A child whose end a pidfd shows. Until it is reaped, its number is not given again."""
 
     def __init__(self, pid: int, news: asyncio.Event, popen: "subprocess.Popen[bytes] | None") -> None:
         super().__init__(pid, news)
@@ -310,7 +310,7 @@ def _spawned(argv: Sequence[str], env: Mapping[bytes, bytes], output: int) -> in
     folders = env.get(b"PATH", os.fsencode(os.defpath)).split(b":")
     places = [folder + b"/" + name if folder else name for folder in folders]
     failure: OSError | None = None
-    # Looking is much cheaper than trying. But only trying tells why, where none is executable.
+    # Looking is much cheaper than trying. But only trying shows why, where none is executable.
     for executable in (True, False):
         for place in places:
             if executable and not os.access(place, os.X_OK):

@@ -266,7 +266,7 @@ class CommandExecutor:
                 async with asyncio.timeout(self._grace_seconds):
                     await child.wait()
                     child.reap()  # a zombie would look like something left
-                    while child.signal_group(0):  # noqa: ASYNC110 - nothing tells when a group is empty
+                    while child.signal_group(0):  # noqa: ASYNC110 - nothing shows when a group is empty
                         await asyncio.sleep(_POLL_SECONDS)
         finally:
             child.signal_group(signal.SIGKILL)
