@@ -105,7 +105,7 @@ class MemoryTables:
 
 
 class MemoryQueues:
-    """All queues. clock: leases and delays go by its steady time. on_send: called with the queue of what can be received."""
+    """All queues. clock: leases and delays go by its steady time. on_send: called with the queue of a send."""
 
     def __init__(self, clock: Clock, on_send: Callable[[str], None] | None = None) -> None:
         self._clock = clock
