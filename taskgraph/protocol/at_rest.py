@@ -89,7 +89,7 @@ class Standing:
     """A graph that a file holds, as it would be put back.
 
     refusals: why it is not, in sentences; the first few. tasks: how many there are in each state. commands: how many of
-    them a rerun would have run, by target. notices: who would hear of it, for people. let_go: what would go on by
+    them a rerun would have run, by target. notices: their channels, in words. let_go: what would go on by
     itself and is taken out, in sentences. undelivered: keys of channels with notices that were not delivered. created,
     ended: times of the graph. schedule: the one that it was submitted by.
     """
@@ -214,7 +214,7 @@ class Examination:
                 yield f"{each.label or each.key}: {each.text}"
 
     def _is_undelivered(self, key: str, row: Row) -> bool:
-        """Whether the journal says something that a channel should have heard."""
+        """Whether the journal holds a fact of which the channel should have got a notice."""
         if not key.startswith(notices.PREFIX) or row.columns.get("state") != notices.OPEN:
             return False
         own, on = key.removeprefix(notices.PREFIX), texts(row.columns, "on")

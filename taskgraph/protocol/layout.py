@@ -62,7 +62,7 @@ _MEMBERS_OF_ROW: Final = 12_000  # taskIds, of 25 characters each in JSON
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Rows to insert, dependents before what they require, so that whoever completes finds all it must tell.
+    """Rows to insert, dependents before what they require, so that a completion finds all rows that it counts down.
 
     leaves: references that the graph waits for (one join when asked for, or when there are many). roots: taskIds that
     stand pending from the start and are not held back, with their targets. top: the row of the join that gathers all
@@ -155,7 +155,7 @@ class GraphLayout:
     not_before: taskId -> the time before which a root must not run, where it has one. levels: taskId -> the level of a
     task, where it is not `normal`. mapping: label -> taskId. count: rows, not counting those of long definitions. cut:
     whether there are relays that share edges out among them. edges: requirements, as they are kept. `rows` is in the
-    order of the table, for nobody reads it before all of it is there.
+    order of the table, as nothing reads it before all of it is there.
     """
 
     def __init__(
@@ -175,8 +175,8 @@ class GraphLayout:
     ) -> None:
         """digests: label -> node_digest. by_key: share edges out to relays in the order of the table.
 
-        What one relay names lies side by side in the table then, for whoever reads it. Older versions took the order
-        of the document. direct_leaves_max: up to so many leaves are named directly. schema: see `schema_for`.
+        What one relay names lies side by side in the table then, for its readers. Older versions took the order of the
+        document. direct_leaves_max: up to so many leaves are named directly. schema: see `schema_for`.
         max_in_flight: limit of the whole graph, 0 for none. priority: of tasks that name none. routing: of the graph.
         Raises ValueError for a cycle.
         """
@@ -256,7 +256,7 @@ def limit_rows(
 
 
 def _group_rows(graph_id: str, groups: Mapping[str, GroupNode], wired: Wiring, *, request: str) -> list[Insert]:
-    """The rows that tell who is in each group: its name, and the ids of all of its tasks, in the order of the table."""
+    """The rows of each group: its name, and the ids of all of its tasks, in the order of the table."""
     if not groups:
         return []
     made: list[Insert] = []

@@ -5,7 +5,7 @@ What this room is for: a schedule as a value, its row, and each step of its life
 A fire goes through the row in steps, so that whatever dies in between is gone on with: it is *collected* (`next` moves
 on and the time waits), it *begins* (its time and its document are pinned; both of these in one commit, mostly), its
 graph is submitted under an id made of the schedule's name and that time, and it is *done*. What has begun is always
-finished, with what was pinned, whoever changes the schedule meanwhile; and submitting the same graph twice is
+finished, with what was pinned, whatever changes the schedule meanwhile; and submitting the same graph twice is
 submitting it once.
 """
 
@@ -133,7 +133,7 @@ def check_keep(keep: int) -> int:
 
 
 def graph_id_of(name: str, due: datetime) -> str:
-    """The id of the graph of a fire: the same for everybody who fires it."""
+    """The id of the graph of a fire: the same for every process that fires it."""
     return f"{name}-{due.astimezone(UTC).strftime(_STAMP)}"
 
 
@@ -234,7 +234,7 @@ def set_right(schedule: Schedule, now: datetime) -> Schedule:
     """
     bound, recurrence = _bound(now), schedule.recurrence
     if schedule.created > bound and recurrence.anchor == schedule.created.replace(microsecond=0):
-        recurrence = dataclasses.replace(recurrence, anchor=now.replace(microsecond=0))  # nobody gave it
+        recurrence = dataclasses.replace(recurrence, anchor=now.replace(microsecond=0))  # it was not given
     waiting = tuple(each for each in schedule.waiting if each <= bound)
     first = recurrence.after(bound)
     later = schedule.next is not None and first is not None and schedule.next > first

@@ -9,7 +9,7 @@ from taskgraph.documents.edit_document import Update
 from taskgraph.documents.read import canonical_json
 from taskgraph.documents.references import references
 from taskgraph.model import facts, priorities, timing
-from taskgraph.model.columns import Value
+from taskgraph.model.columns import Value, integer
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
 from taskgraph.model.states import INACTIVE, When
 from taskgraph.protocol.definitions import (
@@ -100,8 +100,7 @@ class Definitions:
             clear.append("pauseSeconds")  # it is no pause any more
         if timed := {key: value for key, value in node.timing.items() if key in keys}:
             columns.update(timing_columns(timed))
-            schema = row.columns.get("schema", 1)
-            columns["schema"] = max(schema if isinstance(schema, int) else 1, SCHEMA_OF_CONDITIONS)
+            columns["schema"] = max(integer(row.columns, "schema"), SCHEMA_OF_CONDITIONS)
         longer = self._touched.get(f"definition:{own}")
         before = self._text(own)
         if keys.isdisjoint(_DEFINING):
@@ -109,7 +108,7 @@ class Definitions:
             return columns, [each for each in clear if each not in columns]
         _, told, text = self._redefined(own, update)
         self.texts[own] = text
-        clear.append("refusal")  # somebody may be able to run it now
+        clear.append("refusal")  # a worker may be able to run it now
         defined = defined_columns(told, str(self._names.graph.columns.get(facts.ROUTING, "")))
         columns.update(defined)
         clear += [name for name in DEFINED_COLUMNS if name not in defined]
@@ -123,15 +122,10 @@ class Definitions:
                 self._writes.delete[longer.key] = None
         else:
             clear.append("task")
-            made = definition_row(own, update.label, text)
             if longer is None:
-                self._writes.inserts.append(made)
+                self._writes.inserts.append(definition_row(own, update.label, text))
             else:
-                for name in longer.columns:
-                    if name.startswith("task") and name not in made.columns:
-                        self._writes.set(longer.key, name, "")
-                for name, value in made.columns.items():
-                    self._writes.set(longer.key, name, value)
+                self._writes.spread_out(longer, "task", text)
         return columns, [each for each in clear if each not in columns]
 
     def _text(self, own: str) -> str:

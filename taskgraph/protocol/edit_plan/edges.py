@@ -116,7 +116,7 @@ class EdgeChanges:
             yield from (each for each in self.snapshot.ids(teller, "dependents") if not each.startswith("fork:"))
 
     def _outsiders(self) -> None:
-        """Whoever waits for what goes: others that go, those that are given other requirements, and relays."""
+        """What waits for tasks that go: others that go, those that are given other requirements, and relays."""
         outside: dict[str, str] = {}
         for own in self._names.gone:
             for below in self._told_by(own):
@@ -133,7 +133,7 @@ class EdgeChanges:
             raise RefusedError(f"{shown}{more}: delete these too, or give them other requirements")
 
     def _forks_and_leaves(self) -> None:
-        """Forks that tell nobody any more go; what tells nobody any more is a leaf, for which the graph waits."""
+        """Forks without dependents go; a task without dependents is a leaf, for which the graph waits."""
         names = dict.fromkeys(told_as(teller) for teller, _ in self.cut)
         for name in names:
             forks = dict.fromkeys(self.snapshot.forks.get(name, ()))

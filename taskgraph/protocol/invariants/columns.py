@@ -62,7 +62,7 @@ def policy_of(text: Value) -> Retry | None:
 
 
 def bad_columns(snapshot: Snapshot) -> Iterator[Finding]:
-    """Columns that are missing, or hold what nobody can read."""
+    """Columns that are missing, or hold what cannot be read."""
     for row in snapshot.rows.values():
         yield from _bad_columns_of(snapshot, row)
 
@@ -100,7 +100,7 @@ def _bad_columns_of(snapshot: Snapshot, row: Row) -> Iterator[Finding]:
 
 
 def _left_again(snapshot: Snapshot, node: Node) -> Patch | None:
-    """What is left, from what is required and who has completed."""
+    """What is left, from what is required and what has completed."""
     waits = node.state in (TaskState.UNSCHEDULED, GraphState.RUNNING, GraphState.BLOCKED)
     if node.requires is None or not (waits if node.reference != GRAPH else node.state not in GRAPH_ENDED):
         return None

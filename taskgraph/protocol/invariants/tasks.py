@@ -17,7 +17,7 @@ from taskgraph.protocol.runs import LeaseLost, Overdue
 
 
 def _past(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
-    """A task that may not go on any more, and that nobody has resolved yet."""
+    """A task that may not go on any more, and that is not resolved yet."""
     why = overdue(node.row.columns.get, snapshot.now)
     if why is not None:
         code, reason = why
