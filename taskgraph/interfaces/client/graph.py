@@ -2,13 +2,14 @@
 
 import contextlib
 import copy
+import inspect
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Concatenate, Final, ParamSpec
 
 from taskgraph.documents.nodes import GraphDocument, Kind
 from taskgraph.documents.parameters import names_in
@@ -16,7 +17,24 @@ from taskgraph.documents.plan import Plan, plan, to_mermaid
 from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object, read_document
 from taskgraph.interfaces.client.tasks import Group, Pair, Task, moment_text
 from taskgraph.model.errors import InvalidGraph, InvalidInput
-from taskgraph.model.states import FailurePolicy, When
+from taskgraph.model.states import FailurePolicy
+
+P = ParamSpec("P")
+
+
+def _adding(make: Callable[P, Task]) -> "Callable[Concatenate[Graph, P], Task]":
+    """A method that makes a task and adds it."""
+
+    def task(self: "Graph", /, *args: P.args, **kwargs: P.kwargs) -> Task:
+        """Make a task and add it. The arguments are those of `Task`. Raises InvalidInput for a label that is taken."""
+        made = make(*args, **kwargs)
+        self._add(made)
+        return made
+
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    made_of = inspect.signature(make)
+    vars(task)["__signature__"] = made_of.replace(parameters=[own, *made_of.parameters.values()])
+    return task
 
 
 class Graph:
@@ -92,69 +110,7 @@ class Graph:
         """The tasks by label, in the order in which they were added."""
         return MappingProxyType(self._tasks)
 
-    def task(
-        self,
-        label: str,
-        *,
-        requires: Task | Group | str | Iterable[Task | Group | str] = (),
-        optional: Task | Group | str | Iterable[Task | Group | str] = (),
-        when: str = When.ALL_COMPLETED.value,
-        reruns: int = 0,
-        command: Sequence[str | Mapping[str, str]] | None = None,
-        env: Mapping[str, str | Mapping[str, str]] | None = None,
-        cwd: str | None = None,
-        timeout: float | None = None,
-        call: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
-        payload: Mapping[str, Any] | None = None,
-        executor: str | None = None,
-        target: str | None = None,
-        host: str | None = None,
-        worker_labels: Iterable[str] | None = None,
-        deadline: datetime | str | None = None,
-        routing: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-        notify: Mapping[str, Any] | None = None,
-        definition: Mapping[str, Any] | None = None,
-        not_before: datetime | str | None = None,
-        retry: Mapping[str, Any] | None = None,
-        max_run_time: float | None = None,
-        pending_timeout: float | None = None,
-        priority: str = "",
-        active: bool = True,
-    ) -> Task:
-        """Make a task and add it. The arguments are those of `Task`. Raises InvalidInput for a label that is taken."""
-        made = Task(
-            label,
-            requires=requires,
-            optional=optional,
-            when=when,
-            reruns=reruns,
-            command=command,
-            env=env,
-            cwd=cwd,
-            timeout=timeout,
-            call=call,
-            arguments=arguments,
-            payload=payload,
-            executor=executor,
-            target=target,
-            host=host,
-            worker_labels=worker_labels,
-            deadline=deadline,
-            routing=routing,
-            metadata=metadata,
-            notify=notify,
-            definition=definition,
-            not_before=not_before,
-            retry=retry,
-            max_run_time=max_run_time,
-            pending_timeout=pending_timeout,
-            priority=priority,
-            active=active,
-        )
-        self._add(made)
-        return made
+    task = _adding(Task)
 
     def group(
         self,
