@@ -111,8 +111,13 @@ async def close(tables: Tables, target: str, now: datetime, reason: str = "") ->
 
 async def reopen(tables: Tables, target: str) -> bool:
     """Let a target go on; whether it was paused. Repeatable."""
+    return await _delete(tables, PAUSED + target)
+
+
+async def _delete(tables: Tables, key: str) -> bool:
+    """Whether there was such a row."""
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
-        (row,) = await tables.get(GATES, [PAUSED + target])
+        (row,) = await tables.get(GATES, [key])
         if row is None:
             return False
         try:
@@ -120,7 +125,7 @@ async def reopen(tables: Tables, target: str) -> bool:
         except (Conflict, Unclear):
             continue  # what is there now tells
         return True
-    raise Conflict(f"target {target}: others kept writing its gate")
+    raise Conflict(f"others kept writing row {key} of {GATES}")
 
 
 class Gates:
@@ -269,16 +274,7 @@ async def limit_target(tables: Tables, target: str, most: int, now: datetime, re
 
 async def clear_target(tables: Tables, target: str) -> bool:
     """Take the limit off a target; whether there was one. Repeatable."""
-    for _ in range(limits.COMMIT_ATTEMPTS_MAX):
-        (row,) = await tables.get(GATES, [LIMIT + target])
-        if row is None:
-            return False
-        try:
-            await tables.commit(GATES, [Delete(row.key, row.etag)])
-        except (Conflict, Unclear):
-            continue  # what is there now tells
-        return True
-    raise Conflict(f"target {target}: others kept writing its limit")
+    return await _delete(tables, LIMIT + target)
 
 
 def length_of(row: Row) -> float:
