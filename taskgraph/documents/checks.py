@@ -35,20 +35,10 @@ from taskgraph.model.states import FailurePolicy, When
 from taskgraph.model.utf16 import utf16_units
 
 _OWN_QUEUES: Final = "taskgraph-"
-
-
 _POLICIES: Final = tuple(map(str, FailurePolicy))
-
-
 _CONDITIONS: Final = tuple(map(str, When))
-
-
 _CYCLE_LABELS_SHOWN: Final = 12
-
-
 _GROUP_CYCLES_MAX: Final = 8  # circles of groups that are looked for in one knot
-
-
 _EXPLAINED_MAX: Final = 2 * PROBLEMS_MAX  # tasks or groups whose findings are looked for, which is slow
 
 

@@ -13,17 +13,9 @@ from taskgraph.model.errors import InvalidInput
 from taskgraph.model.json_strict import Path, show
 
 BUILT_IN_EXECUTORS: Final = frozenset({"command", "noop", "python", "sleep"})
-
-
 SUBS_KEY: Final = f'"{SUBS}"'  # in JSON; a text that lacks them has nothing to be replaced
-
-
 RESULT_KEY: Final = f'"{RESULT}"'
-
-
 _LABELS_AT_ONCE: Final = 2_048  # bits of the numbers that say which labels a task requires
-
-
 STAND_IN: Final = "x" * 22  # as long as a taskId
 
 

@@ -15,7 +15,6 @@ from taskgraph.model.states import TaskState
 Value = str | int | bool | float | datetime
 """Columns hold text, Int32, booleans, doubles, or aware datetimes (returned in UTC, to the microsecond)."""
 
-
 Columns = Mapping[str, Value]
 
 _NOBODY: Final = (None, "", "[]")

@@ -20,7 +20,6 @@ ROUTING: Final = "routing"
 ROUTING_KEY: Final = "routingKey"
 """Column of a task whose graph or itself has a routing: both, as `task_routing` puts them together."""
 
-
 EVERY_ROW: Final = "*"
 """In place of a row key: the fact speaks of all rows that its commit changes."""
 

@@ -30,7 +30,6 @@ def value(cls: type[_C]) -> type[_C]:
 GRAPH: Final = "task-graph"
 """Row key of the graph row, and the reference by which a task names the graph as its dependent."""
 
-
 _TARGET: Final = "target:"
 
 
@@ -113,7 +112,6 @@ def typed(command: str, graph_id: str, label: str, task_id: str) -> str:
 
 _GROUP_OWNER: Final = "group-"  # no taskId is as long as this with an id behind it
 _GROUP_JOIN: Final = "join:group-"
-
 
 WRITERS: Final = "writers"
 """Column of the graph row: how many commits of its submission may be under way at a time, where it is more than one."""

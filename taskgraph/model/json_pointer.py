@@ -20,8 +20,6 @@ def pointer(path: Sequence[str | int], token_chars_max: int = 300) -> str:
 
 
 _TOKEN_OF_POINTER: Final = re.compile(r"(?:[^~]|~[01])*+")
-
-
 _POSITION: Final = re.compile(r"0|[1-9][0-9]{0,15}", re.ASCII)
 
 

@@ -59,22 +59,17 @@ class QueueNames:
 LIVE: Final = "index:live"
 """Partition that names every graph which the sweep must look at; `:` is in no graph id."""
 
-
 ALL: Final = "index:graphs"
 """Partition that lists every graph, newest first."""
-
 
 POISON: Final = "index:poison"
 """Partition of messages that were set aside."""
 
-
 TOMBSTONES: Final = "index:tombstones"
 """Partition that names deleted graphs by when their ids may be given again, the earliest first."""
 
-
 KEEPING: Final = "index:keeping"
 """Partition of one row: how far the look for graphs that are older than is kept has come."""
-
 
 _NEWEST_FIRST: Final = 10**15
 

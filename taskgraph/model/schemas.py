@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _ID: Final = "urn:taskgraph:schema:"
 
-
 _DATE_TIME = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:)(\d{2})(\.\d+)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
 )

@@ -62,21 +62,16 @@ def condition_words(when: str) -> str:
 
 TASK_UNRESOLVED: Final = frozenset({TaskState.UNSCHEDULED, TaskState.PENDING, TaskState.RUNNING})
 
-
 GRAPH_GONE: Final = frozenset({GraphState.DELETING, GraphState.DELETED})
 """States in which nothing is decided about a graph any more: what is heard of it comes late, and is let go."""
 
-
 GRAPH_ENDED: Final = frozenset({GraphState.FINISHED, GraphState.CANCELLED})
-
 
 PAUSED: Final = "paused"
 """In a column `held`: the whole graph is paused."""
 
-
 INACTIVE: Final = "inactive"
 """In a column `held`: this task is not active."""
-
 
 _GROUP: Final = "group:"
 

@@ -34,8 +34,6 @@ NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 """A time that never comes, for a column that cannot be taken away again."""
 
 _UNRESOLVED: Final = frozenset({str(TaskState.UNSCHEDULED), str(TaskState.PENDING), str(TaskState.RUNNING)})
-
-
 _LIVING: Final = frozenset({*_UNRESOLVED, str(GraphState.BLOCKED)})
 
 

@@ -17,7 +17,6 @@ from taskgraph.protocol.rows import View
 CANCELLED: Final = "cancelled"
 """Code of a resolution: somebody asked for it to be cancelled."""
 
-
 FAIL_FAST: Final = FailurePolicy.FAIL_FAST.value
 """Code of a resolution: another task failed for good, and the rest was cancelled (failure policy)."""
 
@@ -142,10 +141,8 @@ class Outcome(StrEnum):
 Verdict = tuple[Outcome, str]
 """What a rule gives: what became of its item, and why; "" where there is no reason to give."""
 
-
 ContextMark = tuple[int, int, int, int]
 """A point of a decision to go back to: its events, effects and claims, by number, and how long the events were."""
-
 
 Effect = Dispatch | Refill | Started | Stop | Cancelling | GraphEnded | GraphRevived
 
@@ -257,10 +254,8 @@ class Context:
 Rule = Callable[[Any, Context], Verdict]
 """Decides one item: changes rows, states facts and effects in the context."""
 
-
 Rules = Mapping[type, Rule]
 """The rule for each type of item."""
-
 
 Asks = Mapping[type, Callable[[Any], list[Any]]]
 """What a message asks of tasks, as items, for each type of message."""

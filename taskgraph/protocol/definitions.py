@@ -21,20 +21,12 @@ from taskgraph.storage.tables import Insert, Row
 SCHEMA: Final = 1
 """Major version of the rows (P23): a handler that knows less leaves the message for a newer one."""
 
-
 SCHEMA_OF_CONDITIONS: Final = 2
 """The same for the tasks, relays and graph row of a graph that goes on after failures (`conditions`)."""
 
-
 _SUBS_KEY: Final = '"$subs"'  # in JSON; a text that lacks these has nothing to be replaced
-
-
 _RESULT_KEY: Final = '"$result"'
-
-
 DEFINITION_COLUMN_CHARS: Final = limits.PROPERTY_CHARS_MAX
-
-
 _TIME_MIN: Final = datetime(YEAR_MIN + 1, 1, 1, tzinfo=UTC)
 
 

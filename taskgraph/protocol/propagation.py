@@ -40,7 +40,6 @@ _RUNNING: Final = TaskState.RUNNING.value
 
 _RESOLUTION_KEYS: Final = ("failed", "cancelled", "code", "exitCode", "resultUrl", "logsUrl", OUTPUT, NO_OUTPUT)
 
-
 DEFERRED: Final = "deferred"
 """Column of the graph: extensions that were asked for while it was paused, and are made when it is resumed."""
 

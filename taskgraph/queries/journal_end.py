@@ -7,11 +7,7 @@ from taskgraph.protocol.decide import event_key
 from taskgraph.storage.tables import Range, Tables
 
 _PROBES: Final = 20
-
-
 _PAGES_BETWEEN_PROBES: Final = 2
-
-
 _EVENTS_END: Final = "event;"
 
 

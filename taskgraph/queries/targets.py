@@ -188,7 +188,6 @@ class Gates:
 
 LIMIT: Final = "limit:"
 
-
 PERMIT: Final = "permit:"
 """Keys of the rows of limits and of permits begin so."""
 

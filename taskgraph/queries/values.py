@@ -271,26 +271,12 @@ class ChannelStatus:
 
 
 UNDER_WAY: Final = (TaskState.PENDING, TaskState.RUNNING)
-
-
 TO_BEGIN: Final = frozenset((str(TaskState.UNSCHEDULED), str(TaskState.PENDING)))
-
-
 FAILED: Final = (TaskState.FAILED, TaskState.EXCEPTION)
-
-
 LISTED: Final = ((*FAILED, *UNDER_WAY), (TaskState.UNSCHEDULED, TaskState.SKIPPED), (TaskState.COMPLETED,))
-
-
 NOT_COMPLETED: Final = tuple(str(each) for each in TaskState if each != TaskState.COMPLETED)
-
-
 UNFIRED: Final = (str(TaskState.UNSCHEDULED), str(TaskState.PENDING))
-
-
 RELAYS: Final = ("join", "fork")
-
-
 STATES: Final = frozenset(GraphState)
 
 

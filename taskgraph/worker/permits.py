@@ -37,8 +37,6 @@ MARGIN: Final = 1 / 4
 """Of a permit's lease: so much earlier its holder stops what it could not renew."""
 
 log = logging.getLogger("taskgraph.permits")
-
-
 _SCHEMA: Final = 1
 _TRIES: Final = 5  # against others who take permits at the same moment
 

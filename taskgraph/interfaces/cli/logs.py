@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 
 
 _LOG_PIECE_BYTES: Final = 1 << 20
-
-
 _LOOK_SECONDS: Final = 0.25
-
-
 _LOOK_SECONDS_MAX: Final = 1.0
-
-
 LINES_AT_ONCE: Final = 1_000
 
 

@@ -12,14 +12,12 @@ IdOption = Annotated[
     typer.Option("--id", metavar="ID", help="The id of the graph; a fresh one otherwise.", show_default=False),
 ]
 
-
 SlotsOption = Annotated[
     int | None,
     typer.Option(
         "--slots", min=1, metavar="N", help="Tasks that run side by side; the processors, and at least 2, otherwise."
     ),
 ]
-
 
 LeaseOption = Annotated[
     float,
@@ -32,7 +30,6 @@ LeaseOption = Annotated[
     ),
 ]
 
-
 GraceOption = Annotated[
     float,
     typer.Option(
@@ -44,9 +41,7 @@ GraceOption = Annotated[
     ),
 ]
 
-
 LOG_FORMAT_VARIABLE: Final = "TASKGRAPH_LOG_FORMAT"
-
 
 StoreOption = Annotated[
     str | None,
@@ -59,9 +54,7 @@ StoreOption = Annotated[
     ),
 ]
 
-
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with stable keys: see schemas/answers.json.")]
-
 
 VerboseOption = Annotated[
     int,
@@ -69,7 +62,6 @@ VerboseOption = Annotated[
         "--verbose", "-v", count=True, help="Say more on stderr; twice for every step.", metavar="", show_default=False
     ),
 ]
-
 
 LogFormatOption = Annotated[
     str | None,
@@ -82,26 +74,21 @@ LogFormatOption = Annotated[
     ),
 ]
 
-
 GraphArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the graph.", show_default=False)]
-
 
 LabelArgument = Annotated[
     str, typer.Argument(metavar="LABEL", help="The label of the task, or its taskId.", show_default=False)
 ]
-
 
 GroupOption = Annotated[
     str | None,
     typer.Option("--group", metavar="NAME", help="Only the tasks of this group.", show_default=False),
 ]
 
-
 TimeoutOption = Annotated[
     float | None,
     typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop waiting after so long, with exit code 124."),
 ]
-
 
 PriorityOption = Annotated[
     str | None,
@@ -112,7 +99,6 @@ PriorityOption = Annotated[
         show_default=False,
     ),
 ]
-
 
 ParamOption = Annotated[
     list[str] | None,
@@ -126,12 +112,10 @@ ParamOption = Annotated[
     ),
 ]
 
-
 TargetOption = Annotated[
     list[str] | None,
     typer.Option("--target", metavar="TARGET", help="Take work for this target; may be given several times."),
 ]
-
 
 WorkerLabelOption = Annotated[
     list[str] | None,
@@ -139,7 +123,6 @@ WorkerLabelOption = Annotated[
         "--label", metavar="LABEL", help="Take tasks that ask for this label of a worker; may be given several times."
     ),
 ]
-
 
 HostOption = Annotated[
     str | None,
@@ -151,7 +134,6 @@ HostOption = Annotated[
     ),
 ]
 
-
 ExecutorOption = Annotated[
     str | None,
     typer.Option(
@@ -160,7 +142,6 @@ ExecutorOption = Annotated[
         help="Run every task by this executor (noop, sleep, command, python), whatever it asks for.",
     ),
 ]
-
 
 TimeScaleOption = Annotated[
     float,
@@ -171,7 +152,6 @@ TimeScaleOption = Annotated[
         help="Sleep tasks take so much of their time: 0.001 rehearses an hour in 3.6 s.",
     ),
 ]
-
 
 PythonOption = Annotated[
     list[str] | None,

@@ -28,14 +28,8 @@ if TYPE_CHECKING:
 
 
 _FAILURES_SHOWN_MAX: Final = 10
-
-
 _LOG_LINES_SHOWN: Final = 5
-
-
 _LOG_TAIL_BYTES: Final = 16 * 1024
-
-
 _LOG_WHOLE_BYTES: Final = 1 << 20
 
 

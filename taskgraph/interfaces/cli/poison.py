@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
 
 _SHOWN: Final = 100
-
-
 _BODY_CHARS_SHOWN: Final = 120
 
 
@@ -91,6 +89,4 @@ def poison_replay(
 
 
 POISON_LIST_EXAMPLES = examples("taskgraph poison list", "taskgraph poison list --limit 1000 --json")
-
-
 POISON_REPLAY_EXAMPLES = examples("taskgraph poison replay --all", "taskgraph poison replay taskgraph-events:4711")

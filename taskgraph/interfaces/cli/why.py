@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 _CAUSES_SHOWN_MAX: Final = 50
-
-
 _ALIKE_SHOWN_MAX: Final = 3  # that wait at one depth: causes are what people come for, and come below
-
-
 _WAITING_LINES_MAX: Final = 60  # over all depths: a long chain waits in thousands of steps
 
 

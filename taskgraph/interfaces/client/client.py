@@ -74,7 +74,6 @@ R = TypeVar("R")
 C = TypeVar("C")
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
-
 SLOTS_DEFAULT: Final = 4
 """Tasks that `Client.run` runs side by side."""
 

@@ -286,7 +286,6 @@ class Graph:
 GraphLike = Graph | GraphDocument | Mapping[str, Any]
 """What can be submitted: a graph in the making, a validated document, or the value of a document's JSON."""
 
-
 _OPEN: Final = Given(open=True)
 
 

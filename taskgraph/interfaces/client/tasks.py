@@ -311,7 +311,6 @@ class Group:
 Pair = tuple[Task | Group, Task | Group | str]
 """(dependent, required): what `requires` gives when it is called."""
 
-
 _Right = Task | Group | Iterable[Task | Group]
 
 

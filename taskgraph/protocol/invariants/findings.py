@@ -12,7 +12,6 @@ from taskgraph.storage.tables import Change, Insert, Merge
 GAP_ROWS_MAX: Final = 90
 """Event rows missing in one place that are put back as empty ones, in one commit."""
 
-
 NAMED_MAX: Final = 5
 """Labels named in one sentence; the rest is counted."""
 
