@@ -116,7 +116,7 @@ async def test_a_submitter_that_is_killed_is_followed_by_the_same_command(azurit
     async with crew(azurite, tmp_path) as it:
         await it.serve()
         await it.work()
-        for number, kind in ((3, "kill-after"), (9, "kill-before"), (14, "kill-after")):
+        for number, kind in ((3, "kill-after"), (9, "kill-before"), (13, "kill-after")):
             assert (await it.submit("g", FAN, plan=Plan(at=number, kind=kind))).killed
         assert (await it.submit("g", FAN)).status == 0
         tasks = await it.judged("g", FAN)

@@ -25,7 +25,7 @@ from taskgraph.model.errors import (
     StorageUnavailable,
     Unclear,
 )
-from taskgraph.model.messages import AddTasks, Rerun, to_text
+from taskgraph.model.messages import EVENT_TYPES, AddTasks, Rerun, to_text
 from taskgraph.model.names import POISON
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Merge, Range, query_all
@@ -274,15 +274,7 @@ def test_each_operation_may_have_a_queue_and_the_common_one_stays() -> None:
     bindings = read_bindings({"TASKGRAPH_QUEUES": "per-operation", "TASKGRAPH_PREFIX": "other"})
     assert bindings.events == (
         Trigger("events", "other-events"),
-        Trigger("add-tasks", "other-add-tasks"),
-        Trigger("cancel", "other-cancel"),
-        Trigger("edit", "other-edit"),
-        Trigger("hold-back", "other-hold-back"),
-        Trigger("rerun", "other-rerun"),
-        Trigger("send-ready", "other-send-ready"),
-        Trigger("set-limit", "other-set-limit"),
-        Trigger("task-completed", "other-task-completed"),
-        Trigger("task-failed", "other-task-failed"),
+        *(Trigger(kind, f"other-{kind}") for kind in EVENT_TYPES),
     )
     assert [each.queue for each in bindings.poison] == [f"{each.queue}-poison" for each in bindings.events]
 

@@ -30,14 +30,8 @@ async def test_each_kind_goes_to_its_queue_and_all_of_them_are_handled(apart: St
     await stage.handlers.dispatcher.send_events([stage.completed(ok), stage.failed(bad)])
     waiting = {queue: await stage.queues.count(queue) for queue in stage.names.received}
     assert waiting == {
-        "taskgraph-events": 0,
+        **{f"taskgraph-{kind}": 0 for kind in ("events", *EVENT_TYPES)},
         "taskgraph-add-tasks": 1,
-        "taskgraph-cancel": 0,
-        "taskgraph-edit": 0,
-        "taskgraph-hold-back": 0,
-        "taskgraph-set-limit": 0,
-        "taskgraph-rerun": 0,
-        "taskgraph-send-ready": 0,
         "taskgraph-task-completed": 1,
         "taskgraph-task-failed": 1,
     }
