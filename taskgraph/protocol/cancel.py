@@ -151,7 +151,7 @@ def _mark(task: Draft, context: Context, reason: str, code: str, answer: str, *,
     task.set("cancel", reason)
     if code != CANCELLED:
         task.set("cancelCode", code)
-    _state_fact("task-cancelling", task, context, reason, code, whole=whole)
+    _state_fact(task, context, reason, code, event="task-cancelling", whole=whole)
     return Outcome.APPLIED, answer
 
 
@@ -210,18 +210,18 @@ def _resolve(
     task.set("state", str(TaskState.EXCEPTION))
     task.set("resolved", context.now)
     task.set("resolution", resolution_text(resolution))
-    _state_fact("task-cancelled", task, context, reason, code, whole=whole)
+    _state_fact(task, context, reason, code, event="task-cancelled", whole=whole)
     block(task, context, reason)
 
 
-def _state_fact(kind: str, task: Draft, context: Context, reason: str, code: str, *, whole: bool) -> None:
+def _state_fact(task: Draft, context: Context, reason: str, code: str, *, event: str, whole: bool) -> None:
     """State what becomes of a task; why, only where the journal does not say it of the whole graph."""
     fields: dict[str, Any] = {"task": reference_of(task.key), "label": task.text("label"), "run": task.integer("run")}
     if not whole:
         fields["reason"] = reason
         if code != CANCELLED:
             fields["code"] = code
-    context.event(kind, **fields)
+    context.event(event, **fields)
 
 
 def _asks(message: Cancel) -> list[CancelTask]:
