@@ -20,7 +20,7 @@ from taskgraph.engine.poison import PoisonMessage
 from taskgraph.interfaces.loops import work
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.ids import task_id_of
-from taskgraph.model.messages import Rerun, to_text
+from taskgraph.model.messages import EVENT_TYPES, Rerun, to_text
 from taskgraph.model.states import GraphState
 from taskgraph.protocol.invariants.findings import Severity
 from taskgraph.protocol.runs import Claim
@@ -117,18 +117,7 @@ def test_the_worker_reports_a_function_for_each_operation_where_that_is_set(
         TASKGRAPH_CONNECTION="Graphs",
         TASKGRAPH_SWEEP_SECONDS="30",
     )
-    kinds = (
-        "events",
-        "add-tasks",
-        "cancel",
-        "edit",
-        "hold-back",
-        "rerun",
-        "send-ready",
-        "set-limit",
-        "task-completed",
-        "task-failed",
-    )
+    kinds = ("events", *EVENT_TYPES)
     expected = {kind: [on_queue(kind, f"other-{kind}", "Graphs")] for kind in kinds}
     expected |= {f"{kind}-poison": [on_queue(kind, f"other-{kind}-poison", "Graphs")] for kind in kinds}
     expected["sweep"] = [{"type": "timerTrigger", "name": "timer", "schedule": "*/30 * * * * *", "direction": "IN"}]
