@@ -19,13 +19,13 @@ from taskgraph.engine.requests import answer_request, late_requests
 from taskgraph.engine.stall_check import watch
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits
-from taskgraph.model.columns import Value, is_held, texts
+from taskgraph.model.columns import Columns, Value, is_held, texts
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.foreign_times import Standing, is_ahead
 from taskgraph.model.ids import GRAPH, reference_of
 from taskgraph.model.messages import AddTasks, Edit
 from taskgraph.model.names import LIVE
-from taskgraph.model.priorities import NORMAL, has_risen, level_now, level_of
+from taskgraph.model.priorities import COLUMN, NORMAL, has_risen, level_now, level_of
 from taskgraph.model.row_schema import WATCHED
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState
 from taskgraph.model.timing import DEADLINE_EXCEEDED, NEVER, clock_text, not_yet_seconds, overdue, ready_since
@@ -48,6 +48,9 @@ from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Delete, Range, Row, query_all
 
 log = logging.getLogger("taskgraph.sweep")
+
+_OF_ITS_OWN: Final = frozenset({"notBefore", "deadline", "pendingTimeout", COLUMN})
+"""Columns of a task for which the sweep may have something to do before its message counts as lost."""
 
 ORPHAN_SECONDS: Final = 3600.0
 """A name in the live index without a graph row is dropped after so long."""
@@ -274,6 +277,8 @@ async def _open_tasks(look: _Look) -> None:
     look.under = await _limits_of(look)
     look.open_tasks = await query_all(look.handlers.records.tables, look.graph_id, unresolved)
     for row in look.open_tasks:
+        if not look.at_once and _is_fresh(row.columns, look.now):
+            continue
         run = row.columns.get("run", 0)
         if not isinstance(run, int):
             continue  # damaged; doctor names it
@@ -281,6 +286,14 @@ async def _open_tasks(look: _Look) -> None:
             await _ready(look, row, run)
     look.handlers.listeners.note_due(look.graph_id, (look.graph, *look.open_tasks), after=look.now)
     look.items += _recounts(look.under, look.open_tasks)
+
+
+def _is_fresh(columns: Columns, now: datetime) -> bool:
+    """Whether a task has been ready for a moment only, and no time or level of its own counts: nearly all tasks."""
+    since = columns.get("pendingSince")
+    if not isinstance(since, datetime) or not now - timedelta(seconds=limits.REDISPATCH_SECONDS) < since <= now:
+        return False
+    return columns.get("state") == TaskState.PENDING and columns.keys().isdisjoint(_OF_ITS_OWN)
 
 
 def _is_to_change(look: _Look, row: Row, run: int) -> bool:

@@ -122,9 +122,9 @@ async def _give_up_runs(app: App, graph_id: str, workers: AbstractSet[str]) -> i
     return sum(answer.outcome is Outcome.APPLIED for answer in answers)
 
 
-async def tidy_forever(app: App, stop: asyncio.Event, *, after_seconds: float = 0.0) -> None:
+async def tidy_forever(app: App, stop: asyncio.Event) -> None:
     """Remove what processes of this machine left that were killed: sockets, folders for results; every so often."""
-    await wait_any((stop,), after_seconds)
+    await wait_any((stop,), _SETTLED_SECONDS)  # it would take time from the first tasks
     while not stop.is_set():
         sockets = await asyncio.to_thread(app.wakeup.clear)
         folders = await asyncio.to_thread(remove_leftovers, app.clock.now())
@@ -467,7 +467,7 @@ async def run_graph(
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
         loops = _handling(app, stop, consumer)
         loops += [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
-        loops.append(tidy_forever(app, stop, after_seconds=_SETTLED_SECONDS))
+        loops.append(tidy_forever(app, stop))
         if outlets is not None:
             loops.append(notify_forever(app, stop, outlets))
         async with running(*loops, stop=stop):

@@ -148,9 +148,11 @@ def decide(
         context.follow.clear()
         try:
             outcome, reason = RULES[type(item)](item, context)
+            if needed:
+                continue  # the whole decision will be made again; only collect what else it needs
             if len(context.events) > len(context.event_texts):
                 context.write_events()
-            fits = bool(needed) or _fits(view, context)
+            fits = _fits(view, context)
         except NoRoom:
             fits = False
         except NeedRows as need:
@@ -161,8 +163,6 @@ def decide(
             _undo(context, rows_mark, context_mark)
             answers.append(Answer(item, Outcome.REFUSED, str(error), error))
             continue
-        if needed:
-            continue  # the whole decision will be made again; only collect what else it needs
         if not fits:
             _undo(context, rows_mark, context_mark)
             if view.changes_anything():
