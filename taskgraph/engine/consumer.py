@@ -218,6 +218,10 @@ class Consumer:
         """See Receiver: what a worker of this process has to report of the graph comes here, too."""
         return self._lead.held or graph_id in self.own
 
+    def put(self, message: Message) -> None:
+        """Have a message handled that may be lost, as the sweep makes up for it."""
+        self._put(Waiting(message))
+
     def _put(self, waiting: Waiting) -> None:
         self._waiting.setdefault(waiting.message.graph, []).append(waiting)
         self.look(waiting.message.graph)

@@ -7,9 +7,12 @@ of a graph, or of a group of it, run at one time: which tasks wait is remembered
 not be all. This module never changes a row of a graph.
 """
 
+import contextlib
+import itertools
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
@@ -25,7 +28,7 @@ from taskgraph.model.errors import StorageError
 from taskgraph.model.facts import routing_of
 from taskgraph.model.ids import GRAPH, ids_text, is_task_id, limit_key, reference_of, row_key
 from taskgraph.model.messages import Message, RunTasks, Seen, SendReady, bundles, to_text
-from taskgraph.model.names import QueueNames
+from taskgraph.model.names import OWN, QueueNames
 from taskgraph.model.placement import DEFAULT_TARGET
 from taskgraph.model.priorities import COLUMN as PRIORITY
 from taskgraph.model.priorities import LEVELS, NORMAL, level_now, level_of, rank
@@ -47,9 +50,19 @@ _SHARES_MIN: Final = 2  # into so many messages at least goes what is ready
 _WORKER_SECONDS: Final = 60.0
 _SEEN_CHARS_MAX: Final = 1_000  # of a definition that goes along with a work message
 _COUNTED_MAX: Final = 10_000  # graphs
-_BELL_SECONDS: Final = 2.0  # between two messages to idle workers of a target, that a level of it is used
+_HINT_SECONDS: Final = 2.0  # between two messages to idle workers of a target, that a level of it is used
 _LOOK_PAGES_MAX: Final = 4  # of ready tasks that are under a limit, in one look for them
 _WAITS: Final = ("run", "target", "limits", "held", "pendingSince", "notBefore", PRIORITY)
+
+
+@dataclass(slots=True)
+class OwnWork:
+    """The queues of this process for the tasks of one graph. targets: those whose tasks go there, by callers."""
+
+    names: QueueNames
+    targets: Counter[str] = field(default_factory=Counter)
+    rest: SendReady | None = None
+    """What the submission of the graph leaves to whatever handles it here."""
 
 
 class Receiver(Protocol):
@@ -83,11 +96,14 @@ class Dispatcher:
     """What receives messages for these handlers: of several, each has graphs of its own, and one may lead."""
     in_flight: dict[str, int] = field(default_factory=dict)
     """Graph id -> about how many tasks this process has sent out and has no result of; for the size of bundles."""
+    own: dict[str, "OwnWork"] = field(default_factory=dict)
+    """Graph id -> where tasks go that this process runs alone."""
     workers: dict[str, float] = field(default_factory=dict)
     """Worker -> when its last result came in (monotonic seconds)."""
     limited: "LimitedTasks" = field(init=False)
     _levels: dict[tuple[str, str], float] = field(default_factory=dict)  # said to be used, and when (monotonic)
-    _rung: dict[str, float] = field(default_factory=dict)  # target -> when its workers got such a message
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # of `own`
+    _hinted: dict[str, float] = field(default_factory=dict)  # queue -> when such a message was sent there
     _used: Mapping[str, Collection[str]] = field(default_factory=dict)
     _used_at: float | None = None
 
@@ -108,6 +124,28 @@ class Dispatcher:
         """Whether this process is the one that looks after a graph; asks for the lead, where that is free."""
         return not self.receivers or any([await each.leads(graph_id) for each in self.receivers])
 
+    @contextlib.contextmanager
+    def keeping(self, graph_id: str, targets: Collection[str]) -> Iterator[QueueNames]:
+        """Meanwhile tasks of a graph that go to these targets are sent to queues of this process; gives their names.
+
+        Several callers for one graph share them.
+        """
+        own = self.own.get(graph_id)
+        if own is None:
+            own = self.own[graph_id] = OwnWork(QueueNames(f"{OWN}{next(self._numbers)}"))
+        own.targets.update(targets)
+        try:
+            yield own.names
+        finally:
+            own.targets.subtract(targets)
+            if not +own.targets:
+                self.own.pop(graph_id, None)
+
+    def names_of(self, graph_id: str, target: str) -> QueueNames:
+        """The names of the queues that tasks of a graph and target are sent to."""
+        own = self.own.get(graph_id)
+        return own.names if own is not None and own.targets[target] else self.names
+
     async def send_events(self, messages: Sequence[Message]) -> None:
         """Send events, each to its queue. Raises TooLarge, StorageUnavailable."""
         bodies: dict[str, list[str]] = {}
@@ -115,6 +153,13 @@ class Dispatcher:
             bodies.setdefault(self.names.of(message), []).append(to_text(message))
         for queue, own in bodies.items():
             await self.queues.send(queue, own)
+
+    async def leave(self, rest: SendReady) -> None:
+        """Leave what else is ready in a graph to its handlers: those of this process, if tasks go to its own queues."""
+        if own := self.own.get(rest.graph):
+            own.rest = rest
+        else:
+            await self.send_events([rest])
 
     async def events_waiting(self) -> int:
         """About how many events wait to be handled."""
@@ -133,13 +178,14 @@ class Dispatcher:
         delay_seconds: float = 0,
         taker: Taker | None = None,
         windowed: bool = True,
+        shared: bool = False,
     ) -> None:
         """Send what is ready, one task each while there are few, more in one message when there is plenty (D12).
 
         rows: rows of the tasks, as far as they are known: a message says what was seen. more: this is a part of plenty.
         size: so many tasks in each message, and all at once; 0 for as many as suit, as far as the window of their queue
         has room, unless not `windowed`: the rest is sent later (`pump`, `landed`). delay_seconds: until they can be
-        received; all at once, too. taker: keeps what it will claim soon.
+        received; all at once, too. taker: keeps what it will claim soon. shared: for all workers.
         """
         if not delay_seconds:
             if windowed and not size:
@@ -167,17 +213,25 @@ class Dispatcher:
             return RunTasks(graph_id, target, tuple([(task, run) for task, run, _ in part]), seen, routing=own)
 
         messages = bundles(make, entries, size)
+        names = self.names if shared else self.names_of(graph_id, target)
         if level != NORMAL:
-            await self._announce(graph_id, target, level, tasks[0], routing, delay_seconds)
+            await self._announce(graph_id, target, level, tasks[0], routing, delay_seconds, names)
         await self.queues.send(
-            self.names.work(target, level), [to_text(message) for message in messages], delay_seconds=delay_seconds
+            names.work(target, level), [to_text(message) for message in messages], delay_seconds=delay_seconds
         )
         self.counters.dispatched += len(tasks)
         if self.telemetry.enabled:
             self.telemetry.dispatched(target, len(tasks))
 
     async def _announce(
-        self, graph_id: str, target: str, level: str, task: tuple[str, int], routing: Mapping[str, str], delay: float
+        self,
+        graph_id: str,
+        target: str,
+        level: str,
+        task: tuple[str, int],
+        routing: Mapping[str, str],
+        delay: float,
+        names: QueueNames,
     ) -> None:
         """See to it that workers of a target ask for this level: a row says that it is used.
 
@@ -189,11 +243,12 @@ class Dispatcher:
         if said is None or now - said >= limits.LEVEL_SECONDS / 2:
             await use_level(self.records.tables, target, level, self.clock.now())
             self._levels[target, level] = now
-        rung = self._rung.get(target)
-        if rung is None or now - rung >= _BELL_SECONDS:
-            self._rung[target] = now
+        queue = names.work(target)
+        hinted = self._hinted.get(queue)
+        if hinted is None or now - hinted >= _HINT_SECONDS:
+            self._hinted[queue] = now
             hint = to_text(RunTasks(graph_id, target, (task,), level=level, routing=routing))
-            await self.queues.send(self.names.work(target), [hint], delay_seconds=delay)
+            await self.queues.send(queue, [hint], delay_seconds=delay)
 
     @property
     def knows_levels(self) -> bool:

@@ -222,7 +222,7 @@ async def _send_first(
     # A handler is to know of a graph of which something is over by time, though nothing of it may begin.
     if len(layout.roots) > limits.WINDOW_START or timed:
         sent = layout.roots[: limits.WINDOW_START]
-        await handlers.dispatcher.send_events([SendReady(graph_id, sent[-1][0] if sent else "")])
+        await handlers.dispatcher.leave(SendReady(graph_id, sent[-1][0] if sent else ""))
 
 
 def _delay_seconds(not_before: datetime | None, now: datetime) -> int:

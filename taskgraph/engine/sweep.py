@@ -369,7 +369,8 @@ async def _remind(look: _Look) -> None:
     handlers, graph_id = look.handlers, look.graph_id
     rows = {row.key: row for row in look.open_tasks}
     for (target, level), tasks in look.remind.items():
-        full = not look.at_once and await handlers.queues.count(handlers.names.work(target, level)) >= QUEUE_FULL
+        names = handlers.dispatcher.names_of(graph_id, target)
+        full = not look.at_once and await handlers.queues.count(names.work(target, level)) >= QUEUE_FULL
         patience = _PATIENCE * limits.REDISPATCH_SECONDS
         due = [(task_id, run) for task_id, run, age in tasks if not full or age >= patience]
         if due:

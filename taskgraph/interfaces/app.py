@@ -28,6 +28,8 @@ from taskgraph.model.placement import Offer
 from taskgraph.model.secrecy import is_secret
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.logs import StoredLogs
+from taskgraph.storage.memory import MemoryQueues
+from taskgraph.storage.own_queues import with_own
 from taskgraph.storage.queues import HiddenMessages, Queues
 from taskgraph.storage.signals.wakeup import Wakeup, announced
 from taskgraph.storage.signals.wakeup_sockets import WakeupSockets
@@ -263,6 +265,7 @@ async def open_app(
     if telemetry.enabled:
         tables, logs = telemetry.tables(tables, clock), telemetry.logs(logs, clock)
         queues = telemetry.queues(queues, clock)
+    queues = with_own(queues, announced(MemoryQueues(clock, on_send=wakeup.notify), wakeup))
     names = QueueNames(settings.prefix, settings.queues_per_operation)
     try:
         yield App(

@@ -45,6 +45,8 @@ _FILE_SECONDS: Final = 2.0  # between two looks whether the store's file is stil
 _LOOK_SECONDS_MIN: Final = 0.05
 _LOOK_SECONDS_MAX: Final = 1.0
 _REST_SECONDS: Final = 10.0
+_IDLE_SECONDS: Final = 0.5  # of `run`, until it looks at the rows of its graph for ready tasks
+_IDLE_SECONDS_MAX: Final = 30.0  # between two such looks
 _MORE_SECONDS: Final = 1.0
 _SETTLED_SECONDS: Final = 10.0  # a `run` that ends sooner is not listed among the workers
 _DEAD_SECONDS: Final = 1.0  # between two looks at the lock files of this machine's workers
@@ -450,20 +452,30 @@ async def run_graph(
     watcher: Watcher | None = None,
     fresh: bool = False,
     outlets: OutletSettings | None = None,
+    every: bool = False,
 ) -> GraphState:
-    """Handle and work on this store until the graph has ended or nothing of it can move; gives its state.
+    """Handle events of this store, and work on a graph, until it has ended or nothing of it can move; gives its state.
 
-    Ended means finished or cancelled, or blocked with nothing pending, running or still to be handled. Everything else
-    that is in the queues is handled too: there is one set of queues for all graphs of a store. fresh: this process has
-    just submitted the graph, and so has just sent all that stands ready. outlets: how notices leave, meanwhile; None
-    where none are to leave.
+    Ended means finished or cancelled, or blocked with nothing pending, running or still to be handled. Events of other
+    graphs are handled too: they share a queue. The workers take tasks of this graph alone, which this process offers to
+    no other, or with `every` those of all graphs. fresh: this process has just submitted the graph, `keeping` its tasks
+    unless `every`, and so has just sent all that stands ready. outlets: how notices leave, meanwhile; None where none
+    are to leave.
     """
     consumer = app.consumer(lease_seconds=RUN_HANDLER_LEASE_SECONDS)
     consumer.own.add(graph_id)
     _attach(consumer, workers)
-    with _held(app, workers):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_held(app, workers))
+        own = None
+        if not every:
+            for worker in workers:
+                stack.enter_context(worker.keeping_to(graph_id))
+            own = app.handlers.dispatcher.own.get(graph_id)
         if not fresh:
             await sweep_graph(app.handlers, graph_id, Swept(), at_once=True)
+        elif own is not None and own.rest is not None:
+            consumer.put(own.rest)
         # Made last: a loop that is made and never run, because something failed before, is an error of its own.
         loops = _handling(app, stop, consumer)
         loops += [_listed(app, worker, stop, after_seconds=_SETTLED_SECONDS) for worker in workers]
@@ -471,12 +483,18 @@ async def run_graph(
         if outlets is not None:
             loops.append(notify_forever(app, stop, outlets))
         async with running(*loops, stop=stop):
-            return await _until_ended(app, graph_id, consumer, stop, watcher)
+            return await _until_ended(app, graph_id, consumer, stop, watcher, () if every else workers)
 
 
 async def _until_ended(
-    app: App, graph_id: str, consumer: Consumer, stop: asyncio.Event, watcher: Watcher | None
+    app: App,
+    graph_id: str,
+    consumer: Consumer,
+    stop: asyncio.Event,
+    watcher: Watcher | None,
+    alone: Sequence[Worker],
 ) -> GraphState:
+    """alone: workers that hear of no task which another process has made ready: they look for some while idle."""
     ended = asyncio.Event()
 
     def note(ended_id: str) -> None:
@@ -485,6 +503,7 @@ async def _until_ended(
 
     app.handlers.listeners.ended.append(note)
     pause = _LOOK_SECONDS_MIN
+    idle, patience = 0.0, _IDLE_SECONDS
     try:
         while True:
             state = await app.queries.state(graph_id)
@@ -495,6 +514,11 @@ async def _until_ended(
             if state == GraphState.BLOCKED and consumer.idle and await _at_rest(app, graph_id):
                 return state
             await wait_any((ended, stop), pause)
+            if not alone or not all(worker.at_rest for worker in alone):
+                idle, patience = 0.0, _IDLE_SECONDS
+            elif (idle := idle + pause) >= patience:
+                idle, patience = 0.0, min(patience * 2, _IDLE_SECONDS_MAX)
+                await app.handlers.dispatcher.adopt(graph_id, taker=consumer.taker)
             pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
     finally:
         app.handlers.listeners.ended.remove(note)

@@ -7,6 +7,9 @@ from typing import Final
 from taskgraph.model.messages import EVENT_TYPES, Message, type_of
 from taskgraph.model.priorities import NORMAL
 
+OWN: Final = "0"
+"""First character of the names of queues that one process keeps for itself; no prefix of a store begins with it."""
+
 _LEVEL_WORDS: Final = {"highest": "max", "high": "high", "low": "low", "lowest": "min"}
 
 

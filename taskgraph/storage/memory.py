@@ -1,4 +1,4 @@
-"""The store in memory: tables, queues and logs of one process, for tests.
+"""The store in memory: tables, queues and logs of one process, for tests; queues also for what `run` keeps to itself.
 
 It keeps the promises of the ports to the letter, under a clock that is handed in. No call of it ever waits, so a
 coroutine over it needs no event loop (`taskgraph.testing.drive`). Tests read and set what it holds by its attributes.

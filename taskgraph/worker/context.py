@@ -10,6 +10,7 @@ from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
 from taskgraph.model.clock import Clock
 from taskgraph.model.errors import StorageError, StorageUnavailable, trail
+from taskgraph.model.names import QueueNames
 from taskgraph.model.placement import Offer
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.signals.wakeup import Wakeup
@@ -57,6 +58,10 @@ class WorkerContext:
     slots: int
     lease_seconds: float
     store_url: str
+    graph_id: str = ""
+    """The only graph that it works on, "" for all."""
+    names: QueueNames = field(init=False)
+    """Of the queues that it receives from."""
     counters: WorkerCounters = field(default_factory=WorkerCounters)
     desk: Desk | None = None
     stopping: bool = False
@@ -69,11 +74,16 @@ class WorkerContext:
 
     def __post_init__(self) -> None:
         self.clock = self.handlers.clock
+        self.names = self.handlers.names
 
     @property
     def active(self) -> bool:
         """Whether it takes new work."""
         return not (self.stopping or self.draining)
+
+    def works_on(self, graph_id: str) -> bool:
+        """Whether tasks of this graph are for this worker."""
+        return not self.graph_id or graph_id == self.graph_id
 
     def is_direct(self, graph_id: str) -> bool:
         """Whether results of this graph go straight to the desk."""

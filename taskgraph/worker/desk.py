@@ -158,7 +158,7 @@ class DeskLink:
     def offer(self, graph_id: str) -> Take | None:
         """See Taker."""
         context = self._context
-        room = self._stock.share(graph_id)
+        room = self._stock.share(graph_id) if context.works_on(graph_id) else 0
         if not context.is_direct(graph_id):
             room = min(room, 1)  # it goes on with one task
         if room <= 0 or not self._gate.gates.recent or not self._turns.may_feed_itself():
@@ -189,7 +189,9 @@ class DeskLink:
     ) -> Sequence[tuple[str, int]]:
         """See Taker."""
         context, gate = self._context, self._gate
-        if not context.active or target not in context.targets or not context.is_direct(graph_id):
+        if not context.active or target not in context.targets:
+            return tasks
+        if not context.works_on(graph_id) or not context.is_direct(graph_id):
             return tasks
         if not gate.gates.recent or target in gate.gates.closed or target in gate.permits.limits:
             return tasks

@@ -147,7 +147,7 @@ class Feeder:
             size = min(8, max(1, len(tasks) // 16))
             try:
                 await self._context.handlers.dispatcher.dispatch(
-                    graph_id, target, tasks, level=level, rows=rows, size=size
+                    graph_id, target, tasks, level=level, rows=rows, size=size, shared=not self._context.active
                 )
             except StorageError as error:
                 log.warning("graph %s: %d ready tasks are left to the sweep: %s", graph_id, len(tasks), error)

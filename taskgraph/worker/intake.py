@@ -18,7 +18,7 @@ from taskgraph.model.errors import StorageError
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.messages import Message, RunTasks, to_text
-from taskgraph.model.priorities import NORMAL_RANK, rank
+from taskgraph.model.priorities import LEVELS, NORMAL_RANK, rank
 from taskgraph.model.states import GRAPH_GONE, GraphState, TaskState
 from taskgraph.protocol.decide import Item
 from taskgraph.protocol.definitions import gathered
@@ -273,6 +273,9 @@ class Intake:
         wanted = tuple((one.task_id, one.run) for one, _ in tasks)
         routing = {one.task_id: one.routing for one, _ in tasks if one.routing}
         again = RunTasks(message.graph, message.target, wanted, routing=routing)
+        if context.graph_id:  # it is for workers of other processes
+            _, place = self._turns.queues().get(queue, ("", NORMAL_RANK))
+            queue = context.handlers.names.work(message.target, LEVELS[place])
         with for_others():  # woken by it, this worker would be the first to ask, each time
             await context.handlers.queues.send(queue, [to_text(again)], delay_seconds=_GIVE_BACK_SECONDS)
 

@@ -9,8 +9,9 @@ Each part of a worker owns its state, and knows only those before it in this ord
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from taskgraph.engine.handlers import Handlers
@@ -18,7 +19,10 @@ from taskgraph.engine.listeners import Taker
 from taskgraph.engine.poison import Poison
 from taskgraph.model import limits
 from taskgraph.model.errors import StorageError
+from taskgraph.model.ids import GRAPH
+from taskgraph.model.messages import SendReady
 from taskgraph.model.placement import Offer, target_of
+from taskgraph.model.states import GRAPH_ENDED
 from taskgraph.storage.logs import Logs
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Pacer, Wakeup
@@ -107,6 +111,17 @@ class Worker:
         self._context.desk = desk
         return self._desk
 
+    @contextlib.contextmanager
+    def keeping_to(self, graph_id: str) -> Iterator[None]:
+        """Work on this graph alone, meanwhile, whose tasks then go to no other process."""
+        context = self._context
+        with context.handlers.dispatcher.keeping(graph_id, self.targets) as names:
+            context.graph_id, context.names = graph_id, names
+            try:
+                yield
+            finally:
+                context.graph_id, context.names = "", context.handlers.names
+
     # --- working
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -183,7 +198,7 @@ class Worker:
         if outcome is not None:
             self._slots.note_end(one)
         if self._gate.permits.limits and (target := target_of(one.work.definition)) in self._gate.permits.limits:
-            self._context.wakeup.notify(handlers.names.work(target))  # there is a permit for the next one
+            self._context.wakeup.notify(self._context.names.work(target))  # there is a permit for the next one
         if not self._desk.accept(one):
             self._reporter.report(one)
 
@@ -216,7 +231,18 @@ class Worker:
             if at_work:
                 await asyncio.wait(at_work)
             elif not self._slots.waiting and not self._stock:
-                return
+                break
+        if context.graph_id:
+            await context.guard(self._leave_waiting())
+
+    async def _leave_waiting(self) -> None:
+        """What waits in queues of this process is sent to all workers by whatever handles the graph next."""
+        handlers, graph_id = self._context.handlers, self._context.graph_id
+        if not sum([await handlers.queues.count(queue) for queue in self._turns.queues()]):
+            return
+        (graph,) = await handlers.records.tables.get(graph_id, [GRAPH])
+        if graph is not None and graph.columns.get("state") not in GRAPH_ENDED:
+            await handlers.dispatcher.send_events([SendReady(graph_id)])
 
     # --- as its row in the registry sees it (see registration.RegisteredWorker)
 

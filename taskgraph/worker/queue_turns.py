@@ -38,7 +38,7 @@ class QueueTurns:
 
         Of each level all targets, and each is first in turn: a full queue must not starve the others.
         """
-        names, targets = self._context.handlers.names, self._context.targets
+        names, targets = self._context.names, self._context.targets
         levels = {target: self._gate.gates.levels(target) for target in targets}
         used = [each for each in LEVELS if any(each in levels[target] for target in targets)]
         first = self._turn % len(targets)

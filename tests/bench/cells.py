@@ -188,6 +188,7 @@ async def _stage(cell: Cell, place: Place, *, weigh: bool) -> AsyncIterator[tupl
             "slots": cell.slots,
             "azure": cell.store == "azurite",
             "weigh": weigh,
+            "alone": not cell.layout.handlers,
         }
         store = place.connection_string if cell.store == "azurite" else f"sqlite:///{folder}/store/taskgraph.db"
         environment = {

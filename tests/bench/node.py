@@ -125,7 +125,7 @@ async def examine(app: App, graph_id: str, requirements: Mapping[str, Sequence[s
 
 
 class Node:
-    """One process. settings: `graph` its id, `document` a path, `slots`, `azure`, `weigh`."""
+    """One process. settings: `graph` its id, `document` a path, `slots`, `azure`, `weigh`; `alone`: it will `run`."""
 
     def __init__(self, app: App, settings: Mapping[str, Any], counts: counting.Counts) -> None:
         self._app = app
@@ -136,6 +136,8 @@ class Node:
         self._stop = asyncio.Event()
         self._phase: Phase | None = None
         self._loops: asyncio.Task[None] | None = None
+        self._alone = bool(settings.get("alone"))
+        self._keeping = contextlib.ExitStack()
 
     async def obey(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """Do what a line says; gives the answer."""
@@ -165,6 +167,8 @@ class Node:
         reading = Phase(self._counts)
         document = read_document(self._path.read_bytes(), source=self._path.name)
         read = reading.end()
+        if self._alone:  # as `run` does
+            self._keeping.enter_context(self._app.handlers.dispatcher.keeping(self._graph_id, ["default"]))
         writing = Phase(self._counts)
         await submit(self._app.handlers, self._graph_id, document)
         return {"read": read, "phase": writing.end()}
@@ -173,6 +177,7 @@ class Node:
         phase = Phase(self._counts)
         worker = self._app.worker(built_in(self._app.clock), slots=self._slots)
         state = await run_graph(self._app, self._graph_id, self._stop, workers=[worker], fresh=True)
+        self._keeping.close()
         return {"state": str(state), "phase": phase.end(), "peak": peak_mebibytes()}
 
     def _go(self, role: str) -> dict[str, Any]:

@@ -4,10 +4,11 @@ What this room is for: putting a submission, a worker and the loops together, wi
 what became of it. It never writes a row by itself (D16) and never decides about tasks.
 """
 
+import contextlib
 import logging
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -75,6 +76,7 @@ class _Order:
     slots: int
     params: Sequence[str]
     handed: Handed
+    every: bool
 
 
 @with_session
@@ -100,11 +102,18 @@ def run(
     python: PythonOption = None,
     pass_env: PassOption = None,
     with_store: WithStoreOption = False,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Work on all other graphs of the store, too, until this one ends.", show_default=False
+        ),
+    ] = False,
 ) -> None:
     """Submit a graph, and handle and work on it in this process until it ends.
 
-    Whatever happens to this process, the same command with the same --id goes on where it stopped; what has completed
-    does not run again. Interrupted once, it hands unfinished tasks back; twice, it ends at once.
+    The tasks of this graph alone run here. Whatever happens to this process, the same command
+    with the same --id goes on where it stopped; what has completed does not run again. Interrupted once, it hands
+    unfinished tasks back; twice, it ends at once.
     """
     if file is None and graph_id is None:
         raise InvalidInput("give a FILE to run, or --id of a graph that exists")
@@ -126,7 +135,8 @@ def run(
     if file is not None:
         document, name = read_graph(file, params=param, priority=priority)
         check_runnable(document, name, executors, served)
-    order = _Order(file, graph_id, document, executors, board, served, slots or default_slots(), param or (), handed)
+    slots = slots or default_slots()
+    order = _Order(file, graph_id, document, executors, board, served, slots, param or (), handed, every)
     raise typer.Exit(session.open(lambda app: _run(app, session, order), measured=True))
 
 
@@ -136,6 +146,7 @@ RUN_EXAMPLES = examples(
     "taskgraph run --id nightly-2026-08-01",
     'taskgraph run release.json --param version=1.4 --param regions:=\'["eu", "us"]\'',
     "taskgraph run graph.json --executor sleep --time-scale 0.001",
+    "taskgraph run graph.json --all",
 )
 
 
@@ -196,18 +207,21 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # what is cut short now has nothing to tell
 
     fresh = False
-    async with minding_signals(on_signal) as stop:
+    async with minding_signals(on_signal) as stop, contextlib.AsyncExitStack() as stack:
         if order.document is not None:
+            if not order.every:  # from the first task on
+                of_document = order.serves.targets if order.serves.given else targets_in(order.document)
+                stack.enter_context(app.handlers.dispatcher.keeping(graph_id, of_document))
             output.say(f"graph {graph_id}", "bold")
             output.hint(f"if this is interrupted, go on with: {resume}")
             submission = await submit_document(app, session, graph_id, order.document, stop)
             fresh = str(submission.outcome) == "created"
         elif await app.queries.state(graph_id) == GraphState.SUBMITTING:
             raise Refused(f"graph {graph_id} was never submitted to its end; run it again with its FILE", "submitting")
-        document = order.document if fresh else None
         targets = order.serves.targets
         if not order.serves.given:
-            targets = list(dict.fromkeys([*await targets_of(app, graph_id, document), *targets]))
+            found = targets_in(order.document) if order.document and fresh else await targets_of(app, graph_id)
+            targets = list(dict.fromkeys([*found, *targets]))
         worker = app.worker(
             order.executors,
             targets=targets,
@@ -225,7 +239,14 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
 
             try:
                 state = await run_graph(
-                    app, graph_id, stop.event, workers=[worker], watcher=watcher, fresh=fresh, outlets=outlets
+                    app,
+                    graph_id,
+                    stop.event,
+                    workers=[worker],
+                    watcher=watcher,
+                    fresh=fresh,
+                    outlets=outlets,
+                    every=order.every,
                 )
             except StorageUnavailable:
                 output.hint(f"when the store is back, go on with: {resume}")
@@ -242,15 +263,20 @@ async def _run(app: "App", session: Session, order: _Order) -> int:
     return await finish(app, session, follower.tally, seconds_taken=seconds_taken)
 
 
-async def targets_of(app: "App", graph_id: str, document: "GraphDocument | None" = None) -> list[str]:
-    """Every target that a task of the graph goes to, the default one first. document: all that the graph has."""
-    if document is not None:
-        from taskgraph.model.placement import target_of
+def targets_in(document: "GraphDocument") -> list[str]:
+    """Every target that a task of the document goes to, the default one first."""
+    from taskgraph.model.placement import target_of
 
-        found = {target_of(node.task) for node in document.tasks.values()}
-    else:
-        found = await app.queries.targets(graph_id)
-    return [_DEFAULT_TARGET, *sorted(found - {_DEFAULT_TARGET})]
+    return _default_first({target_of(node.task) for node in document.tasks.values()})
+
+
+async def targets_of(app: "App", graph_id: str) -> list[str]:
+    """Every target that a task of the graph goes to, the default one first."""
+    return _default_first(await app.queries.targets(graph_id))
+
+
+def _default_first(targets: Set[str]) -> list[str]:
+    return [_DEFAULT_TARGET, *sorted(targets - {_DEFAULT_TARGET})]
 
 
 async def _warn_of_targets(app: "App", output: Output, graph_id: str, targets: Sequence[str]) -> None:

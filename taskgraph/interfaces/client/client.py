@@ -468,34 +468,39 @@ class Client(_Opening):
         timeout_seconds: float | None = None,
         watcher: Watcher | None = None,
         params: Mapping[str, Any] | None = None,
+        every: bool = False,
     ) -> GraphStatus:
-        """Submit a graph, then handle and work on this store until it ends; gives its status then.
+        """Submit a graph, then handle its events and work on it until it ends; gives its status then.
 
         callables: what tasks with a `call` may call, by name. slots: tasks run side by side. targets: whose work is
-        done here; those of the graph's tasks if None. params: see `submit`. The same graph under the same id goes on
-        where it stopped. Commands get none of this process's secrets but those that TASKGRAPH_PASS_ENV and
-        TASKGRAPH_WITH_STORE name; callables run in this process. Raises what `submit` raises, and TimeoutError;
-        unfinished runs are handed back first.
+        done here; those of the graph's tasks if None. params: see `submit`. every: work on all other graphs of the
+        store, too, until this one ends. The same graph under the same id goes on where it stopped. Commands get none of
+        this process's secrets but those that TASKGRAPH_PASS_ENV and TASKGRAPH_WITH_STORE name; callables run in this
+        process. Raises what `submit` raises, and TimeoutError; unfinished runs are handed back first.
         """
         app = self.app
         document = document_of(graph, given=Given(params or {}))
-        submitted = await self.submit(document, graph_id)
+        graph_id = graph_id or app.clock.new_id()
         if targets is None:
             targets = sorted({target_of(node.task) for node in document.tasks.values()})
         handed = read_handed(os.environ)
         executors = built_in(app.clock, callables=callables, handed=handed)
         worker = app.worker(executors, targets=targets, slots=slots, with_store=handed.store)
         outlets = read_outlets(os.environ, commands=True) if has_notices(document) else None
-        with _patience(timeout_seconds) as (stop, late):
+        with contextlib.ExitStack() as stack:
+            if not every:  # from the first task on
+                stack.enter_context(app.handlers.dispatcher.keeping(graph_id, targets))
+            submitted = await self.submit(document, graph_id)
             fresh = submitted.outcome is Submitted.CREATED
+            stop, late = stack.enter_context(_patience(timeout_seconds))
             state = await loops.run_graph(
-                app, submitted.graph_id, stop, workers=[worker], watcher=watcher, fresh=fresh, outlets=outlets
+                app, graph_id, stop, workers=[worker], watcher=watcher, fresh=fresh, outlets=outlets, every=every
             )
             if outlets is not None:
-                await loops.deliver_rest(app, submitted.graph_id, stop, outlets)
-        if late.is_set() and state not in GRAPH_ENDED and await app.queries.busy(submitted.graph_id):
-            raise TimeoutError(f"graph {submitted.graph_id} has not ended within {timeout_seconds:g} s")
-        return await self.status(submitted.graph_id)
+                await loops.deliver_rest(app, graph_id, stop, outlets)
+        if late.is_set() and state not in GRAPH_ENDED and await app.queries.busy(graph_id):
+            raise TimeoutError(f"graph {graph_id} has not ended within {timeout_seconds:g} s")
+        return await self.status(graph_id)
 
 
 async def _edit_of(

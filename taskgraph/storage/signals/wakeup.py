@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from taskgraph.model.clock import Clock
+from taskgraph.model.names import OWN
 from taskgraph.storage.queues import Queues
 from taskgraph.storage.signals.wakeup_sockets import WakeupSockets
 
@@ -50,17 +51,19 @@ class Wakeup:
         """So many messages were sent to this queue by this process: wake as many receivers, our own ones first."""
         if not _FOR_OTHERS.get():
             count -= self._wake(queue, count)
-        if count > 0 and self._sockets is not None:
+        if count > 0 and self._sockets is not None and not queue.startswith(OWN):
             self._sockets.notify(queue, count)
 
     def ticket(self, *queues: str) -> "Ticket":
         """Begin to listen."""
         unreachable = False
+        shared = [queue for queue in queues if not queue.startswith(OWN)]
         for queue in queues:
             self._counts.setdefault(queue, 0)
+        for queue in shared:
             if self._sockets is not None and not self._sockets.listen(queue, self._receive):
                 unreachable = True
-        reaches_all = self._sockets is not None and self._sockets.reaches_all
+        reaches_all = not shared or (self._sockets is not None and self._sockets.reaches_all)
         return Ticket(
             self,
             queues,
