@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, Final
@@ -441,6 +441,11 @@ async def _listed(app: App, worker: Worker, stop: asyncio.Event, *, after_second
         await asyncio.wait((keeping, stopped))
         await registration.leave()
     keeping.result()
+
+
+def keeping(app: App, graph_id: str, targets: Collection[str]) -> contextlib.AbstractContextManager[object]:
+    """Meanwhile tasks of a graph that is submitted here are kept for `run_graph`, and offered to no other process."""
+    return app.handlers.dispatcher.keeping(graph_id, targets)
 
 
 async def run_graph(

@@ -13,15 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.poison import Poison
-from taskgraph.engine.submission import submit
+from taskgraph.engine.submission import Submitted, submit
+from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App
-from taskgraph.interfaces.loops import end_what_is_over, sweep_forever
+from taskgraph.interfaces.loops import end_what_is_over, run_graph, sweep_forever
 from taskgraph.interfaces.settings import StoreSettings
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, reference_of, slugid_from
@@ -29,6 +31,7 @@ from taskgraph.model.names import LIVE, POISON
 from taskgraph.model.states import TaskState
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.logs import LogPage
+from taskgraph.storage.own_queues import with_own
 from taskgraph.storage.queues import Delivery
 from taskgraph.storage.signals.wakeup import Wakeup
 from taskgraph.storage.tables import Change, Page, Range, Row
@@ -299,6 +302,10 @@ class ProcessLogs:
         pass
 
 
+async def _nothing(*_: Any) -> None:
+    pass
+
+
 @dataclass
 class ProcessWorld:
     """One history of processes that come and go."""
@@ -311,6 +318,8 @@ class ProcessWorld:
     troubles: int = 0  # so many times a queue is deleted, or all calls are refused for a while
     storm_seconds: float = 300.0
     graph_id: str = "g"
+    runs: bool = False  # one process submits the graph and runs it, as `run` does
+    others: int = 2  # so many processes handle, and so many work
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -368,36 +377,54 @@ class ProcessWorld:
     async def _submitter(self, handlers: Handlers, process: Process, clock: LoopClock) -> None:
         await submit(handlers, self.graph_id, self.document)
 
-    async def _server(self, handlers: Handlers, process: Process, clock: LoopClock) -> None:
-        poison = Poison(process, handlers.queues, clock, handlers.names)
-        app = App(
+    def _app(self, handlers: Handlers, process: Process, clock: LoopClock, wakeup: Wakeup) -> App:
+        return App(
             settings=StoreSettings(),
             clock=clock,
             tables=process,
             queues=handlers.queues,
             logs=ProcessLogs(process),
-            wakeup=Wakeup(),
+            wakeup=wakeup,
             handlers=handlers,
-            poison=poison,
+            poison=Poison(process, handlers.queues, clock, handlers.names),
             queries=Queries(process, handlers.queues, clock, handlers.names),
             locks=None,
         )
-        consumer = Consumer(handlers, poison, app.wakeup, lease_seconds=30.0, idle_seconds_max=1.0)
+
+    async def _server(self, handlers: Handlers, process: Process, clock: LoopClock) -> None:
+        app = self._app(handlers, process, clock, Wakeup())
+        consumer = Consumer(handlers, app.poison, app.wakeup, lease_seconds=30.0, idle_seconds_max=1.0)
         await asyncio.gather(consumer.run(self.stop), end_what_is_over(app, self.stop), sweep_forever(app, self.stop))
 
-    async def _worker(self, handlers: Handlers, process: Process, clock: LoopClock) -> None:
-        poison = Poison(process, handlers.queues, clock, handlers.names)
-        executors = Executors([ScriptedExecutor(process)])
-        worker = Worker(
+    def _crew(self, handlers: Handlers, process: Process, clock: LoopClock, wakeup: Wakeup) -> Worker:
+        return Worker(
             handlers,
-            poison,
-            executors,
+            Poison(process, handlers.queues, clock, handlers.names),
+            Executors([ScriptedExecutor(process)]),
             ProcessLogs(process),
-            Wakeup(),
+            wakeup,
             name=f"{process.name}-{clock.new_id()[:4]}",
             slots=self.rng.choice((1, 3)),
             lease_seconds=30.0,
         )
+
+    async def _runner(self, _: Handlers, process: Process, clock: LoopClock) -> None:
+        """As `run` does: submit a graph, handle it, and work on it alone, from queues of this process."""
+        wakeup = Wakeup()
+        queues = with_own(ProcessQueues(process), MemoryQueues(clock, on_send=wakeup.notify))
+        app = self._app(Handlers(Records(process, clock), queues, clock), process, clock, wakeup)
+        stop = asyncio.Event()
+        stopper = self.loop.create_task(self._pass_on(stop))
+        try:
+            with app.handlers.dispatcher.keeping(self.graph_id, ["default"]):
+                fresh = (await submit(app.handlers, self.graph_id, self.document)).outcome is Submitted.CREATED
+                worker = self._crew(app.handlers, process, clock, wakeup)
+                await run_graph(app, self.graph_id, stop, workers=[worker], fresh=fresh)
+        finally:
+            stopper.cancel()
+
+    async def _worker(self, handlers: Handlers, process: Process, clock: LoopClock) -> None:
+        worker = self._crew(handlers, process, clock, Wakeup())
         stop = asyncio.Event()
         if self.rng.random() < 0.3 and self.faults.crash:
             self.loop.call_later(self.rng.uniform(5, 100), stop.set)  # a worker that is told to stop, and starts again
@@ -418,15 +445,19 @@ class ProcessWorld:
         asyncio.set_event_loop(self.loop)
         self.keepers: list[asyncio.Task[None]] = []
         try:
-            return self.loop.run_until_complete(self._run(seconds_max))
+            with mock.patch.object(loops, "tidy_forever", _nothing):  # it looks at this machine, by real threads
+                return self.loop.run_until_complete(self._run(seconds_max))
         finally:
             end_all(self.loop)
             self.loop.close()
             asyncio.set_event_loop(None)
 
     async def _run(self, seconds_max: float) -> str:
-        self.start("submit", self._submitter)
-        for number in range(2):
+        if self.runs:
+            self.start("run", self._runner)
+        else:
+            self.start("submit", self._submitter)
+        for number in range(self.others):
             self.start(f"serve{number}", self._server)
             self.start(f"worker{number}", self._worker)
         for _ in range(self.troubles):

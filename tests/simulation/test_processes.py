@@ -21,18 +21,21 @@ from tests.simulation.processes import ProcessWorld
 from tests.simulation.world import Faults
 
 LIMITED_SEEDS = range(30)  # about 6 seconds
+RUN_SEEDS = range(60)  # about 6 seconds
 SEEDS = range(200)  # about 20 seconds
 MANY_SEEDS = range(1_000, 5_000)
 
 
-def world_of(seed: int) -> ProcessWorld:
+def world_of(seed: int, *, runs: bool = False, others: int = 2) -> ProcessWorld:
     """The world of a seed: each draws its own graph, fault rates and failing tasks (swarm)."""
     rng = random.Random(seed * 3 + 5)
     document = random_document(rng, rng.randrange(1, 9), reruns_max=2)
     fails = {label: rng.randrange(4) for label in document.tasks if rng.random() < 0.1}
     faults = Faults(*(rng.choice((0, 0, 0.005, 0.02, 0.05)) for _ in range(6)))
     pause_rate, troubles = rng.choice((0, 0, 0.005, 0.02)), rng.choice((0, 0, 1, 2))
-    return ProcessWorld(seed, document, fails, faults, pause_rate=pause_rate, troubles=troubles)
+    return ProcessWorld(
+        seed, document, fails, faults, pause_rate=pause_rate, troubles=troubles, runs=runs, others=others
+    )
 
 
 def play_all(seeds: Iterable[int]) -> Counter[str]:
@@ -87,6 +90,22 @@ def test_without_faults_every_task_runs_once() -> None:
         assert world.run() == "finished"
         world.verdict("finished")
         assert len(world.executions) == len(world.document.tasks)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_process_that_runs_a_graph_alone_or_beside_others(others: int, seeds: range | None) -> None:
+    """What its own queues hold is lost with it, and others may make tasks ready of which these queues know nothing."""
+    met: Counter[str] = Counter()
+    for seed in seeds or RUN_SEEDS:
+        world = world_of(seed, runs=True, others=others)
+        try:
+            world.verdict(world.run())
+        except AssertionError as error:
+            again = f"pytest tests/simulation/test_processes.py -k {others} --seed {seed}"
+            raise AssertionError(f"seed {seed}: {error} (replay it: {again})") from error
+        met[world.states[-1]] += 1
+        met["crashes"] += world.crashes
+    assert all(met[each] for each in ("finished", "blocked", "crashes"))
 
 
 def test_no_more_run_than_a_limit_allows_whoever_dies(monkeypatch: pytest.MonkeyPatch, seeds: range | None) -> None:

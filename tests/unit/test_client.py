@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from taskgraph.engine.listeners import Listeners
 from taskgraph.engine.submission import Submitted
 from taskgraph.interfaces.client.client import SyncScheduleCalls
 from taskgraph.interfaces.client.schedules import ScheduleCalls
-from taskgraph.interfaces.loops import serve
+from taskgraph.interfaces.loops import run_graph, serve, work
 from taskgraph.worker.executors import built_in
 
 
@@ -317,6 +317,72 @@ async def test_a_graph_is_run_twice_at_once_and_beside_another(client: Client) -
     handlers = client.app.handlers
     assert handlers.listeners == Listeners()
     assert handlers.dispatcher.receivers == []
+
+
+def note(mark: Path, folder: str) -> Graph:
+    graph = Graph()
+    for number in range(3):
+        graph.task(f"t{number}", command=["sh", "-c", f"echo {folder} >> {mark}"])
+    return graph
+
+
+async def test_a_run_takes_no_task_of_another_graph(client: Client, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    await client.submit(note(mark, "production"), "production")
+    async with asyncio.timeout(60):
+        assert (await client.run(note(mark, "mine"), "mine")).state == "finished"
+    assert mark.read_text().split() == ["mine"] * 3
+    assert dict((await client.status("production")).counts) == {"pending": 3}
+    async with asyncio.timeout(60):
+        assert (await client.run(note(mark, "production"), "production")).state == "finished", "submitted before"
+        await client.submit(note(mark, "other"), "other")
+        await client.run(note(mark, "again"), "again", every=True)
+        await client.run(note(mark, "other"), "other", every=True)
+    assert sorted(mark.read_text().split()) == sorted(["mine", "production", "again", "other"] * 3)
+    assert client.app.handlers.dispatcher.own == {}
+
+
+async def test_what_another_process_makes_ready_is_found_by_an_idle_run(client: Client, store: str) -> None:
+    """The message of the extension goes to the queue of events, and whatever leads sends the task to all workers."""
+    stop = asyncio.Event()
+    async with Client(store) as elsewhere, asyncio.TaskGroup() as group:
+        serving = group.create_task(serve(elsewhere.app, stop))
+        while not elsewhere.app.handlers.dispatcher.receivers:
+            await asyncio.sleep(0.01)
+        graph = Graph()
+        graph.task("a", command=["sleep", "1"])
+        running = group.create_task(client.run(graph, "g"))
+        while "running" not in dict(await _counts(elsewhere, "g")):
+            await asyncio.sleep(0.05)
+        added = Graph()
+        added.task("late", command=["true"])
+        await elsewhere.extend("g", added)
+        async with asyncio.timeout(30):
+            assert dict((await running).counts) == {"completed": 2}
+        stop.set()
+        await serving
+
+
+async def _counts(client: Client, graph_id: str) -> Mapping[str, int]:
+    try:
+        return (await client.status(graph_id)).counts
+    except NotFound:
+        return {}
+
+
+async def test_what_a_run_cannot_do_goes_to_other_workers(client: Client, store: str) -> None:
+    graph = Graph()
+    graph.task("here", command=["true"]) >> graph.task("there", call="there")
+    await client.submit(graph, "g")
+    stop = asyncio.Event()
+    async with Client(store) as elsewhere, asyncio.TaskGroup() as group:
+        executors = built_in(elsewhere.app.clock, callables={"there": lambda: 5})
+        group.create_task(work(elsewhere.app, stop, elsewhere.app.worker(executors)))
+        own = client.app.worker(built_in(client.app.clock))
+        async with asyncio.timeout(60):
+            assert await run_graph(client.app, "g", asyncio.Event(), workers=[own]) == "finished"
+        stop.set()
+    assert await client.result("g", "there") == 5
 
 
 async def test_what_one_consumer_has_put_by_outlives_the_end_of_another(client: Client) -> None:
