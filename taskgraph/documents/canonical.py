@@ -42,24 +42,11 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
     if digests is None:
         digests = node_digests(document)
     digest = hashlib.sha256()
-    envelope: dict[str, Any] = {
-        "routing": document.routing,
-        "metadata": dict(document.metadata),
-        "tags": dict(document.tags),
-    }
-    if document.failure_policy != FailurePolicy.BLOCK:
-        envelope["failurePolicy"] = document.failure_policy
+    envelope: dict[str, Any] = {"routing": "", "metadata": {}, "tags": {}, **_envelope(document)}
     if document.params:
         envelope["params"] = document.values
-    envelope |= _stalling(document)
-    if document.max_in_flight:
-        envelope["maxInFlight"] = document.max_in_flight
     if document.notify:
         envelope["notify"] = _channels_listed(document.notify)
-    if document.deadline:
-        envelope["deadline"] = document.deadline
-    if document.priority:
-        envelope["priority"] = document.priority
     digest.update(canonical_json(envelope).encode())
     for label in sorted(document.tasks):
         digest.update(digests[label].encode())
@@ -78,10 +65,22 @@ def content_hash(document: GraphDocument, digests: Mapping[str, str] | None = No
     return digest.hexdigest()[:32]
 
 
-def _stalling(document: GraphDocument) -> dict[str, Any]:
-    """What a document says of a graph that stands still, if anything."""
-    said: dict[str, Any] = {"stalledAfter": document.stalled_after, "onStalled": document.on_stalled}
-    return {key: value for key, value in said.items() if value}
+def _envelope(document: GraphDocument) -> dict[str, Any]:
+    """The keys beside `tasks` and `groups` that do not have their default."""
+    every: dict[str, Any] = {
+        "routing": document.routing,
+        "metadata": dict(document.metadata),
+        "tags": dict(document.tags),
+        "failurePolicy": "" if document.failure_policy == FailurePolicy.BLOCK else document.failure_policy,
+        "params": {name: dict(declared) for name, declared in document.params.items()},
+        "stalledAfter": document.stalled_after,
+        "onStalled": document.on_stalled,
+        "maxInFlight": document.max_in_flight,
+        "notify": dict(document.notify),
+        "deadline": document.deadline,
+        "priority": document.priority,
+    }
+    return {key: value for key, value in every.items() if value}
 
 
 def _channels_listed(notify: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,26 +90,7 @@ def _channels_listed(notify: Mapping[str, Any]) -> dict[str, Any]:
 
 def document_object(document: GraphDocument) -> dict[str, Any]:
     """The JSON form of a document; reading it gives an equal document. Values are shared, not copied."""
-    made: dict[str, Any] = {}
-    if document.routing:
-        made["routing"] = document.routing
-    if document.metadata:
-        made["metadata"] = dict(document.metadata)
-    if document.tags:
-        made["tags"] = dict(document.tags)
-    if document.failure_policy != FailurePolicy.BLOCK:
-        made["failurePolicy"] = document.failure_policy
-    if document.params:
-        made["params"] = {name: dict(declared) for name, declared in document.params.items()}
-    made |= _stalling(document)
-    if document.max_in_flight:
-        made["maxInFlight"] = document.max_in_flight
-    if document.notify:
-        made["notify"] = dict(document.notify)
-    if document.deadline:
-        made["deadline"] = document.deadline
-    if document.priority:
-        made["priority"] = document.priority
+    made = _envelope(document)
     made["tasks"] = {label: _node_object(node) for label, node in document.tasks.items()}
     if document.groups:
         made["groups"] = {

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from taskgraph.model.columns import Value, integer, texts, time_of
+from taskgraph.model.columns import Value, integer, listed, texts, time_of
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.ids import by_target
 from taskgraph.model.priorities import level_of
@@ -63,11 +63,7 @@ def object_of(columns: Mapping[str, Value], name: str) -> dict[str, Any]:
 
 def records_of(columns: Mapping[str, Value], name: str) -> list[Mapping[str, Any]]:
     """A column that lists objects; what is damaged in it is left out, for `doctor` to name: the rest is still shown."""
-    try:
-        found = json.loads(str(columns.get(name, "") or "[]"))
-    except ValueError:
-        return []
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [each for each in listed(columns, name) if isinstance(each, dict)]
 
 
 def groups_of(columns: Mapping[str, Value]) -> list[str]:

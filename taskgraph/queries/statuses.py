@@ -9,7 +9,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Final
 
 from taskgraph.model import limits
@@ -26,35 +25,11 @@ from taskgraph.queries.lookup import Lookup
 from taskgraph.queries.rows import is_known, object_of, stalled_since
 from taskgraph.queries.values import FAILED, RELAYS, TO_BEGIN, UNDER_WAY, GraphListed, GraphStatus, LimitStatus
 from taskgraph.storage.queues import Queues
-from taskgraph.storage.tables import Range, Row, Tables
+from taskgraph.storage.tables import Range, Row, Tables, query_all
 
 _GRAPHS_AT_ONCE: Final = 16
 
 _ENDS_KEPT_MAX: Final = 1_000
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """Of the tasks that have neither begun nor ended: how many are held back, are not active, have which priority."""
-
-    held: int = 0
-    inactive: int = 0
-    priorities: Counter[str] = field(default_factory=Counter)
-
-    def take(self, columns: Mapping[str, Value]) -> None:
-        """Count a task."""
-        held = texts(columns, "held")
-        self.held += bool(held)
-        self.inactive += INACTIVE in held
-        self.priorities[level_of(columns.get)] += 1
-
-    def by_priority(self) -> dict[str, int]:
-        """Level -> how many, the highest first."""
-        return {level: self.priorities[level] for level in LEVELS if self.priorities[level]}
-
-
-def _is_deleted(listed: GraphListed) -> bool:
-    return listed.state == GraphState.DELETED
 
 
 class GraphQueries(Lookup):
@@ -74,8 +49,10 @@ class GraphQueries(Lookup):
             for start in range(0, len(page.rows), _GRAPHS_AT_ONCE):
                 some = page.rows[start : start + _GRAPHS_AT_ONCE]
                 listed = await asyncio.gather(*(self._listed(row) for row in some))
-                # Whoever lists a graph may be late: a name beside a tombstone is for those who ask for it.
-                found += [each for each in listed if each.state == state or not (state or _is_deleted(each))]
+                # A submission may be listed late: a name beside a tombstone is shown only to those who ask for it.
+                found += [
+                    each for each in listed if each.state == state or not (state or each.state == GraphState.DELETED)
+                ]
                 if len(found) >= limit:
                     return found[:limit]
             continuation = page.continuation
@@ -98,7 +75,7 @@ class GraphQueries(Lookup):
         )
 
     async def status(self, graph_id: str) -> GraphStatus:
-        """A graph with its tasks counted by state, as far as that can be told without reading all of a large one."""
+        """A graph with its tasks counted by state, as far as that is known without reading all of a large one."""
         return await self._status(graph_id, await self.graph_row(graph_id))
 
     async def _status(self, graph_id: str, row: Row) -> GraphStatus:
@@ -111,9 +88,11 @@ class GraphQueries(Lookup):
             completed, skipped = await self._totals(graph_id)
             if completed >= 0:
                 counts, at_least, exact = await self._aggregate(graph_id, columns, completed, skipped)
-        waiting: _Waiting | None = None
+        held: int | None = None
+        inactive: int | None = None
+        priorities: Mapping[str, int] | None = None
         if counts is None:
-            counts, waiting = await self._count(graph_id)
+            counts, held, inactive, priorities = await self._count(graph_id)
         ended = counts.get(TaskState.COMPLETED, 0) + counts.get(TaskState.SKIPPED, 0) + integer(columns, "failedTasks")
         return GraphStatus(
             graph_id=graph_id,
@@ -140,23 +119,24 @@ class GraphQueries(Lookup):
             held=tuple(texts(columns, "held")),
             stalled=stalled_since(columns),
             stalled_because=str(columns.get("stalledBecause", "")) if stalled_since(columns) else "",
-            limits=tuple(await self._limits(graph_id)) if columns.get("limits") else (),
+            limits=tuple(
+                LimitStatus(limit.group, limit.most, len(limit.inside))
+                for limit in (await self._limits(graph_id) if columns.get("limits") else ())
+            ),
             revision=integer(columns, "revision"),
-            held_tasks=waiting.held if waiting else None,
-            inactive_tasks=waiting.inactive if waiting else None,
-            priorities=waiting.by_priority() if waiting else None,
+            held_tasks=held,
+            inactive_tasks=inactive,
+            priorities=priorities,
         )
 
-    async def _limits(self, graph_id: str) -> list[LimitStatus]:
-        rows = [row async for row in self._pages(graph_id, Range("limit:", "limit;"))]
-        found = sorted(map(limit_of, rows), key=lambda limit: limit.group)
-        return [LimitStatus(limit.group, limit.most, len(limit.inside)) for limit in found]
+    async def _limits(self, graph_id: str) -> list[Limit]:
+        rows = await query_all(self._tables, graph_id, Range("limit:", "limit;"))
+        return sorted(map(limit_of, rows), key=lambda limit: limit.group)
 
     async def limits_of(self, graph_id: str) -> list[LimitStatus]:
         """The limits on tasks in flight of a graph, and what is. Raises NotFound for an unknown graph."""
         await self.graph_row(graph_id)
-        rows = [row async for row in self._pages(graph_id, Range("limit:", "limit;"))]
-        found = sorted(map(limit_of, rows), key=lambda limit: limit.group)
+        found = await self._limits(graph_id)
         labels = await labels_in_flight(self._tables, graph_id, found)
         return [
             LimitStatus(
@@ -166,7 +146,7 @@ class GraphQueries(Lookup):
         ]
 
     async def _totals(self, graph_id: str) -> tuple[int, int]:
-        """How many tasks have completed, and were skipped, by the end of the journal; -1 where it does not tell."""
+        """How many tasks have completed, and were skipped, by the end of the journal; -1 where it does not say."""
         last = self._last_events.get(graph_id, 1)  # who asks again begins at the last row that was there
         end, completed, skipped = await find_end(self._tables, graph_id, last, 0 if last == 1 else -1, 0)
         if completed < 0 and last > 1:
@@ -176,16 +156,21 @@ class GraphQueries(Lookup):
         self._last_events[graph_id] = max(1, end - 1)
         return completed, skipped
 
-    async def _count(self, graph_id: str) -> "tuple[dict[str, int], _Waiting]":
-        """Tasks by state, and what is to be said of those that have neither begun nor ended."""
+    async def _count(self, graph_id: str) -> tuple[dict[str, int], int, int, dict[str, int]]:
+        """Tasks by state; of those that have neither begun nor ended: held back, not active, and by priority."""
         counts: Counter[str] = Counter()
-        waiting = _Waiting()
+        priorities: Counter[str] = Counter()
+        held_tasks = inactive = 0
         async for row in self._pages(graph_id, Range("task:", "task;", select=("state", "held", "priority"))):
             state = str(row.columns.get("state", ""))
             counts[state] += 1
             if state in TO_BEGIN:
-                waiting.take(row.columns)
-        return {str(state): counts[state] for state in TaskState if counts[state]}, waiting
+                held = texts(row.columns, "held")
+                held_tasks += bool(held)
+                inactive += INACTIVE in held
+                priorities[level_of(row.columns.get)] += 1
+        by_state = {str(state): counts[state] for state in TaskState if counts[state]}
+        return by_state, held_tasks, inactive, {level: priorities[level] for level in LEVELS if priorities[level]}
 
     async def _aggregate(
         self, graph_id: str, columns: Mapping[str, Value], completed: int, skipped: int

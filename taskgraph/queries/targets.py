@@ -44,12 +44,9 @@ def closed_in(rows: Iterable[Row]) -> dict[str, Gate]:
     """The targets that are paused, out of the rows of the partition."""
     found: dict[str, Gate] = {}
     for row in rows:
-        if not row.key.startswith(PAUSED):
-            continue
-        since = row.columns.get("since")
-        target = row.key.removeprefix(PAUSED)
-        reason = str(row.columns.get("reason", ""))
-        found[target] = Gate(target, since if isinstance(since, datetime) else None, reason)
+        if row.key.startswith(PAUSED):
+            target = row.key.removeprefix(PAUSED)
+            found[target] = Gate(target, time_of(row.columns, "since"), str(row.columns.get("reason", "")))
     return found
 
 

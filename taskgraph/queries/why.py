@@ -95,25 +95,10 @@ class _Below:
     async def _read_pages(self) -> None:
         if self._tasks is not None:
             return
-        self._tasks = {}
-        kept: dict[str, Row] = {}
-        for start, states, names in (
-            ("task", NOT_COMPLETED, ("schema", *EXPLAINED)),
-            ("join", UNFIRED, ("requiresLeft",)),
-        ):
-            continuation: str | None = None
-            wanted = Range(f"{start}:", f"{start};", where={"state": states}, select=names)
-            while True:
-                page = await self._tables.query(self._graph_id, wanted, continuation=continuation)
-                kept.update((row.key, row) for row in page.rows)
-                continuation = page.continuation
-                if continuation is None:
-                    break
-        for key, row in kept.items():
-            if key.startswith("task:"):
-                self._tasks[key] = row
-            else:
-                self._relays[key] = row
+        waiting = Range("task:", "task;", where={"state": NOT_COMPLETED}, select=("schema", *EXPLAINED))
+        joins = Range("join:", "join;", where={"state": UNFIRED}, select=("requiresLeft",))
+        self._tasks = {row.key: row for row in await query_all(self._tables, self._graph_id, waiting)}
+        self._relays.update((row.key, row) for row in await query_all(self._tables, self._graph_id, joins))
 
 
 def _waiting(row: Row, depth: int, wanted: str) -> Reason:
@@ -175,10 +160,10 @@ class WhyQueries(GraphQueries):
             for row in level:
                 number += 1
                 if row.columns.get("state") != TaskState.UNSCHEDULED or not is_known(row):
-                    if (told := _skipped(row, depth)) is None:
+                    if (skipped := _skipped(row, depth)) is None:
                         stuck.append((depth, number, row))
                     else:
-                        reason, cause = told
+                        reason, cause = skipped
                         below[row_key(cause)] = None
                         waits += 1
                         waiting.append((depth, number, reason))
