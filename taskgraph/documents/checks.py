@@ -301,7 +301,7 @@ def _check_names(
 def check_condition(
     label: str, node: Mapping[str, Any], optional: AbstractSet[str], policy: object, report: Report, *, handed: bool
 ) -> None:
-    """Conditions where nobody would ever tell how a requirement failed, and those that nothing can meet.
+    """Conditions under a policy that never passes on how a requirement failed, and those that nothing can meet.
 
     handed: whether a group that the task is in requires something for it.
     """
@@ -310,7 +310,7 @@ def check_condition(
     if not conditional and not optional:
         return
     if policy not in _POLICIES or when not in _CONDITIONS:
-        return  # a word that nobody knows, which is reported as such
+        return  # an unknown word, which the schema reports
     path: Path = ("tasks", label, "when" if conditional else "requires")
     if policy != FailurePolicy.CONTINUE:
         what = f"`when: {show(when)}`" if conditional else "optional requirements"

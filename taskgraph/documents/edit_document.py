@@ -1,8 +1,7 @@
 """Edits of a graph: from text to a validated EditDocument, or to everything that is wrong.
 
-What this room is for: the door through which every edit comes in. What it says of a task is checked as a task of an
-extension would be, since that is what it may become; what is missing is filled in for the check, and left alone by the
-edit. It never reads a store or a clock: whether the graph allows the edit is seen when it is planned.
+Each task is checked as a task of an extension: what an update leaves out is filled in for the check alone. Whether the
+graph allows the edit is decided when it is planned.
 """
 
 import contextlib
@@ -80,7 +79,7 @@ class EditDocument:
 
     @property
     def request(self) -> str:
-        """The id of its request, unless somebody chooses another."""
+        """The id of its request, unless the caller chooses another."""
         return slugid_from(bytes.fromhex(self.digest))
 
 
@@ -157,7 +156,7 @@ def _check_once(obj: Mapping[str, Any], asked: Mapping[str, Any], report: Report
 
 
 def _updates(asked: Mapping[str, Any], report: Report, given: Given) -> dict[str, Update]:
-    """What is said of each task, checked as a task of an extension; problems are told where the edit says it."""
+    """What is said of each task, checked as a task of an extension; problems stand where the edit says it."""
     tasks: dict[str, Any] = {}
     removed: dict[str, frozenset[str]] = {}
     for label, wish in asked.items():
@@ -187,7 +186,7 @@ def _updates(asked: Mapping[str, Any], report: Report, given: Given) -> dict[str
     try:
         document = document_from_object({"tasks": tasks}, source=report.source, kind="extension", given=given)
     except InvalidGraph as invalid:
-        _tell(invalid, asked, report)
+        _add_problems(invalid, asked, report)
         return {}
     return {
         label: Update(
@@ -201,7 +200,7 @@ def _updates(asked: Mapping[str, Any], report: Report, given: Given) -> dict[str
     }
 
 
-def _tell(invalid: InvalidGraph, asked: Mapping[str, Any], report: Report) -> None:
+def _add_problems(invalid: InvalidGraph, asked: Mapping[str, Any], report: Report) -> None:
     """Problems of the tasks as problems of the edit."""
     for problem in invalid.problems:
         path = list(_path(problem.pointer, {"tasks": asked}))

@@ -1,8 +1,7 @@
-"""What can be said of directed graphs given as label -> labels that it requires.
+"""Cycles and levels of directed graphs given as label -> labels that it requires.
 
-What this room is for: cycles and levels, by algorithms that take linear time, bounded where the exact answer would
-not be linear, and never recurse. It knows nothing of documents. Labels that are no key, and a label that requires
-itself, are passed over: whoever hands in a graph has said so before.
+All take linear time (bounded where the exact answer would not be linear) and do not recurse. Labels that are no key,
+and a label that requires itself, are passed over: the caller has reported them.
 """
 
 from collections import deque
@@ -91,7 +90,7 @@ def _knots(edges: Sequence[Sequence[int]], nodes: Sequence[int]) -> list[list[in
             here, others = work[-1]
             for other in others:
                 if other not in order:
-                    continue  # not among nodes: it waits for nobody in a circle
+                    continue  # not among nodes: it is on no cycle
                 if order[other] == unseen:
                     order[other] = low[other] = count
                     count += 1

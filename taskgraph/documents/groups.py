@@ -1,15 +1,10 @@
 """Groups of tasks: who is in one, and what requirements on groups and of groups come to, task by task.
 
-What this room is for: a group is a name for tasks (and for groups) that may stand wherever a label does. Requiring it
-means requiring all of its tasks, and what it requires each of its tasks requires. Written out, M tasks before N tasks
-would be M × N edges; `wire` gives them as M + N, through two ends of a group: `done`, which waits for all that is in
-the group, and `start`, which waits for all that the group requires. `logical` gives the edges from task to task, as
-people see them. Pure functions over names, linear in what a document says. It never judges a document: names that
-nobody has are passed through, for they may be those of a graph that is extended, and circles of groups have been
-refused before.
-
-An end is a text, as a label is, that begins with a character which no label has: so tasks and ends are the nodes of one
-directed graph.
+A group may stand wherever a label does. Requiring it means requiring all of its tasks, and each of its tasks requires
+what it requires. Written out, M tasks before N tasks would be M × N edges; `wire` gives M + N, through two ends of a
+group: `done` waits for all that is in the group, `start` for all that the group requires. `logical` gives the edges
+from task to task. Unknown names pass through (they may be those of a graph that is extended); circles of groups must
+have been refused before. An end is a text that begins with a character which no label has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +48,7 @@ class Requiring(Protocol):
 class Wiring:
     """What each node waits for, groups taken into account.
 
-    requires: of every task, labels and ends of groups. ends: of every end that somebody requires, the same. A task that
+    requires: of every task, labels and ends of groups. ends: of every end that is required, the same. A task that
     groups do not touch has the very sequence that its node has. optional: of tasks that have such, those that need not
     succeed: what a group requires for its tasks is none of them.
     """

@@ -14,7 +14,7 @@ class TaskNode:
 
     requires: labels, and names of groups; reruns: budget for failures of the task itself; task: the definition, as the
     worker gets it, with `$subs` not yet replaced. when: how the requirements must have ended; optional: those of them
-    whose failing or being skipped does not matter. notify: who is told how the task fares; see `notices`. timing: what
+    whose failing or being skipped does not matter. notify: channels for its notices; see `notices`. timing: what
     the node says of time, by the keys of the document (see `timing`). active: whether it may run; else it is held back
     until it is made active. priority: its level (see `priorities`), "" for that of its graph.
     """

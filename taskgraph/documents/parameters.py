@@ -1,9 +1,7 @@
-"""Parameters of a graph: what a document declares, what is given for it, and the `$param` objects replaced by it.
+"""Parameters of a graph: what a document declares, which values it gets, and the `$param` objects replaced by them.
 
-What this room is for: one document for many graphs. `params` of a document declares names, each with a type, a
-default, a description; whoever submits gives values; and every object `{"$param": "name"}` inside a task's definition
-becomes the value, before anything is checked further, hashed or written. It never reads a clock, an environment or a
-store, and it takes time linear in the document and in what it becomes.
+A value takes the place of `{"$param": "name"}` inside a task's definition before anything is checked further, hashed or
+written. All take time linear in the document and in what it becomes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +31,7 @@ _A_TYPE: Final = {
 
 
 class Words(str):
-    """A value as somebody typed it: text, and read as JSON where the parameter is declared to be no text."""
+    """A value as a person typed it: text, and read as JSON where the parameter is declared to be no text."""
 
     __slots__ = ()
 
@@ -112,7 +110,7 @@ def bind(
     declared: `params` of the document, of whatever form (which the schema judges). given: values by name, JSON values
     or Words. inherited: those of the graph that an extension is for. used: names that `$param` objects mention. In an
     extension a given name need not be declared, and what is not given is as the graph has it. check: only whether the
-    declarations are right; a value that is missing is null, and nobody's mistake.
+    declarations are right; a value that is missing is null, and no mistake.
     """
     own = {name: each for name, each in declared.items() if is_param_name(name)} if isinstance(declared, dict) else {}
     if len(own) > limits.PARAMS_MAX:
@@ -171,7 +169,7 @@ _NOTHING: Final = object()
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a value can be written. A number that is none has been reported by whoever read it."""
+    """Whether a value can be written. A number that is none has been reported where it was read."""
     try:
         canonical_json(value)
     except (TypeError, ValueError):

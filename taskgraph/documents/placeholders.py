@@ -1,8 +1,7 @@
 """Objects inside a definition that stand for something else: found by their key, and replaced.
 
-What this room is for: the walk that parameters and results share. It copies only what is changed, so a definition
-without such an object comes back as the very same value; and it knows the places of a command where only text can
-stand. It never knows what an object stands for, and it recurses no deeper than documents are.
+Parameters and results share this walk. It copies only what changes: a definition without such an object comes back as
+the very same value. It recurses no deeper than documents are.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,12 +1,8 @@
 """What a graph will be like, before anything is written: size, shape, critical path, and pictures of it.
 
-What this room is for: pure analysis of a GraphDocument in linear time, without recursion. It never knows how a graph
-went: states and times of a graph that runs are the business of others. In an extension only the edges between its own
-tasks count; labels of the graph that it extends are left out. Groups are looked through: counts and waiters are those
-of tasks.
-
-Weights: a task's seconds are `payload.seconds` where the document has them (the executor `sleep`, and the importers,
-put them there), or what the caller knows. Where no task has any, every task counts as one step.
+Linear time, no recursion. In an extension only the edges between its own tasks count. Groups are looked through: counts
+and waiters are those of tasks. A task's seconds are `payload.seconds`, or what the caller knows; where no task has any,
+every task counts as one step.
 """
 
 import math
@@ -27,7 +23,7 @@ from taskgraph.model.states import When
 class PlanRow:
     """A line of the table. ndeps: number of tasks that it requires; waiters: labels of the tasks that require it.
 
-    level: longest distance in edges from a root. seconds: None where nobody knows. when: its condition; optional: how
+    level: longest distance in edges from a root. seconds: None where unknown. when: its condition; optional: how
     many of its requirements are. priority: "" for `normal`.
     """
 
@@ -62,7 +58,7 @@ class Plan:
     groups: name -> labels of its tasks. depth: tasks on the longest path. width: the most tasks on one level, which is
     what can run side by side when all take equally long. fan_in_max, fan_out_max: the most requirements and the most
     waiters of one task, with its label ("" for a graph without edges). roots, leaves: labels that require nothing, that
-    nobody requires. critical_path: labels in order of execution, the heaviest path by seconds if any are known, or the
+    no task requires. critical_path: labels in order of execution, the heaviest path by seconds if any are known, or the
     longest. critical_seconds, total_seconds: None when no seconds are known. rows: in the order of the document.
     levels: labels by level. limits: name of a group, "" for the graph -> so many tasks in flight.
     """

@@ -1,8 +1,4 @@
-"""Problems on their way to the person who wrote the document.
-
-What this room is for: collecting what is wrong, listing the first part of it and counting the rest, and looking up
-names that come near a misspelt one. It never judges anything itself.
-"""
+"""Problems of a document: the first part of them listed, the rest counted, and names that come near a misspelt one."""
 
 import difflib
 import heapq
@@ -18,7 +14,7 @@ from taskgraph.model.json_strict import Path, show
 
 PROBLEMS_MAX: Final = 100  # listed; the rest is counted
 _PROBLEMS_OF_ONE_CODE_MAX: Final = 50
-_PROBLEMS_KEPT_FREE: Final = 10  # for codes that have hardly been heard when the list is nearly full
+_PROBLEMS_KEPT_FREE: Final = 10  # for rare codes when the list is nearly full
 _NEAR_LOOKUPS_MAX: Final = 5  # comparing names is the one thing here that is not linear
 _NEAR_NAMES_MAX: Final = 200_000
 _NEAR_CANDIDATES_MAX: Final = 500  # compared letter by letter
@@ -42,7 +38,7 @@ class Report:
         return total < PROBLEMS_MAX and same < (3 if full else _PROBLEMS_OF_ONE_CODE_MAX)
 
     def add(self, path: Path, code: str, message: str, remedy: str, line: int | None = None) -> None:
-        """One problem. The same one at the same place is heard once."""
+        """One problem. The same one at the same place counts once."""
         key = (path, code, message)
         if key in self._listed:
             return
@@ -52,7 +48,7 @@ class Report:
             self._codes[code] += 1
 
     def more(self, count: int) -> None:
-        """Count problems that nobody needs to read."""
+        """Count problems that are not listed."""
         self.count += count
 
     def near(self, word: str, names: Collection[str]) -> str:

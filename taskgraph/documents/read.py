@@ -1,9 +1,7 @@
 """Submissions and extensions: from text to a validated GraphDocument, or to a list of everything that is wrong.
 
-What this room is for: the door through which every graph comes in. A GraphDocument that leaves it obeys
-`schemas/task-graph.json` and the rules that a schema cannot say: names that exist, no cycle, no key twice, sizes.
-Everything here is a pure function, takes time linear in the document, and never recurses deeper than
-limits.DOCUMENT_DEPTH_MAX. It never reads a clock: whether a deadline has passed is no matter of the document.
+A GraphDocument obeys `schemas/task-graph.json` and the rules that a schema cannot say: names that exist, no cycle, no
+key twice, sizes. Reading takes linear time, and recurses no deeper than limits.DOCUMENT_DEPTH_MAX.
 
 The stages, each on what the one before has left usable: encoding, depth, syntax (these three end the reading), numbers
 and duplicate keys, schema, groups, requirements, references, sizes, cycles. At most PROBLEMS_MAX problems are listed,

@@ -1,7 +1,6 @@
 """When a schedule is due: cron in a time zone, an interval, or a single time.
 
-What this room is for: from words to moments. All moments that leave it are aware, in UTC, and whole seconds, and each
-is later than the one before, whatever a zone's clocks do. It never reads a clock and knows nothing of graphs or rows.
+All moments are aware, in UTC, in whole seconds, and each is later than the one before, whatever a zone's clocks do.
 
 Cron is that of Debian, as the library `cronsim` reads it, with five fields. Where neither the minute nor the hour field
 begins with `*`, a time that a change to summer time leaves out comes at the first minute that there is, and a time that

@@ -62,7 +62,7 @@ def without_requirement(
     open_labels = list(dict.fromkeys(used for wanted in left.values() for used in wanted))
     if not open_labels:
         return {}
-    order = list(graph_algorithms.levels(requirements))  # whoever is on a cycle, or behind one, is not there
+    order = list(graph_algorithms.levels(requirements))  # without labels on a cycle, or behind one
     for start in range(0, len(open_labels), _LABELS_AT_ONCE):
         bits = {used: 1 << number for number, used in enumerate(open_labels[start : start + _LABELS_AT_ONCE])}
         reached: dict[str, int] = {}

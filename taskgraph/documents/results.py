@@ -1,9 +1,7 @@
 """What a task hands on, and how another takes it: outputs, and the `$result` objects that stand for them.
 
-What this room is for: a result that is small and plain goes onto the row of its task, as `output` of the resolution;
-`{"$result": "label"}` inside the payload of a task that requires it becomes that value right before the run. On rows
-the object names the taskId, so that whoever runs the task looks up rows and no labels. Plain functions over values. It
-never reads a store, and it never takes a result from anywhere but a row.
+A small result stands on the row of its task, as `output` of the resolution. `{"$result": "label"}` inside the payload
+of a task that requires it becomes that value right before the run; on rows the object names the taskId.
 """
 
 import json
@@ -151,5 +149,5 @@ def _value(here: Mapping[str, Any], resolved: Resolved) -> Any:
             return here["default"]
         where = f" at {show(error.reached)}" if error.reached else ""
         raise NoResult(f"the result of {label} has nothing{at}: there is {what_is(error.there)}{where}") from error
-    except ValueError as error:  # only a row that somebody wrote by hand
+    except ValueError as error:  # only a row that was written by hand
         raise NoResult(f"the result of {label} is asked for at {show(path)}, which is no JSON pointer") from error

@@ -1,8 +1,4 @@
-"""What a schema finds wrong with a document, in words; and the keys and names that stand in documents.
-
-What this module is for: `explain` turns a finding of the validator into problems of a report. What is right and what is
-wrong is for `schemas/*.json` alone to say.
-"""
+"""Findings of the schema validator in words, and the keys and names that stand in documents."""
 
 import re
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""Time and fresh identifiers, as things that are handed in.
-
-What this room is for: nothing else in taskgraph reads a clock or draws randomness, so that a simulator can drive the
-same coroutines under a virtual clock and one seed. It never sleeps on its own account.
-"""
+"""Time, chance and fresh identifiers come from here alone, so that a simulator can drive the same coroutines."""
 
 import asyncio
 import random

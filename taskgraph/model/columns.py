@@ -1,8 +1,7 @@
-"""Columns of rows as whoever only shows or weighs them reads them: what is missing or damaged counts as nothing.
+"""Columns of rows for code that only shows or weighs them: what is missing or damaged counts as nothing.
 
-What this room is for: the few readings that many rooms need. A column may be missing, as rows of another version lack
-some, and hold anything, as people edit rows; who decides about a task reads working copies (`rows`), which say what is
-wrong with a row. It never reads a store, never raises, and knows no row.
+Rows of another version lack some columns, and people edit rows. Code that decides about a task reads working copies
+(`rows`), which say what is wrong with a row.
 """
 
 import json
@@ -47,7 +46,7 @@ def texts(columns: Columns, name: str) -> list[str]:
 
 
 def is_held(held: object) -> bool:
-    """Whether the column `held` of a graph or task names anybody who holds it back."""
+    """Whether the column `held` of a graph or task names a holder."""
     return held not in _NOBODY
 
 

@@ -1,8 +1,7 @@
 """The errors of taskgraph, in one tree, and what each means at a door.
 
-What this room is for: every error that crosses a module border is one of these. Adapters translate the errors of
-their libraries at their own border and keep the cause; nobody above them catches an SDK error. It never formats for
-a terminal and never decides to retry.
+Every error that crosses a module border is one of these. Adapters translate the errors of their libraries at their
+own border and keep the cause; no code above them catches an SDK error.
 
     TaskgraphError
     ├── InvalidInput              the sender          exit 2   never retried
@@ -13,7 +12,7 @@ a terminal and never decides to retry.
     ├── Refused                   the state           exit 4   a rule of the graph's life forbids it (HTTP 409)
     ├── StorageError
     │   ├── Conflict              someone wrote first          read again, decide again
-    │   ├── Unclear               nobody knows                 settled by reading (P17)
+    │   ├── Unclear               perhaps written              settled by reading (P17)
     │   ├── StaleDelivery         the lease of a message moved on
     │   ├── TooLarge              a row, batch or message      a limit of the store
     │   └── StorageUnavailable    the cloud           exit 5   never acknowledged, never poison

@@ -1,10 +1,9 @@
 """Times that another process wrote, and what they are worth where clocks differ.
 
-What this room is for: a lease, a lead, a pause or a hidden message ends at `now + length` by the clock of the process
-that wrote it, and another process reads that end by a clock of its own. One rule holds for all of them: an end further
-off than the length (and some slack) was written by a clock that was ahead, or is read by one that is behind, and holds
-nothing up. So no clock delays anything for longer than the length itself. And of two wishes the later one counts: who
-has seen the first asks later than that, whatever its clock says. Plain functions over values.
+A lease, a lead, a pause or a hidden message ends at `now + length` by the clock of the process that wrote it. An end
+further off than the length (and some slack) was written by a clock that was ahead, or is read by one that is behind,
+and holds nothing up: so no clock delays anything for longer than the length itself. Of two wishes the later one counts:
+a process that has seen the first asks later than that, whatever its clock says.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,4 @@
-"""Frozen values: states, identifiers, references, documents.
-
-What this room is for: the words of the product as types. It never does I/O and knows nothing of tables or queues.
-"""
+"""Frozen values: states, identifiers, references, documents."""
 
 import base64
 import hashlib
@@ -20,7 +17,7 @@ _C = TypeVar("_C")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(cls: type[_C]) -> type[_C]:
-    """Make a class a dataclass whose instances nobody changes: `dataclass(frozen=True)`, with mypy alone to see to it.
+    """Make a class a dataclass whose instances never change: `dataclass(frozen=True)`, with mypy alone to see to it.
 
     For what is made by the thousand: a dataclass that defends itself when it runs takes three times as long to make.
     """
@@ -161,7 +158,7 @@ def is_shared(reference: str) -> bool:
 
 
 def is_piece(reference: str) -> bool:
-    """Whether a reference names a relay that works for one node alone, which its name tells."""
+    """Whether a reference names a relay that works for one node alone, by its name."""
     return is_relay(reference) and not is_shared(reference)
 
 
@@ -192,7 +189,7 @@ def told_as(reference: str) -> str:
 
 
 def group_key(group_id: str) -> str:
-    """The key of the row that tells who is in a group."""
+    """The key of the row that lists the tasks of a group."""
     return f"group:{group_id}"
 
 

@@ -1,8 +1,7 @@
-"""Strict JSON text: reading that refuses to guess, one canonical way of writing, and finding a place by its pointer.
+"""Strict JSON text: reading that refuses to guess, and one canonical way of writing.
 
-What this room is for: the difference between what the json module lets pass (duplicate keys, NaN, numbers of a
-million digits, a nesting that exhausts the stack) and what documents and messages may hold. It never knows what the
-JSON means, and it never recurses deeper than the bound that it was given.
+The json module lets pass duplicate keys, NaN, numbers of a million digits, and a nesting that exhausts the stack;
+documents and messages may hold none of these.
 """
 
 import json
@@ -220,7 +219,7 @@ _COMPACT: Final = _encoder(
 
 
 def compact_json(value: Any) -> str:
-    """What `json.dumps` writes when it is told to leave blanks out and characters as they are.
+    """What `json.dumps` writes with blanks left out and characters as they are.
 
     Raises TypeError for what JSON cannot hold.
     """

@@ -1,8 +1,7 @@
-"""Every limit of taskgraph, with its unit and its reason, in one place.
+"""Every limit of taskgraph, with its unit and its reason, in one place; each is checked where data enters.
 
-What this room is for: a number that bounds something is named here and checked where data enters. It never computes
-anything. Limits of the stores are those of Azure Table and Queue Storage (documented scalability targets); the
-embedded store keeps the same ones, so that what runs on one machine runs in the cloud.
+Limits of the stores are those of Azure Table and Queue Storage (documented scalability targets); the embedded store
+keeps the same ones, so that what runs on one machine runs in the cloud.
 """
 
 from typing import Final
@@ -87,14 +86,14 @@ ROW_CACHE_MB_OF_FUNCTIONS: Final = 64  # an instance of the smallest plan has 51
 READ_ALONE_MAX: Final = 6  # so many rows are read one by one, whatever lies beside them
 READ_PAGE_WORTH: Final = 8  # keys for which a page of up to 1,000 rows is read instead of each alone
 GATE_SECONDS: Final = 5.0  # for which a worker goes by what it has read of paused targets
-WINDOW_START: Final = 128  # ready tasks that a process sends to a queue of workers before it has heard of any
+WINDOW_START: Final = 128  # ready tasks that a process sends to a queue of workers before it knows of any worker
 WINDOW_MIN: Final = 32  # of one graph; fewer would have workers wait for messages
 WINDOW_MAX: Final = 4_096  # in one queue, however quickly they are run
 UNSENT_MAX: Final = 200_000  # ready tasks that a process remembers to send later; about 100 bytes each
 LEVEL_SECONDS: Final = 3600.0  # after which a level is not asked for work any more to which nothing was sent
 AGE_SECONDS: Final = 300.0  # a task that has stood ready for so long counts one level higher, and so on
 NOTICE_PAUSE_SECONDS_MAX: Final = 300.0  # between two attempts at a channel that takes nothing
-NOTICE_LEASE_SECONDS: Final = 120.0  # for which one process tells a channel
+NOTICE_LEASE_SECONDS: Final = 120.0  # for which one process sends to a channel
 NOTICE_GIVE_UP_SECONDS: Final = 3 * 24 * 3600.0  # a channel that has taken nothing for so long is given up
 WORKERS_LOST_MAX: Final = 3  # workers that were lost with a task in hand: then it is taken for the cause
 WORKERS_LOST_BOUND: Final = 20  # a task may ask for so many at most: no more runs are listed on its row
@@ -105,7 +104,7 @@ REASON_CHARS_MAX: Final = 1_000
 IN_FLIGHT_MAX: Final = 1_000  # tasks in flight under one limit: all of them are listed in one column
 LIMITS_OF_TASK_MAX: Final = 4  # limits that a task is under: their rows go into the commits of its runs
 LIMITED_GROUPS_MAX: Final = 100  # groups of a graph that have a limit: the graph row names them
-COUNTED_TASKS_MAX: Final = 2_000  # a graph of more tasks is not counted task by task when somebody looks at it
+COUNTED_TASKS_MAX: Final = 2_000  # a graph of more tasks is not counted task by task for its status
 COUNTED_PAGES_MAX: Final = 8  # pages of tasks under way that a look at such a graph reads
 TOMBSTONE_SECONDS: Final = 30 * 24 * 3600.0  # an id is not given again for so long after its graph was deleted
 KEEP_SECONDS: Final = 600.0  # between two looks for graphs, and for tombstones, whose time is over

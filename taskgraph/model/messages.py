@@ -1,13 +1,13 @@
 """Messages: what goes through queues, as frozen values and as JSON text.
 
-What this room is for: commands are named by what is to be done (`add-tasks`, `cancel`, `edit`, `rerun`, `run-tasks`),
-facts in the past tense (`task-completed`, `task-failed`). A message is a hint and never the truth: it names rows, and
-whoever receives it reads them, or writes them under the etag that its sender saw. Reading is strict about what is named
-here, passes over keys that it does not know, and leaves a higher version to a newer reader. It never touches a queue.
+Commands are named by what is to be done (`add-tasks`, `cancel`, `edit`, `rerun`, `run-tasks`), facts in the past tense
+(`task-completed`, `task-failed`). A message is a hint and never the truth: it names rows, and the receiver reads them,
+or writes them under the etag that its sender saw. Reading is strict about what is named here, passes over keys that it
+does not know, and leaves a higher version to a newer reader.
 
-The JSON of each message has a schema, `schemas/message-<type>.json`; the checks below are the same ones written out,
-and a test holds the two against each other. They stay, because they give the sentence of each problem, and build the
-values in hardly more than the time that `jsonschema-rs` takes for its yes or no, which a handler need not load.
+Each message has a schema, `schemas/message-<type>.json`. The checks below are the same ones written out, and a test
+holds the two against each other: they give the sentence of each problem, and build the values in hardly more than the
+time that `jsonschema-rs`, which a handler need not load, takes for its yes or no.
 """
 
 import base64
@@ -138,7 +138,7 @@ class Prioritize:
 
 @dataclass(frozen=True, slots=True)
 class SendReady:
-    """Send what is ready in a graph, as far as nobody has.
+    """Send what is ready in a graph and has not been sent.
 
     after: its tasks up to this taskId, in the order of taskIds, have been sent; "" if that is not known of any.
     """
@@ -155,7 +155,7 @@ class TaskResult:
     known `resultUrl`, `logsUrl`, `reason`, `exitCode`; other keys are kept. exception: the run never got to an answer,
     so no rerun will help. temporary: it failed for the moment, and retry_after is how many seconds it asks to be left
     alone, None if it does not say. etag: of the task's row as its worker last wrote it, over: of the row as it stood
-    before the claim, with nobody else's write between the two; "" if not known. Whoever has that row is spared a read.
+    before the claim, with no other write between the two; "" if not known. A process with that row need not read it.
     routing: see RunTasks; for listeners, and nothing is decided by it.
     """
 
@@ -195,7 +195,7 @@ class Seen:
 
     etag: of the row that stood so. label, definition: as the row has them (the definition as JSON text). next: the one
     task that requires this one and waits for nothing else, "" if there is none such. A claim under this etag holds
-    only if the row still is what the sender saw; whoever finds that it is not reads the row.
+    only if the row still is what the sender saw; a receiver that finds another reads it.
     """
 
     etag: str
@@ -209,7 +209,7 @@ class RunTasks:
     """Work for one target: 1..32 tasks of one graph, each with the number of the run that is wanted.
 
     seen: taskId -> what was known of it; it may lack any of them. level: the tasks have this one (see `priorities`) and
-    were sent to its queue too: whoever did not know that it is used had better look; "" where that is no news.
+    were sent to its queue too: a process that does not know that it is used looks; "" where that is no news.
     routing: taskId -> of its graph, a dot, and its own, for those that have one, as far as the sender knows the row.
     """
 
@@ -560,11 +560,11 @@ def _resolution(value: Any, failed: bool) -> dict[str, Any]:
 
 def _seen(one: Mapping[str, Any], name: str) -> Seen:
     """What an entry says of its task; without an etag, nothing that would help."""
-    told = "etag" in one
+    whole = "etag" in one
     return Seen(
-        _text(one, "etag", name, 1, ETAG_CHARS_MAX) if told else "",
-        _text(one, "label", name, 0, limits.LABEL_CHARS_MAX * 2) if told or "label" in one else "",
-        _text(one, "definition", name, 2, limits.INLINE_DEFINITION_CHARS_MAX) if told or "definition" in one else "",
+        _text(one, "etag", name, 1, ETAG_CHARS_MAX) if whole else "",
+        _text(one, "label", name, 0, limits.LABEL_CHARS_MAX * 2) if whole or "label" in one else "",
+        _text(one, "definition", name, 2, limits.INLINE_DEFINITION_CHARS_MAX) if whole or "definition" in one else "",
         _task_id(one, name, "next") if "next" in one else "",
     )
 

@@ -1,8 +1,6 @@
 """Where a task may run: the queue that it goes to, and what a worker must have to take it.
 
-What this room is for: the words `target`, `host` and `workerLabels` of a task, and `--target`, `--host` and `--label`
-of a worker, held against each other. All plain functions over values. It knows no queue and no executor, and whether
-there is such a worker at all is for `queries.workers` to say.
+Holds `target`, `host` and `workerLabels` of a task against `--target`, `--host` and `--label` of a worker.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
-"""Priorities of tasks: the words, what ageing makes of them, and whose turn it is.
+"""Priorities of tasks: five levels, in TaskCluster's words; nothing is written for the middle one.
 
-What this room is for: five levels, in TaskCluster's words, of which nothing is written for the middle one. A task that
-has stood ready for long counts as one of the next level, and so on, as far up as anybody uses levels at its target.
-Plain functions over values: the time comes in. It knows no queue and no row, and moves no task.
+A task that has stood ready for long counts as one of the next level, and so on, as far up as levels are used at its
+target.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -50,7 +49,7 @@ def column(own: str, of_graph: str = "") -> str:
 def level_now(level: str, since: datetime | None, now: datetime, used: Collection[str] = LEVELS) -> str:
     """The level that a task counts as that has been ready since then.
 
-    One level higher for each `limits.AGE_SECONDS`, and never one that nobody uses: there is nobody to be passed by.
+    One level higher for each `limits.AGE_SECONDS`, and never one that is not in use: there is no task to be passed by.
     used: the levels that are in use at its target.
     """
     if since is None:

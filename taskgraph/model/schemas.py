@@ -1,8 +1,7 @@
 """The JSON schemas of every document and message, and validators for them.
 
-What this module is for: one function that finds a schema, whether it lies beside the package (source tree) or inside it
-(installed wheel), and one dialect in which all of them are checked. It never fetches anything: references between
-schemas are resolved among the files of that one folder.
+The schemas lie beside the package (source tree) or inside it (installed wheel). References between them are resolved
+among the files of that one folder; nothing is fetched.
 
 Two libraries share the work. `jsonschema-rs` says whether a value obeys: some microseconds for a task. `jsonschema`,
 a hundred times slower, finds what is wrong with a value that does not; its findings carry what a sentence needs. Tests

@@ -1,8 +1,8 @@
 """Which settings of a process are secrets, and what of them the commands of tasks may have.
 
-What this room is for: documents come from others, and a command sees the environment that it is given. So what a worker
-starts gets the worker's environment without its secrets: names that Azure, its libraries, OpenTelemetry and taskgraph
-itself read secrets from, and any value that holds the key of an account. It never knows what a secret is for.
+Documents come from others, and a command sees the environment that it is given. So a worker's commands get its
+environment without its secrets: names that Azure, its libraries, OpenTelemetry and taskgraph itself read secrets from,
+and any value that holds the key of an account.
 
 A process of the same user can look at another one's memory and first environment, unless the system forbids it: so
 `withdraw` asks for that, too, where it can. Against root there is no help.

@@ -25,7 +25,7 @@ class GraphState(StrEnum):
     FINISHED = "finished"  # every task completed, or (failure policy `continue`) is resolved in another way; final
     CANCELLING = "cancelling"
     CANCELLED = "cancelled"
-    DELETING = "deleting"  # its rows are being taken away; whoever deletes it, and the sweep, go on
+    DELETING = "deleting"  # its rows are being deleted, by the command or the sweep
     DELETED = "deleted"  # a tombstone: nothing is left but that it was, and until when its id is not given again
     RESTORING = "restoring"  # its rows are being put back from an archive; who does flips it to what it was
 
@@ -33,9 +33,9 @@ class GraphState(StrEnum):
 class FailurePolicy(StrEnum):
     """What a graph does about a task that failed for good."""
 
-    BLOCK = "block"  # it is blocked until somebody reruns the task; what does not depend on the task goes on
+    BLOCK = "block"  # it is blocked until the task is rerun; what does not depend on the task goes on
     FAIL_FAST = "fail-fast"  # the rest is cancelled
-    CONTINUE = "continue"  # what depends on the task is told, and mostly skipped; the graph goes on to its end
+    CONTINUE = "continue"  # what depends on the task learns of it, and is mostly skipped; the graph goes on to its end
 
 
 class When(StrEnum):
@@ -63,7 +63,7 @@ def condition_words(when: str) -> str:
 TASK_UNRESOLVED: Final = frozenset({TaskState.UNSCHEDULED, TaskState.PENDING, TaskState.RUNNING})
 
 GRAPH_GONE: Final = frozenset({GraphState.DELETING, GraphState.DELETED})
-"""States in which nothing is decided about a graph any more: what is heard of it comes late, and is let go."""
+"""States in which nothing is decided about a graph any more: messages about it come late, and are dropped."""
 
 GRAPH_ENDED: Final = frozenset({GraphState.FINISHED, GraphState.CANCELLED})
 

@@ -1,9 +1,8 @@
-"""When a task may run, how often it is tried again, and how long it may take: the words for it, and the sums.
+"""When a task may run, how often it is tried again, and how long it may take.
 
-What this room is for: the keys of a task node that speak of time (`notBefore`, `retry`, `maxRunTime`,
-`pendingTimeout`), and what follows from the columns that they become. Plain functions over values:
-the time comes in, and whoever asks reads the columns. It never reads a clock, draws no chance (the jitter of a pause is
-made of the taskId and the number of the run, so that deciding twice gives the same) and knows no state machine.
+The keys of a task node that speak of time (`notBefore`, `retry`, `maxRunTime`, `pendingTimeout`), and what follows from
+the columns that they become. The jitter of a pause is made of the taskId and the number of the run, so that deciding
+twice gives the same.
 """
 
 import hashlib
@@ -66,12 +65,12 @@ def of_node(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def for_worker(timing: Mapping[str, Any]) -> dict[str, Any]:
     """What of it a worker has to know: it goes into the definition, under the same keys."""
-    told: dict[str, Any] = {}
+    made: dict[str, Any] = {}
     if "maxRunTime" in timing:
-        told["maxRunTime"] = timing["maxRunTime"]
+        made["maxRunTime"] = timing["maxRunTime"]
     if "exitCodes" in timing.get("retry", ()):
-        told["retry"] = {"exitCodes": timing["retry"]["exitCodes"]}
-    return told
+        made["retry"] = {"exitCodes": timing["retry"]["exitCodes"]}
+    return made
 
 
 def retry_text(retry: Mapping[str, Any]) -> str:
@@ -80,7 +79,7 @@ def retry_text(retry: Mapping[str, Any]) -> str:
     return json.dumps(kept, separators=(",", ":")) if kept else ""
 
 
-# --- what a definition tells a worker --------------------------------------------------------------------------
+# --- what a definition says to a worker ------------------------------------------------------------------------
 
 
 def run_seconds_max(definition: Mapping[str, Any]) -> float | None:
@@ -136,7 +135,7 @@ def pause_seconds(task_id: str, run: int, failures: int, retry: Retry) -> float:
 
 
 def temporary_used(columns: Columns) -> int:
-    """How much of its budget of temporary failures a task has used: those since somebody reran it by hand."""
+    """How much of its budget of temporary failures a task has used: those since a person reran it."""
     failures, forgiven = columns("temporaryFailures"), columns("temporaryForgiven")
     return (failures if isinstance(failures, int) else 0) - (forgiven if isinstance(forgiven, int) else 0)
 
@@ -196,7 +195,7 @@ def overdue(columns: Columns, now: datetime) -> tuple[str, str] | None:
         return None
     if isinstance(deadline, datetime) and deadline <= now:
         return DEADLINE_EXCEEDED, f"its deadline {clock_text(deadline)} has passed"
-    held = is_held(columns("held"))  # nobody could have claimed it
+    held = is_held(columns("held"))  # no worker could have claimed it
     if state == TaskState.PENDING and isinstance(timeout, int | float) and not held:
         since = ready_since(columns)
         if since is not None and since + timedelta(seconds=timeout) <= now:

@@ -1,7 +1,4 @@
-"""Lengths of texts as the table service counts them: in units of UTF-16.
-
-What this room is for: one way of counting, for all that fit texts into columns and rows. It refuses no text.
-"""
+"""Lengths of texts as the table service counts them: in units of UTF-16."""
 
 import re
 from typing import Final

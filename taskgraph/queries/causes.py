@@ -1,8 +1,4 @@
-"""A first cause in words: why a task that waits for no other one does not run, and what to do about it.
-
-What this room is for: one sentence and one remedy for each state that a task can rest in. It decides nothing: what a
-sentence says of room, pauses and permits is read off the rows, as handlers and workers read them.
-"""
+"""A first cause in words: why a task that waits for no other one does not run, and what to do about it."""
 
 import shlex
 from collections import Counter

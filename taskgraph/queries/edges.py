@@ -1,9 +1,7 @@
 """The logical edges of tasks, looked up through joins and forks, in as few reads as there are.
 
-What this room is for: answering "which tasks does this one require, wait for, and who waits for it" where a task may
-have tens of thousands of edges. Relays are read when an edge leads through them, once, and many of one task by their
-range; labels are read one by one or by pages, whichever is less. It never writes, and keeps nothing longer than the
-question that it was made for.
+A task may have tens of thousands of edges. Relays are read when an edge leads through them, once, and many of one task
+by their range; labels are read one by one or by pages, whichever is less.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Everything that can be asked of one installation, in one object.
-
-What this room is for: the questions of its neighbours together. None of them writes, sends, or formats for a terminal.
-"""
+"""Everything that can be asked of one installation, in one object."""
 
 from taskgraph.queries.journal import JournalQueries
 from taskgraph.queries.listing import TaskQueries

@@ -1,9 +1,4 @@
-"""Who is in a group of a graph: the rows that were written with it, read again.
-
-What this room is for: one answer to "which tasks are these?" for everybody who looks at a group or does something to
-all of it. Groups are looked through: the tasks of groups in a group are among its own. It never writes, and knows
-nothing of how the tasks are.
-"""
+"""Who is in a group of a graph. The tasks of groups in a group are among its own."""
 
 import difflib
 from typing import Final

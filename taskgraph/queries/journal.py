@@ -78,7 +78,7 @@ class JournalQueries(Lookup):
     ) -> AsyncGenerator[Event]:
         """The journal after `since`, event by event, as it grows, until the graph can change no more.
 
-        Whoever stops goes on with the `cursor` of the last event it has dealt with. where: see `agrees`. Between two
+        To go on after a stop, pass the `cursor` of the last event that was dealt with. where: see `agrees`. Between two
         looks are pauses that grow while nothing happens. Raises NotFound.
         """
         pause = _FOLLOW_SECONDS

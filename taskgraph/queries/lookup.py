@@ -116,7 +116,7 @@ class Lookup:
         return row.columns
 
     async def channels(self, graph_id: str) -> list[ChannelStatus]:
-        """Who is told of a graph, and how far; none of a graph without notices. By what a person calls them."""
+        """The channels of a graph's notices, by name, and how far each has come."""
         check_graph_id(graph_id)
         found = [channel_status(row) async for row in self._pages(graph_id, notices.all_rows())]
         return sorted(found, key=lambda each: each.channel)

@@ -1,9 +1,8 @@
-"""One look at a whole installation: live graphs, what waits longest, workers, queues.
+"""One look at a whole installation, for `taskgraph top`: live graphs, what waits longest, workers, queues.
 
-What this room is for: `taskgraph top`. A look costs at most three requests for each graph that is shown, one for each
-queue, and one for each thousand live graphs and workers, however large the graphs are: what has completed is read off
-the end of the journal, and of what is ready or running one page is read. What that leaves open is said to be open. It
-never writes, and never formats for a terminal.
+A look costs at most three requests for each graph that is shown, one for each queue, and one for each thousand live
+graphs and workers, however large the graphs are: what has completed is read off the end of the journal, and of what is
+ready or running one page is read. What that leaves open is said to be open.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from taskgraph.storage.queues import Queues
 from taskgraph.storage.tables import Range, Row, Tables, query_all
 
 GRAPHS_MAX: Final = 20
-"""Graphs that are looked at, unless somebody wants more; the newest."""
+"""Graphs that are looked at, by default; the newest."""
 
 QUEUES_MAX: Final = 20
 """Targets whose queues are asked for their depth."""
@@ -37,7 +36,7 @@ _AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class GraphLine:
-    """A live graph. completed: -1 where the journal does not tell. more: whether there may be more ready or running.
+    """A live graph. completed: -1 where the journal does not say. more: whether there may be more ready or running.
 
     held: how many of the ready ones are held back. paused: whether all of it is. oldest, oldest_seconds: of those that
     are ready and not held back, the one that waits longest, by label, and for how long; "" and None where none is.
@@ -230,7 +229,7 @@ class Overview:
         for one in crew:
             for target in one.targets if one.live else ():
                 serving.setdefault(target, []).append(one)
-        # What waits without anybody who serves it comes first.
+        # Targets with waiting tasks and no worker come first.
         targets = sorted({*serving, *waiting}, key=lambda each: (each in serving, each))[:QUEUES_MAX]
         gates = await query_all(self._tables, GATES, Range())
         self._requests += 1 + len(gates) // limits.PAGE_ROWS_MAX

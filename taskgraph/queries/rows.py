@@ -1,7 +1,4 @@
-"""Columns of rows as values for people: a task, a channel, lists and objects that stand as JSON.
-
-What this room is for: reading what a row holds, damaged or of another version as it may be. It never reads a store.
-"""
+"""Rows as values for people: a task, a channel, lists and objects that stand as JSON, damaged as they may be."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -80,7 +77,7 @@ def _temporary_left(columns: Mapping[str, Value]) -> int:
 
 
 def status_of_task(row: Row, paused: Collection[str] = ()) -> TaskStatus:
-    """A task as its row tells it. paused: targets that are, where that was looked up."""
+    """A task by its row. paused: targets that are, where that was looked up."""
     columns = row.columns
     held = texts(columns, "held")
     if str(columns.get("target", "default")) in paused and columns.get("state") in TO_BEGIN:
@@ -116,7 +113,7 @@ def status_of_task(row: Row, paused: Collection[str] = ()) -> TaskStatus:
 
 
 def channel_status(row: Row) -> ChannelStatus:
-    """A channel as its row tells it."""
+    """A channel by its row."""
     columns = row.columns
     try:
         name = notices.channel_of(object_of(columns, "channel")).display

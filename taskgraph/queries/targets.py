@@ -1,11 +1,9 @@
-"""Gates: targets that are paused for all graphs of a store, and levels that somebody uses.
+"""Gates: targets that are paused or limited for all graphs of a store, and levels that are in use.
 
-What this room is for: one row for each target that is paused, which workers look at before they claim, and one for each
-level of a target that tasks are sent to besides `normal`, so that nobody asks for work where there never is any. Both
-are read at once. It costs a worker one read every few seconds while it has work, and nothing while it has none. A gate
-is looked at and not part of a claim's commit, so a claim that was under way when it was closed may still be made; a
-graph that must stand still to the last claim is paused by itself (`protocol.pause`). It never moves a task and never
-sends anything.
+Workers look at the row of each paused target before they claim; the row of each used level besides `normal` spares them
+requests for work where there is none. Both take one read every few seconds while a worker has work. A gate is no part
+of a claim's commit, so a claim that was under way when it was closed may still be made; a graph that must stand still
+to the last claim is paused by itself (`protocol.pause`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -81,7 +79,7 @@ async def use_level(tables: Tables, target: str, level: str, now: datetime) -> N
     try:
         await tables.commit(GATES, [change])
     except Conflict:
-        return  # somebody else has just said so
+        return  # another process has just said so
     except Unclear:
         (row,) = await tables.get(GATES, [key])
         if row is None:
@@ -120,7 +118,7 @@ async def _delete(tables: Tables, key: str) -> bool:
         try:
             await tables.commit(GATES, [Delete(row.key, row.etag)])
         except (Conflict, Unclear):
-            continue  # what is there now tells
+            continue  # read what is there now
         return True
     raise Conflict(f"others kept writing row {key} of {GATES}")
 
@@ -191,7 +189,7 @@ PERMIT: Final = "permit:"
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """A permit that somebody holds, or held."""
+    """A permit that a worker holds, or held."""
 
     target: str
     number: int
@@ -263,7 +261,7 @@ async def limit_target(tables: Tables, target: str, most: int, now: datetime, re
         try:
             await tables.commit(GATES, [Insert(key, columns) if row is None else Replace(key, row.etag, columns)])
         except (Conflict, Unclear):
-            continue  # what is there now tells
+            continue  # read what is there now
         return True
     raise Conflict(f"target {target}: others kept writing its limit")
 

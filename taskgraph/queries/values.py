@@ -27,7 +27,7 @@ class GraphStatus:
     """A graph at a glance.
 
     counts: tasks by state, each exact. unresolved: tasks that have not come to an end. exact: whether counts
-    names every state that a task is in; of a large graph it may lack some, and at_least then tells how many were seen
+    names every state that a task is in; of a large graph it may lack some, and at_least then says how many were seen
     in these, in the part of the graph that was looked at. reason: why it is cancelled. held: what of it is paused, as
     the column of its row says. limits: on tasks in flight, without labels. stalled, stalled_because: since when it is
     marked as standing still, and why; None and "" for one that moves or has ended. revision: how many extensions and
@@ -93,7 +93,7 @@ class GraphListed:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """A task as its row tells it; edges are not resolved here (see `TaskDetail`).
+    """A task by its row; edges are not resolved here (see `TaskDetail`).
 
     not_before: no worker may claim it before. temporary_failures: how often it failed for the moment; temporary_left:
     how often it still may. pending_timeout: seconds that it may wait for a worker, None for as long as it takes. held:
@@ -253,9 +253,9 @@ class Event:
 class ChannelStatus:
     """One channel of a graph's notices.
 
-    state: open (there may be more to tell), done (the graph has ended, and all is told), given-up. on: which facts of
-    the graph it hears; tasks: whether it hears of tasks. cursor: the journal has been told up to this event. failures:
-    attempts in a row that it did not take.
+    state: open (there may be more to send), done (the graph has ended, and all is sent), given-up. on: which facts of
+    the graph it gets; tasks: whether it gets those of tasks. cursor: all is sent up to this event. failures: attempts
+    in a row that it did not take.
     """
 
     key: str

@@ -24,7 +24,7 @@ WHY_READS_MAX: Final = 256
 WHY_WAITING_MAX: Final = 1_000
 
 WHY_CAUSES_MAX: Final = 1_000
-"""Tasks that `why` tells one by one: those that only wait, and first causes; the rest is counted."""
+"""Tasks that `why` explains one by one: those that only wait, and first causes; the rest is counted."""
 
 
 class _Below:

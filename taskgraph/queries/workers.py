@@ -1,9 +1,8 @@
-"""Who works here: a row for each worker, which it writes now and then while it lives (`worker.registration`).
+"""Which workers there are: a row for each, which it writes every `limits.WORKER_SEEN_SECONDS` (`worker.registration`).
 
-What this room is for: `taskgraph workers`, draining, and what `why` says of a task that nobody takes. A worker writes
-one row every `limits.WORKER_SEEN_SECONDS` and takes it away when it ends; whoever wants it to drain sets a column
-there, which it sees at its next word. Nothing that is promised rests on these rows: claims and leases decide who has a
-run, and a worker that is not listed works as well as any. They never say that a run is lost.
+For `taskgraph workers`, draining, and what `why` says of a task that no worker takes. A worker deletes its row when it
+ends; to drain it, a column is set there, which it reads when it writes next. No promise rests on these rows: claims and
+leases decide who has a run, a worker without a row works as well as any, and no row says that a run is lost.
 """
 
 import difflib
@@ -39,7 +38,7 @@ def key_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """A worker as its row tells it. state: active, draining, drained, or gone (no word for a while).
+    """A worker by its row. state: active, draining, drained, or gone (its row was not written for a while).
 
     busy: runs in hand of `slots`. seen_seconds: since its last word. running: graph and label of some of its runs.
     """
@@ -62,7 +61,7 @@ class WorkerStatus:
 
     @property
     def live(self) -> bool:
-        """Whether it has been heard of lately."""
+        """Whether it has written its row lately."""
         return self.state != "gone"
 
     @property
@@ -81,7 +80,7 @@ async def workers(tables: Tables, now: datetime, *, target: str = "") -> list[Wo
 async def ask(tables: Tables, name: str, *, draining: str, exits: bool) -> WorkerStatus | None:
     """Ask a worker to drain (`FINISH`, `NOW`), or to go on (""). Gives its row as it stood, None if it kept changing.
 
-    It hears of it with its next word. Raises NotFound, with the nearest names, and StorageError.
+    The worker reads it when it writes its row next. Raises NotFound, with the nearest names, and StorageError.
     """
     key = key_of(name)
     for _ in range(_TRIES):
@@ -98,7 +97,7 @@ async def ask(tables: Tables, name: str, *, draining: str, exits: bool) -> Worke
 
 
 async def clean(tables: Tables, now: datetime) -> int:
-    """Take rows away whose worker was last heard of long ago; gives how many."""
+    """Take rows away whose worker wrote last long ago; gives how many."""
     before = now - timedelta(seconds=limits.WORKER_FORGOTTEN_SECONDS)
     gone = 0
     for row in await query_all(tables, WORKERS, Range(select=("seen",))):
@@ -161,7 +160,7 @@ class Crew:
     workers: Sequence[WorkerStatus] = field(default_factory=tuple)
 
     def about(self, target: str, task: Mapping[str, Any]) -> str:
-        """What stands between a ready task and its workers, as far as the registry tells; one clause.
+        """What stands between a ready task and its workers, by the registry; one clause.
 
         task: its definition, as far as it is known.
         """

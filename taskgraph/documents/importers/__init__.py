@@ -1,11 +1,9 @@
-"""Graphs of other programs as documents of ours.
+"""Graphs of other programs as documents of ours: one door, `import_graph`, and one module for each format.
 
-What this room is for: one door, `import_graph`, and one module for each format. An importer keeps the shape of a graph
-and what is known of its tasks; it never keeps the right to execute them. A command line that somebody else wrote is
-kept as information (`payload.commandLine`, or the whole definition beside the payload), and the task is a `sleep` of
-its known runtime or a `noop`. What is left out or changed on the way is said in notes.
-
-The result has passed the same checks as any submission. A problem points at the place in the file that was read.
+An importer keeps the shape of a graph and what is known of its tasks, and never executes a foreign command line: that
+is kept as information (`payload.commandLine`, or the whole definition beside the payload), and the task is a `sleep` of
+its known runtime or a `noop`. Notes say what is left out or changed. The result has passed the checks of any
+submission; a problem points at the place in the file that was read.
 """
 
 from collections.abc import Mapping

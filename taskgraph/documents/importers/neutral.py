@@ -1,8 +1,6 @@
 """The neutral form: `{"source", "license", "metadata", "tasks": {label: {"requires", "runtimeSeconds", "command"}}}`.
 
-What this room is for: graphs that were taken out of other programs with nothing but their shape, and with runtimes and
-command lines where those were known. `runtimeSeconds` becomes a `sleep` of so many seconds, null a `noop`; `command`
-is kept as `payload.commandLine` for people, and is never executed.
+`runtimeSeconds` becomes a `sleep` of so many seconds, null a `noop`; `command` is kept as `payload.commandLine`.
 """
 
 from typing import Any, Final

@@ -1,8 +1,7 @@
-"""What all importers share: unpacking, looking at foreign values with care, and the last step into a document.
+"""What all importers share: unpacking, reading foreign values, and the last step into a document.
 
-What this room is for: an importer reads through a `Reader`, which notes every wrong shape with its place and goes on,
-and hands its result to `Reader.document`, which runs the checks of any submission and points its problems at the
-places of the foreign file. It never guesses a value that is not there.
+A `Reader` notes every wrong shape with its place and goes on; `Reader.document` runs the checks of any submission and
+points its problems at the places of the foreign file.
 """
 
 import math

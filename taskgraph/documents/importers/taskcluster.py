@@ -1,17 +1,16 @@
 """The two graphs of Mozilla's taskgraph: full-task-graph.json (keyed by label) and task-graph.json (keyed by taskId).
 
-What this room is for: the same tasks under either key. Edges are `dependencies`; what else a decision task would do
-(optimize tasks away, add soft dependencies whose target survived) has been done or not when the file was written, and
-is not done again. What becomes of a definition:
+Edges are `dependencies`; what else a decision task does (optimize tasks away, add soft dependencies whose target
+survived) is not done again. What becomes of a definition:
 
-- `payload` stays the payload, and the executor is the one that the caller names: `noop` unless told otherwise,
-  because the payload of a foreign worker is not to be executed by chance.
+- `payload` stays the payload, and the executor is the one that the caller names, `noop` by default: the payload of a
+  foreign worker is not to be executed by chance.
 - `metadata` stays; `deadline` becomes the task's deadline if it is a date-time, or relative and the present is given.
 - everything else of the definition stays under the key `taskcluster`, with the kind and the attributes of the task.
 - {"task-reference": "<edge>"} inside the payload becomes a `$subs` reference. Anywhere else, and in longer text, such
   references are resolved if the future id of the graph is given, and stay as they are without it; artifact references
   always stay, because they are addresses of another system.
-- `attributes.task_duplicates` = n makes n tasks of one; nobody depends on the copies.
+- `attributes.task_duplicates` = n makes n tasks of one; no task depends on the copies.
 """
 
 import re
@@ -66,7 +65,7 @@ class Options:
 
 @dataclass(slots=True)
 class _Counts:
-    """What is told in notes at the end."""
+    """What the notes at the end say."""
 
     external: int = 0
     soft: int = 0

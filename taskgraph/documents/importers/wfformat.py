@@ -1,11 +1,8 @@
 """WfFormat, the JSON of the WfCommons project, versions 1.4 and 1.5: recorded runs of scientific workflows.
 
-What this room is for: both layouts. 1.4 has `workflow.tasks`, each with its runtime and command; 1.5 has
-`workflow.specification.tasks` for the shape and `workflow.execution.tasks` for what was measured, joined by id. A
-task becomes a `sleep` of its `runtimeInSeconds`, or a `noop` if it has none; its command line is kept for people.
-
-Labels are the names of the tasks where these are unique, else their ids. `parents` and `children` may each name tasks
-by id or by name, and an edge that only one of the two sides states counts.
+1.4 has `workflow.tasks`, each with its runtime and command; 1.5 has `workflow.specification.tasks` for the shape and
+`workflow.execution.tasks` for what was measured, joined by id. Labels are the names of the tasks where these are
+unique, else their ids. An edge counts that only one of `parents` and `children` states, by id or by name.
 """
 
 from collections import Counter
