@@ -3,6 +3,7 @@
 import difflib
 import heapq
 import itertools
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -73,6 +74,7 @@ class Report:
             Problem(pointer(path), code, message, remedy, line if line is not None else lines.get(path))
             for path, code, message, remedy, line in self._listed.values()
         ]
+        problems.sort(key=lambda problem: math.inf if problem.line is None else problem.line)
         if self.count > len(problems):
             left = self.count - len(problems)
             problems.append(

@@ -33,6 +33,7 @@ from taskgraph.documents.checks import (
     check_requires,
     check_results,
 )
+from taskgraph.documents.key_checks import check_keys
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, TaskNode
 from taskgraph.documents.problems import PROBLEMS_MAX, Report, nearest
 from taskgraph.documents.references import (
@@ -164,7 +165,7 @@ def _parse(text: bytes | str, report: Report) -> Any:
             ) from error
     text = text.removeprefix("\ufeff")
     if not text.strip(" \t\r\n"):
-        raise fatal("syntax", "The document is empty.", 'The smallest graph is {"tasks": {"a": {"task": {}}}}.')
+        raise fatal("syntax", "The document is empty.", 'The smallest graph is {"tasks": {"a": {}}}.')
     offset = json_strict.too_deep_at(text, limits.DOCUMENT_DEPTH_MAX)
     if offset is not None:
         raise fatal(
@@ -272,6 +273,9 @@ def _document(
         declared, unread = _put_in(obj, tasks if isinstance(tasks, dict) else {}, kind, given, report)
     groups: dict[str, GroupNode] = {}
     if isinstance(tasks, dict):
+        for node in tasks.values():
+            if isinstance(node, dict):
+                node.setdefault("task", {})
         nodes, groups = _tasks_and_groups(obj, tasks, unread, kind, report)
     report.raise_if_any()
     if kind == "extension":
@@ -319,8 +323,7 @@ def _tasks_and_groups(
     form = Form("task", kind, report)
     channels = check_notify(obj.get("notify"), ("notify",), report) if kind == "graph" else set()
     for label, node in tasks.items():
-        if label not in unread:
-            form.check(node, ("tasks", label))
+        form.check(node if label not in unread else {**node, "task": {}}, ("tasks", label))
         if not isinstance(node, dict):
             continue
         wanted, optional = named(node.get("requires", ()))
@@ -330,6 +333,7 @@ def _tasks_and_groups(
         if "notify" in node:
             channels |= check_notify(node["notify"], ("tasks", label, "notify"), report)
         if _has_definition(node) and label not in unread:
+            check_keys(label, node["task"], report)
             taken = check_definition(label, node["task"], labels, kind, report)
             if taken:
                 results.append((label, taken))

@@ -105,7 +105,7 @@ def explain(error: "ValidationError", base: Path, report: Report, extension: boo
         bound: Any = error.validator_value
         for key in bound:
             if key not in value:
-                remedy = "Add it, at least as an empty object." if key in ("task", "payload") else f"Add `{key}`."
+                remedy = "Add it, at least as an empty object." if key == "payload" else f"Add `{key}`."
                 if path[:1] == ("groups",):
                     remedy = "List the labels of its tasks."
                 report.add(path, "missing", f"{name} lacks the key `{key}`.", remedy)
@@ -142,7 +142,12 @@ def _words(error: "ValidationError", path: Path, name: str, report: Report) -> t
     match error.validator:
         case "type":
             expected = _TYPE_NAMES[bound if isinstance(bound, str) else "string"]
-            return "wrong-type", f"{name} must be {expected}, not {_type_name(value)}.", f"Write {expected}."
+            remedy = f"Write {expected}."
+            if path[-1:] == ("command",) and isinstance(value, str):
+                remedy = f'Write its words: {_listed(value.split())}; for a shell: ["sh", "-c", {show(value)}].'
+            elif isinstance(value, float):
+                return "wrong-type", f"{name} must be {expected}, not {value}.", remedy
+            return "wrong-type", f"{name} must be {expected}, not {_type_name(value)}.", remedy
         case "enum":
             choices = ", ".join(map(show, bound))
             texts = isinstance(value, str) and all(type(one) is str for one in bound)
@@ -167,7 +172,7 @@ def _words(error: "ValidationError", path: Path, name: str, report: Report) -> t
             if path[:1] == ("groups",) and path[2:] == ("tasks",):
                 name, remedy = f"The group {show(path[1])}", "List the labels of its tasks, or remove the group."
             elif path == ("tasks",):
-                remedy = "Put at least one task in."
+                remedy = "Put at least one task in: the key is required."
             return "empty", f"{name} must not be empty.", remedy
         case "format":
             message = f"{name} is {show(value)}, which is no RFC 3339 date-time."
@@ -182,6 +187,10 @@ def _words(error: "ValidationError", path: Path, name: str, report: Report) -> t
             )
         case _:  # a keyword that the schema has and this function does not know: say it in the validator's words
             return "schema", f"{name}: {error.message[:300]}.", "See schemas/task-graph.json."
+
+
+def _listed(words: Sequence[str]) -> str:
+    return f"[{', '.join(map(show, words[:8]))}{', …' if len(words) > 8 else ''}]"
 
 
 def _form(path: Path, pattern: str) -> str:

@@ -17,7 +17,7 @@ from taskgraph.model.json_strict import Path, show
 def warnings(document: GraphDocument) -> list[Problem]:
     """What is legal and looks like a mistake: one problem for each kind, at the first place, with the number of tasks.
 
-    Codes: no-executor, own-executor, near-key, misplaced-key, retries, subs-outside-payload.
+    Codes: no-executor, own-executor, near-key, retries, subs-outside-payload.
     """
     found: dict[tuple[str, str], list[Any]] = {}  # (code, subject) -> [path, label, number of tasks]
     task_keys, command_keys = (schemas.members("task-graph", part) for part in ("task", "commandPayload"))
@@ -46,8 +46,6 @@ def warnings(document: GraphDocument) -> list[Problem]:
             if key not in task_keys:
                 if key == "retries":
                     note("retries", "", (*path, key), label)
-                elif key in command_keys and key not in payload:
-                    note("misplaced-key", key, (*path, key), label)
                 elif (close := near(key, task_keys)) and close not in task:
                     note("near-key", f"{key}\0{close}", (*path, key), label)
             if key != "payload" and isinstance(value, dict | list):
@@ -79,9 +77,6 @@ def _warning(code: str, subject: str, label: str, count: int) -> tuple[str, str]
                 f"{who}: the executor {show(subject)} is not built in; the task waits for a worker that brings it."
             )
             remedy = f"Start such a worker for its target, or use one of {', '.join(sorted(BUILT_IN_EXECUTORS))}."
-        case "misplaced-key":
-            message = f"{who}: {show(subject)} stands beside the payload, where no built-in executor looks."
-            remedy = f"Move it to payload.{subject}."
         case "retries":
             message = f"{who}: `retries` has no meaning here; every task may be lost {limits.RETRIES_DEFAULT} times."
             remedy = "For failures that a rerun may mend, say `reruns` beside `task`; for ones of the moment, `retry`."

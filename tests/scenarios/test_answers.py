@@ -196,7 +196,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     store = f"sqlite:///{folder}/store.db"
     run = CliRunner().invoke
     assert run(commands, ["submit", made["FILE"], "--id", "g", "--store", store]).exit_code == 0
-    assert run(commands, ["run", made["SMALL"], "--id", "ran", "--store", store]).exit_code == 1
+    assert run(commands, ["run", made["SMALL"], "--id", "ran", "--all", "--store", store]).exit_code == 1
     assert run(commands, ["run", made["DONE"], "--id", "ended", "--store", store]).exit_code == 0
     asyncio.run(register(store))
     found: Answers = {}

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskgraph.documents.canonical import content_hash, document_object, node_digest
+from taskgraph.documents.key_checks import is_one_edit
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.documents.read import canonical_json, document_from_object, nearest, read_document
 from taskgraph.documents.references import external_labels, references, substitute
@@ -123,7 +124,7 @@ def test_a_graph_without_tasks_is_not_told_to_leave_the_key_out_which_is_require
     with pytest.raises(InvalidGraph) as caught:
         read_document('{"tasks": {}}')
     (problem,) = caught.value.problems
-    assert problem.remedy == "Put at least one task in."
+    assert problem.remedy == "Put at least one task in: the key is required."
 
 
 @pytest.mark.parametrize(
@@ -135,11 +136,11 @@ def test_a_graph_without_tasks_is_not_told_to_leave_the_key_out_which_is_require
         ('{"tasks": {}}', [("empty", "/tasks")]),
         ('{"tasks": []}', [("wrong-type", "/tasks")]),
         ('{"tasks": {"a": 1}}', [("wrong-type", "/tasks/a")]),
-        ('{"tasks": {"a": {}}}', [("missing", "/tasks/a")]),
+        ('{"tasks": {"a": {"task": null}}}', [("wrong-type", "/tasks/a/task")]),
         ('{"tasks": {"": {"task": {}}}}', [("label", "/tasks/")]),
         ('{"tasks": {"a\\nb": {"task": {}}}}', [("label", "/tasks/a\nb")]),
         ('{"tasks": {"\\u0085": {"task": {}}}}', [("label", "/tasks/\x85")]),
-        ('{"tasks": {"a/~b": {}}}', [("missing", "/tasks/a~1~0b")]),
+        ('{"tasks": {"a/~b": 1}}', [("wrong-type", "/tasks/a~1~0b")]),
         ('{"tasks": {"\\ud800": {"task": {}}}}', [("surrogate", "/tasks/\\ud800")]),
         ('{"tasks": {"a": {"task": {"x": ["\\udc00"]}}}}', [("surrogate", "/tasks/a/task/x/0")]),
         ('{"tasks": {"a": {"task": {"x": NaN}}}}', [("number", "/tasks/a/task/x")]),
@@ -480,9 +481,9 @@ def test_warnings_say_what_will_happen():
         graph(
             a={"task": {"payload": {"run": "x"}}},
             b={"task": {"payload": {"run": "x"}}},
-            c={"task": {"executor": "docker", "dedline": 1}},
-            d={"task": {"command": ["x"]}},
-            e={"task": {"payload": {"command": ["x"], "timeuot": 1}}},
+            c={"task": {"executor": "docker", "dedline": 1, "command": []}},
+            d={"task": {"executor": "noop", "payload": {}, "paylod": 1}},
+            e={"task": {"payload": {"command": ["x"], "timeouts_s": 1}}},
             f={"task": {"extra": {"x": [{"$subs": "taskId:a"}]}}},
             g={"task": {"payload": {"call": "f"}}},
         )
@@ -492,13 +493,67 @@ def test_warnings_say_what_will_happen():
         ("no-executor", "/tasks/a/task"),
         ("own-executor", "/tasks/c/task/executor"),
         ("near-key", "/tasks/c/task/dedline"),
-        ("misplaced-key", "/tasks/d/task/command"),
-        ("near-key", "/tasks/e/task/payload/timeuot"),
+        ("near-key", "/tasks/e/task/payload/timeouts_s"),
         ("subs-outside-payload", "/tasks/f/task/extra/x/0"),
     ]
     assert '"a" and 1 other' in problems[0].message
     assert '"deadline"' in problems[2].remedy
-    assert warnings(read_document(graph(a={"task": NOOP}, b={"task": {}}))) == []
+    assert warnings(read_document(graph(a={"task": NOOP}, b={}))) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "place", "code"),
+    [
+        ({"command": ["x"]}, "command", "misplaced-key"),
+        ({"payload": {"command": ["x"]}, "timeout": 3}, "timeout", "misplaced-key"),
+        ({"paylod": {"command": ["x"]}}, "paylod", "near-key"),
+        ({"Payload": {"command": ["x"]}}, "Payload", "near-key"),
+        ({"payload": {"comand": ["x"]}}, "payload/comand", "near-key"),
+        ({"payload": {"calll": "f"}}, "payload/calll", "near-key"),
+        ({"payload": {"command": ["x"], "timeuot": 1}}, "payload/timeuot", "near-key"),
+        ({"executor": "command", "payload": {"command": ["x"], "evn": {}}}, "payload/evn", "near-key"),
+        ({"payload": {"command": ["x"], "tmeout": 1}, "deadlin": 1}, "deadlin", "near-key"),
+    ],
+)
+def test_a_key_that_is_nearly_known_or_too_high_is_an_error(task: dict[str, Any], place: str, code: str) -> None:
+    found = problems_of(graph(a={"task": task}))
+    assert (code, f"/tasks/a/task/{place}") in [(each.code, each.pointer) for each in found]
+    assert all(each.code in ("near-key", "misplaced-key") for each in found)
+    read_document(graph(a={"task": {**task, "executor": "noop"}} if "executor" not in task else {"task": {}}))
+
+
+def test_one_edit() -> None:
+    word = "payload"
+    letters = ("", "x", "l", "P")
+    near = {word[:n] + each + word[n:] for n in range(8) for each in letters}
+    near |= {word[:n] + each + word[n + 1 :] for n in range(7) for each in letters}
+    near |= {word[:n] + word[n + 1] + word[n] + word[n + 2 :] for n in range(6)}
+    assert all(is_one_edit(each, word) for each in near)
+    assert is_one_edit("PAYLOAD", word)
+    far = {"payloadxx", "xpayloadx", "aypload", "pyaload_", "yapolad", "", "pay", "command"}
+    assert not [each for each in far if is_one_edit(each, word)]
+
+
+def test_all_problems_come_in_the_order_of_lines_with_those_beside_an_unknown_parameter() -> None:
+    text = """{"tasks": {
+        "a": {"reruns": -1,
+              "task": {"payload": {"command": [{"$param": "y"}]}}},
+        "b": {"requires": ["c"],
+              "task": {"payload": {"command": "echo hi"}}}}}"""
+    with pytest.raises(InvalidGraph) as caught:
+        read_document(text)
+    assert [(each.line, each.pointer) for each in caught.value.problems] == [
+        (2, "/tasks/a/reruns"),
+        (3, "/tasks/a/task/payload/command/0/$param"),
+        (4, "/tasks/b/requires/0"),
+        (5, "/tasks/b/task/payload/command"),
+    ]
+    assert '["echo", "hi"]; for a shell: ["sh", "-c", "echo hi"]' in caught.value.problems[3].remedy
+
+
+def test_a_schema_is_named_for_editors() -> None:
+    text = '{"$schema": "./task-graph.json", "tasks": {"a": {}}}'
+    assert content_hash(read_document(text)) == content_hash(read_document('{"tasks": {"a": {"task": {}}}}'))
 
 
 # --- size ------------------------------------------------------------------------------------------------------

@@ -417,6 +417,22 @@ def read_graph(
     return document if priority is None else replace(document, priority=column(priority)), name
 
 
+def look_for_warnings(
+    session: "Session", document: "GraphDocument", source: str, *, strict: bool = False
+) -> InvalidGraph:
+    """Print what is legal and looks like a mistake, but where JSON is asked for; gives it. Raises it if strict."""
+    from taskgraph.documents.warnings import warnings
+
+    found = InvalidGraph(warnings(document), source)
+    if found.problems and strict:
+        raise found
+    err = session.output.err
+    for where, message, remedy in () if session.output.json else failures.problem_lines(found):
+        err.line(f"{err.paint('warning:', 'yellow')} {safe(where)}: {safe(message)}")
+        err.line(f"    {err.paint(safe(remedy), 'dim')}")
+    return found
+
+
 def check_graph_id(graph_id: str, *, new: bool = False) -> str:
     """An id that may be one, see `queries`. Raises InvalidInput."""
     from taskgraph.queries import lookup

@@ -17,11 +17,12 @@ from taskgraph.interfaces.cli.common import (
     begin,
     check_graph_id,
     examples,
+    look_for_warnings,
     print_problems,
     read_graph,
     read_source,
 )
-from taskgraph.interfaces.cli.options import JsonOption, ParamOption, VerboseOption
+from taskgraph.interfaces.cli.options import JsonOption, ParamOption, StrictOption, VerboseOption
 from taskgraph.interfaces.cli.output import Column, count, json_text, safe, seconds
 from taskgraph.model.errors import InvalidGraph, InvalidInput
 from taskgraph.storage.private_files import unwritable
@@ -50,16 +51,17 @@ def validate(
         bool, typer.Option("--extension", help="The files are extensions: they may name tasks of the graph.")
     ] = False,
     param: ParamOption = None,
+    strict: StrictOption = False,
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
     """Check graphs, and say everything that is wrong with them.
 
     Every problem comes with file, line, JSON pointer, and what to do about it. What is legal and yet looks like a
-    mistake is a warning, and no reason to fail.
+    mistake is a warning, and no reason to fail, but with --strict.
     """
     session = begin(ctx, json=json, verbose=verbose)
-    results = [_validated(session, file, extension, param) for file in files]
+    results = [_validated(session, file, extension, param, strict) for file in files]
     if json:
         session.output.document(views.validated(results))
     if not all(each["valid"] for each in results):
@@ -73,33 +75,22 @@ VALIDATE_EXAMPLES = examples(
 )
 
 
-def _validated(session: Session, file: str, extension: bool, params: list[str] | None) -> dict[str, Any]:
-    from taskgraph.documents.warnings import warnings
-
+def _validated(session: Session, file: str, extension: bool, params: list[str] | None, strict: bool) -> dict[str, Any]:
     output = session.output
     try:
         document, name = read_graph(file, "extension" if extension else "graph", params)
+        found = look_for_warnings(session, document, name, strict=strict)
     except InvalidGraph as error:
         if not output.json:
             print_problems(output, error)
             output.fail(str(error))
         return views.invalid_file(error)
-    found = InvalidGraph(warnings(document), name)
     if not output.json:
-        print_warnings(session, found)
         output.data(
             f"{name}: valid, {count(len(document.tasks), 'task')}, {count(document.edges, 'edge')}"
             + (f", {count(len(found.problems), 'warning')}" if found.problems else "")
         )
     return views.valid_file(document, found)
-
-
-def print_warnings(session: Session, found: InvalidGraph) -> None:
-    """What is legal and looks like a mistake."""
-    err = session.output.err
-    for where, message, remedy in failures.problem_lines(found):
-        err.line(f"{err.paint('warning:', 'yellow')} {safe(where)}: {safe(message)}")
-        err.line(f"    {err.paint(safe(remedy), 'dim')}")
 
 
 # --- plan ------------------------------------------------------------------------------------------------------
@@ -123,6 +114,7 @@ def plan(
     ] = PlanFormat.TEXT,
     full: Annotated[bool, typer.Option("--full", help="List every waiter and the whole critical path.")] = False,
     param: ParamOption = None,
+    strict: StrictOption = False,
     json: JsonOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
@@ -134,7 +126,8 @@ def plan(
     session = begin(ctx, json=json, verbose=verbose)
     if json and format not in (PlanFormat.TEXT, PlanFormat.JSON):
         raise InvalidInput(f"--json and --format {format} contradict each other")
-    document, _ = read_graph(file, params=param)
+    document, name = read_graph(file, params=param)
+    look_for_warnings(session, document, name, strict=strict)
     from taskgraph.documents import plan as planning
 
     out = session.output.out

@@ -112,6 +112,10 @@ ParamOption = Annotated[
     ),
 ]
 
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="Refuse what is only warned of: legal, and probably a mistake.")
+]
+
 TargetOption = Annotated[
     list[str] | None,
     typer.Option("--target", metavar="TARGET", help="Take work for this target; may be given several times."),

@@ -22,6 +22,7 @@ from taskgraph.interfaces.cli.common import (
     WithStoreOption,
     check_graph_id,
     examples,
+    look_for_warnings,
     read_graph,
     with_session,
 )
@@ -33,6 +34,7 @@ from taskgraph.interfaces.cli.options import (
     PriorityOption,
     PythonOption,
     SlotsOption,
+    StrictOption,
     TargetOption,
     TimeScaleOption,
     WorkerLabelOption,
@@ -93,6 +95,7 @@ def run(
     graph_id: IdOption = None,
     param: ParamOption = None,
     priority: PriorityOption = None,
+    strict: StrictOption = False,
     slots: SlotsOption = None,
     target: TargetOption = None,
     label: WorkerLabelOption = None,
@@ -135,6 +138,7 @@ def run(
     if file is not None:
         document, name = read_graph(file, params=param, priority=priority)
         check_runnable(document, name, executors, served)
+        look_for_warnings(session, document, name, strict=strict)
     slots = slots or default_slots()
     order = _Order(file, graph_id, document, executors, board, served, slots, param or (), handed, every)
     raise typer.Exit(session.open(lambda app: _run(app, session, order), measured=True))

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from taskgraph.interfaces import views
-from taskgraph.interfaces.cli.common import Session, examples, read_graph, with_session
-from taskgraph.interfaces.cli.documents import print_warnings
-from taskgraph.interfaces.cli.options import ParamOption
+from taskgraph.interfaces.cli.common import Session, examples, look_for_warnings, read_graph, with_session
+from taskgraph.interfaces.cli.options import ParamOption, StrictOption
 from taskgraph.interfaces.cli.output import Column, count, moment, safe, seconds
 from taskgraph.model import limits
-from taskgraph.model.errors import InvalidGraph, InvalidInput
+from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from taskgraph.interfaces.app import App
     from taskgraph.protocol.schedule_rules import Schedule
 
-_LENGTH: Final = re.compile(r"(\d{1,9})([smhd]?)")
-_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LENGTH: Final = re.compile(r"(\d{1,9})([smhd])")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the schedule.", show_default=False)]
 OneArgument = Annotated[
@@ -120,6 +119,7 @@ def create(
     overlap: OverlapOption = None,
     keep: KeepOption = None,
     param: ParamOption = None,
+    strict: StrictOption = False,
     inactive: Annotated[bool, typer.Option("--inactive", help="It fires only once it is activated.")] = False,
 ) -> None:
     """Let a graph be submitted by the clock.
@@ -130,7 +130,7 @@ def create(
     """
     times = _times(cron, timezone, every, anchor, at)
     times.over()  # what cannot be is said before anything is read
-    document = _graph(session, file, param)
+    document = _graph(session, file, param, strict)
 
     async def created(app: "App") -> "tuple[Schedule, str]":
         from taskgraph.interfaces.operations import schedules
@@ -174,6 +174,7 @@ def update(
     overlap: OverlapOption = None,
     keep: KeepOption = None,
     param: ParamOption = None,
+    strict: StrictOption = False,
 ) -> None:
     """Change a schedule: what is given, and nothing else.
 
@@ -184,7 +185,7 @@ def update(
     times = _times(cron, timezone, every, anchor, at)
     if file is None and param:
         raise InvalidInput("--param goes with a FILE: the graph that a schedule has was given its values with it")
-    document = None if file is None else _graph(session, file, param)
+    document = None if file is None else _graph(session, file, param, strict)
 
     async def updated(app: "App") -> "Schedule":
         from taskgraph.interfaces.operations import schedules
@@ -356,7 +357,7 @@ def _times(cron: str | None, timezone: str | None, every: str | None, anchor: st
 def _length(text: str) -> int:
     found = _LENGTH.fullmatch(text.strip().lower())
     if found is None:
-        raise InvalidInput(f"--every {text!r}: a number of seconds, or with a unit 30s, 5m, 12h, 7d")
+        raise InvalidInput(f"--every {text!r}: a number and its unit: 30s, 5m, 12h, 7d")
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -370,11 +371,9 @@ def _moment(option: str, text: str) -> datetime:
     return found
 
 
-def _graph(session: Session, file: str, params: Sequence[str] | None) -> "GraphDocument":
-    from taskgraph.documents.warnings import warnings
-
+def _graph(session: Session, file: str, params: Sequence[str] | None, strict: bool) -> "GraphDocument":
     document, source = read_graph(file, params=params)
-    print_warnings(session, InvalidGraph(warnings(document), source))
+    look_for_warnings(session, document, source, strict=strict)
     return document
 
 

@@ -10,23 +10,24 @@ from taskgraph.interfaces.cli.common import (
     Session,
     check_graph_id,
     examples,
+    look_for_warnings,
     read_graph,
     read_source,
     with_session,
 )
-from taskgraph.interfaces.cli.documents import print_warnings
 from taskgraph.interfaces.cli.options import (
     GraphArgument,
     IdOption,
     ParamOption,
     PriorityOption,
+    StrictOption,
     TimeoutOption,
 )
 from taskgraph.interfaces.cli.outcome import command_words, wait_and_finish
 from taskgraph.interfaces.cli.output import count
 from taskgraph.interfaces.cli.progress import submitting
 from taskgraph.interfaces.cli.signals import Stop, minding_signals, unless_stopped
-from taskgraph.model.errors import InvalidGraph, InvalidInput
+from taskgraph.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from taskgraph.documents.nodes import GraphDocument
@@ -65,6 +66,7 @@ def submit(
     graph_id: IdOption = None,
     param: ParamOption = None,
     priority: PriorityOption = None,
+    strict: StrictOption = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the graph has ended, and say how.")] = False,
     timeout: TimeoutOption = None,
 ) -> None:
@@ -78,9 +80,7 @@ def submit(
     if graph_id is not None:
         check_graph_id(graph_id, new=True)
     document, name = read_graph(file, params=param, priority=priority)
-    from taskgraph.documents.warnings import warnings
-
-    print_warnings(session, InvalidGraph(warnings(document), name))
+    look_for_warnings(session, document, name, strict=strict)
     raise typer.Exit(
         session.open(lambda app: _submit_and_wait(app, session, graph_id, document, wait, timeout), measured=True)
     )
@@ -134,6 +134,7 @@ def extend(
         ),
     ],
     param: ParamOption = None,
+    strict: StrictOption = False,
     request: Annotated[
         str | None,
         typer.Option("--request", metavar="NAME", help="An id for the extension; made from its content otherwise."),
@@ -170,6 +171,7 @@ def extend(
     alone = None
     if not values and not mentions(data.decode("utf-8", "replace")):
         alone = read_document(data, source=name, kind="extension")
+        look_for_warnings(session, alone, name, strict=strict)
 
     async def extended(app: "App") -> int:
         from taskgraph.interfaces.operations import requests
@@ -178,6 +180,7 @@ def extend(
         if document is None:
             given = await requests.given(app, graph_id, values, named=True)
             document = read_document(data, source=name, kind="extension", given=given)
+            look_for_warnings(session, document, name, strict=strict)
         return await _extend(app, session, graph_id, document, request, wait, timeout)
 
     raise typer.Exit(session.open(extended, measured=True))

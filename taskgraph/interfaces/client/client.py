@@ -480,7 +480,7 @@ class Client(_Opening):
         """
         app = self.app
         document = document_of(graph, given=Given(params or {}))
-        graph_id = graph_id or app.clock.new_id()
+        graph_id = app.clock.new_id() if graph_id is None else graph_id
         if targets is None:
             targets = sorted({target_of(node.task) for node in document.tasks.values()})
         handed = read_handed(os.environ)
