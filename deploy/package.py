@@ -171,7 +171,7 @@ def build_wheel(pip: Pip, folder: Path) -> Path:
     """The wheel of taskgraph, out of the working tree."""
     say("building the wheel of taskgraph")
     pip.run("build the wheel of taskgraph", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
-    (wheel,) = folder.glob("taskgraph-*.whl")
+    (wheel,) = folder.glob("taskgraph_scheduler-*.whl")
     return wheel
 
 
@@ -197,13 +197,13 @@ def pin(pip: Pip, target: Target, wheel: Path) -> None:
     ]
     report: dict[str, Any] = json.loads(pip.run("find versions", *arguments, *target.options, with_extras(wheel)))
     found = {normalized(item["metadata"]["name"]): item["metadata"]["version"] for item in report["install"]}
-    del found["taskgraph"]
+    del found["taskgraph-scheduler"]
     old = read_pins(PINS.read_text("utf-8")) if PINS.exists() else {}
     PINS.write_text(
         f"# Python {target.python}: the exact versions that the function app is packaged with, everything that\n"
-        f"# taskgraph[{','.join(extras())}] requires. Written by scripts/package-functions --pin, and held against\n"
-        "# pyproject.toml by the tests. Which index they come from is for pip's own settings to say, and hashes would\n"
-        "# tie them to one platform.\n"
+        f"# taskgraph-scheduler[{','.join(extras())}] requires. Written by scripts/package-functions --pin, and held\n"
+        "# against pyproject.toml by the tests. Which index they come from is for pip's own settings to say, and\n"
+        "# hashes would tie them to one platform.\n"
         "# taskgraph itself is not here: it is built from the working tree, and the packaged copy of this file names\n"
         "# that wheel, which lies beside it, so that a build in Azure would find the same.\n"
         + "".join(f"{name}=={version}\n" for name, version in sorted(found.items())),
@@ -228,7 +228,7 @@ def install(pip: Pip, target: Target, wheel: Path, site: Path) -> None:
     )
     pins = read_pins(PINS.read_text("utf-8"))
     there = {normalized(each.name) for each in importlib.metadata.distributions(path=[str(site)])}
-    if unpinned := sorted(there - pins.keys() - {"taskgraph"}):
+    if unpinned := sorted(there - pins.keys() - {"taskgraph-scheduler"}):
         give_up(f"required and not pinned: {', '.join(unpinned)}. scripts/package-functions --pin", EXIT_USAGE)
 
 

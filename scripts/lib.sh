@@ -48,6 +48,29 @@ unlock() {
     exec 9<&-
 }
 
+# progress: of what pip says, on a terminal one line that counts packages; and all that is wrong.
+progress() {
+    local line found=0 shown=
+    show() {
+        [[ ! -t 2 ]] || printf '\r\033[K%s' "$1" >&2
+    }
+    while IFS= read -r line; do
+        case $line in
+        Collecting\ *)
+            found=$((found + 1))
+            line=${line#Collecting }
+            show "taskgraph: $found packages found, ${line%%[ (<>=!~;]*}"
+            ;;
+        Installing\ collected*) show "taskgraph: installing $found packages" ;;
+        *rror* | *ERROR*)
+            show ''
+            printf '%s\n' "$line" >&2
+            ;;
+        esac
+    done
+    show ''
+}
+
 # install WHAT STAMP ARGUMENT…: bring .venv about, and pip's ARGUMENTs into it, unless the stamp says that it is so.
 install() {
     local what=$1 done_stamp=$2 python
@@ -56,15 +79,16 @@ install() {
     python=$(find_python)
     lock "$python"
     if [[ ! -e $done_stamp || ! -x $venv/bin/python ]]; then # nobody else has done it meanwhile
-        say "installing $what into $venv (once; a minute or two)"
-        if ! recent_enough "$venv/bin/python"; then
+        say "installing $what into $venv (once; a minute or two; interrupted, it goes on the next time)"
+        # Interrupted while it was made, an environment has an interpreter, and no pip that starts.
+        if ! recent_enough "$venv/bin/python" || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
             rm -rf "$venv"
             "$python" -m venv "$venv" >&2 || {
                 rm -rf "$venv"
                 die "cannot make $venv with $python. On Debian and Ubuntu: apt-get install python3-venv"
             }
         fi
-        "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check "$@" >&2 9<&- ||
+        "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 9<&- | progress ||
             die "pip could not install $what, for the reason above. Running this again goes on from here"
         rm -f "${done_stamp%-*}"-[0-9]*
         : >"$done_stamp"

@@ -94,7 +94,7 @@ def make(folder: Path, say: Say, *, python: str = sys.executable) -> Path:
 
 def _install(folder: Path, say: Say, python: str) -> None:
     say(f"installing Microsoft's Functions worker library into {folder} (once; a minute)")
-    if not os.access(python_of(folder), os.X_OK) or _version_of(folder) != sys.version_info[:2]:
+    if _version_of(folder) != sys.version_info[:2] or not _has_pip(folder):
         shutil.rmtree(folder, ignore_errors=True)
         remedy = "on Debian and Ubuntu: apt-get install python3-venv"
         try:
@@ -117,6 +117,15 @@ def _install(folder: Path, say: Say, python: str) -> None:
     for old in folder.glob(".taskgraph-functions-*"):
         old.unlink()
     _stamp(folder).touch()
+
+
+def _has_pip(folder: Path) -> bool:
+    """Whether packages can be installed: an environment that was interrupted in the making has an interpreter alone."""
+    command = [str(python_of(folder)), "-m", "pip", "--version"]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=_SECONDS_MAX, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def _run(command: Sequence[str], problem: str, remedy: str) -> None:

@@ -143,4 +143,4 @@ def test_without_the_host_the_command_says_how_to_install_it(monkeypatch: pytest
     monkeypatch.setattr(sys, "path", [place for place in sys.path if not place.endswith("functions_host")])
     code, said = run("list")
     assert code == 2
-    assert "pip install 'taskgraph[functions-host]'" in " ".join(said.split())
+    assert "pip install 'taskgraph-scheduler[functions-host]'" in " ".join(said.split())

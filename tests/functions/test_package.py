@@ -128,13 +128,17 @@ def test_it_is_what_was_told(package: Package) -> None:
     assert package.zip.stat().st_size == package.told["bytes"]
     assert hashlib.sha256(package.zip.read_bytes()).hexdigest() == package.told["sha256"]
     assert package.told["bytes"] < 40 << 20, "larger than it ever was: what has come in?"
-    assert {part["name"].split()[0] for part in package.told["parts"]} >= {"taskgraph", "aiohttp", "azure-functions"}
+    assert {part["name"].split()[0] for part in package.told["parts"]} >= {
+        "taskgraph-scheduler",
+        "aiohttp",
+        "azure-functions",
+    }
 
 
 @pytest.mark.campaign
 def test_its_entries(package: Package) -> None:
     names = package.names
-    wheel = f"taskgraph-{__version__}-py3-none-any.whl"
+    wheel = f"taskgraph_scheduler-{__version__}-py3-none-any.whl"
     assert names == sorted(set(names))
     assert {name for name in names if "/" not in name} == {"function_app.py", "host.json", "requirements.txt", wheel}
     assert {name.partition("/")[0] for name in names if "/" in name} == {".python_packages"}
@@ -186,7 +190,7 @@ def test_what_is_installed_is_what_is_pinned(package: Package) -> None:
         record = (folder / "RECORD").read_text("utf-8").splitlines()
         missing = [line for line in record if not (package.site / line.split(",")[0].strip('"')).exists()]
         assert missing == [], "the list of what is installed names what is not there"
-    assert installed.pop("taskgraph") == __version__
+    assert installed.pop("taskgraph-scheduler") == __version__
     assert installed == pins
 
 

@@ -366,8 +366,8 @@ def python(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("module", "variable", "extra"),
     [
-        ("opentelemetry", "OTEL_EXPORTER_OTLP_ENDPOINT", "taskgraph[otlp]"),
-        ("azure.monitor", "APPLICATIONINSIGHTS_CONNECTION_STRING", "taskgraph[azure-monitor]"),
+        ("opentelemetry", "OTEL_EXPORTER_OTLP_ENDPOINT", "taskgraph-scheduler[otlp]"),
+        ("azure.monitor", "APPLICATIONINSIGHTS_CONNECTION_STRING", "taskgraph-scheduler[azure-monitor]"),
     ],
 )
 def test_a_package_that_is_missing_is_said_with_its_extra(module: str, variable: str, extra: str, tmp_path: Path):

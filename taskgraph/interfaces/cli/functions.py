@@ -99,5 +99,5 @@ def _host() -> ModuleType:
             raise
         raise InvalidSettings(
             "the Functions host is a package of its own, which is not installed: "
-            "pip install 'taskgraph[functions-host]', or in a checkout: pip install ./functions_host"
+            "pip install 'taskgraph-scheduler[functions-host]', or in a checkout: pip install ./functions_host"
         ) from error

@@ -164,7 +164,7 @@ def _otlp(environ: Mapping[str, str], traces: list[str], metrics: list[str], ser
     except ImportError as error:
         raise _MissingError(
             f"{_first_set(environ, *_ASKING) or 'the environment'} asks for OpenTelemetry, which is not installed: "
-            "pip install 'taskgraph[otlp]'"
+            "pip install 'taskgraph-scheduler[otlp]'"
         ) from error
     resource = _resource(environ, service_name)
     closing: list[Callable[[], object]] = []
@@ -202,7 +202,7 @@ def _azure_monitor(environ: Mapping[str, str], connection: str, service_name: st
     except ImportError as error:
         raise _MissingError(
             f"{CONNECTION_VARIABLE} is set, and Azure Monitor's distribution of OpenTelemetry is not installed: "
-            "pip install 'taskgraph[azure-monitor]', or unset the variable, or say OTEL_SDK_DISABLED=true"
+            "pip install 'taskgraph-scheduler[azure-monitor]', or unset the variable, or say OTEL_SDK_DISABLED=true"
         ) from error
     from opentelemetry import metrics, trace
 
