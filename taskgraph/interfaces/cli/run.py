@@ -8,9 +8,9 @@ import contextlib
 import logging
 import os
 import shlex
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -51,7 +51,8 @@ from taskgraph.interfaces.cli.progress import (
 from taskgraph.interfaces.cli.served import Serves, default_slots, make_executors, serves
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.submit import submit_document
-from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem, Refused, StorageUnavailable
+from taskgraph.interfaces.operations.checks import CannotRun, check_all_can_run
+from taskgraph.model.errors import InvalidInput, Refused, StorageUnavailable
 from taskgraph.model.secrecy import Handed, read_handed, withdraw
 from taskgraph.model.states import GraphState
 
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from taskgraph.worker.executors import Executors
 
 _DEFAULT_TARGET: Final = "default"
-_PROBLEMS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,36 +156,26 @@ RUN_EXAMPLES = examples(
 
 def check_runnable(document: "GraphDocument", source: str, executors: "Executors", served: Serves) -> None:
     """Raise InvalidGraph, with the place of every task that this process could not run: nothing is written then."""
-    from taskgraph.model.json_pointer import pointer
     from taskgraph.model.placement import labels_of, target_of
 
-    problems: list[Problem] = []
-    unable = 0
-    for label, node in document.tasks.items():
-        reason = executors.why_not(node.task)
-        place: tuple[str, ...] = ("tasks", label, "task")
-        remedy = "Name an executor of this process, bring it with --python, or say --executor noop to rehearse."
-        target = target_of(node.task)
-        if reason is None and (reason := served.offer.why_not(node.task)) is not None:
-            missing = [f"--label {each}" for each in labels_of(node.task) if each not in served.offer.labels]
-            host = node.task.get("host")
-            remedy = f"Say --host {host} if this is it."
-            if missing and host is None:
-                remedy = f"Say {' '.join(missing)} too."
-        elif reason is None and served.given and target not in served.targets:
+    def why_not(task: Mapping[str, Any]) -> CannotRun | None:
+        if (reason := executors.why_not(task)) is not None:
+            remedy = "Name an executor of this process, bring it with --python, or say --executor noop to rehearse."
+            return CannotRun(reason, remedy)
+        if (reason := served.offer.why_not(task)) is not None:
+            host = task.get("host")
+            missing = [f"--label {each}" for each in labels_of(task) if each not in served.offer.labels]
+            remedy = (
+                f"Say {' '.join(missing)} too." if missing and host is None else f"Say --host {host} if this is it."
+            )
+            return CannotRun(reason, remedy)
+        target = target_of(task)
+        if served.given and target not in served.targets:
             reason = f"it goes to the target {target}, and --target names only {', '.join(served.targets)}"
-            place = (*place, "target") if "target" in node.task else place
-            remedy = f"Say --target {target} too."
-        if reason is None:
-            continue
-        unable += 1
-        if len(problems) < _PROBLEMS_MAX:
-            message = f"This process cannot run “{label}”: {reason}."
-            problems.append(Problem(pointer(place), "cannot-run", message, remedy))
-    if unable > len(problems):
-        problems.append(Problem("", "more", f"… and {unable - len(problems):,} more.", ""))
-    if problems:
-        raise InvalidGraph(problems, source)
+            return CannotRun(reason, f"Say --target {target} too.", "target" if "target" in task else "")
+        return None
+
+    check_all_can_run(document, source, why_not)
 
 
 async def _run(app: "App", session: Session, order: _Order) -> int:

@@ -28,6 +28,7 @@ from taskgraph.engine.submission import Extension, Submission, Submitted
 from taskgraph.interfaces import loops
 from taskgraph.interfaces.app import App, open_app
 from taskgraph.interfaces.client.graph import GraphLike, document_of, explained, has_params, patterns
+from taskgraph.interfaces.client.running import check_callables
 from taskgraph.interfaces.client.schedules import ScheduleCalls
 from taskgraph.interfaces.loops import Watcher
 from taskgraph.interfaces.operations import (
@@ -485,6 +486,8 @@ class Client(_Opening):
             targets = sorted({target_of(node.task) for node in document.tasks.values()})
         handed = read_handed(os.environ)
         executors = built_in(app.clock, callables=callables, handed=handed)
+        if not every:
+            check_callables(document, executors, targets)
         worker = app.worker(executors, targets=targets, slots=slots, with_store=handed.store)
         outlets = read_outlets(os.environ, commands=True) if has_notices(document) else None
         with contextlib.ExitStack() as stack:
