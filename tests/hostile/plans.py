@@ -7,6 +7,8 @@ problems that have places and remedies, and nothing is written. There is no thir
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from taskgraph.documents.nodes import GraphDocument
@@ -169,8 +171,15 @@ async def run_to_the_end(document: GraphDocument) -> None:
         rounds += 1
         hold(rounds <= 2 + len(document.tasks) * 2, "it does not come to its end")
     rows = tables.partitions["g"]
-    hold(rows[GRAPH].columns["state"] == "finished", rows[GRAPH].columns["state"])
-    settled(rows, "g", document.tasks)
+    late = [label for label, node in document.tasks.items() if _is_late(node.task, clock)]
+    hold(rows[GRAPH].columns["state"] == ("blocked" if late else "finished"), rows[GRAPH].columns["state"])
+    if not late:
+        settled(rows, "g", document.tasks)
+
+
+def _is_late(task: Mapping[str, Any], clock: PatientClock) -> bool:
+    """Whether the deadline of a task has passed before it could begin."""
+    return "deadline" in task and datetime.fromisoformat(task["deadline"]) <= clock.now()
 
 
 def _node(node: Any) -> dict[str, Any]:
