@@ -96,7 +96,7 @@ class Dispatcher:
     """What receives messages for these handlers: of several, each has graphs of its own, and one may lead."""
     in_flight: dict[str, int] = field(default_factory=dict)
     """Graph id -> about how many tasks this process has sent out and has no result of; for the size of bundles."""
-    own: dict[str, "OwnWork"] = field(default_factory=dict)
+    own: dict[str, OwnWork] = field(default_factory=dict)
     """Graph id -> where tasks go that this process runs alone."""
     workers: dict[str, float] = field(default_factory=dict)
     """Worker -> when its last result came in (monotonic seconds)."""
@@ -215,7 +215,8 @@ class Dispatcher:
         messages = bundles(make, entries, size)
         names = self.names if shared else self.names_of(graph_id, target)
         if level != NORMAL:
-            await self._announce(graph_id, target, level, tasks[0], routing, delay_seconds, names)
+            hint = RunTasks(graph_id, target, (tasks[0],), level=level, routing=routing)
+            await self._announce(hint, names.work(target), delay_seconds)
         await self.queues.send(
             names.work(target, level), [to_text(message) for message in messages], delay_seconds=delay_seconds
         )
@@ -223,32 +224,21 @@ class Dispatcher:
         if self.telemetry.enabled:
             self.telemetry.dispatched(target, len(tasks))
 
-    async def _announce(
-        self,
-        graph_id: str,
-        target: str,
-        level: str,
-        task: tuple[str, int],
-        routing: Mapping[str, str],
-        delay: float,
-        names: QueueNames,
-    ) -> None:
-        """See to it that workers of a target ask for this level: a row says that it is used.
+    async def _announce(self, hint: RunTasks, queue: str, delay: float) -> None:
+        """See to it that workers of a target ask for the level of a hint: a row says that it is used.
 
         Workers read that row while they have work. One that is idle looks when something comes to the queue that all
-        of them ask: so every few seconds a message goes there too.
+        of them ask: so every few seconds the hint goes there too.
         """
-        now = self.clock.monotonic()
+        now, target, level = self.clock.monotonic(), hint.target, hint.level
         said = self._levels.get((target, level))
         if said is None or now - said >= limits.LEVEL_SECONDS / 2:
             await use_level(self.records.tables, target, level, self.clock.now())
             self._levels[target, level] = now
-        queue = names.work(target)
         hinted = self._hinted.get(queue)
         if hinted is None or now - hinted >= _HINT_SECONDS:
             self._hinted[queue] = now
-            hint = to_text(RunTasks(graph_id, target, (task,), level=level, routing=routing))
-            await self.queues.send(queue, [hint], delay_seconds=delay)
+            await self.queues.send(queue, [to_text(hint)], delay_seconds=delay)
 
     @property
     def knows_levels(self) -> bool:
