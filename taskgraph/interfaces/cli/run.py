@@ -51,7 +51,6 @@ from taskgraph.interfaces.cli.progress import (
 from taskgraph.interfaces.cli.served import Serves, default_slots, make_executors, serves
 from taskgraph.interfaces.cli.signals import minding_signals
 from taskgraph.interfaces.cli.submit import submit_document
-from taskgraph.interfaces.operations.checks import CannotRun, check_all_can_run
 from taskgraph.model.errors import InvalidInput, Refused, StorageUnavailable
 from taskgraph.model.secrecy import Handed, read_handed, withdraw
 from taskgraph.model.states import GraphState
@@ -156,6 +155,7 @@ RUN_EXAMPLES = examples(
 
 def check_runnable(document: "GraphDocument", source: str, executors: "Executors", served: Serves) -> None:
     """Raise InvalidGraph, with the place of every task that this process could not run: nothing is written then."""
+    from taskgraph.interfaces.operations.checks import CannotRun, check_all_can_run
     from taskgraph.model.placement import labels_of, target_of
 
     def why_not(task: Mapping[str, Any]) -> CannotRun | None:

@@ -486,8 +486,7 @@ class Client(_Opening):
             targets = sorted({target_of(node.task) for node in document.tasks.values()})
         handed = read_handed(os.environ)
         executors = built_in(app.clock, callables=callables, handed=handed)
-        if not every:
-            check_callables(document, executors, targets)
+        check_callables(document, executors, targets)
         worker = app.worker(executors, targets=targets, slots=slots, with_store=handed.store)
         outlets = read_outlets(os.environ, commands=True) if has_notices(document) else None
         with contextlib.ExitStack() as stack:
