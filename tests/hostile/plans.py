@@ -8,7 +8,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from taskgraph.documents.nodes import GraphDocument
@@ -179,7 +178,7 @@ async def run_to_the_end(document: GraphDocument) -> None:
 
 def _is_late(task: Mapping[str, Any], clock: PatientClock) -> bool:
     """Whether the deadline of a task has passed before it could begin."""
-    return "deadline" in task and datetime.fromisoformat(task["deadline"]) <= clock.now()
+    return "deadline" in task and schemas.parse_date_time(task["deadline"]) <= clock.now()
 
 
 def _node(node: Any) -> dict[str, Any]:
