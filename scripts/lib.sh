@@ -50,7 +50,7 @@ unlock() {
 
 # progress: of what pip says, on a terminal one line that counts packages; and all that is wrong.
 progress() {
-    local line found=0 shown=
+    local line found=0
     show() {
         [[ ! -t 2 ]] || printf '\r\033[K%s' "$1" >&2
     }

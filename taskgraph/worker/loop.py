@@ -113,7 +113,7 @@ class Worker:
 
     @contextlib.contextmanager
     def keeping_to(self, graph_id: str) -> Iterator[None]:
-        """Work on this graph alone, meanwhile, whose tasks then go to no other process."""
+        """Work on this graph alone, meanwhile, whose tasks this process then offers to no other."""
         context = self._context
         with context.handlers.dispatcher.keeping(graph_id, self.targets) as names:
             context.graph_id, context.names = graph_id, names
