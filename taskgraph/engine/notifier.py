@@ -1,11 +1,10 @@
-"""Tell the channels of a graph what its journal says: in order, at least once, each notice under one id for ever.
+"""Deliver the journal of a graph to its channels: in order, at least once, each notice under one id for ever.
 
-What this room is for: each channel has a row, which says up to where of the journal it has been told. Whoever delivers
-leases the row, reads on from there, sends notice after notice, and writes down how far it came; a crash in between
-sends the last few again. A channel that does not take a notice is tried again after growing pauses, and holds up nobody
-but itself. A graph with channels stands in an index of its own until it has ended and all is told, so the state of the
-world is on rows, and any number of processes may deliver. It never decides anything about tasks, and never knows how a
-channel is reached: that is `outlets`.
+Each channel has a row with the place in the journal up to which notices are delivered. A notifier leases the row, reads
+on from there, sends notice after notice, and writes down how far it came; after a crash in between the last few are
+sent again. A channel that does not take a notice is tried again after growing pauses, and delays no other channel. A
+graph with channels stands in an index until it has ended and all is delivered; as all state is on rows, any number of
+processes may deliver. How a channel is reached is known to `outlets` alone.
 """
 
 import contextlib
@@ -33,7 +32,7 @@ from taskgraph.storage.tables import Change, Delete, Merge, Range, Row, Tables, 
 log = logging.getLogger("taskgraph.notifier")
 
 INDEX: Final = "index:notices"
-"""Partition that names every graph of which somebody has still to be told."""
+"""Partition that names every graph with notices that are not delivered."""
 
 _ORPHAN_SECONDS: Final = 3600.0  # a name in the index without a graph row is dropped after so long
 _AT_ONCE: Final = 16  # notices between two looks at how far a channel has come: so many may come twice
@@ -45,7 +44,7 @@ _TASK_COLUMNS: Final = (notices.COLUMN,)
 class NotDelivered(Exception):
     """No error of ours: a channel did not take a notice. retry_after: seconds, where the receiver has said so.
 
-    final: it never will, and asks not to be told again.
+    final: it never will, and wants no further attempt.
     """
 
     def __init__(self, reason: str, retry_after: float = 0.0, *, final: bool = False) -> None:
@@ -65,7 +64,7 @@ class Outlet(Protocol):
 
 
 @dataclass(slots=True)
-class Told:
+class Deliveries:
     """What one round did. waiting: channels that have not taken all there is; undone: graphs that are not over."""
 
     graphs: int = 0
@@ -76,22 +75,22 @@ class Told:
     undone: int = 0
     troubles: list[str] = field(default_factory=list)
 
-    def add(self, other: "Told") -> None:
+    def add(self, other: "Deliveries") -> None:
         """Count a further one."""
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 async def enter(tables: Tables, graph_id: str, now: datetime) -> None:
-    """Name a graph in the index of those of which somebody has still to be told. Repeatable."""
+    """Name a graph in the index of those with notices to deliver. Repeatable."""
     await name_in(tables, INDEX, graph_id, now)
 
 
 async def register(tables: Tables, graph_id: str, registered: Mapping[str, Registration], now: datetime) -> None:
     """Make the channels known that an extension's tasks name. Repeatable.
 
-    They are told from the beginning of the journal on, and hear of nothing but these tasks. A channel that was known,
-    and not for tasks, hears of tasks from now on. Raises Refused where the graph would have too many.
+    They get notices from the beginning of the journal on, of these tasks alone. A channel that was known, and not for
+    tasks, gets those of tasks from now on. Raises Refused where the graph would have too many.
     """
     await enter(tables, graph_id, now)
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
@@ -112,7 +111,7 @@ async def register(tables: Tables, graph_id: str, registered: Mapping[str, Regis
         changes: list[Change] = [*fresh, *widened]
         if not changes:
             return
-        with contextlib.suppress(Conflict, Unclear):  # what is there now tells
+        with contextlib.suppress(Conflict, Unclear):  # the next read finds what is there now
             await tables.commit(graph_id, changes)
     raise Conflict(f"graph {graph_id}: its channels could not be written; try again")
 
@@ -132,9 +131,9 @@ async def retry(tables: Tables, graph_id: str, now: datetime) -> int:
             try:
                 await tables.commit(graph_id, [Merge(row.key, row.etag, columns)])
             except (Conflict, Unclear):
-                continue  # somebody is at it
+                continue  # another notifier works on it
             count += 1
-    if undone:  # whoever asked before may have died between the rows and the index
+    if undone:  # an earlier retry may have died between the rows and the index
         await enter(tables, graph_id, now)
     return count
 
@@ -149,13 +148,13 @@ class Notifier:
     owner: str
 
     async def waiting(self) -> list[Row]:
-        """The index: graphs of which somebody has still to be told."""
+        """The index: graphs with notices that are not delivered."""
         return await query_all(self.tables, INDEX, Range())
 
-    async def deliver(self, graph_id: str, *, listed: Row | None = None) -> Told:
-        """Tell the channels of one graph what there is to tell. listed: its row of the index, if that was read."""
-        told = Told(graphs=1)
-        # The entry is read before all that speaks for leaving, and whatever has to be told enters the graph afterwards:
+    async def deliver(self, graph_id: str, *, listed: Row | None = None) -> Deliveries:
+        """Deliver what the channels of one graph have not got. listed: its row of the index, if that was read."""
+        deliveries = Deliveries(graphs=1)
+        # The entry is read before all that speaks for leaving, and new notices enter the graph afterwards:
         # what came between is a conflict when it leaves, and the entry stays.
         if listed is None:
             (listed,) = await self.tables.get(INDEX, [graph_id])
@@ -163,10 +162,10 @@ class Notifier:
         (graph,) = await self.tables.get(graph_id, [GRAPH])
         if graph is None:
             await self._drop_orphan(graph_id, listed)
-            return told
+            return deliveries
         if graph.columns.get("state") in GRAPH_GONE:
-            await self._leave(graph_id, listed)  # whoever deletes a graph has heard that somebody is still to be told
-            return told
+            await self._leave(graph_id, listed)  # `delete` has said that notices are not delivered
+            return deliveries
         ended = graph.columns.get("state") in GRAPH_ENDED
         left = 0
         for row in await state_of(self.tables, graph_id):
@@ -177,44 +176,44 @@ class Notifier:
             except StorageError as error:
                 if not isinstance(error, Conflict | Unclear):
                     raise
-                own = Told(waiting=1)  # somebody else delivers, or the next round sees
-            told.add(own)
+                own = Deliveries(waiting=1)  # another notifier delivers, or the next round does
+            deliveries.add(own)
             left += own.waiting
         if ended and not left:
             await self._leave(graph_id, listed)
         else:
-            told.undone += 1
-        return told
+            deliveries.undone += 1
+        return deliveries
 
-    async def _channel(self, graph_id: str, row: Row, *, ended: bool) -> Told:
-        told = Told()
+    async def _channel(self, graph_id: str, row: Row, *, ended: bool) -> Deliveries:
+        deliveries = Deliveries()
         columns = row.columns
         now = self.clock.now()
         if columns.get("state") == notices.GIVEN_UP:
-            told.given_up = 1
-            return told
+            deliveries.given_up = 1
+            return deliveries
         if _later(columns, "nextTry", now, limits.NOTICE_PAUSE_SECONDS_MAX * 1.25) or (
             _later(columns, "leaseUntil", now, limits.NOTICE_LEASE_SECONDS) and columns.get("owner") != self.owner
         ):
-            told.waiting = 1
-            return told
+            deliveries.waiting = 1
+            return deliveries
         try:
             channel = notices.channel_of(json.loads(str(columns.get("channel", "{}"))))
         except (ValueError, IntegrityError) as error:
-            told.troubles.append(f"{graph_id}: row {row.key}: column channel cannot be read: {error}")
-            told.waiting = 1
-            return told
+            deliveries.troubles.append(f"{graph_id}: row {row.key}: column channel cannot be read: {error}")
+            deliveries.waiting = 1
+            return deliveries
         if reason := self.outlet.serves(channel):
-            told.troubles.append(f"{graph_id}: {channel.display}: {reason}")
-            told.waiting = 1
-            return told
+            deliveries.troubles.append(f"{graph_id}: {channel.display}: {reason}")
+            deliveries.waiting = 1
+            return deliveries
         progress = _Progress(self, graph_id, row, channel)
-        finished = await progress.go_on(told)
+        finished = await progress.go_on(deliveries)
         if not finished:
-            told.waiting = 1
+            deliveries.waiting = 1
         elif ended:
             await progress.done()
-        return told
+        return deliveries
 
     async def _leave(self, graph_id: str, listed: Row | None) -> None:
         if listed is not None:
@@ -232,7 +231,7 @@ class Notifier:
 
 
 class _Progress:
-    """One channel of one graph, told what it has not been told."""
+    """One channel of one graph, and how far it has got."""
 
     def __init__(self, notifier: Notifier, graph_id: str, row: Row, channel: Channel) -> None:
         self._notifier = notifier
@@ -246,8 +245,8 @@ class _Progress:
         self._delivered = 0
         self._leased = False
 
-    async def go_on(self, told: Told) -> bool:
-        """Tell the rest of the journal; whether all that there is has been told. Raises Conflict, Unclear."""
+    async def go_on(self, deliveries: Deliveries) -> bool:
+        """Deliver the rest of the journal; whether all of it is delivered. Raises Conflict, Unclear."""
         tables = self._notifier.tables
         continuation: str | None = None
         while True:
@@ -255,7 +254,7 @@ class _Progress:
             page = await tables.query(self._graph_id, rest, limit=_PAGE_ROWS, continuation=continuation)
             tasks = await self._tasks(page.rows)
             for row in page.rows:
-                if not await self._tell(row, tasks, told):
+                if not await self._deliver(row, tasks, deliveries):
                     return False
             continuation = page.continuation if not page.rows else None
             if page.continuation is None:
@@ -265,7 +264,7 @@ class _Progress:
         return True
 
     async def done(self) -> None:
-        """The graph has ended, and the channel has been told all of it."""
+        """The graph has ended, and all of it is delivered."""
         await self._write({"state": notices.DONE, "failures": 0})
 
     async def _tasks(self, rows: Sequence[Row]) -> Mapping[str, Columns]:
@@ -279,8 +278,8 @@ class _Progress:
         found = await self._notifier.tables.get(self._graph_id, keys) if keys else []
         return {row.key: row.columns for row in found if row is not None}
 
-    async def _tell(self, row: Row, tasks: Mapping[str, Columns], told: Told) -> bool:
-        """Tell what one row of the journal says; whether the channel took it."""
+    async def _deliver(self, row: Row, tasks: Mapping[str, Columns], deliveries: Deliveries) -> bool:
+        """Deliver what one row of the journal says; whether the channel took it."""
         sequence = integer(row.columns, "sequence")
         facts = _facts(row)
         first = self._part if sequence == self._sequence + 1 else 0
@@ -297,11 +296,11 @@ class _Progress:
             try:
                 await self._notifier.outlet.send(self._channel, made)
             except NotDelivered as failure:
-                await self._failed(failure, made, told)
+                await self._failed(failure, made, deliveries)
                 return False
             self._part = part + 1
             self._delivered += 1
-            told.delivered += 1
+            deliveries.delivered += 1
             if self._delivered % _AT_ONCE == 0:
                 await self._lease()
         self._sequence, self._part = sequence, 0
@@ -312,7 +311,7 @@ class _Progress:
         await self._write({"owner": self._notifier.owner, "leaseUntil": until})
         self._leased = True
 
-    async def _failed(self, failure: NotDelivered, notice: Notice, told: Told) -> None:
+    async def _failed(self, failure: NotDelivered, notice: Notice, deliveries: Deliveries) -> None:
         clock = self._notifier.clock
         now = clock.now()
         failures = integer(self._row.columns, "failures") + 1
@@ -334,12 +333,12 @@ class _Progress:
                 "state": notices.GIVEN_UP if over else notices.OPEN,
             }
         )
-        told.failed += 1
-        told.given_up += over
-        told.troubles.append(f"{self._graph_id}: {self._channel.display}: {reason}{'; given up' if over else ''}")
+        deliveries.failed += 1
+        deliveries.given_up += over
+        deliveries.troubles.append(f"{self._graph_id}: {self._channel.display}: {reason}{'; given up' if over else ''}")
 
     async def _write(self, columns: Columns) -> None:
-        """Write down how far the channel has come. Raises Conflict, Unclear: then somebody else may be at it."""
+        """Write down how far the channel has come. Raises Conflict, Unclear: then another notifier may work on it."""
         delivered = integer(self._row.columns, "delivered") + self._delivered
         new: dict[str, Any] = {"sequence": self._sequence, "part": self._part, "delivered": delivered, **columns}
         (etag,) = await self._notifier.tables.commit(self._graph_id, [Merge(self._row.key, self._row.etag, new)])

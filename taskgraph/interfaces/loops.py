@@ -15,7 +15,7 @@ from typing import Any, Final
 from taskgraph.engine.consumer import Consumer
 from taskgraph.engine.housekeeping import keep_house
 from taskgraph.engine.listeners import Alarms
-from taskgraph.engine.notifier import Notifier, Told
+from taskgraph.engine.notifier import Deliveries, Notifier
 from taskgraph.engine.outlets import OutletSettings
 from taskgraph.engine.sweep import Swept, sweep, sweep_graph
 from taskgraph.interfaces.app import App
@@ -265,7 +265,7 @@ class Looks:
 
 async def deliver_rest(
     app: App, graph_id: str, stop: asyncio.Event, outlets: OutletSettings, *, seconds: float = 30.0
-) -> Told:
+) -> Deliveries:
     """Deliver what is left of one graph's notices, for so long at most. The answer says what still waits."""
     until = app.clock.monotonic() + seconds
     async with app.notifier(outlets) as notifier:

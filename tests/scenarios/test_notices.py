@@ -16,7 +16,7 @@ import pytest
 
 from taskgraph.documents.read import document_from_object
 from taskgraph.engine.doctor import examine_graph, repair_graph
-from taskgraph.engine.notifier import INDEX, NotDelivered, Notifier, Told, enter, register, retry
+from taskgraph.engine.notifier import INDEX, Deliveries, NotDelivered, Notifier, enter, register, retry
 from taskgraph.engine.outlets import OutletSettings
 from taskgraph.engine.poison import Poison
 from taskgraph.interfaces import loops
@@ -85,7 +85,7 @@ async def index(stage: Stage) -> list[str]:
     return [row.key for row in await query_all(stage.tables, INDEX, Range())]
 
 
-async def to_the_end(stage: Stage, made: Notifier, seconds: float = 400.0) -> Told:
+async def to_the_end(stage: Stage, made: Notifier, seconds: float = 400.0) -> Deliveries:
     told = await made.deliver(stage.graph_id)
     while told.waiting:
         stage.clock.advance(limits.NOTICE_PAUSE_SECONDS_MAX / 2)
@@ -171,7 +171,7 @@ async def test_two_deliverers_do_not_tell_side_by_side(memory: Stage) -> None:
     shelf = Shelf()
     await memory.submit(a_graph())
     await memory.work()
-    met: list[Told] = []
+    met: list[Deliveries] = []
 
     async def meanwhile() -> None:
         met.append(await notifier(memory, shelf, owner="two").deliver("graph"))
