@@ -5,8 +5,7 @@ or stands one level too high, made a task that runs without what it was to do, a
 such keys, and a task that says `noop` does nothing on purpose: both may have any.
 """
 
-import functools
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from taskgraph.documents.problems import Report
@@ -19,12 +18,6 @@ _CHOOSING: Final = frozenset({"command", "call"})
 """Keys of a payload that say which built-in executor runs the task."""
 
 
-@functools.cache
-def _known(part: str) -> Set[str]:
-    """The keys that the schema names for a part of it, which is read when the first document is."""
-    return frozenset(schemas.members("task-graph", part))
-
-
 def check_keys(label: str, task: dict[str, Any], report: Report) -> None:
     """Report keys that are nearly known, or stand beside the payload and belong into it."""
     executor = task.get("executor")
@@ -33,19 +26,19 @@ def check_keys(label: str, task: dict[str, Any], report: Report) -> None:
     payload = task.get("payload")
     inner = payload if isinstance(payload, dict) else {}
     path: Path = ("tasks", label, "task")
-    of_task, of_command = _known("task"), _known("commandPayload")
+    of_task, of_command = (schemas.members("task-graph", part) for part in ("task", "commandPayload"))
     for key in task.keys() - of_task:
         if key in of_command and key not in inner:
             message = f"{show(key)} stands beside the payload, where it has no meaning."
             report.add((*path, key), "misplaced-key", message, f"Move it to payload.{key}.")
         else:
             _near(key, of_task, task, path, report)
-    expected: Set[str] = frozenset()
+    expected: Collection[str] = ()
     if executor == "command" or "command" in inner:
         expected = of_command
     elif executor is None and "call" not in inner:
         expected = _CHOOSING
-    for key in inner.keys() - expected if expected else ():
+    for key in inner.keys() - set(expected):
         _near(key, expected, inner, (*path, "payload"), report)
 
 
