@@ -365,11 +365,12 @@ async def test_what_another_process_makes_ready_is_found_by_an_idle_run(client: 
         await serving
 
 
-async def test_a_graph_that_cannot_be_run_here_is_refused_before_it_is_written(client: Client) -> None:
+@pytest.mark.parametrize("every", [False, True])
+async def test_a_graph_that_cannot_be_run_here_is_refused_before_it_is_written(client: Client, every: bool) -> None:
     graph = Graph()
     graph.task("make", call="mk") >> graph.task("use", call="usee")
     with pytest.raises(InvalidGraph) as caught:
-        await client.run(graph, "g", callables={"mk": lambda: 1, "use": lambda: 2})
+        await client.run(graph, "g", callables={"mk": lambda: 1, "use": lambda: 2}, every=every)
     (problem,) = caught.value.problems
     assert problem.pointer == "/tasks/use/task"
     assert problem.message == "This process cannot run “use”: no callable is named 'usee' here; did you mean 'use'?"
