@@ -623,7 +623,7 @@ class SyncClient(_Face[Client]):
         """Graphs that are submitted by the clock."""
         return SyncScheduleCalls(ScheduleCalls(self._calls), self._run)
 
-    def follow(  # noqa: D102 as there
+    def follow(
         self, graph_id: str, *, since: int | str = 0, where: Mapping[str, str | Sequence[str]] | None = None
     ) -> Iterator[Event]:
         events = self._calls.follow(graph_id, since=since, where=where)
