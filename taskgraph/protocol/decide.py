@@ -133,6 +133,8 @@ def decide(
     not known. take: who claims what becomes ready. changes_max: rows in one commit, None for what every store takes. An
     item that cannot be decided gets an answer with its error; the others go on.
     """
+    if len(items) > 1 and (absent := runs.absent_dependents(items, rows)):
+        return Need(frozenset(absent))  # asked for before anything is decided that would be decided again
     view = View(rows)
     most = changes_max or limits.COMMIT_CHANGES_MAX
     context = Context(view, now, take=take, changes_max=most, skipped=skipped, sequence=sequence)

@@ -3,12 +3,14 @@
 An item that names a run and a claim which are not the task's present ones changes nothing (P6).
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from taskgraph.model import limits, timing
+from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.foreign_times import Standing
 from taskgraph.model.ids import GRAPH, row_key, value
@@ -40,6 +42,7 @@ from taskgraph.protocol.propagation import (
 )
 from taskgraph.protocol.rows import Draft
 from taskgraph.protocol.stall import POISON, workers_lost
+from taskgraph.storage.tables import Row
 
 LATER: Final = "later"
 """The reason in the answer to a failure for the moment: it is tried again later."""
@@ -191,6 +194,21 @@ def _completed(item: Completed, context: Context) -> Verdict:
         tell_dependents(task, item.task_id, context)
         return Outcome.REPEATED, ""
     return _stale_result(task, item.run, item.claim, context)
+
+
+def absent_dependents(items: Sequence[Any], rows: Mapping[str, Row | None]) -> set[str]:
+    """Keys of the rows that completions among the items count down, as far as they have not been loaded."""
+    by_list: dict[Value, Row] = {}  # tasks that pass through one relay name the same: each list is read once
+    for item in items:
+        if type(item) is Completed and (row := rows.get(f"task:{item.task_id}")) is not None:
+            value = row.columns.get
+            if value("state") == _RUNNING and value("run") == item.run and value("claim") == item.claim:
+                by_list[value("dependents", "")] = row
+    references: set[str] = set()
+    for row in by_list.values():
+        with contextlib.suppress(IntegrityError):  # `decide` refuses the item
+            references.update(Draft(row.key, row.columns, row.etag).ids("dependents"))
+    return {key for each in references if (key := row_key(each)) not in rows}
 
 
 def _left_before(task: Draft, context: Context) -> None:

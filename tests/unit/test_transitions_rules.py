@@ -633,6 +633,20 @@ def test_one_decision_asks_for_what_all_its_items_need(between: str) -> None:
     assert asked == Need(frozenset({f"task:{task_id('x')}", f"task:{task_id('y')}"}))
 
 
+def test_completions_ask_for_all_that_they_count_down_before_any_is_decided() -> None:
+    """And not for what a result that comes late would count down."""
+    rows = running(
+        running(running(rows_of({"a": [], "b": [], "c": [], "x": ["a"], "y": ["b"], "z": ["c"]}), "a"), "b"), "c"
+    )
+    known = {key: rows[key] for key in (OWN, f"task:{B}", f"task:{task_id('c')}")}
+    late = Completed(task_id("c"), 0, "another", ENDED, {})
+    items = (Completed(A, 0, "c", ENDED, {}), Completed(B, 0, "c", ENDED, {}), late)
+    asked = decide(known, items, now=NOW, operation="op", sequence=1)
+    assert asked == Need(frozenset({f"task:{task_id('x')}", f"task:{task_id('y')}"}))
+    damaged = changed(known, "b", dependents='"x"')
+    assert decide(damaged, items, now=NOW, operation="op", sequence=1) == Need(frozenset({f"task:{task_id('x')}"}))
+
+
 # --- extensions --------------------------------------------------------------------------------------------------
 
 HEAD = "request:r"
