@@ -50,7 +50,6 @@ class QueueTurns:
         }
 
     def next(self) -> dict[str, tuple[str, int]]:
-        """The queues to ask now."""
         self._turn += 1
         self._looked = self._context.clock.monotonic()
         return self.queues()
