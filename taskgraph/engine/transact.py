@@ -208,13 +208,14 @@ class _Transition:
                 return self.answers
             known = self.rows.get
             own = {key for item in left if (key := _own_row(item)) and known(key) is None}
-            await self._load([key for key in own if self._must_read(key)])
-            absent = {id(item) for item in left if (key := _own_row(item)) in self.rows and self.rows[key] is None}
-            if absent:  # a message may be foreign, or early
-                missing = [_not_found(self.graph_id, item) for item in left if id(item) in absent]
-                left = [item for item in left if id(item) not in absent]
-                self._give(await self._excused(missing))
-                continue
+            if own:
+                await self._load([key for key in own if self._must_read(key)])
+                absent = [item for item in left if (key := _own_row(item)) in self.rows and self.rows[key] is None]
+                if absent:  # a message may be foreign, or early
+                    missing = set(map(id, absent))
+                    left = [item for item in left if id(item) not in missing]
+                    self._give(await self._excused([_not_found(self.graph_id, item) for item in absent]))
+                    continue
             operation, decision = await self._decide(left)
             if isinstance(decision, Need):
                 await self._load(decision.keys)
