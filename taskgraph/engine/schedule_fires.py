@@ -1,9 +1,8 @@
 """Schedules by the clock: what is due becomes a graph.
 
-What this room is for: the look at the rows of all schedules. Any number of processes may look at any time, and each may
-die anywhere: every step is one commit under the etag of the schedule's row, a fire that has begun is on that row until
-its graph is submitted, and the graph's id is made of the schedule's name and the time. It never runs a task, never
-waits, and keeps nothing in memory between two looks.
+Any number of processes may look at the schedules at any time, and each may die anywhere: every step is one commit under
+the etag of the schedule's row, a fire that has begun is on that row until its graph is submitted, and the graph's id is
+made of the schedule's name and the time. Nothing is kept in memory between two looks.
 """
 
 import logging
@@ -30,12 +29,7 @@ from taskgraph.model.ids import GRAPH
 from taskgraph.model.messages import Cancel
 from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol import schedule_rules
-from taskgraph.protocol.schedule_rules import (
-    SCHEDULES,
-    Overlap,
-    Schedule,
-    graph_id_of,
-)
+from taskgraph.protocol.schedule_rules import SCHEDULES, Overlap, Schedule, graph_id_of
 from taskgraph.queries.graphs import Queries
 from taskgraph.storage.tables import Row
 
@@ -50,8 +44,8 @@ class Looked:
     """What one look at the schedules did.
 
     fired: ids of graphs. soonest: when time alone brings the next fire; None if it brings none. waiting: whether a fire
-    waits for something else than time. failed: what could not be done, with its schedule and the reason. busy: what
-    somebody else was just doing, and gets done, or leaves to the next look.
+    waits for something else than time. failed: what could not be done, with its schedule and the reason. busy: the same
+    of schedules that other processes were writing.
     """
 
     schedules: int = 0
@@ -64,11 +58,9 @@ class Looked:
 
     @property
     def did_something(self) -> bool:
-        """Whether anything fired, was left out, could not be done, or was done by others."""
         return bool(self.fired or self.skipped or self.failed or self.busy)
 
     def note(self, schedule: Schedule, now: datetime) -> None:
-        """Remember when this schedule is to be looked at next."""
         soonest = schedule.soonest(now)
         if soonest is None:
             return
@@ -79,8 +71,6 @@ class Looked:
 
 
 class Fires:
-    """The fires of all schedules of one installation."""
-
     def __init__(self, handlers: Handlers, queries: Queries, rows: ScheduleRows) -> None:
         self._handlers = handlers
         self._tables = handlers.records.tables
@@ -89,10 +79,7 @@ class Fires:
         self._rows = rows
 
     async def look(self) -> Looked:
-        """Look at every schedule once, and fire what is due. What fails with one keeps none of the others.
-
-        Raises StorageUnavailable; whatever had begun is gone on with by the next look.
-        """
+        """Look at every schedule once, and fire what is due; one failure stops no others. Raises StorageUnavailable."""
         now = self._clock.now()
         looked = Looked()
         for row in await self._rows.heads():
@@ -105,8 +92,7 @@ class Fires:
                     schedule = await self._fire(row, schedule, now, looked)
                 looked.note(schedule, now)
             except (Conflict, Unclear) as error:
-                # That others came first is no failure: of many who look at once it is so with all but one. But where
-                # nobody has written the row, it is not so.
+                # A failure only if no other process has written the row: of many that look at once, one succeeds.
                 (found,) = await self._tables.get(SCHEDULES, [row.key])
                 others = found is None or found.etag != row.etag
                 (looked.busy if others else looked.failed).append(f"{row.key}: {error}")
@@ -118,9 +104,9 @@ class Fires:
         return looked
 
     async def _set_right(self, row: Row, schedule: Schedule) -> tuple[Row, Schedule]:
-        """The schedule without times of a clock that was ahead, once those who keep house have agreed for a day.
+        """The schedule without times of a clock that was ahead, once the clocks have agreed for a day.
 
-        Until then it cannot be told who is wrong, and two that differ would set each other right for ever.
+        Until then no process knows which clock is wrong, and two that differ would set each other right for ever.
         """
         now = self._clock.now()  # later than the row was read, however long this look has stood still
         right = schedule_rules.set_right(schedule, now)
@@ -131,7 +117,7 @@ class Fires:
         return await self._rows.write(row, schedule, right), right
 
     async def _fire(self, row: Row, schedule: Schedule, now: datetime, looked: Looked) -> Schedule:
-        """Take a schedule as far as it goes now."""
+        """Take every step of a schedule that is due now."""
         for _ in range(limits.SCHEDULE_FIRES_MAX):
             if schedule.firing is None:
                 moved = schedule_rules.collect(schedule, now)
@@ -219,9 +205,7 @@ class Fires:
             (graph,) = await self._tables.get(graph_id, [GRAPH])
             if graph is not None and graph.columns.get("schedule") == schedule.name:
                 return schedule_rules.done(schedule, now)  # this very fire, by a version that reads documents otherwise
-            return schedule_rules.dropped(
-                schedule, f"graph {graph_id} was submitted by somebody else, with other content"
-            )
+            return schedule_rules.dropped(schedule, f"graph {graph_id} was submitted by another, with other content")
         return schedule_rules.failed(schedule, _reason(error), now)
 
 

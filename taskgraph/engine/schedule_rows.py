@@ -1,12 +1,7 @@
-"""Schedules as rows: found, written under their etags, and the documents that they submit.
-
-What this room is for: the partition `index:schedules`, in which a schedule is one row, and its document as many as it
-needs. It never decides when a schedule fires.
-"""
+"""Schedules as rows of the partition `index:schedules`: one row for a schedule, and as many as its document needs."""
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from taskgraph.documents.canonical import document_object
@@ -15,35 +10,17 @@ from taskgraph.documents.read import NOTHING_GIVEN, Given, canonical_json, read_
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value
-from taskgraph.model.errors import (
-    Conflict,
-    IntegrityError,
-    NotFound,
-    TooLarge,
-    Unclear,
-)
+from taskgraph.model.errors import Conflict, IntegrityError, NotFound, TooLarge, Unclear
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import schedule_rules
 from taskgraph.protocol.definitions import SCHEMA, gathered, split_text, spread
 from taskgraph.protocol.extension_plan import row_bytes
 from taskgraph.protocol.rows import SCHEMA_MAX
-from taskgraph.protocol.schedule_rules import (
-    SCHEDULES,
-    Schedule,
-    head_key,
-)
+from taskgraph.protocol.schedule_rules import SCHEDULES, Schedule, head_key
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, query_all
 
 _PART_CHARS: Final = 8 * limits.PROPERTY_CHARS_MAX
 _NEAR: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentParts:
-    """A document as rows, and the id that they bear."""
-
-    id: str
-    rows: list[Insert]
 
 
 def schedule_in(row: Row) -> Schedule:
@@ -55,14 +32,11 @@ def schedule_in(row: Row) -> Schedule:
 
 
 class ScheduleRows:
-    """The rows of the schedules of one installation."""
-
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._tables = tables
         self._clock = clock
 
     async def heads(self) -> list[Row]:
-        """One row of each schedule."""
         return await query_all(self._tables, SCHEDULES, Range(*schedule_rules.HEADS))
 
     async def find(self, name: str) -> tuple[Row, Schedule]:
@@ -75,7 +49,7 @@ class ScheduleRows:
         return row, schedule_in(row)
 
     async def write(self, row: Row, before: Schedule, after: Schedule, changes: Sequence[Change] = ()) -> Row:
-        """Write a schedule over the row that it was read from. Raises Conflict if that has changed; see P17."""
+        """Write a schedule over the row that it was read from (P17). Raises Conflict if that has changed."""
         operation = self._clock.new_id()
         columns: dict[str, Value] = {**schedule_rules.changed_columns(before, after), "operation": operation}
         try:
@@ -87,8 +61,8 @@ class ScheduleRows:
             return found
         return Row(row.key, etag or "", {**row.columns, **columns})
 
-    def parts(self, name: str, document: GraphDocument) -> DocumentParts:
-        """The rows of a document. Raises TooLarge."""
+    def parts(self, name: str, document: GraphDocument) -> tuple[str, list[Insert]]:
+        """A new id for a document, and its rows. Raises TooLarge."""
         text = canonical_json(document_object(document))
         if (units := utf16_units(text)) > limits.SCHEDULE_DOCUMENT_CHARS_MAX:
             raise TooLarge(
@@ -105,14 +79,14 @@ class ScheduleRows:
             rows[0] = Insert(rows[0].key, first)
         if sum(map(row_bytes, rows)) > limits.COMMIT_BYTES_MAX:
             raise TooLarge("the graph takes more bytes than one commit; let a small one add the tasks by an extension")
-        return DocumentParts(key, rows)
+        return key, rows
 
     async def _part_rows(self, name: str, document: str = "") -> list[Row]:
         start = f"document:{name}:{document}{':' if document else ''}"
         return await query_all(self._tables, SCHEDULES, Range(start, start[:-1] + ";"))
 
     async def deletions(self, name: str, document: str = "") -> list[Change]:
-        """Deletions of the rows of a document, or of all of a schedule."""
+        """Deletions of the rows of this document, or of all documents of a schedule."""
         return [Delete(row.key, row.etag) for row in await self._part_rows(name, document)]
 
     async def document(self, schedule: Schedule, document: str) -> GraphDocument:

@@ -1,15 +1,14 @@
 """Schedules in the store: create, change, look at, delete, run by hand.
 
-What this room is for: what people do with schedules, and what they are told of them. Any number of them may be at it:
-every change is one commit under the etag of the schedule's row (`schedule_rows`). What the clock does is in
-`schedule_fires`.
+Every change is one commit under the etag of the schedule's row (`schedule_rows`), so any number of people may make
+some at once. What the clock does is in `schedule_fires`.
 """
 
 import contextlib
 import dataclasses
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -23,38 +22,20 @@ from taskgraph.engine.schedule_fires import Fires, Looked, origin_of
 from taskgraph.engine.schedule_rows import ScheduleRows, schedule_in
 from taskgraph.engine.submission import Submission, submit
 from taskgraph.model import limits
-from taskgraph.model.errors import (
-    Conflict,
-    IntegrityError,
-    InvalidInput,
-    NotFound,
-    Refused,
-    Unclear,
-)
+from taskgraph.model.errors import Conflict, IntegrityError, InvalidInput, NotFound, Refused, Unclear
+from taskgraph.model.timing import clock_text
 from taskgraph.protocol import schedule_rules
-from taskgraph.protocol.schedule_rules import (
-    SCHEDULES,
-    CatchUp,
-    Overlap,
-    Run,
-    Schedule,
-    head_key,
-    manual_graph_id_of,
-)
+from taskgraph.protocol.schedule_rules import SCHEDULES, CatchUp, Overlap, Run, Schedule, head_key
 from taskgraph.queries.graphs import Queries
-from taskgraph.storage.tables import Change, Delete, Insert
+from taskgraph.storage.tables import Change, Delete, Insert, Row
 
 log = logging.getLogger("taskgraph.schedules")
 
-UPCOMING: Final = 5
-"""Times of the next fires that are shown."""
-
-_ATTEMPTS_MAX: Final = 10  # others who write the same schedule: a sweep, once a fire
+UPCOMING: Final = 5  # times of the next fires that are shown
+_ATTEMPTS_MAX: Final = 10  # the sweep, too, writes the row of a schedule once a fire
 
 
 class Written(StrEnum):
-    """What a call to create found."""
-
     CREATED = "created"
     EXISTING = "existing"  # the same schedule was created before
 
@@ -69,7 +50,7 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a schedule does not fire as it should, and what to do about it."""
+    """What keeps a schedule from firing."""
 
     text: str
     remedy: str = ""
@@ -77,7 +58,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleDetail:
-    """A schedule with its next fires, its last ones (the newest first), and what keeps it from firing."""
+    """runs: the newest first."""
 
     schedule: Schedule
     upcoming: Sequence[datetime]
@@ -87,7 +68,7 @@ class ScheduleDetail:
 
 
 class Schedules:
-    """The schedules of one installation. changed: called when a person has made or changed one; it rings."""
+    """The schedules of one installation. changed: called when a person has made or changed one."""
 
     def __init__(self, handlers: Handlers, queries: Queries, changed: Callable[[], None] = lambda: None) -> None:
         self._handlers = handlers
@@ -96,8 +77,6 @@ class Schedules:
         self._changed = changed
         self._rows = ScheduleRows(self._tables, self._clock)
         self._fires = Fires(handlers, queries, self._rows)
-
-    # --- by people ---
 
     async def create(
         self,
@@ -113,8 +92,7 @@ class Schedules:
         """Create a schedule. The same one again changes nothing.
 
         recurrence: an interval without an anchor is counted from now. Raises InvalidInput for what makes no sense, or
-        for a time that has passed; Refused if there is another schedule of this name; TooLarge for a document that does
-        not fit.
+        for a time that has passed; Refused if another schedule has this name; TooLarge.
         """
         schedule_rules.check_name(name)
         schedule_rules.check_keep(keep)
@@ -122,11 +100,11 @@ class Schedules:
         given = recurrence
         recurrence = _anchored(recurrence, now)
         recurrence.check()
-        parts = self._rows.parts(name, document)
+        document_id, parts = self._rows.parts(name, document)
         schedule = Schedule(
             name=name,
             recurrence=recurrence,
-            document=parts.id,
+            document=document_id,
             digest=content_hash(document),
             tasks=len(document.tasks),
             created=now,
@@ -139,7 +117,7 @@ class Schedules:
         )
         columns = {**schedule_rules.new_columns(schedule), "operation": self._clock.new_id()}
         try:
-            await self._tables.commit(SCHEDULES, [Insert(head_key(name), columns), *parts.rows])
+            await self._tables.commit(SCHEDULES, [Insert(head_key(name), columns), *parts])
         except (Conflict, Unclear) as error:
             (row,) = await self._tables.get(SCHEDULES, [head_key(name)])
             if row is None:
@@ -168,13 +146,13 @@ class Schedules:
     ) -> Schedule:
         """Change what is given; a fire that has begun goes on as it began.
 
-        times: what of the recurrence is to be other; its next time is then the first that is later than now. Fires that
-        wait, and one that could not be submitted, take the new document. Raises NotFound, InvalidInput, TooLarge,
+        times: the parts of the recurrence that change; its next time is then the first that is later than now. Fires
+        that wait, and one that could not be submitted, take the new document. Raises NotFound, InvalidInput, TooLarge,
         Conflict if others keep changing it.
         """
-        parts = self._rows.parts(name, document) if document is not None else None
-        for _ in range(_ATTEMPTS_MAX):
-            row, before = await self._rows.find(name)
+        document_id, parts = self._rows.parts(name, document) if document is not None else ("", [])
+
+        async def attempt(row: Row, before: Schedule) -> Schedule:
             now = self._clock.now()
             after = dataclasses.replace(
                 before,
@@ -187,25 +165,24 @@ class Schedules:
                 new.check()
                 after = dataclasses.replace(after, recurrence=new, next=_first(new, now))
             changes: list[Change] = []
-            if document is not None and parts is not None and (digest := content_hash(document)) != before.digest:
+            if document is not None and (digest := content_hash(document)) != before.digest:
                 after = dataclasses.replace(
-                    after, document=parts.id, digest=digest, tasks=len(document.tasks), try_after=None
+                    after, document=document_id, digest=digest, tasks=len(document.tasks), try_after=None
                 )
-                changes = list(parts.rows)
+                changes = list(parts)
                 if before.document != before.firing_document:
                     changes += await self._rows.deletions(name, before.document)
             if after == before:
                 return before
-            try:
-                await self._rows.write(row, before, dataclasses.replace(after, updated=now), changes)
-            except Conflict:
-                continue
+            after = dataclasses.replace(after, updated=now)
+            await self._rows.write(row, before, after, changes)
             self._changed()
-            return dataclasses.replace(after, updated=now)
-        raise _busy(name)
+            return after
+
+        return await self._retried(name, attempt)
 
     async def set_all(self, *, active: bool) -> list[Schedule]:
-        """Activate or deactivate every schedule; gives those that were not so before."""
+        """Activate or deactivate every schedule; returns those that this changed."""
         changed = []
         for each in await self.listed():
             if each.active != active:
@@ -214,32 +191,34 @@ class Schedules:
         return changed
 
     async def set_active(self, name: str, *, active: bool) -> Schedule:
-        """Let a schedule fire again, or no more until it is activated. Raises NotFound.
+        """Activate or deactivate a schedule; graphs that it has fired go on. Raises NotFound.
 
-        What came up meanwhile fires only as its catch-up says. Graphs that it has fired go on.
+        Times that passed while it was inactive fire only as its catch-up says.
         """
-        for _ in range(_ATTEMPTS_MAX):
-            row, before = await self._rows.find(name)
-            change = schedule_rules.activated if active else schedule_rules.deactivated
+
+        async def attempt(row: Row, before: Schedule) -> Schedule:
             now = self._clock.now()
-            after = change(before, now)
+            after = (schedule_rules.activated if active else schedule_rules.deactivated)(before, now)
             if after == before:
                 return before
             if active:
                 after = schedule_rules.set_right(after, now)
-            try:
-                await self._rows.write(row, before, after)
-            except Conflict:
-                continue
+            await self._rows.write(row, before, after)
             self._changed()
             return after
+
+        return await self._retried(name, attempt)
+
+    async def _retried(self, name: str, attempt: Callable[[Row, Schedule], Awaitable[Schedule]]) -> Schedule:
+        """The result of `attempt`, with the schedule read anew after each Conflict. Raises NotFound."""
+        for _ in range(_ATTEMPTS_MAX):
+            row, schedule = await self._rows.find(name)
+            with contextlib.suppress(Conflict):
+                return await attempt(row, schedule)
         raise _busy(name)
 
     async def delete(self, name: str) -> Schedule:
-        """Delete a schedule; graphs that it has fired stay. Raises NotFound.
-
-        A fire that has begun is finished first.
-        """
+        """Delete a schedule, after a fire that has begun; graphs that it has fired stay. Raises NotFound."""
         for _ in range(_ATTEMPTS_MAX):
             row, schedule = await self._rows.find(name)
             if schedule.firing is not None:
@@ -256,14 +235,11 @@ class Schedules:
         raise _busy(name)
 
     async def run_now(self, name: str) -> Submission:
-        """Submit the schedule's graph now, whatever its times, its overlap, and whether it is active.
-
-        Raises NotFound, InvalidGraph if the document is invalid by now.
-        """
+        """Submit the schedule's graph now, also if it is inactive. Raises NotFound, InvalidGraph."""
         row, schedule = await self._rows.find(name)
         now = self._clock.now()
         due = now.replace(microsecond=0)
-        run = Run(manual_graph_id_of(name, now), due, now, manual=True)
+        run = Run(schedule_rules.manual_graph_id_of(name, now), due, now, manual=True)
         document = await self._rows.document(schedule, schedule.document)
         submission = await submit(self._handlers, run.graph_id, document, origin=origin_of(name, due))
         for _ in range(_ATTEMPTS_MAX):
@@ -274,8 +250,6 @@ class Schedules:
             else:
                 return submission
         raise _busy(name)
-
-    # --- questions ---
 
     async def listed(self) -> list[Schedule]:
         """All schedules by name. A row that holds none is left out, with a warning in the log."""
@@ -288,7 +262,7 @@ class Schedules:
         return found
 
     async def show(self, name: str) -> ScheduleDetail:
-        """A schedule with its next and last fires, and what keeps it from firing. Raises NotFound."""
+        """Raises NotFound."""
         _, schedule = await self._rows.find(name)
         now = self._clock.now()
         states = [RunState(run, await self._fires.state(run.graph_id)) for run in reversed(schedule.runs)]
@@ -301,7 +275,7 @@ class Schedules:
         )
 
     async def document(self, name: str) -> GraphDocument:
-        """The graph that a schedule submits. Raises NotFound, InvalidGraph if it is invalid by now."""
+        """Raises NotFound, InvalidGraph if the graph is invalid by now."""
         _, schedule = await self._rows.find(name)
         return await self._rows.document(schedule, schedule.document)
 
@@ -311,44 +285,28 @@ class Schedules:
         if not schedule.active:
             found.append(Trouble("it is inactive", f"taskgraph schedule activate {name}"))
         if schedule.error:
-            again = f"; it is tried again at {_clocked(schedule.try_after)}" if schedule.try_after else ""
+            again = f"; it is tried again at {clock_text(schedule.try_after)}" if schedule.try_after else ""
             often = f" ({schedule.errors} times in a row)" if schedule.errors > 1 else ""
             mend = f"mend the graph and give it with taskgraph schedule update {name} FILE"
             found.append(Trouble(f"it could not fire{often}: {schedule.error}{again}", mend))
         if schedule_rules.set_right(schedule, now) is not schedule:
-            found.append(
-                Trouble(
-                    "its times are of a clock that was ahead; they are set right when the clocks of all who keep house "
-                    "have agreed for a day",
-                    f"at once: taskgraph schedule deactivate {name}, and activate",
-                )
-            )
+            later = "they are set right when the clocks of all processes have agreed for a day"
+            at_once = f"at once: taskgraph schedule deactivate {name}, and activate"
+            found.append(Trouble(f"its times are of a clock that was ahead; {later}", at_once))
         late = schedule_rules.overdue(schedule, now)
         if late and not schedule.error:
             holding = await self._fires.not_over(schedule, set()) if schedule.overlap is not Overlap.ALLOW else None
             if schedule.waiting and holding is not None:
-                found.append(
-                    Trouble(
-                        f"{len(schedule.waiting)} due, the first since {_clocked(schedule.waiting[0])}, and graph "
-                        f"{holding} is not over",
-                        f"taskgraph status {holding}",
-                    )
-                )
+                due = f"{len(schedule.waiting)} due, the first since {clock_text(schedule.waiting[0])}"
+                found.append(Trouble(f"{due}, and graph {holding} is not over", f"taskgraph status {holding}"))
             else:
-                found.append(
-                    Trouble(
-                        f"it is overdue by {late.total_seconds():.0f} s: nobody looks at the schedules of this store",
-                        "run taskgraph serve, or the function app",
-                    )
-                )
+                text = f"it is overdue by {late.total_seconds():.0f} s: no process looks at the schedules of this store"
+                found.append(Trouble(text, "run taskgraph serve, or the function app"))
         if schedule.next is None and not schedule.waiting and schedule.firing is None:
             found.append(Trouble("it has fired for the last time: no further time is to come"))
         return found
 
-    # --- by the clock ---
-
     async def look(self) -> Looked:
-        """Look at every schedule once, and fire what is due (see `Fires.look`)."""
         return await self._fires.look()
 
 
@@ -380,30 +338,19 @@ def _first(recurrence: Recurrence, now: datetime) -> datetime:
 
 
 def _same(found: Schedule, given: Schedule) -> bool:
-    """Whether a schedule is what somebody wants to create."""
+    """Whether a schedule is the one that is to be created."""
     wanted = given.recurrence
     if wanted.every and wanted.anchor is None:
         wanted = dataclasses.replace(wanted, anchor=found.recurrence.anchor)
     wanted = dataclasses.replace(wanted, anchor=_whole(wanted.anchor), at=_whole(wanted.at))
-    return (found.digest, found.recurrence, found.catch_up, found.overlap, found.keep, found.active) == (
-        given.digest,
-        wanted,
-        given.catch_up,
-        given.overlap,
-        given.keep,
-        given.active,
-    )
+    named = ("digest", "recurrence", "catch_up", "overlap", "keep", "active")
+    given = dataclasses.replace(given, recurrence=wanted)
+    return all(getattr(found, name) == getattr(given, name) for name in named)
 
 
 def _upcoming(schedule: Schedule, now: datetime) -> list[datetime]:
     """Times of the next fires, with those that are due and have not begun; of an inactive one, times to come."""
     if schedule.next is None:
         return []
-    times = itertools.chain([schedule.next], schedule.recurrence.times(schedule.next))
-    if not schedule.active:
-        times = itertools.chain(schedule.recurrence.times(now))
-    return list(itertools.islice(times, UPCOMING))
-
-
-def _clocked(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    times = schedule.recurrence.times(schedule.next if schedule.active else now)
+    return list(itertools.islice(itertools.chain([schedule.next] if schedule.active else [], times), UPCOMING))

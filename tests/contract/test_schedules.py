@@ -400,7 +400,7 @@ async def test_a_foreign_graph_of_the_same_id_costs_that_fire_alone(here: Instal
     here.clock.advance(HOUR)
     looked = await here.schedules.look()
     assert looked.fired == []
-    assert "by somebody else" in looked.failed[0]
+    assert "submitted by another" in looked.failed[0]
     here.clock.advance(HOUR)
     assert (await here.schedules.look()).fired == ["hourly-20260328T220000Z"]
 
