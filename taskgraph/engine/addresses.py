@@ -28,7 +28,7 @@ _INNER: Final[tuple[Network, ...]] = (
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is one of the internet at large, and leads to no other one that is not.
+    """Whether an address is one of the internet at large.
 
     Loopback, private, link-local, shared, unspecified, reserved and multicast addresses are none, nor are those by
     which clouds reach their machines; an IPv6 address that carries an IPv4 address is judged by that.
@@ -53,14 +53,14 @@ def _carried(address: IPv6Address) -> IPv4Address | None:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """A list of hosts as people write it: names, which may hold `*`, and addresses and networks."""
+    """A list of hosts: names, which may hold `*`, and addresses and networks."""
 
     patterns: tuple[str, ...] = ()
     networks: tuple[Network, ...] = ()
 
     @classmethod
     def read(cls, text: str) -> "Hosts":
-        """What a setting lists, with commas between."""
+        """From a setting, with commas between."""
         listed = [each.strip().lower() for each in text.split(",")]
         patterns: list[str] = []
         networks: list[Network] = []

@@ -1,8 +1,7 @@
-"""Whether the clock may be believed with what ends things for their age.
+"""Whether the clock can be trusted to delete, give up or forget things for their age.
 
-What is old is deleted, given up or forgotten, and a clock that is a year ahead makes everything old. So housekeeping
-writes down when it was done, and the clock may end what is old only once it has gone on without a leap for a day. A
-clock that leaps, or two that disagree, end nothing for their age meanwhile; all else goes on.
+A clock that is a year ahead makes everything old. So housekeeping writes down when it was done, and things are ended
+for their age only once the clock has gone on without a leap for a day. If it leaps, or two clocks disagree, they wait.
 """
 
 import logging
@@ -13,13 +12,11 @@ from taskgraph.model import limits
 from taskgraph.model.columns import Columns, time_of
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.foreign_times import is_ahead
-from taskgraph.storage.tables import Change, Insert, Merge, Row, Tables
+from taskgraph.storage.tables import Change, Insert, Merge, Tables
 
 log = logging.getLogger("taskgraph.ages")
 
-CLOCKS: Final = "index:clock"
-"""Partition that says by which clock house was kept; `:` is in no graph id."""
-
+CLOCKS: Final = "index:clock"  # partition of the last times of housekeeping; `:` is in no graph id
 _KEY: Final = "seen"
 
 
@@ -32,13 +29,13 @@ def going_since(columns: Columns, now: datetime) -> datetime:
 
 
 async def may_end(tables: Tables, now: datetime) -> bool:
-    """Whether this clock may end what is old by it."""
+    """Whether this clock may end things for their age."""
     (row,) = await tables.get(CLOCKS, [_KEY])
-    return _is_settled(row, now)
+    return _is_settled(now if row is None else going_since(row.columns, now), now)
 
 
 async def note(tables: Tables, now: datetime) -> bool:
-    """Write down that house is kept now; gives whether this clock may end what is old by it."""
+    """Write down that housekeeping is done now; returns whether this clock may end things for their age."""
     (row,) = await tables.get(CLOCKS, [_KEY])
     since = now if row is None else going_since(row.columns, now)
     if row is not None and since == now:
@@ -50,10 +47,9 @@ async def note(tables: Tables, now: datetime) -> bool:
     try:
         await tables.commit(CLOCKS, [change])
     except (Conflict, Unclear):
-        return False  # another process keeps house too, maybe by another clock: the next round sees
-    return _is_settled(row, now)
+        return False  # another process does this, too, perhaps by another clock: the next round looks again
+    return _is_settled(since, now)
 
 
-def _is_settled(row: Row | None, now: datetime) -> bool:
-    since = now if row is None else going_since(row.columns, now)
+def _is_settled(since: datetime, now: datetime) -> bool:
     return now - since >= timedelta(seconds=limits.CLOCK_SETTLED_SECONDS)

@@ -1,7 +1,7 @@
 """Cancel a graph, pause it or a group of it, let it go on, limit it.
 
-Cancelling and pausing begin with a fence on the graph row; after it what is left is taken over, task by task, in as
-many commits as that takes and by any number of callers. The rules are in `protocol.cancel` and `protocol.pause`.
+Cancelling and pausing begin with a fence on the graph row; then come its tasks, in as many commits as they take and by
+any number of callers. The rules are in `protocol.cancel` and `protocol.pause`.
 """
 
 import json
@@ -32,15 +32,13 @@ _FENCE_ROWS: Final = 3  # the graph, an extension that ends with it, the event
 
 
 async def cancel_graph(transactor: Transactor, message: Cancel, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
-    """Fence a graph off, and cancel what is left of it. Raises NotFound for an unknown graph.
+    """Fence a graph off, and cancel its tasks. Raises NotFound for an unknown graph.
 
-    What is ready or runs goes into the fence's own commit as far as there is room, the ready first: of a graph with
-    no more of these than a commit takes, nothing begins after the fence.
+    Ready and running tasks go into the fence's own commit as far as there is room, the ready first: unless there are
+    more of these, nothing begins after the fence.
     """
     graph_id = message.graph
-    (graph,) = await transactor.records.tables.get(graph_id, [GRAPH])
-    if graph is None:
-        raise NotFound(f"there is no graph {graph_id}")
+    graph = await _graph(transactor, graph_id)
     items: list[Item] = [CancelGraph(message.reason or BY_HAND, at_once=message.terminate)]
     if graph.columns.get("state") in (GraphState.RUNNING, GraphState.BLOCKED):
         room = transactor.records.changes_max - _FENCE_ROWS
@@ -55,10 +53,10 @@ async def cancel_graph(transactor: Transactor, message: Cancel, *, keep_alive: K
 
 
 async def go_on_cancelling(transactor: Transactor, graph_id: str, *, keep_alive: KeepAlive = no_keep_alive) -> int:
-    """Cancel what is left of a graph that is fenced off, and say that it is cancelled once nothing is.
+    """Cancel the tasks of a graph that is fenced off, and the graph itself once every task has ended.
 
-    Runs that are being stopped are left to their workers. Any number of callers may do so at any time; gives how
-    many tasks this one has cancelled, or marked.
+    Runs that are being stopped are left to their workers. Any number of callers may do so at any time; returns how many
+    tasks this one has cancelled, or marked.
     """
     tables = transactor.records.tables
     unresolved = Range("task:", "task;", where={"state": tuple(map(str, TASK_UNRESOLVED))}, select=("state", "cancel"))
@@ -93,19 +91,13 @@ async def go_on_cancelling(transactor: Transactor, graph_id: str, *, keep_alive:
 
 
 def _cancel(row: Row, reason: str, code: str, at_once: bool) -> CancelTask:
-    """A task of a graph that is being cancelled."""
     return CancelTask(reference_of(row.key), reason, code, at_once=at_once, whole=True)
 
 
 async def hold_back(transactor: Transactor, message: HoldBack, *, keep_alive: KeepAlive = no_keep_alive) -> Answer:
-    """Pause a graph or a group of it, or let it go on. Raises NotFound for an unknown graph or group.
-
-    What is ready goes into the fence's own commit as far as there is room.
-    """
+    """Pause a graph or a group of it, or let it go on. Raises NotFound for an unknown graph or group."""
     graph_id = message.graph
-    (graph,) = await transactor.records.tables.get(graph_id, [GRAPH])
-    if graph is None:
-        raise NotFound(f"there is no graph {graph_id}")
+    graph = await _graph(transactor, graph_id)
     holder = by_group(message.group) if message.group else PAUSED
     items: list[Item] = [Hold(holder, message.on, message.asked, message.reason)]
     if message.group:
@@ -121,17 +113,25 @@ async def hold_back(transactor: Transactor, message: HoldBack, *, keep_alive: Ke
     if answer.error is None:
         await settle_holds(transactor, graph_id, keep_alive=keep_alive)
         if not message.on and not message.group:
-            (graph,) = await transactor.records.tables.get(graph_id, [GRAPH])
-            waiting = graph is not None and not is_deferring(Draft(GRAPH, graph.columns, None))
-            if graph is not None and waiting and (deferred := texts(graph.columns, DEFERRED)):
+            (resumed,) = await transactor.records.tables.get(graph_id, [GRAPH])
+            if resumed is None or is_deferring(Draft(GRAPH, resumed.columns, None)):
+                return answer
+            if deferred := texts(resumed.columns, DEFERRED):
                 await transactor.dispatcher.send_events([AddTasks(graph_id, request) for request in deferred])
     return answer
 
 
-async def settle_holds(transactor: Transactor, graph_id: str, *, keep_alive: KeepAlive = no_keep_alive) -> int:
-    """Take what a graph holds back over to its tasks, and say so when all of them have it.
+async def _graph(transactor: Transactor, graph_id: str) -> Row:
+    (graph,) = await transactor.records.tables.get(graph_id, [GRAPH])
+    if graph is None:
+        raise NotFound(f"there is no graph {graph_id}")
+    return graph
 
-    Any number of callers may do so at any time; gives how many tasks this one has settled.
+
+async def settle_holds(transactor: Transactor, graph_id: str, *, keep_alive: KeepAlive = no_keep_alive) -> int:
+    """Write the holders of a graph onto its tasks, and onto the graph row that all tasks have them.
+
+    Any number of callers may do so at any time; returns how many tasks this one has settled.
     """
     tables = transactor.records.tables
     unresolved = Range("task:", "task;", where={"state": tuple(map(str, TASK_UNRESOLVED))}, select=("holds",))

@@ -1,11 +1,12 @@
-"""Which of several handlers goes first: one at a time is quicker than many side by side.
+"""Which of several handlers leads: one at a time is quicker than many side by side.
 
-Processes that take messages off the same events queue agree on one of them, by a row with an end that the one at work
-puts off while there is work (D12a). It is for speed alone: etags keep several at once safe, and clocks that differ make
-two of them lead, never none (see `model.foreign_times`).
+Processes that take messages off the same events queue agree on one of them, by a row with an end that the leader puts
+off while there is work (D12a). It is for speed alone: etags keep several leaders safe, and clocks that differ make two
+of them lead, never none (see `model.foreign_times`).
 """
 
 import asyncio
+import contextlib
 import logging
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -18,17 +19,11 @@ from taskgraph.storage.tables import Change, Insert, Merge, Row, Tables
 
 log = logging.getLogger("taskgraph.lead")
 
-LEADS: Final = "index:leads"
-"""Partition that says who leads; `:` is in no graph id."""
-
-LEAD_SECONDS: Final = 10.0
-"""Others take over so long after the last word of the one who led."""
-
-LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
-"""When a lead that was given up ended, by any clock."""
-
+LEADS: Final = "index:leads"  # partition of the leads; `:` is in no graph id
+LEAD_SECONDS: Final = 10.0  # other handlers take over so long after the leader last wrote its row
+LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)  # when a lead that was given up ended, by any clock
 _AGAIN_SECONDS: Final = 0.5  # after two have asked at once
-_STANDBY_SECONDS: Final = 60.0  # one that has asked in vain for so long says so
+_STANDBY_SECONDS: Final = 60.0  # a process that has asked in vain for so long logs it
 
 
 class Lead:
@@ -49,14 +44,10 @@ class Lead:
 
     @property
     def held(self) -> bool:
-        """Whether this process leads."""
         return self._clock.monotonic() < self._until
 
     async def take(self) -> float:
-        """Lead, or go on leading; gives 0 if so, and otherwise after how many seconds to ask again.
-
-        Asks the store once in a while only. Raises StorageUnavailable.
-        """
+        """Lead, or go on leading; returns 0, or after how many seconds to ask again. Raises StorageUnavailable."""
         if self._clock.monotonic() < self._until - LEAD_SECONDS / 2:
             return 0.0
         async with self._asking:
@@ -91,14 +82,14 @@ class Lead:
         return 0.0
 
     def _leads(self, until: datetime, now: datetime) -> bool:
-        """Whether another process leads, by its word."""
+        """Whether another process leads, by the time on its row."""
         if is_ahead(until, now, LEAD_SECONDS) and not self._doubted:
             self._doubted = True
             log.warning("the lead over %s is said to last until %s: a clock is off, so it is over", self._key, until)
         return holds(until, now, LEAD_SECONDS)
 
     def _stand_by(self, holder: object, until: datetime) -> None:
-        """Say once that another process leads for long: it may be one that works, or a clock that is a little off."""
+        """Log once that another process leads for long: it works, or its clock is a little off."""
         moment = self._clock.monotonic()
         if moment - self._in_vain > 2 * LEAD_SECONDS:
             self._standby_since = moment  # there was nothing to ask for meanwhile
@@ -115,7 +106,5 @@ class Lead:
             held, self._until = self.held, -1.0
             if held and self._row is not None:
                 row, self._row = self._row, None
-                try:
+                with contextlib.suppress(Conflict, Unclear):  # the lead ends by itself
                     await self._tables.commit(LEADS, [Merge(self._key, row.etag, {"until": LONG_AGO})])
-                except (Conflict, Unclear):
-                    return  # it ends by itself

@@ -1,10 +1,9 @@
-"""What notices leave by: a queue of the same store, a webhook, a command.
+"""Send one notice to one channel, once: a queue of the same store, a webhook, or a command.
 
-What this room is for: handing one notice to one channel, once, and saying honestly whether it was taken. A webhook is
-signed as the specification of Standard Webhooks says (HMAC-SHA256 over id, time and body), with a secret that is in
-this process's environment and never on a row. Documents come from others, so the owner of the process says which kinds
-of channels it serves, which hosts webhooks may go to, and for which of them a secret signs; and addresses inside of its
-network are reached only if they are named. It never tries again, and never reads a row.
+A webhook is signed by the specification of Standard Webhooks (HMAC-SHA256 over id, time and body), with a secret that
+is in this process's environment and never on a row. Documents come from others, so settings of the process name the
+kinds of channels it serves, the hosts that webhooks may go to, and those for which a secret signs; addresses inside of
+its network are reached only if they are named.
 """
 
 import asyncio
@@ -39,12 +38,8 @@ SECRET_HOSTS_ENDING: Final = "_HOSTS"  # noqa: S105 of the variable that names t
 KINDS_VARIABLE: Final = "TASKGRAPH_NOTIFY"
 KINDS: Final = ("queue", "webhook", "command")
 
-WEBHOOK_SECONDS: Final = 10.0
-"""A receiver answers within so long, or has not taken the notice."""
-
-COMMAND_SECONDS: Final = 60.0
-"""A command ends within so long, or is ended, and has not taken the notice."""
-
+WEBHOOK_SECONDS: Final = 10.0  # a receiver that does not answer within so long has not taken the notice
+COMMAND_SECONDS: Final = 60.0  # a command that runs for longer is killed, and has not taken the notice
 _SECRET_PREFIX: Final = "whsec_"  # noqa: S105 what a secret in base64 begins with
 _GONE: Final = 410
 _TAIL_CHARS: Final = 300
@@ -53,7 +48,7 @@ _NOT_PUBLIC: Final = "leads to an address that is not public"
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What webhooks are signed with, and the hosts that may have such signatures: no others learn any."""
+    """A secret signs webhooks to these hosts alone."""
 
     key: bytes = field(repr=False)
     hosts: Hosts
@@ -61,11 +56,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class OutletSettings:
-    """What a process may do for notices. secrets: by name in capitals, "" for the default one.
-
-    hosts: that webhooks may go to; an empty list stands for every host with a public address. kinds: of channels that
-    it serves.
-    """
+    """hosts: of webhooks; empty for all public addresses. secrets: by name in capitals, "" for the default one."""
 
     kinds: frozenset[str] = frozenset({"queue", "webhook"})
     hosts: Hosts = field(default_factory=Hosts)
@@ -73,7 +64,7 @@ class OutletSettings:
 
 
 def read_outlets(environ: Mapping[str, str], *, commands: bool) -> OutletSettings:
-    """The settings of this process. commands: whether commands run if nothing is said. Raises InvalidSettings."""
+    """The settings of this process. commands: whether commands run by default. Raises InvalidSettings."""
     said = environ.get(KINDS_VARIABLE, "")
     kinds = {each.strip() for each in said.split(",") if each.strip()} if said else {"queue", "webhook"}
     if not said and commands:
@@ -121,11 +112,7 @@ def signature(secret: bytes, notice: Notice, timestamp: int) -> str:
 
 
 def _session(hosts: Hosts) -> "aiohttp.ClientSession":
-    """Connections of webhooks, to public addresses and to those that are named.
-
-    Each address is judged right before it is connected to, so that it does not matter how it was spelt or which name
-    led to it, nor when that name was resolved. Neither cookies nor the proxies of the environment are used.
-    """
+    """Judges each address right before it is connected to, however it was spelt or resolved. No cookies, no proxies."""
     import aiohttp
 
     def judged(info: tuple[Any, ...]) -> socket.socket:
@@ -142,7 +129,7 @@ def _session(hosts: Hosts) -> "aiohttp.ClientSession":
 
 
 class Outlets:
-    """The channels that a process reaches. prefix: of the installation's own queues, to which no notice goes."""
+    """prefix: of the installation's own queues, to which no notice goes."""
 
     def __init__(self, queues: Queues, clock: Clock, settings: OutletSettings, *, prefix: str) -> None:
         self._queues = queues
@@ -153,7 +140,7 @@ class Outlets:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Give connections back. Idempotent."""
+        """Idempotent."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
@@ -169,7 +156,6 @@ class Outlets:
         return ""
 
     async def send(self, channel: Channel, notice: Notice) -> None:
-        """Hand a notice over. Raises NotDelivered."""
         match channel.kind:
             case "queue":
                 await self._to_queue(channel.where[0], notice)
@@ -187,7 +173,7 @@ class Outlets:
             raise NotDelivered(f"queue {queue}: {error}") from error
 
     async def _to_webhook(self, channel: Channel, notice: Notice) -> None:
-        import aiohttp  # a tenth of a second, for those alone who have webhooks
+        import aiohttp  # takes a tenth of a second, and only webhooks need it
         import yarl
 
         try:
@@ -202,7 +188,7 @@ class Outlets:
             if channel.secret:
                 name = f"{SECRET_VARIABLE}_{channel.secret.upper()}{SECRET_HOSTS_ENDING}"
                 raise NotDelivered(f"the secret {channel.secret!r} does not sign for {host}: {name} does not name it")
-            secret = None  # the document asks for no signature by name, and gets one where the default secret signs
+            secret = None  # the document names no secret, and the default one does not sign for this host
         timestamp = int(self._clock.now().timestamp())
         headers = {
             "content-type": "application/json",

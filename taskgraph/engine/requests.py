@@ -1,7 +1,7 @@
 """Answer requests: take an extension or an edit from staged to done or refused.
 
-This module keeps the order among requests of one graph, and goes on with what is under way, whichever call began it.
-What an extension or an edit changes is planned by `plans`, and decided by a transition.
+Requests of one graph are answered one after the other, and any call goes on with the one that is under way. `plans`
+plans the changes, and a transition decides them.
 """
 
 from taskgraph.documents.edit_document import read_edit
@@ -21,7 +21,7 @@ from taskgraph.storage.tables import Range, Row, query_all
 
 
 async def late_requests(records: Records, graph_id: str) -> list[str]:
-    """Extensions and edits that were put down and not looked at yet, by the id of their request."""
+    """Ids of the requests that are staged."""
     staged = Range("request:", "request;", where={"state": ("staged",)}, select=("state",))
     rows = await query_all(records.tables, graph_id, staged)
     return [row.key.removeprefix("request:") for row in rows]
@@ -30,18 +30,13 @@ async def late_requests(records: Records, graph_id: str) -> list[str]:
 async def answer_request(
     transactor: Transactor, graph_id: str, request: str, *, keep_alive: KeepAlive = no_keep_alive
 ) -> None:
-    """Take one extension, or edit, from staged to done or refused, through as many commits as it needs.
-
-    Those of a graph go one after the other: an extension that is under way is brought to its end first, by any
-    caller. Raises NotFound for an unknown graph or request.
-    """
+    """Answer one request, after the extension that is under way, if any. Raises NotFound."""
     try:
         await _answer_request(transactor, graph_id, request, keep_alive)
     except (NotFound, IntegrityError):
-        # Asked where something is missing, and not otherwise.
         (graph,) = await transactor.records.tables.get(graph_id, [GRAPH])
         if graph is None or graph.columns.get("state") not in GRAPH_GONE:
-            raise  # otherwise its rows are being taken away, and what is missing is no error
+            raise  # otherwise its rows are being deleted, and a missing one is no error
 
 
 async def _answer_request(transactor: Transactor, graph_id: str, request: str, keep_alive: KeepAlive) -> None:
@@ -53,12 +48,12 @@ async def _answer_request(transactor: Transactor, graph_id: str, request: str, k
         if graph is None:
             raise NotFound(f"there is no graph {graph_id}")
         if graph.columns.get("state") in GRAPH_GONE:
-            return  # it comes late
+            return
         if head is None:
             raise NotFound(f"graph {graph_id} has no request {request}")
         if head.columns.get("state") not in ("staged", "accepted"):
             if graph.columns.get("state") in GRAPH_ENDED:
-                await leave_live(transactor.records, graph_id)  # where it stayed for this request
+                await leave_live(transactor.records, graph_id)  # it stayed in the index for this request
             return
         under_way = str(graph.columns.get("extending", ""))
         if under_way and under_way != request:
@@ -87,7 +82,7 @@ async def _answer_request(transactor: Transactor, graph_id: str, request: str, k
 async def _edit(
     transactor: Transactor, graph_id: str, request: str, graph: Row, head: Row, keep_alive: KeepAlive
 ) -> None:
-    """Plan an edit for the graph as it is, and try it once; a plan that has been overtaken is made again."""
+    """Plan an edit for the graph as it is, and try it once; the caller plans again if the graph has changed."""
     try:
         document = read_edit(await request_text(transactor.records, graph_id, request), source=head.key)
     except InvalidGraph as error:
@@ -97,7 +92,7 @@ async def _edit(
     await keep_alive()
     (answer,) = await transactor.transition(graph_id, [plan], keep_alive=keep_alive)
     if answer.error is not None and isinstance(plan, EditGraph):
-        # It is more than one commit takes, or rests on rows that contradict each other.
+        # It takes more than one commit, or rests on rows that contradict each other.
         refusal = RefuseEdit(request, plan.revision, str(answer.error))
         (answer,) = await transactor.transition(graph_id, [refusal], keep_alive=keep_alive)
     if answer.error is not None:

@@ -1,7 +1,6 @@
-"""Signatures of archives: whose key has signed what a file says of itself.
+"""Signatures of archives by Ed25519 keys: over the digest of a file, its counts, who signed it and when.
 
-A pair of Ed25519 keys lies in two files: one signs and is its owner's alone, one verifies and is public. A signature is
-over the digest of a file, its counts, who signed it and when.
+A pair of keys lies in two files: one signs and is its owner's alone, one verifies and is public.
 """
 
 import base64
@@ -10,7 +9,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +29,7 @@ _PURPOSE: Final = "taskgraph archive 1"
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A signature that is good. key: the public key, in base64. by, at: what the signer says; key alone is proven."""
+    """A verified signature. key: the public key, in base64. by, at: who signed and when, which nothing proves."""
 
     key: str
     by: str
@@ -40,19 +39,19 @@ class Signature:
     @property
     def object(self) -> dict[str, str]:
         """The signature as a file holds it."""
-        return {"key": self.key, "by": self.by, "at": self.at, "value": self.value}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """What signs. by: who, for people. at: when."""
+    """by: who signs, for people. at: when."""
 
     key: "Ed25519PrivateKey"
     by: str
     at: str
 
     def sign(self, said: Mapping[str, Any]) -> Signature:
-        """Sign what a file says of itself."""
+        """said: what a file says of itself."""
         key = _public_text(self.key.public_key().public_bytes_raw())
         value = self.key.sign(_message(said, key, self.by, self.at))
         return Signature(key, self.by, self.at, base64.b64encode(value).decode("ascii"))
@@ -60,7 +59,7 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Which keys are trusted, as base64 texts by the file they stand in; required: nothing else is put back."""
+    """keys: the files of trusted keys, by their base64 texts. required: archives that they did not sign are refused."""
 
     keys: Mapping[str, str]
     required: bool = False
@@ -70,7 +69,7 @@ class Trust:
         return self.keys.get(signature.key, "") if signature is not None else ""
 
     def check(self, signature: Signature | None, source: str) -> None:
-        """Raise Refused if a signature is required and this is none by a trusted key."""
+        """Raises Refused."""
         if not self.required or self.named(signature):
             return
         what = "is not signed" if signature is None else f"is signed by a key that is not trusted here: {signature.key}"
@@ -84,16 +83,15 @@ NO_TRUST: Final = Trust({})
 
 
 def read_signature(found: Any, said: Mapping[str, Any], source: str) -> Signature:
-    """The signature of a file, verified. Raises InvalidInput for one that is bad: the file is not what was signed."""
+    """The signature of a file, verified. Raises InvalidInput."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     names = ("key", "by", "at", "value")
-    if not isinstance(found, dict) or found.keys() != set(names):
+    named = isinstance(found, dict) and found.keys() == set(names)
+    if not named or not all(isinstance(each, str) and len(each) <= _TEXT_CHARS_MAX for each in found.values()):
         raise InvalidInput(f"{source}: its signature cannot be read")
     key, by, at, value = (found[name] for name in names)
-    if not all(isinstance(each, str) and len(each) <= _TEXT_CHARS_MAX for each in (key, by, at, value)):
-        raise InvalidInput(f"{source}: its signature cannot be read")
     try:
         public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
         public.verify(base64.b64decode(value, validate=True), _message(said, key, by, at))
@@ -111,13 +109,10 @@ def _public_text(raw: bytes) -> str:
     return base64.b64encode(raw).decode("ascii")
 
 
-# --- files -------------------------------------------------------------------------------------------------------
-
-
 def make_key(path: Path) -> tuple[Path, str]:
-    """Write a new key into a file of its owner's alone, and its public part beside it; gives that and its text.
+    """Write a new key into a file of its owner's alone, and its public part beside it; returns that file and its text.
 
-    Raises Refused if one of the files exists, and what `storage.private_files.unwritable` gives.
+    Raises Refused if one of the files exists, and the errors of `storage.private_files.unwritable`.
     """
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -139,7 +134,7 @@ def make_key(path: Path) -> tuple[Path, str]:
                 file.write(data)
     except OSError as error:
         for each in made:
-            each.unlink(missing_ok=True)  # half a key would only be in the way of the next try
+            each.unlink(missing_ok=True)  # half a key would be in the way of the next try
         raise unwritable(place, error) from error
     return beside, _public_text(key.public_key().public_bytes_raw())
 
@@ -180,13 +175,13 @@ def _public_key(path: Path) -> str:
 
 
 def read_signer(environ: Mapping[str, str], by: str, at: str) -> Signer | None:
-    """What signs archives here; None if nothing does. Raises InvalidSettings."""
+    """None if no key is set. Raises InvalidSettings."""
     path = environ.get(KEY_VARIABLE, "")
     return Signer(_private_key(Path(path)), by[:_TEXT_CHARS_MAX], at) if path else None
 
 
 def read_trust(environ: Mapping[str, str], *, required: bool = False) -> Trust:
-    """Whose signatures are trusted here: those of the own key, and of the named public ones. Raises InvalidSettings."""
+    """Trust in the own key, and in the public ones that a setting names. Raises InvalidSettings."""
     keys: dict[str, str] = {}
     for path in filter(None, environ.get(TRUSTED_VARIABLE, "").split(os.pathsep)):
         keys.setdefault(_public_key(Path(path)), path)

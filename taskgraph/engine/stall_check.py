@@ -1,9 +1,8 @@
-"""The watchdog: does every running graph move, and if not, why not.
+"""The watchdog: does a running graph move, and if not, why not.
 
-It is one look at one graph, for the sweep. A graph moves if something of it runs under a live lease, if something of it
-has become ready within the set time, or if its journal has gone on; otherwise it is marked, with the reason in a
-sentence. Nothing is kept, and it costs nothing where something moves: the last event row is read only of a graph that
-looks as if nothing did.
+A graph moves if a task of it runs under a live lease, if one has become ready within the set time, or if its journal
+has grown; otherwise the sweep marks it, with the reason in a sentence. The last event row is read only if no task
+moves.
 """
 
 from collections.abc import Sequence
@@ -29,17 +28,17 @@ from taskgraph.storage.tables import Range, Row, query_all
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Tasks that stand ready. oldest: the one that has waited longest."""
+    """Tasks that stand ready. oldest: the row of the first of them. newest: since when the last one is ready."""
 
-    count: int = 0
-    oldest: Row | None = None
-    newest: datetime | None = None
+    count: int
+    oldest: Row | None
+    newest: datetime | None
 
 
 async def watch(handlers: Handlers, graph_id: str, graph: Row, unresolved: Sequence[Row], now: datetime) -> int:
-    """Mark a running graph that stands still, take the mark off one that moves; gives 1 if a mark was set.
+    """Mark a running graph that stands still, take the mark off one that moves; returns 1 if a mark was set.
 
-    graph: its row. unresolved: its tasks that are pending or running, `WATCHED`. Raises StorageError.
+    unresolved: its tasks that are pending or running, with the columns `WATCHED`. Raises StorageError.
     """
     columns = graph.columns
     marked = bool(columns.get("stalledBecause"))
@@ -72,7 +71,7 @@ async def watch(handlers: Handlers, graph_id: str, graph: Row, unresolved: Seque
 
 
 def _waiting(unresolved: Sequence[Row], now: datetime) -> _Waiting | None:
-    """What stands ready; None if something runs, or waits for a time or a person and not for a worker."""
+    """The ready tasks; None if a task runs, or waits for a time or a person and not for a worker."""
     oldest: Row | None = None
     since = newest = None
     count = 0
@@ -95,7 +94,7 @@ def _waiting(unresolved: Sequence[Row], now: datetime) -> _Waiting | None:
 
 
 async def _last(records: Records, graph_id: str) -> tuple[int, datetime | None]:
-    """Number and time of the last event row. One query, where this process knows about where the journal ends."""
+    """Number and time of the last event row. One query, if this process knows about where the journal ends."""
     known = max(1, (await records.operation(graph_id)).sequence - 1)
     sequence, time = 0, None
     for row in await query_all(records.tables, graph_id, Range(event_key(known), "event;", select=("time",))):
@@ -105,7 +104,7 @@ async def _last(records: Records, graph_id: str) -> tuple[int, datetime | None]:
 
 
 async def _because(handlers: Handlers, graph_id: str, waiting: _Waiting, now: datetime) -> str:
-    """Why nothing moves, as `why` would say it of the task that has waited longest."""
+    """Why nothing moves, as `why` explains it for the task that has waited longest."""
     if waiting.oldest is None:
         return f"nothing of it is ready and nothing runs; see `taskgraph doctor {graph_id}`"
     (row,) = await handlers.records.tables.get(graph_id, [waiting.oldest.key])

@@ -1,9 +1,8 @@
-"""Times of the store's own rows, and of hidden messages, that no clock which agrees with ours can have written by now.
+"""Find and repair times of the store's own rows, and of hidden messages, that a clock far ahead has written.
 
-One table says of the rows that belong to no graph and hold a time how far from now it can be at most; what is later was
-written by a clock that was ahead. `doctor` names it, and sets it to that longest: a permit or a lead that may still be
-held stays held for its whole length; a pause is set to now. No reader waits for that: none of them believes such a time
-either (`model.foreign_times`).
+A table lists the rows outside of graphs that hold a time, with the latest that it can be. `doctor` names later ones,
+and sets them to the latest: a permit or a lead that may still be held stays held for its whole length; a pause is set
+to now. No reader waits for that: none of them believes such a time either (`model.foreign_times`).
 """
 
 from collections.abc import Callable, Iterable
@@ -30,8 +29,7 @@ _SHOWN: Final = "it is only shown"
 class _Kind:
     """Rows with a time in a column. start: of their keys. name, effect: for people.
 
-    longest: how far from now the time can be, in seconds. held: until then it may be held, so that it is set to
-    the longest; a pause is over, as for who reads it.
+    longest: how far from now the time can be, in seconds. held: whether a repair sets it to that, or to now.
     """
 
     partition: str
@@ -44,21 +42,19 @@ class _Kind:
 
 
 _KINDS: Final = (
-    _Kind(
-        LEADS, "", "until", "a lead", "another handler leads beside its holder: it costs speed", lambda _: LEAD_SECONDS
-    ),
+    _Kind(LEADS, "", "until", "a lead", "another handler leads, too: it costs speed", lambda _: LEAD_SECONDS),
     _Kind(
         targets.GATES,
         targets.PERMIT,
         "until",
         "a permit",
-        "who wants it takes it once its row was not written for its length",
+        "a worker takes it once its row was not written for its length",
         targets.length_of,
     ),
     _Kind(targets.GATES, targets.LIMIT, "since", "the limit of a target", _SHOWN),
     _Kind(targets.GATES, targets.PAUSED, "since", "the pause of a target", _SHOWN),
     _Kind(targets.GATES, targets.LEVEL, "used", "a level", "workers ask for tasks of this level until then"),
-    _Kind(WORKERS, "", "seen", "a worker", "the sweep takes it for a word of now"),
+    _Kind(WORKERS, "", "seen", "a worker", "the sweep takes it for written now"),
     _Kind(
         SCHEDULES,
         "schedule:",
@@ -73,14 +69,14 @@ _KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ExaminedStore:
-    """What was found. repaired: what was found and is so no more."""
+    """repaired: what was found before, and is not found any more."""
 
     findings: tuple[Finding, ...]
     repaired: tuple[Finding, ...] = ()
 
 
 async def examine_store(tables: Tables, hidden: HiddenMessages | None, now: datetime) -> ExaminedStore:
-    """Look at the store's own rows and change nothing. hidden: None where the queues have a clock of their own."""
+    """Change nothing. hidden: None where the queues have a clock of their own."""
     found: list[Finding] = []
     for kind in _KINDS:
         rows = await query_all(tables, kind.partition, Range(kind.start, f"{kind.start[:-1]};" if kind.start else ""))
@@ -90,7 +86,7 @@ async def examine_store(tables: Tables, hidden: HiddenMessages | None, now: date
             _finding(
                 f"queue {each.queue}",
                 f"{each.count:,} of its messages are hidden until {each.until}, {_latest(each.seconds)}",
-                "who asks for messages hides them for their length from now",
+                "a process that receives messages hides them for their length from now",
                 SetTime("", each.queue, "", {}),
             )
         )
@@ -98,7 +94,7 @@ async def examine_store(tables: Tables, hidden: HiddenMessages | None, now: date
 
 
 async def repair_store(tables: Tables, hidden: HiddenMessages | None, clock: Clock) -> ExaminedStore:
-    """Look, set what is too late right, and look again."""
+    """Examine, set times that are too late right, and examine again."""
     first = (await examine_store(tables, hidden, clock.now())).findings
     for each in first:
         right = each.repair
@@ -110,7 +106,7 @@ async def repair_store(tables: Tables, hidden: HiddenMessages | None, clock: Clo
         try:
             await tables.commit(right.partition, [Merge(right.key, right.etag, right.columns)])
         except (Conflict, Unclear):
-            continue  # its owner has just written it, or this was made: the next look shows
+            continue  # its owner has just written it, or this call has: the next look shows
     left = (await examine_store(tables, hidden, clock.now())).findings
     there = {each.key for each in left}
     return ExaminedStore(left, tuple(each for each in first if each.key not in there))

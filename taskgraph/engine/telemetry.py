@@ -1,10 +1,9 @@
-"""What this process does, for who watches it: traces, metrics, and one log line for each handled message.
+"""Traces, metrics, and one log line for each handled message.
 
-What this room is for: the words in which the other rooms say what happens. As it stands here nothing is measured: `OFF`
-does nothing, and nothing of OpenTelemetry is imported. `interfaces.telemetry.otel` is the same with a meter and a
-tracer behind it, and `interfaces.telemetry.setup` says which of the two it is. A message carries the trace that it
-belongs to (`traceparent`) and when it was sent (`sent`), as keys that readers without telemetry pass over. It never
-fails what it watches, and never tells a payload, a command, an environment, a result or a key.
+`OFF` measures nothing, and nothing of OpenTelemetry is imported here; `interfaces.telemetry.otel` is the same with a
+meter and a tracer, and `interfaces.telemetry.setup` chooses. A message carries its trace (`traceparent`) and when it
+was sent (`sent`), as keys that readers without telemetry ignore. Telemetry raises no errors of its own, and never shows
+a payload, a command, an environment, a result or a key.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ from taskgraph.storage.queues import Delivery, Queues
 from taskgraph.storage.tables import Tables
 
 HANDLED: Final = logging.getLogger("taskgraph.handled")
-"""One line at INFO for each message that was handled, by whoever had it: handlers, workers, the desk for poison."""
+"""One line at INFO for each message that was handled, by handlers, workers, or `Poison`."""
 
 TRACEPARENT_COLUMN: Final = "traceparent"
 """Column of a graph's row: the trace of its submission, in W3C form. Only where telemetry is on."""
@@ -42,12 +41,9 @@ _GRAPH: Final = re.compile(
 )
 
 
-# --- keys in messages ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What a message says of itself: the trace that it belongs to, and when it was sent. Both may be ""."""
+    """The trace of a message, and when it was sent. Both may be ""."""
 
     traceparent: str = ""
     sent: str = ""
@@ -56,26 +52,13 @@ class Marks:
 NO_MARKS: Final = Marks()
 
 _FIELDS: Final = (
-    "type",
-    "queue",
-    "graph",
-    "tasks",
-    "task",
-    "run",
-    "messageId",
-    "dequeueCount",
-    "outcome",
-    "ms",
-    "traceId",
-    "spanId",
+    *("type", "queue", "graph", "tasks", "task", "run"),
+    *("messageId", "dequeueCount", "outcome", "ms", "traceId", "spanId"),
 )
 
 
 def marked(body: str, traceparent: str, sent: str) -> str:
-    """A message with its trace (if there is one) and the time at its head.
-
-    As it is where that does not fit, where it has them already, and where it is not one of ours.
-    """
+    """A message with its trace, if any, and the time at its head; unchanged if they do not fit, or are there."""
     if not body.startswith(_OURS):
         return body
     trace = f'"traceparent":"{traceparent}",' if traceparent else ""
@@ -84,18 +67,18 @@ def marked(body: str, traceparent: str, sent: str) -> str:
 
 
 def marks_of(body: str) -> Marks:
-    """What a message says of itself. Whoever sends with other words, or in another order, is understood as well."""
+    """The marks of a message, in any order of its keys."""
     if head := _HEAD.match(body):
         return Marks(trace_of(head["trace"]), head["sent"])
     if '"traceparent"' not in body and '"sent"' not in body:
         return NO_MARKS
     try:
-        told = json.loads(body)
+        found = json.loads(body)
     except (ValueError, RecursionError):
         return NO_MARKS
-    if not isinstance(told, dict):
+    if not isinstance(found, dict):
         return NO_MARKS
-    return Marks(trace_of(told.get("traceparent")), told["sent"] if isinstance(told.get("sent"), str) else "")
+    return Marks(trace_of(found.get("traceparent")), found["sent"] if isinstance(found.get("sent"), str) else "")
 
 
 def trace_of(found: object) -> str:
@@ -104,35 +87,32 @@ def trace_of(found: object) -> str:
 
 
 def graph_in(body: str) -> tuple[str, str]:
-    """Type and graph that a message of ours names, "" and "" for any other; without taking it apart."""
+    """Type and graph of a message of ours, "" and "" for any other; without parsing it."""
     start = head.end() + 1 if (head := _HEAD.match(body)) else 0
     found = _GRAPH.match("{" + body[start : start + 200] if start else body)
     return (found["type"], found["graph"]) if found else ("", "")
 
 
 def timestamp(moment: datetime) -> str:
-    """A time as messages say it: RFC 3339, in UTC, to the millisecond."""
+    """RFC 3339, in UTC, to the millisecond."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
 def seconds_since(sent: str, now: datetime) -> float | None:
-    """The age of a message, never negative though clocks differ; None if it says none."""
+    """The age of a message, never negative though clocks differ; None if `sent` is no time."""
     try:
         return max(0.0, (now - datetime.fromisoformat(sent)).total_seconds()) if sent else None
     except (ValueError, TypeError):  # no time, or one without a zone
         return None
 
 
-# --- messages in hand ------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class Origin:
-    """A message in hand: where it came from, and what is said of it in the end.
+    """A message in hand.
 
-    id: as the queue has it. task, run: of a message about one task; tasks: how many it is about. began: monotonic
-    seconds. outcome: `handled`, `failed` (it comes back), `poison`, `newer-version`, or `released`: storage did not
-    answer, or others were quicker, and it comes back uncounted.
+    id: of the queue. task, run: of a message about one task; tasks: how many it is about. began: monotonic seconds.
+    outcome: `handled`, `failed` (it comes back), `poison`, `newer-version`, or `released`: storage did not answer, or
+    others were quicker, and it comes back uncounted.
     """
 
     queue: str
@@ -150,18 +130,16 @@ class Origin:
 
 @dataclass(slots=True)
 class Handling:
-    """A batch of messages of one graph while it is handled."""
+    """A batch of messages of one graph while it is handled; empty once each of them is handled alone after all."""
 
     origins: Sequence[Origin]
-    handed_on: bool = False
-    """Each is handled alone after all: it is not for this batch to say what became of it."""
 
 
 _HANDLING: ContextVar[Handling | None] = ContextVar("taskgraph_handling", default=None)
 
 
 def note(outcome: str, message_id: str | None = None) -> None:
-    """What became of a message of the batch that is being handled here, None for all. Without a word it was handled."""
+    """Set the outcome of a message of the batch that is being handled here, of all for None."""
     handling = _HANDLING.get()
     if handling is not None:
         for origin in handling.origins:
@@ -173,21 +151,17 @@ def handed_on() -> None:
     """The messages of the batch that is being handled here are handled one by one instead."""
     handling = _HANDLING.get()
     if handling is not None:
-        handling.handed_on = True
-
-
-# --- where in which trace ---------------------------------------------------------------------------------------
+        handling.origins = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The span that is open here, and the graph that it is about."""
+    """The span that is open here, and the graph that it is about. linked: ids of traces that it is linked to."""
 
     graph: str
     traceparent: str
     span: Any = None
     linked: set[str] = field(default_factory=set)
-    """Traces that it has been linked to already."""
 
 
 _HERE: ContextVar[Here | None] = ContextVar("taskgraph_here", default=None)
@@ -201,7 +175,7 @@ def here(graph_id: str) -> Here | None:
 
 @contextlib.contextmanager
 def being(at: Here | None) -> Iterator[None]:
-    """For the time of the body, this span is open; nothing changes for None."""
+    """Open this span in the body; nothing changes for None."""
     if at is None:
         yield
         return
@@ -223,12 +197,9 @@ def ids_in(traceparent: str) -> tuple[str, str]:
     return traceparent[3:35], traceparent[36:52]
 
 
-# --- the telemetry of a process ---------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class Run:
-    """One run of a task on a worker, while it is watched. began: monotonic seconds."""
+    """One run of a task on a worker, while it is measured. began: monotonic seconds."""
 
     at: Here
     began: float
@@ -237,51 +208,35 @@ class Run:
 
 
 class Telemetry:
-    """Measures nothing: what an installation has unless telemetry is configured.
-
-    enabled: whether anything is measured. What happens often asks this once for a batch or a commit, and says nothing
-    otherwise. No method raises.
-    """
+    """Measures nothing. enabled: hot paths look at this once for a batch or a commit. No method raises."""
 
     enabled: bool = False
 
-    # --- ports
-
     def tables(self, tables: Tables, clock: Clock) -> Tables:
-        """These tables, with every call measured."""
+        """These tables, with every call measured; so are `queues`, which also mark their messages, and `logs`."""
         return tables
 
     def queues(self, queues: Queues, clock: Clock) -> Queues:
-        """These queues, with every call measured, and messages marked with their trace and the time."""
         return queues
 
     def logs(self, logs: StoredLogs, clock: Clock) -> StoredLogs:
-        """These logs, with every call measured."""
         return logs
-
-    # --- traces
 
     @contextlib.contextmanager
     def asking(self, what: str, graph_id: str) -> Iterator[None]:
-        """What is asked for here: `submit`, or the `asked_as` of a message. What the body sends belongs to it."""
+        """Open a span for a request; what the body sends belongs to it. what: `submit`, or a message's `asked_as`."""
         yield
 
     def trace_of_graph(self, graph_id: str, found: object = None) -> str:
-        """While a graph is submitted: its trace, which is the one found on its row, or this one; "" without."""
+        """While a graph is submitted: its trace, found on its row or else open here; "" without."""
         return ""
 
     def met(self, graph_id: str, traceparent: object) -> None:
-        """The row of a graph says that this is its trace.
-
-        Whatever comes of the graph without a cause at hand goes there, and what is open here is linked to it.
-        """
+        """Remember the trace that stands on the row of a graph, and link the open span to it."""
 
     @contextlib.contextmanager
     def handling(self, graph_id: str, origins: Sequence[Origin], clock: Clock) -> Iterator[None]:
-        """A batch of messages of one graph is handled in the body; a line is logged for each of them.
-
-        Also without telemetry: whoever finds that nobody listens to `HANDLED` either need not come here.
-        """
+        """Handle a batch of messages of one graph in the body; a line is logged for each, also without telemetry."""
         handling = Handling(origins)
         token = _HANDLING.set(handling)
         try:
@@ -289,9 +244,8 @@ class Telemetry:
                 try:
                     yield
                 finally:
-                    if not handling.handed_on:
-                        for origin in origins:
-                            self.message(origin, clock.monotonic() - origin.began)
+                    for origin in handling.origins:
+                        self.message(origin, clock.monotonic() - origin.began)
         finally:
             _HANDLING.reset(token)
 
@@ -300,55 +254,44 @@ class Telemetry:
         yield
 
     def cause(self, graph_id: str, body: str = "") -> str:
-        """The trace in which something of a graph happens: that of this message, of what is open here, of the graph."""
+        """The trace of this message, else of the open span, else of the graph."""
         return ""
 
     async def committing(self, graph_id: str, rows: int, commit: Awaitable[None]) -> None:
-        """Make a commit of so many rows. Raises what it raises."""
+        """Raises what the commit raises."""
         await commit
-
-    # --- runs
 
     def run_begins(
         self, graph_id: str, task_id: str, run: int, *, label: str, target: str, executor: str, cause: str
     ) -> Run | None:
-        """A worker begins to run a task. cause: see there."""
+        """A worker begins to run a task. cause: a result of `cause`."""
         return None
 
     @contextlib.contextmanager
     def running(self, run: Run | None) -> Iterator[None]:
-        """The body runs it; spans of the task's own become part of the trace."""
+        """Run the task in the body; spans of its own become part of the trace."""
         yield
 
     def run_ends(self, run: Run | None, outcome: str, *, exit_code: int | None = None) -> None:
         """The run is over: `completed`, `failed`, `exception`, `broken`, `lost`, `handed-back`."""
 
-    # --- counts
-
-    def received(self, delivery: Delivery, now: datetime) -> None:
-        """A message was received: how old it is, where it says that."""
+    def received(self, delivery: Delivery, now: datetime) -> None: ...
 
     def message(self, origin: Origin, seconds: float) -> None:
-        """A message was handled, or was not: one line, and one more in the metrics."""
+        """Log and count a message whose handling is over."""
         if HANDLED.isEnabledFor(logging.INFO):
             say_handled(origin, seconds)
 
     def tasks(self, outcome: str, count: int) -> None:
-        """So many: `completed`, `failed`, `exception`, `skipped`, `rerun`, `cancelled`, `lease-lost` and others."""
+        """outcome: `completed`, `failed`, `exception`, `skipped`, `rerun`, `cancelled`, `lease-lost` and others."""
 
-    def dispatched(self, target: str, count: int) -> None:
-        """So many tasks were offered to the workers of a target."""
+    def dispatched(self, target: str, count: int) -> None: ...
 
-    def graph_state(self, graph_id: str, state: str) -> None:
-        """A graph went into this state."""
+    def graph_state(self, graph_id: str, state: str) -> None: ...
 
-    def swept(self, seconds: float, repairs: Mapping[str, int]) -> None:
-        """A round of the sweep has ended."""
+    def swept(self, seconds: float, repairs: Mapping[str, int]) -> None: ...
 
-    def poisoned(self, queue: str) -> None:
-        """A message was set aside."""
-
-    # --- the end
+    def poisoned(self, queue: str) -> None: ...
 
     def close(self, seconds: float = 5.0) -> None:
         """Send what has not been sent, for at most so long. Nothing is measured afterwards."""
@@ -358,12 +301,12 @@ OFF: Final = Telemetry()
 
 
 def watched(telemetry: Telemetry) -> bool:
-    """Whether anybody wants to know what becomes of messages."""
+    """Whether handled messages are counted or logged."""
     return telemetry.enabled or HANDLED.isEnabledFor(logging.INFO)
 
 
 def fields_of(origin: Origin, seconds: float) -> dict[str, str | int | float]:
-    """What a line says of a handled message, in the order of reading; nothing of its content but names and numbers."""
+    """The fields of the line about a handled message, in their order."""
     made: dict[str, str | int | float] = {"type": origin.type or "unreadable", "queue": origin.queue}
     if origin.graph:
         made["graph"] = origin.graph
@@ -385,14 +328,14 @@ def fields_of(origin: Origin, seconds: float) -> dict[str, str | int | float]:
 
 
 def say_handled(origin: Origin, seconds: float) -> None:
-    """Log one line: words for who reads it, and the same as attributes of the record for programs."""
+    """Log one line, with the fields as text for people and as attributes of the record for programs."""
     fields = fields_of(origin, seconds)
     text = " ".join(f"{name}={value}" for name, value in fields.items())
     HANDLED.info("handled %s", text, extra=fields)
 
 
 def fields_in(record: logging.LogRecord) -> dict[str, Any]:
-    """The fields that a record of `HANDLED` brings with it; none for any other."""
+    """The fields of a record of `HANDLED`; none for any other."""
     if record.name != HANDLED.name:
         return {}
     return {name: record.__dict__[name] for name in _FIELDS if name in record.__dict__}
