@@ -1,16 +1,15 @@
-"""Graphs as files, the way out: written whole.
+"""Write a graph into a file: its rows with their types, its journal and, on request, the logs of its runs.
 
-What this room is for: a graph leaves a store as a file (`engine.archive_file` is its form, `engine.restore` the way
-back), with its rows, their types, its journal and, on wish, the logs of its runs. It never decides anything about
-tasks.
+`engine.archive_file` is the form of the file, `engine.restore` the way back.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from taskgraph.engine.archive_file import Archived, Writer
 from taskgraph.engine.handlers import Handlers
+from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.signing import Signer
 from taskgraph.model import limits
 from taskgraph.model.columns import integer
@@ -20,25 +19,18 @@ from taskgraph.model.states import GRAPH_ENDED, GraphState
 from taskgraph.protocol.at_rest import STATES, moving
 from taskgraph.protocol.decide import event_key
 from taskgraph.queries.journal_end import find_end
-from taskgraph.storage.logs import StoredLogs
+from taskgraph.storage.logs import LogFile, StoredLogs
 from taskgraph.storage.private_files import written_whole
-from taskgraph.storage.tables import Range, Row
-
-Progress = Callable[[int, int | None], None]
-"""Told (rows so far, rows in all if that is known)."""
+from taskgraph.storage.tables import Range, Row, pages
 
 _TRIES: Final = 3  # readings of a graph that has ended, until nothing has changed during one
-# Rows of some kinds may be long, and only so many of them are held at a time.
+# Rows of some kinds may be long, and only so many of them are in memory at a time.
 _PARTS: Final = (
     (Range("", "definition;"), 50),
     (Range("definition;", "request:"), limits.PAGE_ROWS_MAX),
     (Range("request:", "request;"), 50),
     (Range("request;", ""), limits.PAGE_ROWS_MAX),
 )
-
-
-def no_progress(rows: int, total: int | None) -> None:
-    """For callers that show nothing."""
 
 
 async def archive_to(
@@ -52,7 +44,7 @@ async def archive_to(
     signer: Signer | None = None,
     progress: Progress = no_progress,
 ) -> Archived:
-    """Write a graph into a file, which is there whole or not at all. signer: signs it.
+    """Write a graph into a file, whole or not at all.
 
     Raises NotFound for an unknown or deleted graph, Refused for one that is being deleted or restored, or for a file
     that exists unless it may be overwritten, StorageUnavailable where the disk is full, and InvalidInput for another
@@ -85,7 +77,7 @@ async def archive(
     signer: Signer | None = None,
     progress: Progress = no_progress,
 ) -> Archived:
-    """Write a graph to a stream. Raises NotFound and Refused as `archive_to`; then some of it may be written."""
+    """Write a graph to a stream. Raises NotFound and Refused as `archive_to`; some of it may be written then."""
     records = handlers.records
     (before,) = await records.tables.get(graph_id, [GRAPH])
     if before is None or before.columns.get("state") == GraphState.DELETED:
@@ -115,34 +107,35 @@ async def archive(
 
 async def _rows(handlers: Handlers, graph_id: str) -> AsyncIterator[Row]:
     for part, limit in _PARTS:
-        continuation: str | None = None
-        while True:
-            page = await handlers.records.tables.query(graph_id, part, limit=limit, continuation=continuation)
+        async for page in pages(handlers.records.tables, graph_id, part, limit):
             for row in page.rows:
                 yield row
-            continuation = page.continuation
-            if continuation is None:
-                break
 
 
-async def _write_logs(logs: StoredLogs, graph_id: str, writer: Writer) -> int:
-    count = 0
+async def log_files(logs: StoredLogs, graph_id: str) -> AsyncGenerator[LogFile]:
     continuation: str | None = None
     while True:
         page = await logs.files(graph_id, continuation=continuation)
         for file in page.files:
-            offset = 0
-            while True:
-                data = await logs.read(
-                    graph_id, file.task_id, file.run, offset=offset, limit=limits.ARCHIVE_PIECE_BYTES, name=file.name
-                )
-                if data is None or (not data and offset):
-                    break
-                writer.log(file.task_id, file.run, file.name, offset, data)
-                offset += len(data)
-                if not data:
-                    break
-            count += 1
+            yield file
         continuation = page.continuation
         if continuation is None:
-            return count
+            return
+
+
+async def _write_logs(logs: StoredLogs, graph_id: str, writer: Writer) -> int:
+    count = 0
+    async for file in log_files(logs, graph_id):
+        offset = 0
+        while True:
+            data = await logs.read(
+                graph_id, file.task_id, file.run, offset=offset, limit=limits.ARCHIVE_PIECE_BYTES, name=file.name
+            )
+            if data is None or (not data and offset):
+                break
+            writer.log(file.task_id, file.run, file.name, offset, data)
+            offset += len(data)
+            if not data:
+                break
+        count += 1
+    return count

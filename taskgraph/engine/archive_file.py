@@ -1,12 +1,12 @@
-"""The form of an archive: lines of JSON under gzip, as they are written and as they are read, within bounds.
+"""The form of an archive (schemas/archive.json): lines of JSON under gzip.
 
-What this room is for: a head, rows in the order of their keys, pieces of files of runs, and an end that counts them and
-carries a digest (schemas/archive.json). A file is read line by line, and stops being read where it goes beyond a bound:
-nothing that it says of itself is trusted. It never judges what rows mean, and never reaches a store.
+A file is a head, rows in the order of their keys, pieces of files of runs, and an end that counts them and carries a
+digest. It is read line by line, and not beyond a bound: nothing that it says of itself is trusted.
 """
 
 import base64
 import binascii
+import contextlib
 import gzip
 import hashlib
 import json
@@ -25,15 +25,13 @@ from taskgraph.model.ids import GRAPH, is_graph_id
 from taskgraph.storage import checks
 from taskgraph.storage.tables import Insert, Row
 
-FORMAT: Final = 1
-"""Version of the form. Who reads a higher one says so."""
-
+FORMAT: Final = 1  # version of the form
 _OWN: Final = frozenset({"restored", "archive"})  # of the graph row: what putting it back adds
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much a file may hold. bytes: unpacked. ratio: times that it may grow, 0 for any."""
+    """How much a file may hold. bytes: unpacked. ratio: of these to the bytes of the file, 0 for any."""
 
     rows: int = limits.ARCHIVE_ROWS_MAX
     bytes: int = limits.ARCHIVE_BYTES_MAX
@@ -41,7 +39,7 @@ class Bounds:
 
     @staticmethod
     def of(max_rows: int | None = None, max_bytes: int | None = None) -> "Bounds":
-        """The bounds that are asked for. With a number of bytes, the ratio does not matter."""
+        """None stands for the default. With a number of bytes, the ratio does not matter."""
         usual = Bounds()
         if max_bytes is None:
             return Bounds(rows=max_rows or usual.rows)
@@ -55,9 +53,8 @@ USUAL: Final = Bounds()
 class Archived:
     """What a file holds.
 
-    complete: the rows stood like this at one moment, and the graph can be put back; otherwise it moved, or could.
-    digest: of all lines but the last, SHA-256 in hexadecimal. signature: a good one, by whatever key. size: bytes,
-    unpacked; log_bytes: those of the files of runs.
+    complete: these were all rows at one moment, and the graph could not move. digest: of all lines but the last,
+    SHA-256 in hexadecimal. signature: verified, by any key. size: bytes, unpacked; log_bytes: those of files of runs.
     """
 
     graph_id: str
@@ -71,9 +68,6 @@ class Archived:
     log_bytes: int = 0
 
 
-# --- out ---------------------------------------------------------------------------------------------------------
-
-
 class Writer:
     """Lines under gzip, with their digest. The time and the name that gzip may carry are left out."""
 
@@ -85,7 +79,6 @@ class Writer:
         self._line({"archive": "taskgraph", "format": FORMAT, **self._head})
 
     def row(self, row: Row) -> None:
-        """Write a row."""
         own = _OWN if row.key == GRAPH else frozenset()
         columns = {name: _json_value(row.columns[name]) for name in sorted(row.columns) if name not in own}
         self._line({"row": row.key, "columns": columns})
@@ -97,7 +90,6 @@ class Writer:
         self._log_bytes += len(data)
 
     def end(self, rows: int, logs: int, *, complete: bool, signer: Signer | None = None) -> Archived:
-        """Write the end."""
         said: dict[str, Any] = {"rows": rows, "logs": logs, "complete": complete, "sha256": self._hash.hexdigest()}
         signature: Signature | None = None
         if signer is not None:
@@ -105,11 +97,8 @@ class Writer:
             said["signature"] = signature.object
         self._line({"end": said})
         self._file.close()
-        digest = str(said["sha256"])
-        state = self._head["state"]
-        return Archived(
-            self._head["graph"], state, rows, logs, complete, digest, signature, self._size, self._log_bytes
-        )
+        graph_id, state, digest = self._head["graph"], self._head["state"], str(said["sha256"])
+        return Archived(graph_id, state, rows, logs, complete, digest, signature, self._size, self._log_bytes)
 
     def _line(self, made: Mapping[str, Any]) -> None:
         data = json.dumps(made, separators=(",", ":")).encode("ascii") + b"\n"
@@ -127,9 +116,6 @@ def _json_value(value: Value) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
-# --- in ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A piece of a file of a run."""
@@ -142,12 +128,11 @@ class Piece:
 
     @property
     def file(self) -> tuple[str, int, str]:
-        """The file that it is a piece of."""
         return self.task_id, self.run, self.name
 
 
 def open_archive(path: Path) -> BinaryIO:
-    """A file to be read. Raises InvalidInput."""
+    """Raises InvalidInput."""
     try:
         return path.open("rb")
     except OSError as error:
@@ -161,11 +146,10 @@ def examine(
     see: Callable[[Insert | Piece], None] = lambda found: None,
     begun: Callable[[str, str], None] = lambda graph_id, state: None,
 ) -> Archived:
-    """Read a file to its end and say what it holds. see: is handed every row and piece of a log.
+    """Read a file to its end.
 
-    begun: is handed the id and the state of the graph before that.
-
-    Raises InvalidInput for a file that is damaged, cut off, or none, TooLarge for one beyond a bound.
+    begun: called first, with the id and the state of the graph; see: called with every row and piece of a log. Raises
+    InvalidInput for a file that is damaged, cut off, or no archive, TooLarge for one beyond a bound.
     """
     said: Archived | None = None
     for found in _parts(file, source, bounds, begun):
@@ -179,17 +163,15 @@ def examine(
 
 
 def parts(file: BinaryIO, source: str, contents: Archived) -> Iterator[Insert | Piece]:
-    """Every row and piece of a file that was examined, once more. Raises InvalidInput if it is another by now."""
+    """Every row and piece of a file that was examined, once more. Raises InvalidInput if it has changed since."""
     same: Archived | None = None
     bounds = Bounds(contents.rows, contents.size, ratio=0)
-    try:
+    with contextlib.suppress(TooLarge):
         for found in _parts(file, source, bounds):
             if isinstance(found, Archived):
                 same = found
             else:
                 yield found
-    except TooLarge as error:
-        raise InvalidInput(f"{source} has changed since it was looked at") from error
     if same != contents:
         raise InvalidInput(f"{source} has changed since it was looked at")
 

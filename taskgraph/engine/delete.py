@@ -1,35 +1,31 @@
-"""Graphs that have had their time: deleted row by row behind a fence, remembered by a tombstone (P27).
+"""Delete a graph row by row behind a fence; a tombstone is left (P27).
 
-What this room is for: taking away everything that a graph left in the store, by any number of copies at once, in
-commits of bounded size, so that whatever a crash leaves half done is found and finished. Nothing is decided here about
-tasks: the fence is a decision like any other, and from it on there is nothing to decide.
-
-    1  index:live names the graph           the sweep comes by, and goes on with what is left half done
+    1  index:live names the graph           the sweep goes on with what is left half done
     2  task-graph   state deleting          the fence: one commit, by the rules of `protocol.decide`
-    3  every other row                      tasks first, so that nobody claims one of which half is gone
+    3  every other row                      tasks first, so that no worker claims one of which half is gone
     4  logs, set-aside messages, indexes    what is kept elsewhere
     5  index:tombstones                     when the id is free again
     6  task-graph   state deleted           the tombstone, in one commit: all columns but its own are gone
-    7  index:live                           nobody need come by any more
+    7  index:live                           the graph is taken off
 
-Each commit of step 3 also writes the graph row under its etag. So a copy that slept can never take away rows of a graph
-that was put back under the same id, and the row tells how far it is. It stays to the end, and as the tombstone: an
-insert that comes late meets it, and what such a one puts beside it is taken away when the tombstone ends.
+Any number of calls may do this at once. Each commit of step 3 also writes the graph row, with the number of rows
+deleted, under its etag, so a call that comes late cannot delete rows of a graph that was put back under the same id. A
+late insert meets the tombstone; rows that it writes beside it are deleted when the tombstone ends.
 """
 
 import logging
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from taskgraph.engine import notifier
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.live_index import enter_live, leave_live
+from taskgraph.engine.live_index import enter_live, insert_once, leave_live
 from taskgraph.engine.poison import Poison
+from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.transact import back_off
 from taskgraph.model import limits
-from taskgraph.model.columns import Value, integer, time_of
+from taskgraph.model.columns import Columns, integer, time_of
 from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL, TOMBSTONES, listing_key, tombstone_key
@@ -38,24 +34,17 @@ from taskgraph.protocol.context import Outcome
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.lifecycle import BeginDeletion, undeletable
 from taskgraph.storage.logs import StoredLogs
-from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Replace, Row
+from taskgraph.storage.tables import Change, Delete, Merge, Range, Replace, Row, pages
 
 log = logging.getLogger("taskgraph.retention")
 
-Progress = Callable[[int, int], None]
-"""Told (rows taken away, rows that there are at least)."""
-
 _ORDER: Final = (Range("task:", "task;", select=("state",)), Range(select=("state",)))
-ENDS: Final = ("finished", "cancelled", "restored")  # who puts an old graph back wants to look at it
-
-
-def no_progress(gone: int, total: int) -> None:
-    """For callers that show nothing."""
+ENDS: Final = ("finished", "cancelled", "restored")  # an old graph that is put back is kept for as long again
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What became of a graph. again: it had been deleted before. rows, logs: taken away by this call."""
+    """again: the graph had been deleted before. rows, logs: deleted by this call."""
 
     graph_id: str
     rows: int = 0
@@ -73,11 +62,10 @@ async def delete(
     because: str = "",
     progress: Progress = no_progress,
 ) -> Deleted:
-    """Take a graph away, or go on with that. Repeatable: a graph that is deleted already is done.
+    """Delete a graph, or go on with that. Repeatable.
 
-    force: a blocked graph too, and one of which somebody has still to be told. because: in whose name, for people.
-    Raises NotFound for a graph that never was, Refused for one that has not ended, Conflict when others kept writing:
-    the same call goes on.
+    force: also a blocked graph, and one with notices to deliver. because: the reason, for people. Raises NotFound for a
+    graph that never was, Refused for one that has not ended, Conflict when others kept writing: the same call goes on.
     """
     graph = await graph_row(handlers, graph_id)
     if graph is None:
@@ -89,7 +77,7 @@ async def delete(
         if refusal := undeletable(state, forced=force):
             raise Refused(f"graph {graph_id}: {refusal}", "not-ended")
         if not force:
-            await _must_be_told(handlers, graph_id)
+            await _check_notices(handlers, graph_id)
         await enter_live(handlers.records, graph_id)
         until = handlers.clock.now() + timedelta(seconds=limits.TOMBSTONE_SECONDS)
         (answer,) = await handlers.transition(graph_id, [BeginDeletion(until, force, because)])
@@ -100,13 +88,13 @@ async def delete(
     return await finish_deletion(handlers, logs, graph_id, progress=progress)
 
 
-async def _must_be_told(handlers: Handlers, graph_id: str) -> None:
-    """Raise Refused while a channel has not been told all that the journal says: it would never be."""
+async def _check_notices(handlers: Handlers, graph_id: str) -> None:
+    """Raise Refused while notices are not delivered: after the deletion they never would be."""
     (waiting,) = await handlers.records.tables.get(notifier.INDEX, [graph_id])
     if waiting is not None:
         raise Refused(
-            f"graph {graph_id}: somebody has still to be told what became of it (taskgraph notices {graph_id}); "
-            "taskgraph serve tells, or gives up after a time; with --force nobody is told any more",
+            f"graph {graph_id}: some of its notices are not delivered yet (taskgraph notices {graph_id}); "
+            "taskgraph serve delivers them, or gives up after a time; with --force they are dropped",
             "not-told",
         )
 
@@ -114,13 +102,10 @@ async def _must_be_told(handlers: Handlers, graph_id: str) -> None:
 async def finish_deletion(
     handlers: Handlers, logs: StoredLogs, graph_id: str, *, progress: Progress = no_progress
 ) -> Deleted:
-    """Go on with the deletion of a graph behind the fence, to the end. Any number of copies may do so at once.
-
-    Raises Conflict when others kept writing: what they did not take away is left for the same call again.
-    """
+    """Go on with the deletion of a graph behind the fence. Raises Conflict when others kept writing, as `delete`."""
     handlers.kept.forget(graph_id)
     handlers.records.forget(graph_id)
-    await enter_live(handlers.records, graph_id)  # who comes by is to find it, whoever began
+    await enter_live(handlers.records, graph_id)
     rows = removed = 0
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         graph = await graph_row(handlers, graph_id)
@@ -139,40 +124,27 @@ async def finish_deletion(
             removed += await _elsewhere(handlers, logs, graph_id, graph.columns)
         except Conflict:
             continue
-        await insert_once(handlers, TOMBSTONES, tombstone_key(graph_id, until), {"graph": graph_id, "until": until})
+        tables = handlers.records.tables
+        await insert_once(tables, TOMBSTONES, tombstone_key(graph_id, until), {"graph": graph_id, "until": until})
+        kept = {name: graph.columns[name] for name in ("created", "was", "because") if name in graph.columns}
+        deleted: Columns = {"state": str(GraphState.DELETED), "deleted": handlers.clock.now(), "until": until}
         try:
-            await handlers.records.tables.commit(
-                graph_id, [Replace(GRAPH, graph.etag, _tombstone(graph, until, handlers))]
-            )
+            await tables.commit(graph_id, [Replace(GRAPH, graph.etag, {"schema": SCHEMA, **deleted, **kept})])
         except (Conflict, Unclear):
-            continue  # the row tells whether it was this very call
+            continue  # the row shows whether it was this very call
         await leave_live(handlers.records, graph_id)
         return Deleted(graph_id, rows, removed, until=until)
     raise Conflict(f"graph {graph_id}: others kept writing while it was deleted; the same command goes on")
 
 
-def _tombstone(graph: Row, until: datetime, handlers: Handlers) -> Mapping[str, Value]:
-    columns = graph.columns
-    kept = {name: columns[name] for name in ("created", "was", "because") if name in columns}
-    return {
-        "schema": SCHEMA,
-        "state": str(GraphState.DELETED),
-        "deleted": handlers.clock.now(),
-        "until": until,
-        **kept,
-    }
-
-
 async def _empty(handlers: Handlers, graph_id: str, graph: Row, progress: Progress) -> tuple[int, Row | None]:
-    """Take every row away but the graph row; gives how many, and the graph row, None if others wrote it meanwhile."""
+    """Delete every row but the graph row; returns how many, and the graph row, None if others wrote it meanwhile."""
     tables = handlers.records.tables
     at_once = handlers.records.changes_max - 1
     gone, row = 0, graph
     total = integer(graph.columns, "tasks")
     for rows in _ORDER:
-        continuation: str | None = None
-        while True:
-            page = await tables.query(graph_id, rows, continuation=continuation)
+        async for page in pages(tables, graph_id, rows):
             found = [each for each in page.rows if each.key != GRAPH]
             for start in range(0, len(found), at_once):
                 part = found[start : start + at_once]
@@ -185,23 +157,19 @@ async def _empty(handlers: Handlers, graph_id: str, graph: Row, progress: Progre
                     await back_off(handlers.clock, 1)
                     return gone, None
                 if etags[0] is None:
-                    return gone, None  # written, without a word of its etag
+                    return gone, None  # written, but its etag is not known
                 row = Row(GRAPH, etags[0], {**row.columns, "removed": removed})
                 gone += len(part)
                 progress(removed, max(total, removed))
-            continuation = page.continuation
-            if continuation is None:
-                break
     return gone, row
 
 
-async def _elsewhere(handlers: Handlers, logs: StoredLogs, graph_id: str, columns: Mapping[str, Value]) -> int:
-    """Take away its logs, and what names it in other partitions but for the index of live graphs; gives how many logs.
+async def _elsewhere(handlers: Handlers, logs: StoredLogs, graph_id: str, columns: Columns) -> int:
+    """Delete its logs, and its rows in other partitions but for the index of live graphs; returns how many logs.
 
-    No commit on the graph row guards these: another copy may have come to the end meanwhile, and the graph have been
-    put back. So each is read first, and goes under its etag if the graph is still gone after that. Files have no etag:
-    a process that is stopped between its look and their removal removes those of a graph that was put back meanwhile.
-    Raises Conflict for a graph that is back.
+    No commit on the graph row guards these: another call may have ended meanwhile, and the graph have been put back. So
+    each row is read first, and deleted under its etag if the graph is still gone after that. Files have no etag: a
+    process that sleeps in between deletes those of a graph that was put back. Raises Conflict for such a graph.
     """
     records = handlers.records
     await _must_be_gone(handlers, graph_id)
@@ -220,14 +188,8 @@ async def _must_be_gone(handlers: Handlers, graph_id: str) -> None:
         raise Conflict(f"graph {graph_id} was put back while it was deleted")
 
 
-# --- what is over by time ----------------------------------------------------------------------------------------
-
-
 async def sweep_beside(handlers: Handlers, logs: StoredLogs, graph_id: str, graph: Row) -> Row:
-    """Take away what somebody who was late put beside a tombstone; gives the graph row as it is then.
-
-    Raises Conflict if others write it.
-    """
+    """Delete rows that were written late beside a tombstone; returns the graph row. Raises Conflict."""
     gone, row = await _empty(handlers, graph_id, graph, no_progress)
     if row is None:
         raise Conflict(f"graph {graph_id}: others look after its tombstone")
@@ -237,25 +199,9 @@ async def sweep_beside(handlers: Handlers, logs: StoredLogs, graph_id: str, grap
     return row
 
 
-# --- rows --------------------------------------------------------------------------------------------------------
-
-
 async def graph_row(handlers: Handlers, graph_id: str) -> Row | None:
-    """The graph row, or None where there is none."""
     (row,) = await handlers.records.tables.get(graph_id, [GRAPH])
     return row
-
-
-async def insert_once(handlers: Handlers, partition: str, key: str, columns: Mapping[str, Value]) -> None:
-    """Insert a row that may be there already."""
-    try:
-        await handlers.records.tables.commit(partition, [Insert(key, columns)])
-    except Conflict:
-        return  # it is there
-    except Unclear:
-        (row,) = await handlers.records.tables.get(partition, [key])
-        if row is None:
-            raise
 
 
 async def remove_once(handlers: Handlers, partition: str, key: str, *, gone: str = "") -> None:
@@ -270,4 +216,4 @@ async def remove_once(handlers: Handlers, partition: str, key: str, *, gone: str
     except (Conflict, Unclear) as error:
         (row,) = await handlers.records.tables.get(partition, [key])
         if row is not None:
-            raise Conflict(f"row {key} of {partition} could not be taken away") from error
+            raise Conflict(f"row {key} of {partition} could not be deleted") from error

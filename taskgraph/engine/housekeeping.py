@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from taskgraph.engine import clock_trust
-from taskgraph.engine.delete import ENDS, delete, graph_row, insert_once, remove_once, sweep_beside
+from taskgraph.engine.delete import ENDS, delete, graph_row, remove_once, sweep_beside
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.live_index import leave_live
+from taskgraph.engine.live_index import insert_once, leave_live
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, time_of
 from taskgraph.model.errors import Conflict, NotFound, Refused, Unclear
@@ -23,7 +23,7 @@ _KEY_OF_PLACE: Final = "place"
 
 @dataclass(slots=True)
 class Kept:
-    """What one look for graphs, and tombstones, whose time is over has done. more: there may be more to do now."""
+    """What one call has deleted. more: there may be more to delete now."""
 
     deleted: list[str] = field(default_factory=list)
     tombstones: int = 0
@@ -32,15 +32,14 @@ class Kept:
 
     @property
     def did_something(self) -> bool:
-        """Whether anything was taken away, or could not be."""
         return bool(self.deleted or self.tombstones or self.failed)
 
 
 async def keep_house(handlers: Handlers, logs: StoredLogs, *, keep_days: float | None = None) -> Kept:
-    """Delete graphs that ended more than `keep_days` ago, and take away tombstones whose time is over.
+    """Delete graphs that ended more than `keep_days` ago (None: no graphs), and tombstones whose time is over.
 
-    A bounded number of each; the look at graphs goes on where the last one stopped. None keeps every graph.
-    Nothing goes by a clock that has not gone on without a leap (see `engine.clock_trust`).
+    A bounded number of each; the look at graphs goes on where the last one stopped. Nothing is deleted by a clock that
+    cannot be trusted (see `engine.clock_trust`).
     """
     kept = Kept()
     if not await clock_trust.note(handlers.records.tables, handlers.clock.now()):
@@ -61,7 +60,7 @@ async def _end_tombstones(handlers: Handlers, logs: StoredLogs, kept: Kept) -> N
             await _end_tombstone(handlers, logs, graph_id, now)
             await remove_once(handlers, TOMBSTONES, row.key)
             kept.tombstones += 1
-        except Conflict as conflict:  # others are at it
+        except Conflict as conflict:  # others delete it, too
             kept.failed.append(f"{graph_id}: {conflict}")
     kept.more = kept.more or page.continuation is not None
 
@@ -81,9 +80,9 @@ async def _end_tombstone(handlers: Handlers, logs: StoredLogs, graph_id: str, no
 
 
 async def _end_graphs(handlers: Handlers, logs: StoredLogs, days: float, kept: Kept) -> None:
-    """Go through the list from the newest graph that may be old enough to the oldest, a part at a time.
+    """Go through the list from the newest graph that may be old enough to the oldest, a part in each call.
 
-    What has been deleted is no longer in it: as a rule the part is all that there is, and nothing need be remembered.
+    As a rule a part is the whole list, since deleted graphs are not in it, and no place is remembered.
     """
     tables = handlers.records.tables
     before = handlers.clock.now() - timedelta(days=days)
@@ -104,21 +103,18 @@ async def _end_graphs(handlers: Handlers, logs: StoredLogs, days: float, kept: K
     after = f"{page.rows[-1].key}!" if page.rows and page.continuation is not None else ""
     kept.more = kept.more or bool(after and kept.deleted)
     if place is None and after:
-        await insert_once(handlers, KEEPING, _KEY_OF_PLACE, {"after": after})
+        await insert_once(tables, KEEPING, _KEY_OF_PLACE, {"after": after})
     elif place is not None and place.columns.get("after") != after:
         try:
             await tables.commit(KEEPING, [Merge(place.key, place.etag, {"after": after})])
         except (Conflict, Unclear):
-            return  # another copy has been here, and looks at the same
+            return  # another process goes through the list, too
 
 
 async def ended_before(
     handlers: Handlers, before: datetime, states: Collection[str] = GRAPH_ENDED
 ) -> AsyncGenerator[tuple[str, str, datetime]]:
-    """Graphs that have been in one of these states since before a time: id, state, since when. The newest first.
-
-    states: of GRAPH_ENDED, and blocked.
-    """
+    """Graphs in one of these states (of GRAPH_ENDED, or blocked) since before a time: id, state, since when."""
     async for page in pages(handlers.records.tables, ALL, Range(listing_key("", before), select=("graph",))):
         for graph_id, columns in await _graphs(handlers, page.rows):
             state = str(columns.get("state", ""))
@@ -128,18 +124,17 @@ async def ended_before(
 
 
 async def _graphs(handlers: Handlers, listed: Sequence[Row]) -> list[tuple[str, Columns]]:
-    """Those of the listed graphs that there are, with the columns of their rows."""
+    """The columns of the rows of listed graphs, without graphs that are gone."""
     ids = [graph_id for each in listed if (graph_id := str(each.columns.get("graph", "")))]
     found = [(graph_id, await graph_row(handlers, graph_id)) for graph_id in ids]
     return [(graph_id, row.columns) for graph_id, row in found if row is not None]
 
 
 def ended_at(columns: Columns) -> datetime | None:
-    """When a graph ended, None while it has not."""
     if columns.get("state") not in GRAPH_ENDED:
         return None
     found = [end for name in ENDS if (end := time_of(columns, name)) is not None]
     if found:
         return max(found)
-    created = time_of(columns, "created")  # a submission that was given up says no more
+    created = time_of(columns, "created")  # all that is left of a submission that was given up
     return created + timedelta(seconds=limits.ABANDONED_SECONDS) if created is not None else None

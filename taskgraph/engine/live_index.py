@@ -1,30 +1,54 @@
-"""The index of graphs that the sweep looks at: when a graph enters it, and when it may leave.
+"""Rows outside of graphs, and the index of graphs that the sweep looks at.
 
-A graph is named there before anything about it can be lost, and leaves when it has ended and no request for it is open.
+A graph is named in that index before anything about it can be lost, and leaves when it has ended and no request for it
+is open.
 """
 
-from typing import Final
+import contextlib
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
 
+from taskgraph.engine import clock_trust
 from taskgraph.engine.commit import Records, name_in
+from taskgraph.model.columns import Columns, time_of
 from taskgraph.model.errors import Conflict, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import LIVE
 from taskgraph.model.states import GRAPH_ENDED, GraphState
-from taskgraph.storage.tables import Delete, Range, query_all
+from taskgraph.storage.tables import Delete, Insert, Range, Row, Tables, query_all
 
+ORPHAN_SECONDS: Final = 3600.0  # an entry of an index without a graph row is dropped after so long
 _LOOKED_AT: Final = tuple(str(state) for state in GraphState if state not in {*GRAPH_ENDED, GraphState.DELETED})
 
 
+async def insert_once(tables: Tables, partition: str, key: str, columns: Columns) -> None:
+    """Insert a row that may be there already."""
+    try:
+        await tables.commit(partition, [Insert(key, columns)])
+    except Conflict:
+        return  # it is there
+    except Unclear:
+        (row,) = await tables.get(partition, [key])
+        if row is None:
+            raise
+
+
+def listing_columns(graph_id: str, created: datetime, metadata: Mapping[str, Any], tasks: int) -> Columns:
+    """The entry of a graph in the list of all graphs."""
+    return {"graph": graph_id, "created": created, "name": str(metadata.get("name", "")), "tasks": tasks}
+
+
 async def enter_live(records: Records, graph_id: str) -> None:
-    """Name the graph in the index of what the sweep looks at. Repeatable."""
+    """Name the graph in the index. Repeatable."""
     await name_in(records.tables, LIVE, graph_id, records.clock.now())
 
 
 async def leave_live(records: Records, graph_id: str) -> None:
-    """Take the graph off that index, unless it has to be looked at again by now. Repeatable.
+    """Take the graph off the index, unless the sweep has to look at it again. Repeatable.
 
-    Its entry is read before all that speaks for leaving, and whatever makes it live enters it afterwards: what came
-    between is a conflict here, and the entry stays.
+    The entry is read before the graph and its requests, and every writer that makes the graph live enters it after
+    that: such a write in between is a conflict here, and the entry stays.
     """
     tables = records.tables
     (entry,) = await tables.get(LIVE, [graph_id])
@@ -34,7 +58,19 @@ async def leave_live(records: Records, graph_id: str) -> None:
     holds = Range("request:", f"{GRAPH}!", where={"state": ("staged", *_LOOKED_AT)}, select=("state",))
     if await query_all(tables, graph_id, holds):
         return  # late requests are answered by the sweep first
-    try:
+    with contextlib.suppress(Conflict, Unclear):  # it was left, or entered anew: the sweep looks again
         await tables.commit(LIVE, [Delete(graph_id, entry.etag)])
+
+
+async def drop_orphan(tables: Tables, index: str, entry: Row | None, now: datetime) -> bool:
+    """Take an entry without a graph off an index, once it is old: before that, its submission may go on."""
+    since = time_of(entry.columns, "since") if entry is not None else None
+    if entry is None or since is None or now - since <= timedelta(seconds=ORPHAN_SECONDS):
+        return False
+    if not await clock_trust.may_end(tables, now):
+        return False
+    try:
+        await tables.commit(index, [Delete(entry.key, entry.etag)])
     except (Conflict, Unclear):
-        return  # it was left, or entered anew: the sweep looks again
+        return False  # the next round looks again
+    return True

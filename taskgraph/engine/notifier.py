@@ -1,10 +1,10 @@
-"""Deliver the journal of a graph to its channels: in order, at least once, each notice under one id for ever.
+"""Deliver the journal of a graph to its channels: in order, at least once, each notice always under the same id.
 
 Each channel has a row with the place in the journal up to which notices are delivered. A notifier leases the row, reads
 on from there, sends notice after notice, and writes down how far it came; after a crash in between the last few are
-sent again. A channel that does not take a notice is tried again after growing pauses, and delays no other channel. A
-graph with channels stands in an index until it has ended and all is delivered; as all state is on rows, any number of
-processes may deliver. How a channel is reached is known to `outlets` alone.
+sent again. A channel that fails is tried again after growing pauses, and delays no other channel. A graph with channels
+stands in an index until it has ended and all is delivered. All state is on rows, so any number of processes may
+deliver; `outlets` reaches the channels.
 """
 
 import contextlib
@@ -17,9 +17,10 @@ from typing import Any, Final, Protocol
 
 from taskgraph.engine import clock_trust
 from taskgraph.engine.commit import name_in
+from taskgraph.engine.live_index import drop_orphan
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
-from taskgraph.model.columns import Columns, integer, texts
+from taskgraph.model.columns import Columns, integer, texts, time_of
 from taskgraph.model.errors import Conflict, IntegrityError, Refused, StorageError, Unclear
 from taskgraph.model.foreign_times import holds
 from taskgraph.model.ids import GRAPH, row_key
@@ -31,21 +32,14 @@ from taskgraph.storage.tables import Change, Delete, Merge, Range, Row, Tables, 
 
 log = logging.getLogger("taskgraph.notifier")
 
-INDEX: Final = "index:notices"
-"""Partition that names every graph with notices that are not delivered."""
-
-_ORPHAN_SECONDS: Final = 3600.0  # a name in the index without a graph row is dropped after so long
+INDEX: Final = "index:notices"  # partition of the graphs with notices that are not delivered
 _AT_ONCE: Final = 16  # notices between two looks at how far a channel has come: so many may come twice
 _PAGE_ROWS: Final = 200
 _PAUSE_SECONDS: Final = 1.0
-_TASK_COLUMNS: Final = (notices.COLUMN,)
 
 
 class NotDelivered(Exception):
-    """No error of ours: a channel did not take a notice. retry_after: seconds, where the receiver has said so.
-
-    final: it never will, and wants no further attempt.
-    """
+    """A channel did not take a notice. retry_after: seconds, as the receiver asks; final: never try again."""
 
     def __init__(self, reason: str, retry_after: float = 0.0, *, final: bool = False) -> None:
         super().__init__(reason)
@@ -54,18 +48,16 @@ class NotDelivered(Exception):
 
 
 class Outlet(Protocol):
-    """What reaches channels."""
-
     def serves(self, channel: Channel) -> str:
         """Why this process cannot reach channels like this one, "" if it can."""
 
     async def send(self, channel: Channel, notice: Notice) -> None:
-        """Hand a notice over. Raises NotDelivered."""
+        """Raises NotDelivered."""
 
 
 @dataclass(slots=True)
 class Deliveries:
-    """What one round did. waiting: channels that have not taken all there is; undone: graphs that are not over."""
+    """What one round did. waiting: channels with notices that are not delivered; undone: graphs that are not over."""
 
     graphs: int = 0
     delivered: int = 0
@@ -76,21 +68,20 @@ class Deliveries:
     troubles: list[str] = field(default_factory=list)
 
     def add(self, other: "Deliveries") -> None:
-        """Count a further one."""
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 async def enter(tables: Tables, graph_id: str, now: datetime) -> None:
-    """Name a graph in the index of those with notices to deliver. Repeatable."""
+    """Name a graph in `INDEX`. Repeatable."""
     await name_in(tables, INDEX, graph_id, now)
 
 
 async def register(tables: Tables, graph_id: str, registered: Mapping[str, Registration], now: datetime) -> None:
-    """Make the channels known that an extension's tasks name. Repeatable.
+    """Write the rows of the channels that an extension's tasks name. Repeatable.
 
-    They get notices from the beginning of the journal on, of these tasks alone. A channel that was known, and not for
-    tasks, gets those of tasks from now on. Raises Refused where the graph would have too many.
+    They get notices of these tasks alone, from the beginning of the journal on. A channel that has a row, and not for
+    tasks, gets those of tasks from now on. Raises Refused if the graph would have too many.
     """
     await enter(tables, graph_id, now)
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
@@ -116,15 +107,11 @@ async def register(tables: Tables, graph_id: str, registered: Mapping[str, Regis
     raise Conflict(f"graph {graph_id}: its channels could not be written; try again")
 
 
-async def state_of(tables: Tables, graph_id: str) -> list[Row]:
-    """The rows of a graph's channels."""
-    return await query_all(tables, graph_id, notices.all_rows())
-
-
 async def retry(tables: Tables, graph_id: str, now: datetime) -> int:
-    """Let channels that were given up, or that wait for their next try, be tried at once. Gives how many."""
+    """Have channels tried at once that were given up, or that wait for their next try. Returns how many."""
     count = 0
-    undone = [row for row in await state_of(tables, graph_id) if row.columns.get("state") != notices.DONE]
+    rows = await query_all(tables, graph_id, notices.all_rows())
+    undone = [row for row in rows if row.columns.get("state") != notices.DONE]
     for row in undone:
         if row.columns.get("state") == notices.GIVEN_UP or row.columns.get("failures"):
             columns: Columns = {"state": notices.OPEN, "failures": 0, "nextTry": now}
@@ -140,7 +127,7 @@ async def retry(tables: Tables, graph_id: str, now: datetime) -> int:
 
 @dataclass(slots=True)
 class Notifier:
-    """Delivers notices of all graphs of a store. owner: this process, in leases."""
+    """owner: the name of this process in leases."""
 
     tables: Tables
     clock: Clock
@@ -148,27 +135,27 @@ class Notifier:
     owner: str
 
     async def waiting(self) -> list[Row]:
-        """The index: graphs with notices that are not delivered."""
+        """The rows of `INDEX`."""
         return await query_all(self.tables, INDEX, Range())
 
     async def deliver(self, graph_id: str, *, listed: Row | None = None) -> Deliveries:
-        """Deliver what the channels of one graph have not got. listed: its row of the index, if that was read."""
+        """Deliver the notices of one graph. listed: its row of the index, if that was read."""
         deliveries = Deliveries(graphs=1)
-        # The entry is read before all that speaks for leaving, and new notices enter the graph afterwards:
-        # what came between is a conflict when it leaves, and the entry stays.
+        # The entry is read before everything else, and new notices enter the graph anew: those that came in between are
+        # a conflict when it leaves, and the entry stays.
         if listed is None:
             (listed,) = await self.tables.get(INDEX, [graph_id])
-        # The state is read first: whatever the journal of a graph that had ended by then says is all there will be.
+        # The state is read before the journal: that of a graph that has ended does not grow.
         (graph,) = await self.tables.get(graph_id, [GRAPH])
         if graph is None:
-            await self._drop_orphan(graph_id, listed)
+            await drop_orphan(self.tables, INDEX, listed, self.clock.now())
             return deliveries
         if graph.columns.get("state") in GRAPH_GONE:
-            await self._leave(graph_id, listed)  # `delete` has said that notices are not delivered
+            await self._leave(graph_id, listed)  # its notices were dropped by `delete`
             return deliveries
         ended = graph.columns.get("state") in GRAPH_ENDED
         left = 0
-        for row in await state_of(self.tables, graph_id):
+        for row in await query_all(self.tables, graph_id, notices.all_rows()):
             if row.columns.get("state") == notices.DONE:
                 continue
             try:
@@ -192,27 +179,24 @@ class Notifier:
         if columns.get("state") == notices.GIVEN_UP:
             deliveries.given_up = 1
             return deliveries
-        if _later(columns, "nextTry", now, limits.NOTICE_PAUSE_SECONDS_MAX * 1.25) or (
-            _later(columns, "leaseUntil", now, limits.NOTICE_LEASE_SECONDS) and columns.get("owner") != self.owner
-        ):
-            deliveries.waiting = 1
+        deliveries.waiting = 1
+        if holds(columns.get("nextTry"), now, limits.NOTICE_PAUSE_SECONDS_MAX * 1.25):
+            return deliveries
+        if holds(columns.get("leaseUntil"), now, limits.NOTICE_LEASE_SECONDS) and columns.get("owner") != self.owner:
             return deliveries
         try:
             channel = notices.channel_of(json.loads(str(columns.get("channel", "{}"))))
         except (ValueError, IntegrityError) as error:
             deliveries.troubles.append(f"{graph_id}: row {row.key}: column channel cannot be read: {error}")
-            deliveries.waiting = 1
             return deliveries
         if reason := self.outlet.serves(channel):
             deliveries.troubles.append(f"{graph_id}: {channel.display}: {reason}")
-            deliveries.waiting = 1
             return deliveries
         progress = _Progress(self, graph_id, row, channel)
-        finished = await progress.go_on(deliveries)
-        if not finished:
-            deliveries.waiting = 1
-        elif ended:
-            await progress.done()
+        if await progress.go_on(deliveries):
+            deliveries.waiting = 0
+            if ended:
+                await progress.done()
         return deliveries
 
     async def _leave(self, graph_id: str, listed: Row | None) -> None:
@@ -220,14 +204,6 @@ class Notifier:
             # A conflict: a channel was added, or another process was quicker. The next round looks again.
             with contextlib.suppress(Conflict, Unclear):
                 await self.tables.commit(INDEX, [Delete(graph_id, listed.etag)])
-
-    async def _drop_orphan(self, graph_id: str, listed: Row | None) -> None:
-        """A name without a graph: its submission goes on, or never will, or the graph has been deleted."""
-        since = listed.columns.get("since") if listed is not None else None
-        now = self.clock.now()
-        old = isinstance(since, datetime) and now - since > timedelta(seconds=_ORPHAN_SECONDS)
-        if old and await clock_trust.may_end(self.tables, now):
-            await self._leave(graph_id, listed)
 
 
 class _Progress:
@@ -246,7 +222,7 @@ class _Progress:
         self._leased = False
 
     async def go_on(self, deliveries: Deliveries) -> bool:
-        """Deliver the rest of the journal; whether all of it is delivered. Raises Conflict, Unclear."""
+        """Deliver the rest of the journal; False if the channel did not take all. Raises Conflict, Unclear."""
         tables = self._notifier.tables
         continuation: str | None = None
         while True:
@@ -264,11 +240,10 @@ class _Progress:
         return True
 
     async def done(self) -> None:
-        """The graph has ended, and all of it is delivered."""
         await self._write({"state": notices.DONE, "failures": 0})
 
     async def _tasks(self, rows: Sequence[Row]) -> Mapping[str, Columns]:
-        """Who hears of the tasks that these rows of the journal speak of; nothing where the channel hears of none."""
+        """The columns of the tasks in these rows of the journal, by key; none where the channel gets no tasks."""
         if not self._row.columns.get("tasks"):
             return {}
         spoken = {
@@ -279,7 +254,7 @@ class _Progress:
         return {row.key: row.columns for row in found if row is not None}
 
     async def _deliver(self, row: Row, tasks: Mapping[str, Columns], deliveries: Deliveries) -> bool:
-        """Deliver what one row of the journal says; whether the channel took it."""
+        """Deliver one row of the journal; whether the channel took it."""
         sequence = integer(row.columns, "sequence")
         facts = _facts(row)
         first = self._part if sequence == self._sequence + 1 else 0
@@ -291,8 +266,7 @@ class _Progress:
             self._sequence, self._part = sequence - 1, part
             if not self._leased:
                 await self._lease()
-            time = row.columns.get("time")
-            made = notices.notice(self._graph_id, sequence, part, time if isinstance(time, datetime) else None, fact)
+            made = notices.notice(self._graph_id, sequence, part, time_of(row.columns, "time"), fact)
             try:
                 await self._notifier.outlet.send(self._channel, made)
             except NotDelivered as failure:
@@ -317,8 +291,7 @@ class _Progress:
         failures = integer(self._row.columns, "failures") + 1
         pause = min(limits.NOTICE_PAUSE_SECONDS_MAX, _PAUSE_SECONDS * 2.0 ** min(failures - 1, 20))
         pause = max(pause * (0.75 + clock.jitter() / 2), min(failure.retry_after, limits.NOTICE_PAUSE_SECONDS_MAX))
-        since = self._row.columns.get("failingSince")
-        since = since if isinstance(since, datetime) and failures > 1 else now
+        since = (time_of(self._row.columns, "failingSince") if failures > 1 else None) or now
         old = (now - since).total_seconds() > limits.NOTICE_GIVE_UP_SECONDS
         over = failure.final or (old and await clock_trust.may_end(self._notifier.tables, now))
         reason = f"notice {notice.id}: {failure}"[: limits.REASON_CHARS_MAX]
@@ -338,7 +311,7 @@ class _Progress:
         deliveries.troubles.append(f"{self._graph_id}: {self._channel.display}: {reason}{'; given up' if over else ''}")
 
     async def _write(self, columns: Columns) -> None:
-        """Write down how far the channel has come. Raises Conflict, Unclear: then another notifier may work on it."""
+        """Write down how far the channel has come. Raises Conflict, Unclear: another notifier may work on it."""
         delivered = integer(self._row.columns, "delivered") + self._delivered
         new: dict[str, Any] = {"sequence": self._sequence, "part": self._part, "delivered": delivered, **columns}
         (etag,) = await self._notifier.tables.commit(self._graph_id, [Merge(self._row.key, self._row.etag, new)])
@@ -353,13 +326,9 @@ class _Progress:
 
 
 def _facts(row: Row) -> list[dict[str, Any]]:
-    """The facts of a row of the journal; none of one that cannot be read, which `doctor` names."""
+    """The facts of a row of the journal; none of a damaged row, which `doctor` names."""
     try:
         found = json.loads(str(row.columns.get("events", "[]")))
     except ValueError:
         return []
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-
-
-def _later(columns: Columns, name: str, now: datetime, length_seconds: float) -> bool:
-    return holds(columns.get(name), now, length_seconds)

@@ -1,11 +1,8 @@
-"""Graphs as files, the way back: an archive is judged first, bounded, and never put over what is there.
+"""Put a graph back from an archive: `protocol.at_rest` judges the whole file first, and no row is ever overwritten.
 
-What this room is for: it never puts a graph back that could move by itself: a file from elsewhere is a document, and
-`protocol.at_rest` judges it before anything is written.
-
-A graph is put back behind a fence, as it is deleted: the graph row stands first, `restoring`, and each commit writes it
-under its etag with how many rows are in. So the same call goes on where one died, and whoever slept puts nothing into a
-graph that is there by then. What nobody goes on with for a day, the sweep takes away.
+A graph is put back behind a fence, as it is deleted: the graph row is inserted first, `restoring`, and each commit
+writes it under its etag with how many rows are in. So the same call goes on where one died, and a call that comes late
+writes nothing into a graph that is whole. A graph that stays `restoring` for a day is deleted by the sweep.
 """
 
 import json
@@ -18,10 +15,11 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from taskgraph.engine import notifier
-from taskgraph.engine.archive import Progress, no_progress
+from taskgraph.engine.archive import log_files
 from taskgraph.engine.archive_file import USUAL, Archived, Bounds, Piece, examine, parts
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.live_index import enter_live, leave_live
+from taskgraph.engine.live_index import enter_live, leave_live, listing_columns
+from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.signing import NO_TRUST, Trust
 from taskgraph.engine.transact import back_off
 from taskgraph.model import limits
@@ -39,7 +37,7 @@ from taskgraph.storage.tables import Change, Insert, Merge, Replace, Row
 
 log = logging.getLogger("taskgraph.archives")
 
-_COPIES_MAX: Final = 10  # times that a restoring is taken up again by the same call
+_ATTEMPTS_MAX: Final = 10  # of one call
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +61,7 @@ class Restored:
 
 
 def look(file: BinaryIO, source: str, now: datetime, *, bounds: Bounds = USUAL, trust: Trust = NO_TRUST) -> Plan:
-    """Read a file to its end and say what would be put back, and why it would not; nothing is written.
-
-    Raises InvalidInput for a file that is damaged or none, TooLarge for one beyond a bound.
-    """
+    """Read a file to its end; nothing is written. Raises InvalidInput for a damaged file, TooLarge beyond a bound."""
     examination = Examination()
 
     def see(found: Insert | Piece) -> None:
@@ -80,7 +75,7 @@ def look(file: BinaryIO, source: str, now: datetime, *, bounds: Bounds = USUAL, 
 
 
 def check(plan: Plan, source: str, trust: Trust, room: int | None) -> None:
-    """Raise Refused for what is not put back."""
+    """Raises Refused. room: bytes that are free where the graph goes, None if unknown."""
     contents, standing = plan.contents, plan.standing
     if not contents.complete or contents.state not in STATES:
         raise Refused(
@@ -103,7 +98,7 @@ def check(plan: Plan, source: str, trust: Trust, room: int | None) -> None:
 
 
 def free_bytes(path: Path | None) -> int | None:
-    """What is free on the disk of an embedded store; None for another store."""
+    """What is free on the disk of an embedded store. path: None for another store."""
     if path is None:
         return None
     there = next((each for each in path.absolute().parents if each.exists()), None)
@@ -124,22 +119,21 @@ async def restore(
 ) -> Restored:
     """Put a graph back, under its own id, as it was. The same call goes on with what was cut off.
 
-    file: from its beginning, and twice. source: its name, for people. bounds: of what it may unpack to. trust: whose
-    signature is. room: bytes that are free where it goes. planned: hears what will be put back. Raises InvalidInput for
-    what is no archive, TooLarge for one beyond a bound, Refused for one of a graph that could move by itself or that
-    contradicts itself, or if another graph has the id; nothing is written then. Raises Conflict when others write the
-    same graph.
+    file: is read twice. source: its name, for people. room: as in `check`. planned: called before anything is written.
+    Raises InvalidInput for what is no archive, TooLarge for one beyond a bound, Refused for one of a graph that could
+    move by itself or that contradicts itself, or if another graph has the id; nothing is written then. Raises Conflict
+    when others write the same graph.
     """
     plan = look(file, source, handlers.clock.now(), bounds=bounds, trust=trust)
     graph_id = plan.contents.graph_id
     planned(plan)
     check(plan, source, trust, room)
-    for attempt in range(_COPIES_MAX):
+    for attempt in range(_ATTEMPTS_MAX):
         try:
             return await _restore(handlers, logs, file, source, plan, progress)
         except Conflict as conflict:
-            # Another copy at work on the same file, or an answer that was lost: the row tells how far it is.
-            if attempt + 1 == _COPIES_MAX:
+            # Another call restores the same file, or an answer was lost: the graph row says how many rows are in.
+            if attempt + 1 == _ATTEMPTS_MAX:
                 raise
             log.info("graph %s: %s", graph_id, conflict)
             await back_off(handlers.clock, attempt)
@@ -198,7 +192,7 @@ async def _restore(
 
 
 async def _begin(handlers: Handlers, contents: Archived, source: str) -> Row | None:
-    """The graph row behind which the others are put in; None if all of it is there."""
+    """The graph row, `restoring`; None if the whole graph is there."""
     graph_id = contents.graph_id
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         (row,) = await handlers.records.tables.get(graph_id, [GRAPH])
@@ -213,7 +207,7 @@ async def _begin(handlers: Handlers, contents: Archived, source: str) -> Row | N
         if row is not None and state != GraphState.DELETED:
             what = "is being restored from another file" if state == GraphState.RESTORING else f"exists, and is {state}"
             raise Refused(f"graph {graph_id} {what}; what is there is never overwritten by {source}", "exists")
-        await enter_live(handlers.records, graph_id)  # before its row: what is begun is found
+        await enter_live(handlers.records, graph_id)  # before its row, so that the sweep finds it
         fence: dict[str, Value] = {
             "schema": SCHEMA,
             "state": str(GraphState.RESTORING),
@@ -236,11 +230,11 @@ async def _put(handlers: Handlers, graph_id: str, row: Row, chunk: list[Insert])
 
 
 async def _commit(handlers: Handlers, graph_id: str, changes: list[Change]) -> str:
-    """Commit behind the fence; gives the etag of the graph row. Raises Conflict: somebody else is at it, too."""
+    """Commit behind the fence; returns the etag of the graph row. Raises Conflict, also for Unclear."""
     try:
         etags = await handlers.records.tables.commit(graph_id, changes)
     except (Conflict, Unclear) as error:
-        words = f"graph {graph_id}: somebody else writes it too, or the answer was lost; restore again to go on"
+        words = f"graph {graph_id}: another call writes it too, or the answer was lost; restore again to go on"
         raise Conflict(words) from error
     return str(etags[0])
 
@@ -248,14 +242,7 @@ async def _commit(handlers: Handlers, graph_id: str, changes: list[Change]) -> s
 async def _put_logs(logs: StoredLogs, file: BinaryIO, source: str, contents: Archived) -> int:
     """Put files of runs back; of one that is there in part, what is missing."""
     graph_id = contents.graph_id
-    there: dict[tuple[str, int, str], int] = {}
-    continuation: str | None = None
-    while True:
-        page = await logs.files(graph_id, continuation=continuation)
-        there.update({(each.task_id, each.run, each.name): each.size for each in page.files})
-        continuation = page.continuation
-        if continuation is None:
-            break
+    there = {(each.task_id, each.run, each.name): each.size async for each in log_files(logs, graph_id)}
     count = 0
     for piece in parts(file, source, contents):
         if isinstance(piece, Insert):
@@ -276,15 +263,11 @@ async def _list(handlers: Handlers, graph_id: str, columns: Columns) -> None:
         metadata = json.loads(str(columns.get("metadata", "") or "{}"))
     except ValueError:
         metadata = {}
-    listed: dict[str, Value] = {
-        "graph": graph_id,
-        "created": created,
-        "name": str(metadata.get("name", "")) if isinstance(metadata, dict) else "",
-        "tasks": integer(columns, "tasks"),
-    }
+    named = metadata if isinstance(metadata, dict) else {}
+    listed = listing_columns(graph_id, created, named, integer(columns, "tasks"))
     key = listing_key(graph_id, created)
     (row,) = await handlers.records.tables.get(ALL, [key])
-    # Written anew where it is there: a late copy of the deletion, which looked before this, meets a conflict.
+    # Written again if it is there, so that a deletion that has read it before meets a conflict.
     change: Change = Insert(key, listed) if row is None else Merge(key, row.etag, listed)
     try:
         await handlers.records.tables.commit(ALL, [change])

@@ -1,11 +1,12 @@
-"""Submit a graph, stage an extension or an edit: the only writers besides the handlers, of rows still their own (D16).
+"""Submit a graph, stage an extension or an edit (D16).
 
 A submission writes its rows as `submitting`, in commits of up to 100, several at a time, and then flips the graph row
-to `running` (P10); every step can be repeated, by the same call, after any crash. An extension or an edit is put down
-as a request and handled elsewhere. This module never validates (documents do) and never waits for a graph.
+to `running` (P10); every step can be repeated, by the same call, after any crash. An extension or an edit is written
+as a request, which the handlers answer. Documents are validated before.
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 import math
@@ -21,9 +22,10 @@ from taskgraph.documents.edit_document import EditDocument
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.read import canonical_json, collector_paused
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.live_index import enter_live
+from taskgraph.engine.live_index import enter_live, insert_once, listing_columns
 from taskgraph.engine.notifier import enter, register
 from taskgraph.engine.plans import still_holds
+from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits, priorities
 from taskgraph.model.columns import Columns, Value
@@ -45,28 +47,19 @@ from taskgraph.protocol.lifecycle import Start
 from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Change, Insert, Merge, Range, Row, Tables, pages
 
-Progress = Callable[[int, int], None]
-"""Called with (rows written, rows in all); a long definition counts with its task."""
-
 _IN_FLIGHT: Final = 8  # commits at a time
 _FENCE: Final = {"state": str(GraphState.SUBMITTING)}
 _FENCE_ROW: Final[Columns] = {"schema": SCHEMA, **_FENCE}
 _FENCE_BYTES: Final = 1_000  # more than it takes in a commit
-_TRIED_FIRST: Final = 3  # commits: what so few hold is tried at once, without looking what is there
+_TRIED_FIRST: Final = 3  # commits: a graph of no more is written without looking first which rows there are
 _MAPPED_CHARS_MIN: Final = 28  # of a label and its taskId in JSON
 _BY_KEY: Final = "by-key:"
-"""Before the digest on the graph row while rows of a wide graph are written whose relays share edges out in the order
-of keys. Older versions shared them out in the order of the document: where the mark is missing that order goes on, and
-where it is there an older version finds other content than its own, and leaves the rows alone."""
-
-
-def no_progress(written: int, total: int) -> None:
-    """For callers that show nothing."""
+"""Stands before the digest on the graph row while the rows of a wide graph are written, if its relays share edges out
+in the order of keys. Older versions used the order of the document: without the mark that order goes on, and with it an
+older version takes the content for another, and leaves the rows alone."""
 
 
 class Submitted(StrEnum):
-    """What a submission found."""
-
     CREATED = "created"
     RESUMED = "resumed"  # an earlier call with the same content had not come to its end
     EXISTING = "existing"  # the same content was submitted before
@@ -74,8 +67,6 @@ class Submitted(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """Answer to a submission."""
-
     graph_id: str
     outcome: Submitted
     tasks: int
@@ -84,10 +75,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Answer to an extension: the id of the request to look up, and its state so far (staged, accepted, done).
-
-    waits_for: "resume" where the graph is paused, and it is made when that is over; "" otherwise.
-    """
+    """Answer to an extension or edit. state: staged, accepted, done. waits_for: "resume" in a paused graph, else ""."""
 
     graph_id: str
     request: str
@@ -105,9 +93,7 @@ async def submit(
 ) -> Submission:
     """Write a validated graph and start it. The same content again gives the same answer.
 
-    origin: columns that say where the graph comes from, for its row and its place in the list.
-
-    Raises Refused if another graph was submitted under this id.
+    origin: further columns of its row and of its entry in the list. Raises Refused if the id stands for other content.
     """
     with handlers.telemetry.asking("submit", graph_id):
         return await _submit(handlers, graph_id, document, progress, origin or {})
@@ -118,7 +104,7 @@ async def _submit(
 ) -> Submission:
     digests = node_digests(document)
     digest = content_hash(document, digests)
-    records, clock = handlers.records, handlers.clock
+    records = handlers.records
 
     def lay_out(created: datetime, *, by_key: bool) -> GraphLayout:
         with collector_paused():
@@ -135,14 +121,14 @@ async def _submit(
                 routing=document.routing,
             )
 
-    await enter_live(handlers.records, graph_id)
-    now = clock.now()
+    await enter_live(records, graph_id)
+    now = handlers.clock.now()
     registered = notices.registrations(document.notify, document.tasks.values())
     if registered:
         await enter(records.tables, graph_id, now)
     (row,) = await records.tables.get(graph_id, [GRAPH])
     outcome = Submitted.RESUMED
-    etags: list[str | None] = []  # of the fences, where this call has made them
+    etags: list[str | None] = []  # of the fences, if this call has written them
     layout: GraphLayout | None = None
     if row is None:
         layout = lay_out(now, by_key=True)
@@ -155,7 +141,7 @@ async def _submit(
             etags = await records.tables.commit(graph_id, [first, *fenced])
             outcome = Submitted.CREATED
         except (Conflict, Unclear):
-            outcome = Submitted.RESUMED  # another call, or this very one: the row says
+            outcome = Submitted.RESUMED  # another call wrote it, or this one
         (row,) = await records.tables.get(graph_id, [GRAPH])
         if row is None:
             raise Conflict(f"graph {graph_id} could not be created; try again")
@@ -165,7 +151,8 @@ async def _submit(
     created = row.columns["created"]
     if not isinstance(created, datetime):
         raise Refused(f"row {GRAPH} of graph {graph_id} holds no time of creation", "damaged")
-    await _list_graph(handlers, graph_id, created, document, origin)
+    listed = {**listing_columns(graph_id, created, document.metadata, len(document.tasks)), **origin}
+    await insert_once(records.tables, ALL, listing_key(graph_id, created), listed)
     answer = Submission(graph_id, outcome, len(document.tasks), document.edges)
     if row.columns["state"] != GraphState.SUBMITTING:
         return replace(answer, outcome=Submitted.EXISTING)
@@ -181,57 +168,49 @@ async def _submit(
     await writing.write(itertools.chain(layout.rows(), further))
     await _unmark(handlers, graph_id, replace(row, etag=fences[0].etag or row.etag), digest)
     await _start(handlers, graph_id, digest, fences[1:])
-    await _send_first(handlers, graph_id, layout, writing.seen, timed=_is_timed(document))
+    await _send_first(handlers, graph_id, document, layout, writing.seen)
     if layout.limited:
         await handlers.dispatcher.limited.refill(graph_id)
     return answer
 
 
 async def _start(handlers: Handlers, graph_id: str, digest: str, fences: "Sequence[_Fence]") -> None:
-    # They are as this call has left them, or the commit conflicts and they are read.
+    # If they are not as this call has left them, the commit conflicts and they are read.
     rows: dict[str, Row | None] = {each.key: Row(each.key, each.etag, _FENCE_ROW) for each in fences if each.etag}
     (flipped,) = await handlers.transition(graph_id, [Start(digest)], rows=rows)
     if flipped.error is not None:
         raise flipped.error
     if flipped.outcome is Outcome.REFUSED:
-        # Whatever this call put beside a tombstone is taken away by the sweep.
+        # The sweep deletes what this call has written beside a tombstone.
         await enter_live(handlers.records, graph_id)
         code = "different-content" if "another graph" in flipped.reason else "cancelled"
         raise Refused(f"graph {graph_id}: {flipped.reason}", code)
 
 
-def _is_timed(document: GraphDocument) -> bool:
-    """Whether something of it is over by time, though no message comes."""
-    tasks = document.tasks.values()
-    return bool(document.deadline) or any("pendingTimeout" in each.timing or "deadline" in each.task for each in tasks)
-
-
 async def _send_first(
-    handlers: Handlers, graph_id: str, layout: GraphLayout, seen: Mapping[str, Row], *, timed: bool
+    handlers: Handlers, graph_id: str, document: GraphDocument, layout: GraphLayout, seen: Mapping[str, Row]
 ) -> None:
-    """Send the first tasks, and leave the rest to the handlers: so many would stand before all other graphs'."""
+    """Send the first tasks, and leave the rest to the handlers, so that they do not stand before all other graphs'."""
     now = handlers.clock.now()
+    sent = layout.roots[: limits.WINDOW_START]
     by_queue: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
-    for task_id, target in layout.roots[: limits.WINDOW_START]:
-        delay = _delay_seconds(layout.not_before.get(task_id), now) if layout.not_before else 0
+    for task_id, target in sent:
+        begin = layout.not_before.get(task_id)
+        delay = max(0, math.ceil((begin - now).total_seconds())) if begin is not None else 0
         if delay <= limits.DELAY_SECONDS_MAX:  # no queue keeps a message for longer: the sweep sends it
             by_queue.setdefault((target, layout.levels.get(task_id, NORMAL), delay), []).append((task_id, 0))
     for target, level, delay in sorted(by_queue, key=lambda each: rank(each[1])):
-        tasks = by_queue[target, level, delay]
-        await handlers.dispatcher.dispatch(graph_id, target, tasks, level=level, rows=seen, delay_seconds=delay)
-    # A handler is to know of a graph of which something is over by time, though nothing of it may begin.
+        runs = by_queue[target, level, delay]
+        await handlers.dispatcher.dispatch(graph_id, target, runs, level=level, rows=seen, delay_seconds=delay)
+    # A handler must know of deadlines, even if no task of the graph may begin yet.
+    tasks = document.tasks.values()
+    timed = document.deadline or any("pendingTimeout" in each.timing or "deadline" in each.task for each in tasks)
     if len(layout.roots) > limits.WINDOW_START or timed:
-        sent = layout.roots[: limits.WINDOW_START]
         await handlers.dispatcher.leave(SendReady(graph_id, sent[-1][0] if sent else ""))
 
 
-def _delay_seconds(not_before: datetime | None, now: datetime) -> int:
-    """Whole seconds until then, 0 if it is past."""
-    return max(0, math.ceil((not_before - now).total_seconds())) if not_before is not None else 0
-
-
 def _looked_for(layout: GraphLayout) -> frozenset[str]:
-    """Keys of the rows that the messages about the first tasks speak of."""
+    """Keys of the rows that the messages about the first tasks are made of."""
     roots = layout.roots[: limits.WINDOW_START]
     keys = {row_key(task_id) for task_id, _ in roots}
     if len(roots) == 1:
@@ -241,9 +220,9 @@ def _looked_for(layout: GraphLayout) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Fence:
-    """A row that a writer writes along with its rows, so that none of them goes in once the graph has started.
+    """A row that each commit of a writer writes along, so that none goes in once the graph has started.
 
-    The first is the graph row; `Start` writes that, and takes the others away. etag: "" where it is not known.
+    The first is the graph row; `Start` writes that, and deletes the others. etag: "" where it is not known.
     """
 
     key: str
@@ -251,7 +230,7 @@ class _Fence:
 
 
 def _fences(graph: Row, etags: Sequence[str | None]) -> list[_Fence]:
-    """The fences of a graph. etags: of its first rows, where this call has made them."""
+    """etags: of the fences, if this call has written them."""
     count = graph.columns.get(WRITERS, 1)  # a program before version 0.4 wrote no fences
     known = dict(enumerate((graph.etag, *etags[1:])))
     return [_Fence(fence_key(n), known.get(n) or "") for n in range(count if isinstance(count, int) else 1)]
@@ -259,11 +238,11 @@ def _fences(graph: Row, etags: Sequence[str | None]) -> list[_Fence]:
 
 @dataclass(slots=True)
 class _Writing:
-    """The rows of a submission on their way into the store, several commits at a time.
+    """Writes the rows of a submission, several commits at a time.
 
     While the graph is `submitting` no worker looks at it, and it starts after the last row: so the rows may go in in
-    any order, and whatever a crash leaves out is put in by the same call again. A writer that comes late finds its
-    fence changed: a task that an edit has deleted meanwhile must not come back.
+    any order, and the same call again writes what a crash has left out. A writer that comes late finds its fence
+    changed: a task that an edit has deleted meanwhile must not come back.
 
     total: rows in all, not counting long definitions. looked_for: keys of rows to be found in `seen` later.
     """
@@ -326,12 +305,12 @@ class _Writing:
 
 
 def _counts(row: Insert) -> bool:
-    """Whether a row counts in what is shown: a long definition comes with its task."""
+    """Whether a row counts as progress: a long definition counts with its task."""
     return not row.key.startswith("definition:")
 
 
 def _in_event_loop() -> bool:
-    """Whether there is an event loop to do several things at a time; a simulator drives these coroutines without."""
+    """False in the simulator, which drives these coroutines by itself."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -340,11 +319,11 @@ def _in_event_loop() -> bool:
 
 
 async def _unmark(handlers: Handlers, graph_id: str, row: Row, digest: str) -> None:
-    """Put the plain digest onto the graph row: every row is in, and none can be laid out in another order now."""
+    """Write the plain digest onto the graph row, as every row is in and the order no longer matters."""
     found: Row | None = row
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         if found is None or found.columns.get("digest") != _BY_KEY + digest:
-            return  # the flip says what is wrong, if anything is
+            return  # if something is wrong, the flip finds it
         try:
             await handlers.records.tables.commit(graph_id, [Merge(GRAPH, found.etag, {"digest": digest})])
         except (Conflict, Unclear):
@@ -355,19 +334,15 @@ async def _unmark(handlers: Handlers, graph_id: str, row: Row, digest: str) -> N
 
 
 def refuse_gone(row: Row, graph_id: str) -> None:
-    """Raise Refused for a graph that was deleted, or is being restored: its id is not free yet.
-
-    What was sent about it, and who wrote its rows, may still be on the way.
-    """
+    """Raise Refused for a graph that was deleted, or is being restored: its id is not free yet."""
     state, until = row.columns.get("state"), row.columns.get("until")
     when = f"{until:%Y-%m-%d %H:%M} UTC" if isinstance(until, datetime) else "some time"
     if state == GraphState.DELETING:
         raise Refused(f"graph {graph_id} is being deleted; choose another id, or leave the id out", "deleted")
     if state == GraphState.DELETED:
+        why = "was deleted, and messages about it may still be on their way; choose another id, or leave the id out"
         raise Refused(
-            f"graph {graph_id} was deleted, and messages about it may still be on their way; choose another id, or "
-            f"leave the id out: this one is given again when a sweep has come by after {when}",
-            "deleted",
+            f"graph {graph_id} {why}: this one is given again when a sweep has come by after {when}", "deleted"
         )
     if state == GraphState.RESTORING:
         raise Refused(f"graph {graph_id} is being restored from an archive; choose another id", "restoring")
@@ -393,7 +368,7 @@ def _graph_row(
 ) -> Insert:
     requires = ids_text(layout.leaves)
     columns: dict[str, Value] = {
-        # What a failure does is decided on this row: who does not know the policy leaves it alone.
+        # A version that does not know the failure policy must leave the graph alone.
         "schema": SCHEMA if document.failure_policy == FailurePolicy.BLOCK else SCHEMA_OF_CONDITIONS,
         "state": str(GraphState.SUBMITTING),
         "digest": digest,
@@ -407,8 +382,7 @@ def _graph_row(
         "requiresLeft": requires,
     }
     chunk = limits.COMMIT_CHANGES_MAX - 1  # with a fence; and all fences go in one commit
-    if (writers := min(_IN_FLIGHT, chunk, -(-layout.count // chunk))) > 1:
-        columns[WRITERS] = writers
+    writers = min(_IN_FLIGHT, chunk, -(-layout.count // chunk))
     if len(layout.mapping) * _MAPPED_CHARS_MIN <= limits.NAME_MAPPING_CHARS_MAX:
         mapping = json.dumps(layout.mapping, ensure_ascii=False, separators=(",", ":"))
         if utf16_units(mapping) <= limits.NAME_MAPPING_CHARS_MAX:
@@ -418,6 +392,7 @@ def _graph_row(
     limited += [limit_scope(graph_id, name) for name, group in document.groups.items() if group.max_in_flight]
     written = ("metadata", document.metadata), ("tags", document.tags), ("params", document.values)
     optional: dict[str, Value | None] = {
+        WRITERS: writers if writers > 1 else None,
         "failurePolicy": document.failure_policy if document.failure_policy != FailurePolicy.BLOCK else None,
         "stalledAfter": document.stalled_after,
         "onStalled": document.on_stalled,
@@ -436,29 +411,8 @@ def _graph_row(
     return Insert(GRAPH, columns)
 
 
-async def _list_graph(
-    handlers: Handlers, graph_id: str, created: datetime, document: GraphDocument, origin: Mapping[str, Value]
-) -> None:
-    key = listing_key(graph_id, created)
-    columns: dict[str, Value] = {
-        "graph": graph_id,
-        "created": created,
-        "name": str(document.metadata.get("name", "")),
-        "tasks": len(document.tasks),
-        **origin,
-    }
-    try:
-        await handlers.records.tables.commit(ALL, [Insert(key, columns)])
-    except Conflict:
-        return  # it is listed
-    except Unclear:
-        (row,) = await handlers.records.tables.get(ALL, [key])
-        if row is None:
-            raise
-
-
 def _chunks(rows: Iterable[Insert]) -> Iterator[list[Insert]]:
-    """Rows in commits that hold a fence, too, and are no larger than may be. Rows are measured where many are long."""
+    """Rows by commits, each with room for a fence. Rows are measured only where their sizes may exceed the bound."""
     most = limits.COMMIT_BYTES_MAX - _FENCE_BYTES
     chunk: list[Insert] = []
     exact = loose = 0  # bytes of the first rows of the chunk, bytes at most of those that have not been measured
@@ -483,7 +437,7 @@ def _chunks(rows: Iterable[Insert]) -> Iterator[list[Insert]]:
 
 
 def _bytes_at_most(row: Insert) -> int:
-    """More than `row_bytes`, without looking at a single character: each may be sent as two escapes of six."""
+    """An upper bound of `row_bytes`, without looking at characters: each may be sent as two escapes of six."""
     units = sum([len(value) for value in row.columns.values() if type(value) is str])
     return 100 + 64 * len(row.columns) + 12 * units
 
@@ -495,10 +449,9 @@ async def _insert(
     fence: _Fence | None = None,
     see: Callable[[Row], None] = lambda row: None,
 ) -> bool:
-    """Insert rows that only this content can have put there; those that are in already are left.
+    """Insert rows, except those that are in already; False if the graph of the fence is not `submitting` any more.
 
-    Gives False where the graph of the fence is not `submitting` any more. see: called with each row as it stands, as
-    far as that is known.
+    see: called with each row as it stands, as far as that is known.
     """
     tables = handlers.records.tables
     unclear: Unclear | None = None
@@ -526,7 +479,7 @@ async def _insert(
             if fence is not None:
                 fence.etag = etags[-1] or ""
             return True
-    if unclear is not None:  # no other is in the way: the store takes nothing
+    if unclear is not None:  # no other writer is in the way: the store takes nothing
         raise StorageUnavailable(f"graph {graph_id}: rows could not be written: {unclear}") from unclear
     raise Conflict(f"graph {graph_id}: rows could not be written; submit again to go on")
 
@@ -545,11 +498,11 @@ async def _read_fence(tables: Tables, graph_id: str, fence: _Fence) -> bool:
 async def extend(
     handlers: Handlers, graph_id: str, document: GraphDocument, *, request: str | None = None
 ) -> Extension:
-    """Put an extension down and send it to the handlers. The same content again gives the same request.
+    """Write the request of an extension and send it to the handlers. The same content again gives the same request.
 
-    Of a paused graph it is made when that is resumed. request: an id of the caller's choice; derived from the content
-    otherwise. Raises NotFound for an unknown graph, Refused unless the graph runs or is blocked, or if this request id
-    was used for other content.
+    In a paused graph it is answered when that is resumed. request: an id of the caller's choice; derived from the
+    content otherwise. Raises NotFound for an unknown graph, Refused unless the graph runs or is blocked, or if this
+    request id was used for other content.
     """
     with handlers.telemetry.asking("extend", graph_id):
         digest = content_hash(document)
@@ -562,21 +515,16 @@ async def extend(
             raise Refused(f"graph {graph_id}: {not_extendable(state)}", "not-running")
         if registered := notices.registrations({}, document.tasks.values()):
             await register(handlers.records.tables, graph_id, registered, handlers.clock.now())
-        if head is None:
-            text = canonical_json(document_object(document))
-            await _put_down(handlers, graph_id, request, text, digest, len(document.tasks), ADD_TASKS)
-        state = await _stage(handlers, graph_id, head, request, digest, AddTasks(graph_id, request))
+        text = canonical_json(document_object(document)) if head is None else ""
+        state = await _stage(handlers, graph_id, head, request, text, digest, len(document.tasks), ADD_TASKS)
         waits = state == "staged" and is_deferring(Draft(GRAPH, graph.columns, None))
         return Extension(graph_id, request, state, RESUME if waits else "")
 
 
 async def edit(handlers: Handlers, graph_id: str, document: EditDocument, *, request: str | None = None) -> Extension:
-    """Put an edit down and send it to the handlers. The same content again gives the same request.
+    """`extend` for an edit: one that was made, and still holds, is done; one that was undone meanwhile is made anew.
 
-    One that was made, and holds still, has its answer; one that was undone meanwhile is asked for anew. request: an id
-    of the caller's choice, by which the edit is made once, whatever becomes of it; derived from the content otherwise.
-    Raises NotFound for an unknown graph, Refused unless it runs or is blocked, or if this request id was used for other
-    content.
+    request: an id of the caller's choice, by which the edit is made only once.
     """
     with handlers.telemetry.asking("edit", graph_id):
         once, request, digest = request is not None, request or document.request, document.digest
@@ -586,14 +534,12 @@ async def edit(handlers: Handlers, graph_id: str, document: EditDocument, *, req
             return Extension(graph_id, request, "done")
         if (state := graph.columns["state"]) not in EDITABLE:
             raise Refused(f"graph {graph_id} is {state}; only one that runs or is blocked is edited", "not-running")
-        if head is None:
-            await _put_down(handlers, graph_id, request, document.text, digest, len(document.updates), EDIT)
-        state = await _stage(handlers, graph_id, head, request, digest, Edit(graph_id, request))
+        state = await _stage(handlers, graph_id, head, request, document.text, digest, len(document.updates), EDIT)
         return Extension(graph_id, request, state)
 
 
 async def _asked_before(handlers: Handlers, graph_id: str, request: str, digest: str) -> tuple[Row, Row | None]:
-    """The graph row, and the request if it was put down before."""
+    """The graph row, and the row of the request if there is one."""
     graph, head = await handlers.records.tables.get(graph_id, [GRAPH, request_key(request)])
     if graph is None:
         raise NotFound(f"there is no graph {graph_id}")
@@ -603,39 +549,28 @@ async def _asked_before(handlers: Handlers, graph_id: str, request: str, digest:
     return graph, head
 
 
-async def _put_down(
-    handlers: Handlers, graph_id: str, request: str, text: str, digest: str, count: int, kind: str
-) -> None:
-    parts, first = request_rows(request, text, digest, count, handlers.clock.now(), kind=kind)
-    for chunk in (*_chunks(parts), [first]):
-        await _insert(handlers, graph_id, chunk)
-
-
 async def _stage(
-    handlers: Handlers, graph_id: str, head: Row | None, request: str, digest: str, message: AddTasks | Edit
+    handlers: Handlers, graph_id: str, head: Row | None, request: str, text: str, digest: str, count: int, kind: str
 ) -> str:
-    """See to it that a request is looked at, and give its state. head: as it was before it was put down."""
-    if head is not None and head.columns["state"] in ("refused", "done"):
-        await _stage_again(handlers, graph_id, head)
+    """Have a request answered, anew if it was before; returns its state. head: its row, None for a new request."""
+    if head is None:
+        parts, first = request_rows(request, text, digest, count, handlers.clock.now(), kind=kind)
+        for chunk in (*_chunks(parts), [first]):
+            await _insert(handlers, graph_id, chunk)
+    elif head.columns["state"] in ("refused", "done"):
+        staged: Columns = {"state": "staged", "reason": "", "staged": handlers.clock.now()}
+        with contextlib.suppress(Conflict, Unclear):  # another call staged it, or this call did
+            await handlers.records.tables.commit(graph_id, [Merge(head.key, head.etag, staged)])
     (head,) = await handlers.records.tables.get(graph_id, [request_key(request)])
     if head is None:
         raise Conflict(f"graph {graph_id}: request {request} could not be written; try again")
     _same_request(head, graph_id, request, digest)
-    # Should the message be lost, the sweep answers, even if the graph ends first.
+    # If the message is lost, the sweep answers, even if the graph ends first.
     await enter_live(handlers.records, graph_id)
-    await handlers.dispatcher.send_events([message])
+    await handlers.dispatcher.send_events([(Edit if kind == EDIT else AddTasks)(graph_id, request)])
     return str(head.columns["state"])
 
 
 def _same_request(head: Row, graph_id: str, request: str, digest: str) -> None:
     if head.columns.get("digest") != digest:
         raise Refused(f"request {request} of graph {graph_id} exists, with different content", "different-content")
-
-
-async def _stage_again(handlers: Handlers, graph_id: str, head: Row) -> None:
-    """A request that was answered may be asked again: the graph may be another now."""
-    columns: Mapping[str, Value] = {"state": "staged", "reason": "", "staged": handlers.clock.now()}
-    try:
-        await handlers.records.tables.commit(graph_id, [Merge(head.key, head.etag, columns)])
-    except (Conflict, Unclear):
-        return  # another call staged it, or this call did; the caller reads it again

@@ -1,26 +1,25 @@
-"""The periodic repair: whatever stands ready and went unheard is said again (P22).
+"""The periodic repair: what a lost message, a dead worker or a half-way step has left undone is done (P22).
 
-What this room is for: making every lost message, dead worker and half-way step harmless. It is level-triggered (it
-looks at rows, not at what happened), idempotent, and safe at any time in any number of copies; every change goes
-through the same decisions as a handler's. It never waits and never keeps anything in memory between two rounds.
+The sweep is level-triggered (it looks at rows, not at what happened), idempotent, and safe at any time in any number of
+copies. Every change goes through the same decisions as a handler's, and nothing is kept in memory between two rounds.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from taskgraph.engine import clock_trust, control
 from taskgraph.engine.delete import delete, finish_deletion, sweep_beside
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.live_index import leave_live
+from taskgraph.engine.live_index import drop_orphan, leave_live
 from taskgraph.engine.requests import answer_request, late_requests
 from taskgraph.engine.stall_check import watch
 from taskgraph.engine.telemetry import TRACEPARENT_COLUMN
 from taskgraph.model import limits
 from taskgraph.model.columns import Columns, Value, is_held, texts
-from taskgraph.model.errors import Conflict, Unclear
+from taskgraph.model.errors import Conflict
 from taskgraph.model.foreign_times import Standing, is_ahead
 from taskgraph.model.ids import GRAPH, reference_of
 from taskgraph.model.messages import AddTasks, Edit
@@ -29,15 +28,13 @@ from taskgraph.model.priorities import COLUMN, NORMAL, has_risen, level_now, lev
 from taskgraph.model.row_schema import WATCHED
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE, FailurePolicy, GraphState, TaskState
 from taskgraph.model.timing import DEADLINE_EXCEEDED, NEVER, clock_text, not_yet_seconds, overdue, ready_since
-from taskgraph.protocol import leases
+from taskgraph.protocol import leases, lifecycle
 from taskgraph.protocol.cancel import CancelGraph
 from taskgraph.protocol.concurrency import Limit, limits_of, scopes_of
 from taskgraph.protocol.conditions import SKIP
 from taskgraph.protocol.decide import Item
 from taskgraph.protocol.extension import is_deferring
 from taskgraph.protocol.extension_plan import EDIT
-from taskgraph.protocol.leases import SetRight
-from taskgraph.protocol.lifecycle import Abandon, NextDeadline
 from taskgraph.protocol.propagation import DEFERRED
 from taskgraph.protocol.relays import Fire, Skip
 from taskgraph.protocol.rows import Draft
@@ -45,15 +42,12 @@ from taskgraph.protocol.runs import LeaseLost, Overdue
 from taskgraph.protocol.set_limit import Recount
 from taskgraph.queries.workers import clean
 from taskgraph.storage.logs import StoredLogs
-from taskgraph.storage.tables import Delete, Range, Row, query_all
+from taskgraph.storage.tables import Range, Row, query_all
 
 log = logging.getLogger("taskgraph.sweep")
 
 _OF_ITS_OWN: Final = frozenset({"notBefore", "deadline", "pendingTimeout", COLUMN})
-"""Columns of a task for which the sweep may have something to do before its message counts as lost."""
-
-ORPHAN_SECONDS: Final = 3600.0
-"""A name in the live index without a graph row is dropped after so long."""
+"""Columns of tasks for which the sweep may have something to do before their message counts as lost."""
 
 QUEUE_FULL: Final = 1000
 """A work queue with so many messages is not reminded of ever more, unless a task has waited very long."""
@@ -67,15 +61,15 @@ _ITEMS_MAX: Final = 500  # items handed to one transition call; keeps its workin
 
 @dataclass(slots=True)
 class Swept:
-    """What one round did."""
+    """What one round did. The names of the counts are also those of the metric."""
 
     graphs: int = 0
     reminded: int = 0
-    leases_lost: int = 0
+    lease_lost: int = 0
     overdue: int = 0
-    relays_fired: int = 0
-    tasks_skipped: int = 0
-    requests_resent: int = 0
+    relay_fired: int = 0
+    task_skipped: int = 0
+    request_resent: int = 0
     index_mended: int = 0
     abandoned: int = 0
     cancelled: int = 0
@@ -87,9 +81,8 @@ class Swept:
 
     @property
     def did_something(self) -> bool:
-        """Whether there was anything to be said again, given up or passed on, or something could not be."""
-        mended = (self.reminded, self.leases_lost, self.overdue, self.relays_fired, self.tasks_skipped, self.stalled)
-        return any(mended) or bool(self.requests_resent or self.cancelled or self.deleted or self.failed)
+        mended = (self.reminded, self.lease_lost, self.overdue, self.relay_fired, self.task_skipped, self.stalled)
+        return any(mended) or bool(self.request_resent or self.cancelled or self.deleted or self.failed)
 
 
 async def sweep(
@@ -101,7 +94,7 @@ async def sweep(
     for row in await query_all(handlers.records.tables, LIVE, Range()):
         try:
             await sweep_graph(handlers, row.key, swept, live=row, period_seconds=period_seconds, logs=logs)
-        except Conflict as conflict:  # busy with others, who get it done
+        except Conflict as conflict:  # other processes write it, and get it done
             swept.failed.append(f"{row.key}: {conflict}")
     if handlers.clock.now().timestamp() % _CLEAN_SECONDS < period_seconds * 1.5:
         swept.workers_forgotten += await clean(handlers.records.tables, handlers.clock.now())
@@ -110,33 +103,15 @@ async def sweep(
         words = "%d rows hold times that no clock which agrees with this one can have written; they are set right"
         log.warning(words, swept.set_right)
     if handlers.telemetry.enabled:
-        handlers.telemetry.swept(handlers.clock.monotonic() - began, _repairs(swept))
+        counts = {name.replace("_", "-"): count for name, count in asdict(swept).items() if name != "graphs"}
+        counts["failed"] = len(swept.failed)
+        handlers.telemetry.swept(handlers.clock.monotonic() - began, counts)
     return swept
-
-
-def _repairs(swept: Swept) -> dict[str, int]:
-    """What a round mended, by kind."""
-    return {
-        "reminded": swept.reminded,
-        "lease-lost": swept.leases_lost,
-        "overdue": swept.overdue,
-        "relay-fired": swept.relays_fired,
-        "task-skipped": swept.tasks_skipped,
-        "request-resent": swept.requests_resent,
-        "index-mended": swept.index_mended,
-        "abandoned": swept.abandoned,
-        "cancelled": swept.cancelled,
-        "deleted": swept.deleted,
-        "stalled": swept.stalled,
-        "workers-forgotten": swept.workers_forgotten,
-        "set-right": swept.set_right,
-        "failed": len(swept.failed),
-    }
 
 
 @dataclass(slots=True)
 class _Look:
-    """One look at one graph: what is there, and what is found to be done about it."""
+    """One look at one graph: what is there, and what there is to do about it."""
 
     handlers: Handlers
     graph_id: str
@@ -150,19 +125,17 @@ class _Look:
     open_tasks: list[Row] = field(default_factory=list)
     under: Mapping[str, Limit] = field(default_factory=dict)
     remind: dict[tuple[str, str], list[tuple[str, int, float]]] = field(default_factory=dict)
-    """Target and level -> tasks whose message is sent again, and for how long they have been ready."""
-    unheard: dict[tuple[str, str], list[tuple[str, int]]] = field(default_factory=dict)
-    """The same of tasks that this process may not know of."""
+    """Target and level -> tasks whose message is sent again, with the seconds for which they have been ready."""
+    unknown: dict[tuple[str, str], list[tuple[str, int]]] = field(default_factory=dict)
+    """Target and level -> tasks that this process may not know of."""
     waits: list[Row] = field(default_factory=list)
     """Tasks that are ready, and under a limit."""
 
     @property
     def state(self) -> Value | None:
-        """The graph's, as the look found it."""
         return self.graph.columns.get("state")
 
     def due(self, age_seconds: float) -> bool:
-        """Whether a hint that has gone unheard for so long is given again in this round."""
         return is_due(age_seconds, self.period_seconds)
 
 
@@ -176,14 +149,14 @@ async def sweep_graph(
     at_once: bool = False,
     logs: StoredLogs | None = None,
 ) -> None:
-    """Look at one graph. at_once: remind of everything pending, however fresh (someone resumes a graph alone)."""
+    """Look at one graph. at_once: send messages for every pending task, however fresh."""
     swept.graphs += 1
     now = handlers.clock.now()
     (graph,) = await handlers.records.tables.get(graph_id, [GRAPH])
     if graph is None:
-        await _orphan(handlers, live, swept, now)
+        swept.index_mended += await drop_orphan(handlers.records.tables, LIVE, live, now)
         return
-    if handlers.telemetry.enabled:  # what is said again goes on in the trace of the graph
+    if handlers.telemetry.enabled:  # what is sent again belongs to the trace of the graph
         handlers.telemetry.met(graph_id, graph.columns.get(TRACEPARENT_COLUMN))
     look = _Look(handlers, graph_id, graph, swept, now, period_seconds, at_once, logs)
     if await _is_over(look) or await _ends_by_deadline(look):
@@ -194,21 +167,13 @@ async def sweep_graph(
     await _open_tasks(look)
     await _transitions(look)
     await _remind(look)
-    await _send_unheard(look)
-    await _watch(look)
+    if not look.items and (look.state == GraphState.RUNNING or graph.columns.get("stalledBecause")):
+        swept.stalled += await watch(handlers, graph_id, graph, look.open_tasks, now)
     await _go_on(look)
 
 
-async def _orphan(handlers: Handlers, live: Row | None, swept: Swept, now: datetime) -> None:
-    """A name in the live index without a graph."""
-    since = live.columns.get("since") if live else None
-    old = isinstance(since, datetime) and now - since > timedelta(seconds=ORPHAN_SECONDS)
-    if live and old and await clock_trust.may_end(handlers.records.tables, now):
-        swept.index_mended += await _drop(handlers, live)
-
-
 async def _is_over(look: _Look) -> bool:
-    """Whether nothing of the graph can run, as it has ended or has not begun; what that leaves to do is done."""
+    """Whether the graph has ended or has not begun; what that leaves to do is done."""
     if look.state in GRAPH_GONE:
         await _deleted(look)
     elif look.state == GraphState.RESTORING:
@@ -224,23 +189,23 @@ async def _is_over(look: _Look) -> bool:
 
 async def _ended(look: _Look) -> None:
     for request in await late_requests(look.handlers.records, look.graph_id):
-        await answer_request(look.handlers, look.graph_id, request)  # it is refused, and its asker hears it
+        await answer_request(look.handlers, look.graph_id, request)  # it is refused
     await leave_live(look.handlers.records, look.graph_id)
     look.swept.index_mended += 1
 
 
 async def _submitting(look: _Look) -> None:
-    """Its submitter, or the next call with the same content, goes on; after a long time nobody will."""
+    """Leave it to its submitter, or to the next call with the same content; give it up after a long time."""
     tables, now = look.handlers.records.tables, look.now
     created = look.graph.columns.get("created")
     before = now - timedelta(seconds=limits.ABANDONED_SECONDS)
     if isinstance(created, datetime) and created < before and await clock_trust.may_end(tables, now):
-        await look.handlers.transition(look.graph_id, [Abandon(before)])
+        await look.handlers.transition(look.graph_id, [lifecycle.Abandon(before)])
         look.swept.abandoned += 1
 
 
 async def _ends_by_deadline(look: _Look) -> bool:
-    """Whether the graph's own deadline has passed: then the fence stands, and whoever has set it goes on."""
+    """Whether the graph's own deadline has passed; then this call cancels it."""
     deadline = look.graph.columns.get("deadline")
     if look.state == GraphState.CANCELLING or not isinstance(deadline, datetime) or deadline > look.now:
         return False
@@ -255,7 +220,7 @@ async def _relays(look: _Look) -> None:
         ready = Range(f"{prefix}:", f"{prefix};", where={"state": (str(TaskState.PENDING),)}, select=("state",))
         relays = await query_all(look.handlers.records.tables, look.graph_id, ready)
         look.items.extend(Fire(reference_of(row.key)) for row in relays)
-        look.swept.relays_fired += len(relays)
+        look.swept.relay_fired += len(relays)
 
 
 async def _skips(look: _Look) -> None:
@@ -263,7 +228,7 @@ async def _skips(look: _Look) -> None:
         to_skip = Range("task:", "task;", where={"due": (SKIP,)}, select=("due",))
         skipped = await query_all(look.handlers.records.tables, look.graph_id, to_skip)
         look.items.extend(Skip(reference_of(row.key)) for row in skipped)
-        look.swept.tasks_skipped += len(skipped)
+        look.swept.task_skipped += len(skipped)
 
 
 async def _open_tasks(look: _Look) -> None:
@@ -274,7 +239,9 @@ async def _open_tasks(look: _Look) -> None:
         where={"state": (str(TaskState.PENDING), str(TaskState.RUNNING))},
         select=WATCHED,
     )
-    look.under = await _limits_of(look)
+    if look.graph.columns.get("limits"):
+        rows = await query_all(look.handlers.records.tables, look.graph_id, _LIMITS)
+        look.under = limits_of({row.key: row for row in rows})
     look.open_tasks = await query_all(look.handlers.records.tables, look.graph_id, unresolved)
     for row in look.open_tasks:
         if not look.at_once and _is_fresh(row.columns, look.now):
@@ -289,7 +256,7 @@ async def _open_tasks(look: _Look) -> None:
 
 
 def _is_fresh(columns: Columns, now: datetime) -> bool:
-    """Whether a task has been ready for a moment only, and no time or level of its own counts: nearly all tasks."""
+    """Whether a task has just become ready, and has no time or level of its own: so it is with nearly all tasks."""
     since = columns.get("pendingSince")
     if not isinstance(since, datetime) or not now - timedelta(seconds=limits.REDISPATCH_SECONDS) < since <= now:
         return False
@@ -297,13 +264,13 @@ def _is_fresh(columns: Columns, now: datetime) -> bool:
 
 
 def _is_to_change(look: _Look, row: Row, run: int) -> bool:
-    """Whether a task is to be set right, or is over: by time, or because its worker lives no more."""
+    """Whether a task is to be set right, or is over: by time, or because its worker has died."""
     task_id, now = reference_of(row.key), look.now
     if leases.amended(row.columns.get, now):
-        look.items.append(SetRight(task_id))
+        look.items.append(leases.SetRight(task_id))
         look.swept.set_right += 1
         return True  # the next round goes by what it says then
-    # What is to be cancelled is brought to its end by whatever ends its run: the end of its lease, too.
+    # A task that is to be cancelled ends with its run, or with the lease of that.
     if not row.columns.get("cancel") and overdue(row.columns.get, now):
         look.items.append(Overdue(task_id))
         look.swept.overdue += 1
@@ -312,7 +279,7 @@ def _is_to_change(look: _Look, row: Row, run: int) -> bool:
         has_end = isinstance(row.columns.get("leaseUntil"), datetime)  # doctor names one without
         if has_end and leases.lease(row.columns.get, now) is Standing.OVER:
             look.items.append(LeaseLost(task_id, run, str(row.columns.get("claim", ""))))
-            look.swept.leases_lost += 1
+            look.swept.lease_lost += 1
             return True
     return False
 
@@ -321,14 +288,14 @@ async def _ready(look: _Look, row: Row, run: int) -> None:
     """Whether a task that is ready is to be sent again, and how."""
     handlers, now, task_id = look.handlers, look.now, reference_of(row.key)
     if is_held(row.columns.get("held")):
-        return  # not before somebody lets it go, who sends it
+        return  # the command that lets it go sends it
     if not_yet_seconds(row.columns.get, now):
         return
     since = ready_since(row.columns.get)
     age = (now - since).total_seconds() if since is not None else limits.REDISPATCH_SECONDS
     now_due = look.due(age) or _is_first(row, age, look.period_seconds)
     if look.under and row.columns.get("limits"):
-        # Of those there may be many more than there is room for; how long there has been room tells.
+        # There may be many more of them than the limit has room for: what counts is how long there has been room.
         moved = [limit.moved for each in scopes_of(row.columns) if (limit := look.under.get(each))]
         still = min([(now - each).total_seconds() for each in moved if each is not None], default=age)
         if look.state != GraphState.CANCELLING and (look.at_once or now_due or look.due(min(age, still))):
@@ -339,7 +306,7 @@ async def _ready(look: _Look, row: Row, run: int) -> None:
     target, level = str(row.columns.get("target", "default")), level_of(row.columns.get)
     now_due = now_due or look.at_once
     if level != NORMAL or (age >= limits.AGE_SECONDS and handlers.dispatcher.knows_levels):
-        # Otherwise nobody need know which levels are used.
+        # Only here it matters which levels are used.
         used = (await handlers.dispatcher.levels_used()).get(target, ())
         now_due = now_due or has_risen(level, since, now, used, look.period_seconds)
         level = level_now(level, since, now, used)
@@ -347,13 +314,13 @@ async def _ready(look: _Look, row: Row, run: int) -> None:
     if now_due:
         look.remind.setdefault((target, level), []).append((task_id, run, age))
     elif age >= limits.REDISPATCH_SECONDS and windows is not None and not windows.knows(look.graph_id, task_id, run):
-        look.unheard.setdefault((target, level), []).append((task_id, run))
+        look.unknown.setdefault((target, level), []).append((task_id, run))
 
 
 async def _transitions(look: _Look) -> None:
-    """Have decided what was found, and what ends tasks that wait for others past their deadline."""
+    """Take the items that were found, and those that end tasks that wait for others past their deadline."""
     handlers, graph_id, swept, items = look.handlers, look.graph_id, look.swept, look.items
-    expired, following = await _waiting_past_deadline(handlers, graph_id, look.graph, look.now)
+    expired, following = await _waiting_past_deadline(look)
     items += expired
     swept.overdue += len(expired)
     failures = len(swept.failed)
@@ -365,7 +332,7 @@ async def _transitions(look: _Look) -> None:
 
 
 async def _remind(look: _Look) -> None:
-    """Send again what went unheard, unless its queue is full; tell limited tasks of the room there is."""
+    """Send the messages of ready tasks again, unless their queue is full; let limited tasks take the room there is."""
     handlers, graph_id = look.handlers, look.graph_id
     rows = {row.key: row for row in look.open_tasks}
     for (target, level), tasks in look.remind.items():
@@ -378,45 +345,34 @@ async def _remind(look: _Look) -> None:
             look.swept.reminded += len(due)
     if look.waits:
         look.swept.reminded += await handlers.dispatcher.limited.refill_from(graph_id, look.waits)
-
-
-async def _send_unheard(look: _Look) -> None:
-    """Who handles the graph is to know all that is ready: who handled it before may have put it by, and died."""
-    if look.unheard and await look.handlers.dispatcher.leads(look.graph_id):
-        rows = {row.key: row for row in look.open_tasks}
-        for (target, level), unsent in look.unheard.items():
-            await look.handlers.dispatcher.dispatch(look.graph_id, target, unsent, level=level, rows=rows)
+    # The handler that led before may have died with ready tasks that it had not sent yet.
+    if look.unknown and await handlers.dispatcher.leads(graph_id):
+        for (target, level), unsent in look.unknown.items():
+            await handlers.dispatcher.dispatch(graph_id, target, unsent, level=level, rows=rows)
             look.swept.reminded += len(unsent)
 
 
-async def _watch(look: _Look) -> None:
-    """Say that nothing of the graph moves, or that it does again."""
-    if not look.items and (look.state == GraphState.RUNNING or look.graph.columns.get("stalledBecause")):
-        look.swept.stalled += await watch(look.handlers, look.graph_id, look.graph, look.open_tasks, look.now)
-
-
 async def _go_on(look: _Look) -> None:
-    """Go on with what takes many commits, and was left half way."""
+    """Go on with operations of many commits that were left half way."""
     if look.graph.columns.get("settling") is True:
         await control.settle_holds(look.handlers, look.graph_id)
     if look.state == GraphState.CANCELLING:
         look.swept.cancelled += await control.go_on_cancelling(look.handlers, look.graph_id)
 
 
-async def _waiting_past_deadline(
-    handlers: Handlers, graph_id: str, graph: Row, now: datetime
-) -> tuple[list[Item], NextDeadline | None]:
-    """What ends tasks that still wait for others when their deadline passes, and what is to be decided after that.
+async def _waiting_past_deadline(look: _Look) -> tuple[list[Item], lifecycle.NextDeadline | None]:
+    """Items that end tasks that wait for others past their deadline, and the item to be decided after these.
 
-    The graph row says when the next such deadline is: only then those that wait are looked at, and it is set anew.
+    The graph row says when the next such deadline is: waiting tasks are looked at only then, and it is set anew.
     """
+    graph, now = look.graph, look.now
     due = graph.columns.get("nextDeadline")
     if not isinstance(due, datetime) or due > now:
         return [], None
     waiting = Range("task:", "task;", where={"state": (str(TaskState.UNSCHEDULED),)}, select=("state", "deadline"))
     items: list[Item] = []
     following = NEVER
-    for row in await query_all(handlers.records.tables, graph_id, waiting):
+    for row in await query_all(look.handlers.records.tables, look.graph_id, waiting):
         deadline = row.columns.get("deadline")
         if overdue(row.columns.get, now):
             items.append(Overdue(reference_of(row.key)))
@@ -425,32 +381,21 @@ async def _waiting_past_deadline(
     revision, again = graph.columns.get("revision", 0), graph.columns.get("waitsAgain", 0)
     if not isinstance(revision, int) or not isinstance(again, int) or graph.columns.get("extending"):
         return items, None  # not all rows of the extension may have been there
-    return items, NextDeadline(due, revision, again, following)
-
-
-async def _limits_of(look: _Look) -> dict[str, Limit]:
-    """The limits of a graph by scope; one that has none is not asked for any."""
-    if not look.graph.columns.get("limits"):
-        return {}
-    rows = await query_all(look.handlers.records.tables, look.graph_id, _LIMITS)
-    return limits_of({row.key: row for row in rows})
+    return items, lifecycle.NextDeadline(due, revision, again, following)
 
 
 def _recounts(under: Mapping[str, Limit], open_tasks: Sequence[Row]) -> list[Item]:
-    """What takes runs off the lists of limits that were not seen to be under way."""
+    """Items that take runs off the lists of limits that were not seen to be under way."""
     if not under:
         return []
-    runs = {f"{reference_of(row.key)}:{row.columns.get('run', 0)}" for row in open_tasks if _runs(row)}
+    running = (row for row in open_tasks if row.columns.get("state") == TaskState.RUNNING)
+    runs = {f"{reference_of(row.key)}:{row.columns.get('run', 0)}" for row in running}
     lost = {scope: tuple(each for each in limit.inside if each not in runs) for scope, limit in under.items()}
     return [Recount(scope, members) for scope, members in lost.items() if members]
 
 
-def _runs(row: Row) -> bool:
-    return row.columns.get("state") == TaskState.RUNNING
-
-
 def _is_first(row: Row, age_seconds: float, period_seconds: float) -> bool:
-    """Whether this round is the first to speak of a task that was to wait for longer than a queue keeps a message."""
+    """Whether no message was sent yet of a task that was to wait for longer than a queue keeps one."""
     since, not_before = row.columns.get("pendingSince"), row.columns.get("notBefore")
     if not isinstance(since, datetime) or not isinstance(not_before, datetime):
         return False
@@ -459,7 +404,7 @@ def _is_first(row: Row, age_seconds: float, period_seconds: float) -> bool:
 
 
 async def _deleted(look: _Look) -> None:
-    """Go on with a deletion that was left half done, or take away what came after it."""
+    """Go on with a deletion that was left half done, or take away rows that were written after it."""
     handlers, graph_id, graph, logs = look.handlers, look.graph_id, look.graph, look.logs
     if logs is None:
         return
@@ -473,22 +418,21 @@ async def _deleted(look: _Look) -> None:
 
 
 async def _restoring(look: _Look) -> None:
-    """Who restores a graph, or the same call again, goes on; after a long time nobody will, and half of it goes."""
+    """Leave it to the call that restores it, or to the same call again; delete it after a long time."""
     handlers, graph_id, logs, now = look.handlers, look.graph_id, look.logs, look.now
     since, old = look.graph.columns.get("restoring"), timedelta(seconds=limits.ABANDONED_SECONDS)
     if logs is None or not isinstance(since, datetime) or now - since <= old:
         return
     if await clock_trust.may_end(handlers.records.tables, now):
-        await delete(handlers, logs, graph_id, force=True, because="it was restored in part, and nobody went on")
+        await delete(handlers, logs, graph_id, force=True, because="it was restored in part, and not to its end")
         look.swept.deleted += 1
 
 
 def is_due(age_seconds: float, period_seconds: float) -> bool:
-    """Whether a hint that has gone unheard for so long is given again in this round.
+    """Whether the message of a task that has been ready for so long is sent again in this round.
 
-    At T, 2T, 4T, 8T … 256T, 512T, 768T: a long backlog is reminded seldom, and a round that comes every
-    `period_seconds` misses none of these moments. What a clock that was behind wrote is not as old as it says, and is
-    said again every 256T at least.
+    At T, 2T, 4T, 8T … 256T, 512T, 768T: messages of a long backlog are sent seldom, and a round that comes every
+    `period_seconds` misses none of these moments. A task that looks too old, by a clock far behind, is sent every 256T.
     """
     if age_seconds < limits.REDISPATCH_SECONDS:
         return False
@@ -499,10 +443,7 @@ def is_due(age_seconds: float, period_seconds: float) -> bool:
 
 
 async def _requests(look: _Look) -> None:
-    """Send the message of extensions and edits again that are neither done nor refused.
-
-    Of those that wait for the graph to be resumed each time, once it is, and not before.
-    """
+    """Send the messages of open extensions and edits again; each time those that waited for the graph to be resumed."""
     handlers, graph, graph_id, now = look.handlers, look.graph, look.graph_id, look.now
     deferred, paused = texts(graph.columns, DEFERRED), is_deferring(Draft(GRAPH, graph.columns, None))
     looked_at = ("state", "staged", "kind")
@@ -519,12 +460,4 @@ async def _requests(look: _Look) -> None:
             due.append(kind(graph_id, row.key.removeprefix("request:")))
     if due:
         await handlers.dispatcher.send_events(due)
-        look.swept.requests_resent += len(due)
-
-
-async def _drop(handlers: Handlers, live: Row) -> int:
-    try:
-        await handlers.records.tables.commit(LIVE, [Delete(live.key, live.etag)])
-    except (Conflict, Unclear):
-        return 0  # the next round sees
-    return 1
+        look.swept.request_resent += len(due)

@@ -119,11 +119,11 @@ def changes_max_of(tables: Tables) -> int:
     return int(getattr(tables, "changes_max", limits.COMMIT_CHANGES_MAX))
 
 
-async def pages(tables: Tables, partition: str, rows: Range) -> AsyncGenerator[Page]:
+async def pages(tables: Tables, partition: str, rows: Range, limit: int = limits.PAGE_ROWS_MAX) -> AsyncGenerator[Page]:
     """A range page by page, to the last continuation token."""
     continuation: str | None = None
     while True:
-        page = await tables.query(partition, rows, continuation=continuation)
+        page = await tables.query(partition, rows, limit=limit, continuation=continuation)
         yield page
         continuation = page.continuation
         if continuation is None:

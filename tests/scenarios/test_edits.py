@@ -394,7 +394,7 @@ async def test_the_sweep_sends_an_edit_again_whose_message_was_lost(stage: Stage
     staged = await stage.stage_edit({"delete": ["c"]})
     await stage.take_events()
     stage.clock.advance(limits.REDISPATCH_SECONDS)
-    assert (await stage.sweep()).requests_resent == 1
+    assert (await stage.sweep()).request_resent == 1
     assert await stage.take_events() == [Edit(stage.graph_id, staged.request)]
     await stage.deliver(AddTasks(stage.graph_id, staged.request))  # whatever sends it: the row says what it is
     assert "c" not in await stage.states()

@@ -147,7 +147,7 @@ async def test_an_extension_of_a_paused_graph_is_staged_and_made_at_resume(stage
     assert (await stage.stage_extension(extension({"x": ["a"]}))).request == asked.request, "asked for again"
     await stage.pump()
     stage.clock.advance(limits.REDISPATCH_SECONDS)
-    assert (await stage.sweep()).requests_resent == 0, "nothing can be made of it before"
+    assert (await stage.sweep()).request_resent == 0, "nothing can be made of it before"
     assert await wrong(stage) == []
     await resume(stage)
     assert await stage.extend(extension({"x": ["a"]})) == "done"
@@ -225,7 +225,7 @@ async def test_what_waits_for_a_resume_that_was_lost_is_made_by_the_sweep(memory
     assert await memory.extend(extension({"x": ["a"]})) == "staged"
     await memory.deliver(wish(memory, on=False, asked="2030-01-01T00:00:00+00:00"))
     await memory.take_events()
-    assert (await memory.sweep()).requests_resent == 1
+    assert (await memory.sweep()).request_resent == 1
     await memory.pump()
     assert await memory.task_state("x") == "unscheduled"
 

@@ -463,7 +463,7 @@ def test_a_worker_that_dies_under_a_limit_gives_its_place_to_the_next_when_its_l
         assert script.runs == []
         await asyncio.sleep(10)
         swept = await sweep(crew.handlers(Calls()))
-        assert swept.leases_lost == 1
+        assert swept.lease_lost == 1
         await crew.finish()
         assert len(script.runs) == 2
 

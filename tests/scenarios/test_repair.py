@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 
 from taskgraph.engine.clock_trust import note
-from taskgraph.engine.sweep import ORPHAN_SECONDS, QUEUE_FULL, Swept, is_due, sweep, sweep_graph
+from taskgraph.engine.live_index import ORPHAN_SECONDS
+from taskgraph.engine.sweep import QUEUE_FULL, Swept, is_due, sweep, sweep_graph
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict
 from taskgraph.model.names import LIVE
@@ -46,7 +47,7 @@ async def test_a_result_that_is_lost_on_its_way_is_a_lost_lease(stage: Stage) ->
     await stage.claim("a")  # its worker finishes, and the result message is lost
     stage.clock.advance(PAST_LEASE_SECONDS)
     swept = await stage.sweep()
-    assert (swept.leases_lost, swept.graphs) == (1, 1)
+    assert (swept.lease_lost, swept.graphs) == (1, 1)
     row = (await stage.row("a")).columns
     assert (row["state"], row["run"], row["retriesLeft"]) == ("pending", 1, limits.RETRIES_DEFAULT - 1)
     assert await stage.work() == "finished"
@@ -57,12 +58,12 @@ async def test_the_sweep_waits_for_the_end_of_a_lease(stage: Stage) -> None:
     await stage.submit(graph(CHAIN))
     held = await stage.claim("a")
     stage.clock.advance(limits.LEASE_SECONDS - 1)
-    assert (await stage.sweep()).leases_lost == 0
+    assert (await stage.sweep()).lease_lost == 0
     lease = stage.clock.now() + timedelta(seconds=limits.LEASE_SECONDS)
     (answer,) = await stage.transition(Renew(held.task_id, held.run, held.claim, lease))
     assert answer.outcome is Outcome.APPLIED
     stage.clock.advance(limits.LEASE_SECONDS - 1)
-    assert (await stage.sweep()).leases_lost == 0
+    assert (await stage.sweep()).lease_lost == 0
     await stage.deliver(stage.completed(held))
     assert await stage.task_state("b") == "pending"
 
@@ -128,7 +129,7 @@ async def test_someone_who_resumes_a_graph_alone_need_not_wait(stage: Stage) -> 
     await stage.forget_queues()
     swept = Swept()
     await sweep_graph(stage.handlers, "graph", swept, at_once=True)
-    assert (swept.reminded, swept.requests_resent) == (1, 1)
+    assert (swept.reminded, swept.request_resent) == (1, 1)
     assert await stage.work() == "finished"
     assert set(await stage.states()) == {"a", "b", "c", "x"}
 
@@ -144,7 +145,7 @@ async def test_a_relay_that_was_left_ready_is_fired(local: Stage) -> None:
     states = await local.states()
     assert "unscheduled" in states.values(), "the history in question leaves forks ready"
     swept = await local.sweep()
-    assert swept.relays_fired > 0
+    assert swept.relay_fired > 0
     assert list((await local.states()).values()).count("pending") == 200
     local.clock.advance(limits.REDISPATCH_SECONDS)
     await local.sweep()

@@ -608,7 +608,7 @@ async def test_a_graph_of_which_somebody_has_still_to_be_told_is_kept(local: Sta
     await local.submit(told)
     await local.complete("a")
     local.clock.advance(8 * DAY)
-    with pytest.raises(Refused, match=r"has still to be told what became of it \(taskgraph notices graph\)"):
+    with pytest.raises(Refused, match=r"notices are not delivered yet \(taskgraph notices graph\)"):
         await delete(local.handlers, shelf, local.graph_id)
     assert (await keep_house(local.handlers, shelf, keep_days=7)).deleted == []
     receiver = Receiver()

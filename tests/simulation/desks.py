@@ -21,10 +21,10 @@ from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer, Waiting, misplaced
 from taskgraph.engine.doctor import repair_graph
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.live_index import enter_live
+from taskgraph.engine.live_index import ORPHAN_SECONDS, enter_live
 from taskgraph.engine.poison import Poison
 from taskgraph.engine.submission import extend, submit
-from taskgraph.engine.sweep import ORPHAN_SECONDS, sweep
+from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import (
     Conflict,

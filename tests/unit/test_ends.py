@@ -128,7 +128,7 @@ async def test_a_worker_that_lives_loses_no_run_however_far_its_clock_is_off(off
     await stage.begin()
     await stage.claim()
     for number in range(60):
-        assert (await stage.sweep(10.0)).leases_lost == 0
+        assert (await stage.sweep(10.0)).lease_lost == 0
         if number % 2:
             await stage.renew()
     assert (stage.columns["run"], stage.columns["state"]) == (0, "running")
@@ -142,8 +142,8 @@ async def test_the_run_of_a_worker_that_is_gone_is_lost_one_lease_after_that_was
     await stage.claim()
     assert (await stage.sweep(30.0)).set_right == 1
     assert stage.columns["leaseUntil"] == stage.clock.now() + timedelta(seconds=60)
-    assert (await stage.sweep(30.0)).leases_lost == 0
-    assert (await stage.sweep(31.0)).leases_lost == 1
+    assert (await stage.sweep(30.0)).lease_lost == 0
+    assert (await stage.sweep(31.0)).lease_lost == 1
     assert (stage.columns["run"], stage.columns["state"]) == (1, "pending")
 
 
@@ -160,7 +160,7 @@ async def test_sweeps_that_come_seldom_give_a_run_up_all_the_same() -> None:
     await stage.begin()
     await stage.claim()
     found = [await stage.sweep(3_600.0) for _ in range(3)]
-    assert [(each.set_right, each.leases_lost) for each in found] == [(1, 0), (1, 0), (0, 1)]
+    assert [(each.set_right, each.lease_lost) for each in found] == [(1, 0), (1, 0), (0, 1)]
 
 
 async def test_nobody_takes_a_run_by_a_clock_that_is_off() -> None:
@@ -179,7 +179,7 @@ async def test_a_row_of_an_earlier_version_that_says_no_length_is_believed_for_t
     await stage.do(Claim(stage.task_id, 0, "c0", "w", stage.until(6 * DAY)))
     assert "leaseSeconds" not in stage.columns
     assert (await stage.sweep(30.0)).set_right == 0
-    assert (await stage.sweep(6 * DAY)).leases_lost == 1
+    assert (await stage.sweep(6 * DAY)).lease_lost == 1
 
 
 async def test_what_stands_ready_since_tomorrow_is_reminded_of_today() -> None:
@@ -250,7 +250,7 @@ async def test_an_extension_that_was_put_down_tomorrow_is_said_again_today() -> 
     (head,) = [row for key, row in rows.items() if key.startswith("request:") and "staged" in row.columns]
     rows[head.key] = Row(head.key, head.etag, {**head.columns, "state": "staged"})
     stage.clock.advance(-DAY)
-    assert (await stage.sweep(0.0)).requests_resent == 1
+    assert (await stage.sweep(0.0)).request_resent == 1
 
 
 async def test_a_time_that_a_document_names_stands_whatever_the_clocks_say() -> None:

@@ -10,9 +10,9 @@ from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.engine import sweep as module
 from taskgraph.engine.commit import Records
 from taskgraph.engine.handlers import Handlers
-from taskgraph.engine.live_index import enter_live
+from taskgraph.engine.live_index import ORPHAN_SECONDS, enter_live
 from taskgraph.engine.submission import extend, submit
-from taskgraph.engine.sweep import ORPHAN_SECONDS, QUEUE_FULL, Swept, is_due, sweep, sweep_graph
+from taskgraph.engine.sweep import QUEUE_FULL, Swept, is_due, sweep, sweep_graph
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
@@ -180,7 +180,7 @@ async def test_whoever_resumes_a_graph_alone_is_reminded_of_everything_at_once(
     await queues.send("taskgraph-work-default", ["x"] * QUEUE_FULL)
     swept = Swept()
     await sweep_graph(handlers, "g", swept, at_once=True)
-    assert swept == Swept(graphs=1, reminded=1, requests_resent=1)
+    assert swept == Swept(graphs=1, reminded=1, request_resent=1)
     assert await queues.count("taskgraph-work-default") == QUEUE_FULL + 1, "full or not"
     assert sent(queues, "taskgraph-events") == [AddTasks("g", staged.request)]
 
@@ -222,7 +222,7 @@ async def test_a_lease_that_has_ended_is_lost(
     until = clock.now() + timedelta(seconds=100)
     await handlers.transition("g", [Claim(A, 0, "c", "w", until)])
     clock.advance(100 - seconds)
-    assert (await sweep(handlers)).leases_lost == lost
+    assert (await sweep(handlers)).lease_lost == lost
     row = tables.partitions["g"][row_key(A)].columns
     assert (row["run"], row["state"]) == ((1, "pending") if lost else (0, "running"))
 
@@ -258,9 +258,9 @@ async def test_relays_that_stand_ready_are_fired(handlers: Handlers, tables: Tab
     for key in kinds.values():
         tables.put(key, state="pending", requiresLeft="[]")
     swept = await sweep(handlers)
-    assert swept == Swept(graphs=1, relays_fired=2), "a relay is no task: it is not sent to workers"
+    assert swept == Swept(graphs=1, relay_fired=2), "a relay is no task: it is not sent to workers"
     assert {tables.partitions["g"][key].columns["state"] for key in kinds.values()} == {"completed"}
-    assert (await sweep(handlers)).relays_fired == 0
+    assert (await sweep(handlers)).relay_fired == 0
 
 
 async def test_what_cannot_be_repaired_is_named_and_does_not_stop_the_round(
@@ -273,7 +273,7 @@ async def test_what_cannot_be_repaired_is_named_and_does_not_stop_the_round(
     clock.advance(T)
     swept = await sweep(handlers)
     assert swept.failed == ["g: row task:nobody is missing, though another row names it"]
-    assert (swept.relays_fired, swept.reminded) == (1, 100)
+    assert (swept.relay_fired, swept.reminded) == (1, 100)
 
 
 async def test_many_repairs_are_handed_on_in_portions(
@@ -286,7 +286,7 @@ async def test_many_repairs_are_handed_on_in_portions(
     clock.advance(1)
     monkeypatch.setattr(module, "_ITEMS_MAX", 3)
     tables.written.clear()
-    assert (await sweep(handlers)).leases_lost == 7
+    assert (await sweep(handlers)).lease_lost == 7
     assert [len([c for c in changes if c.key.startswith("task:")]) for _, changes in tables.written] == [3, 3, 1]
     assert {tables.partitions["g"][row_key(each)].columns["run"] for each in ids} == {1}
 
@@ -307,7 +307,7 @@ async def test_a_run_that_nobody_claimed_under_a_name_is_lost_too(
     await handlers.transition("g", [Claim(A, 0, "c", "w", clock.now())])
     tables.put(row_key(A), claim=None)
     clock.advance(1)
-    assert (await sweep(handlers)).leases_lost == 1
+    assert (await sweep(handlers)).lease_lost == 1
     assert tables.partitions["g"][row_key(A)].columns["run"] == 1
 
 
@@ -322,20 +322,20 @@ async def test_an_extension_that_is_not_answered_is_sent_again(
     await tables.commit("g", [Insert("request:r", {"state": state, "staged": clock.now()})])
     await handlers.transition("g", [Claim(A, 0, "c", "w", clock.now() + timedelta(days=1))])
     clock.advance(T - 1)
-    assert (await sweep(handlers)).requests_resent == 0
+    assert (await sweep(handlers)).request_resent == 0
     clock.advance(1)
-    assert await sweep(handlers) == Swept(graphs=1, requests_resent=resent)
+    assert await sweep(handlers) == Swept(graphs=1, request_resent=resent)
     assert sent(queues, "taskgraph-events") == [AddTasks("g", "r")] * resent
     clock.advance(50)
-    assert (await sweep(handlers)).requests_resent == 0
-    assert (await sweep(handlers, period_seconds=60)).requests_resent == resent
+    assert (await sweep(handlers)).request_resent == 0
+    assert (await sweep(handlers, period_seconds=60)).request_resent == resent
 
 
 async def test_a_request_that_does_not_say_since_when_it_waits_is_sent(handlers: Handlers, tables: Table) -> None:
     await begin(handlers)
     for key in ("join:x:0", "request:r", "requests"):
         await tables.commit("g", [Insert(key, {"state": "accepted"})])
-    assert (await sweep(handlers)).requests_resent == 1
+    assert (await sweep(handlers)).request_resent == 1
 
 
 # --- graphs ----------------------------------------------------------------------------------------------------
@@ -427,7 +427,7 @@ async def test_every_live_graph_is_looked_at_and_a_busy_one_stops_no_round(
         clock.advance(1)
     tables.instead["g"] = [Conflict("busy") for _ in range(limits.COMMIT_ATTEMPTS_MAX)]
     swept = await sweep(handlers)
-    assert (swept.graphs, swept.leases_lost) == (2, 2)
+    assert (swept.graphs, swept.lease_lost) == (2, 2)
     assert swept.failed == ["g: graph g: others kept writing the same rows"]
     assert tables.partitions["h"][row_key(task_id_of("h", "a"))].columns["run"] == 1
 
@@ -443,7 +443,7 @@ async def test_a_round_counts_over_all_graphs(handlers: Handlers, tables: Table,
         await tables.commit(f"open{number}", [Insert("request:r", {"state": "staged"})])
     clock.advance(limits.ABANDONED_SECONDS + 1)
     swept = await sweep(handlers)
-    assert (swept.graphs, swept.abandoned, swept.index_mended, swept.requests_resent) == (8, 2, 4, 2)
+    assert (swept.graphs, swept.abandoned, swept.index_mended, swept.request_resent) == (8, 2, 4, 2)
 
 
 async def test_a_store_that_cannot_be_reached_ends_the_round(

@@ -8,6 +8,7 @@ from typing import BinaryIO
 from taskgraph.engine import archive as archives
 from taskgraph.engine import restore as restoring
 from taskgraph.engine.archive_file import Archived, Bounds, open_archive
+from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.restore import Plan, Restored
 from taskgraph.engine.signing import read_trust
 from taskgraph.interfaces.app import App
@@ -25,7 +26,7 @@ async def write(
     *,
     with_logs: bool = False,
     overwrite: bool = False,
-    progress: archives.Progress = archives.no_progress,
+    progress: Progress = no_progress,
 ) -> Archived:
     """Write a graph into a file, signed if the environment names a key (see `engine.archive.archive_to`)."""
     check_graph_id(graph_id)
@@ -48,7 +49,7 @@ async def write_to(
     stream: BinaryIO,
     *,
     with_logs: bool = False,
-    progress: archives.Progress = archives.no_progress,
+    progress: Progress = no_progress,
 ) -> Archived:
     """The same, into a stream."""
     check_graph_id(graph_id)
@@ -65,7 +66,7 @@ async def write_to(
 
 
 async def write_before_deletion(
-    app: App, graph_id: str, path: Path, *, force: bool = False, progress: archives.Progress = archives.no_progress
+    app: App, graph_id: str, path: Path, *, force: bool = False, progress: Progress = no_progress
 ) -> None:
     """Write a graph with its logs, unless its deletion has begun, so that it was written before.
 
@@ -112,7 +113,7 @@ async def restore(
     bounds: Bounds,
     required: bool = False,
     planned: Callable[[Plan], None] = lambda plan: None,
-    progress: archives.Progress = archives.no_progress,
+    progress: Progress = no_progress,
 ) -> Restored:
     """Put a graph back that was archived (see `engine.restore.restore`). required: a signature that is trusted."""
     return await restoring.restore(

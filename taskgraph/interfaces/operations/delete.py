@@ -6,6 +6,7 @@ from datetime import datetime
 from taskgraph.engine import delete as deletion
 from taskgraph.engine.delete import Deleted
 from taskgraph.engine.housekeeping import ended_before
+from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.interfaces.app import App
 from taskgraph.model.errors import NotFound
 from taskgraph.queries.lookup import check_graph_id
@@ -17,7 +18,7 @@ async def delete(
     *,
     force: bool = False,
     reason: str = "",
-    progress: deletion.Progress = deletion.no_progress,
+    progress: Progress = no_progress,
 ) -> Deleted:
     """Take a graph away, with its logs, or go on with that (see `engine.delete.delete`)."""
     check_graph_id(graph_id)

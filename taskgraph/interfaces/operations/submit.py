@@ -2,13 +2,14 @@
 
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.engine import submission
+from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.submission import Submission
 from taskgraph.interfaces.app import App
 from taskgraph.queries.lookup import check_graph_id
 
 
 async def submit(
-    app: App, graph_id: str | None, document: GraphDocument, *, progress: submission.Progress = submission.no_progress
+    app: App, graph_id: str | None, document: GraphDocument, *, progress: Progress = no_progress
 ) -> Submission:
     """Write a graph that was validated, and start it; under a fresh id if it has none yet.
 
