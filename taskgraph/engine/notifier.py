@@ -21,7 +21,7 @@ from taskgraph.engine.live_index import drop_orphan
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Columns, integer, texts, time_of
-from taskgraph.model.errors import Conflict, IntegrityError, Refused, StorageError, Unclear
+from taskgraph.model.errors import Conflict, IntegrityError, Refused, Unclear
 from taskgraph.model.foreign_times import holds
 from taskgraph.model.ids import GRAPH, row_key
 from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE
@@ -87,12 +87,10 @@ async def register(tables: Tables, graph_id: str, registered: Mapping[str, Regis
     for _ in range(limits.COMMIT_ATTEMPTS_MAX):
         known = {row.key: row for row in await query_all(tables, graph_id, notices.all_rows())}
         fresh = [row for row in notices.rows_of(registered, now) if row.key not in known]
-        if len(known) + len(fresh) > limits.CHANNELS_MAX:
-            raise Refused(
-                f"graph {graph_id} would send notices to {len(known) + len(fresh)} different channels; "
-                f"{limits.CHANNELS_MAX} are allowed",
-                "too-many-channels",
-            )
+        if (count := len(known) + len(fresh)) > limits.CHANNELS_MAX:
+            allowed = f"{limits.CHANNELS_MAX} are allowed"
+            what = f"graph {graph_id} would send notices to {count} different channels; {allowed}"
+            raise Refused(what, "too-many-channels")
         widened = [
             Merge(row.key, row.etag, {"tasks": True, "state": notices.OPEN})
             for key in registered
@@ -160,9 +158,7 @@ class Notifier:
                 continue
             try:
                 own = await self._channel(graph_id, row, ended=ended)
-            except StorageError as error:
-                if not isinstance(error, Conflict | Unclear):
-                    raise
+            except (Conflict, Unclear):
                 own = Deliveries(waiting=1)  # another notifier delivers, or the next round does
             deliveries.add(own)
             left += own.waiting
@@ -295,17 +291,9 @@ class _Progress:
         old = (now - since).total_seconds() > limits.NOTICE_GIVE_UP_SECONDS
         over = failure.final or (old and await clock_trust.may_end(self._notifier.tables, now))
         reason = f"notice {notice.id}: {failure}"[: limits.REASON_CHARS_MAX]
-        await self._write(
-            {
-                "failures": failures,
-                "failingSince": since,
-                "nextTry": now + timedelta(seconds=pause),
-                "lastError": reason,
-                "owner": "",
-                "leaseUntil": now,
-                "state": notices.GIVEN_UP if over else notices.OPEN,
-            }
-        )
+        state = notices.GIVEN_UP if over else notices.OPEN
+        again: Columns = {"failures": failures, "failingSince": since, "nextTry": now + timedelta(seconds=pause)}
+        await self._write({**again, "lastError": reason, "owner": "", "leaseUntil": now, "state": state})
         deliveries.failed += 1
         deliveries.given_up += over
         deliveries.troubles.append(f"{self._graph_id}: {self._channel.display}: {reason}{'; given up' if over else ''}")

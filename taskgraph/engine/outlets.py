@@ -140,7 +140,6 @@ class Outlets:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Idempotent."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()

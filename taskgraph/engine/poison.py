@@ -143,7 +143,6 @@ class Poison:
                 await self._tables.commit(POISON, [Delete(row.key, row.etag)])
 
     async def list(self) -> Sequence[PoisonMessage]:
-        """What is set aside now."""
         rows = await query_all(self._tables, POISON, Range(where={"state": (str(PoisonState.POISON),)}))
         return [_message(row) for row in rows]
 

@@ -63,9 +63,8 @@ async def _answer_request(transactor: Transactor, graph_id: str, request: str, k
             await _edit(transactor, graph_id, request, graph, head, keep_alive)
             continue
         if head.columns.get("state") == "staged" and is_deferring(Draft(GRAPH, graph.columns, None)):
-            (answer,) = await transactor.transition(
-                graph_id, [DeferExtension(request)], rows=rows, keep_alive=keep_alive
-            )
+            deferral = DeferExtension(request)
+            (answer,) = await transactor.transition(graph_id, [deferral], rows=rows, keep_alive=keep_alive)
             if answer.error is not None:
                 raise answer.error
             if answer.outcome is Outcome.STALE:

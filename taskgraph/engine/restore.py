@@ -91,10 +91,8 @@ def check(plan: Plan, source: str, trust: Trust, room: int | None) -> None:
         )
     trust.check(contents.signature, source)
     if room is not None and contents.size + limits.ARCHIVE_ROOM_BYTES > room:
-        raise Refused(
-            f"{source} unpacks to {contents.size:,} bytes, and the disk of the store has {room:,} free; make room",
-            "no-room",
-        )
+        what = f"{source} unpacks to {contents.size:,} bytes, and the disk of the store has {room:,} free; make room"
+        raise Refused(what, "no-room")
 
 
 def free_bytes(path: Path | None) -> int | None:

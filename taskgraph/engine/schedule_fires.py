@@ -117,7 +117,6 @@ class Fires:
         return await self._rows.write(row, schedule, right), right
 
     async def _fire(self, row: Row, schedule: Schedule, now: datetime, looked: Looked) -> Schedule:
-        """Take every step of a schedule that is due now."""
         for _ in range(limits.SCHEDULE_FIRES_MAX):
             if schedule.firing is None:
                 moved = schedule_rules.collect(schedule, now)
@@ -175,7 +174,7 @@ class Fires:
         return _GONE if graph is None else str(graph.columns.get("state", ""))
 
     async def finish(self, row: Row, schedule: Schedule, now: datetime, looked: Looked) -> tuple[Row, Schedule]:
-        """Submit the graph of the fire that has begun, and say on the schedule's row that it is, or why it is not."""
+        """Submit the graph of the fire that has begun, and write the outcome onto the schedule's row."""
         if schedule.firing is None:
             raise IntegrityError(f"schedule {schedule.name}: no fire has begun")
         graph_id = graph_id_of(schedule.name, schedule.firing)
@@ -210,7 +209,7 @@ class Fires:
 
 
 def origin_of(name: str, due: datetime) -> dict[str, Value]:
-    """What the row of a graph says of the fire that it comes from."""
+    """Columns of the row of a graph that a schedule has fired."""
     return {"schedule": name, "firedFor": due}
 
 

@@ -128,9 +128,8 @@ class Schedules:
                 return found, Written.CREATED
             if _same(found, dataclasses.replace(schedule, recurrence=given)):
                 return found, Written.EXISTING
-            raise Refused(
-                f"there is another schedule {name}; change it with taskgraph schedule update {name}", "exists"
-            ) from error
+            other = f"there is another schedule {name}; change it with taskgraph schedule update {name}"
+            raise Refused(other, "exists") from error
         self._changed()
         return schedule, Written.CREATED
 

@@ -73,10 +73,8 @@ class Trust:
         if not self.required or self.named(signature):
             return
         what = "is not signed" if signature is None else f"is signed by a key that is not trusted here: {signature.key}"
-        raise Refused(
-            f"{source} {what}, and a signature is required; put the public key of who made it into {TRUSTED_VARIABLE}",
-            "not-signed",
-        )
+        remedy = f"put the public key of who made it into {TRUSTED_VARIABLE}"
+        raise Refused(f"{source} {what}, and a signature is required; {remedy}", "not-signed")
 
 
 NO_TRUST: Final = Trust({})

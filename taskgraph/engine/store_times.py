@@ -82,14 +82,9 @@ async def examine_store(tables: Tables, hidden: HiddenMessages | None, now: date
         rows = await query_all(tables, kind.partition, Range(kind.start, f"{kind.start[:-1]};" if kind.start else ""))
         found += _ahead(kind, rows, now)
     for each in await hidden.hidden_ahead() if hidden is not None else ():
-        found.append(
-            _finding(
-                f"queue {each.queue}",
-                f"{each.count:,} of its messages are hidden until {each.until}, {_latest(each.seconds)}",
-                "a process that receives messages hides them for their length from now",
-                SetTime("", each.queue, "", {}),
-            )
-        )
+        text = f"{each.count:,} of its messages are hidden until {each.until}, {_latest(each.seconds)}"
+        effect = "a process that receives messages hides them for their length from now"
+        found.append(_finding(f"queue {each.queue}", text, effect, SetTime("", each.queue, "", {})))
     return ExaminedStore(tuple(found))
 
 
@@ -116,12 +111,10 @@ def _ahead(kind: _Kind, rows: Iterable[Row], now: datetime) -> Iterable[Finding]
     for row in rows:
         said, longest = row.columns.get(kind.column), kind.longest(row)
         if isinstance(said, datetime) and is_ahead(said, now, longest):
-            yield _finding(
-                f"{kind.partition} {row.key}",
-                f"{kind.name} says {kind.column} {said}, {_latest(longest)}",
-                kind.effect,
-                SetTime(kind.partition, row.key, row.etag, {kind.column: now + timedelta(seconds=longest * kind.held)}),
-            )
+            text = f"{kind.name} says {kind.column} {said}, {_latest(longest)}"
+            right = {kind.column: now + timedelta(seconds=longest * kind.held)}
+            repair = SetTime(kind.partition, row.key, row.etag, right)
+            yield _finding(f"{kind.partition} {row.key}", text, kind.effect, repair)
 
 
 def _finding(key: str, text: str, effect: str, repair: SetTime) -> Finding:

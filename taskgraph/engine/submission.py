@@ -264,7 +264,6 @@ class _Writing:
             self.there.update(row.key for row in page.rows)
 
     async def write(self, rows: Iterable[Insert]) -> None:
-        """Write every row that is not there yet."""
         self.progress(0, self.total)
         chunks = _chunks(self._missing(rows))
         if len(self.fences) > 1 and _in_event_loop():
@@ -341,19 +340,16 @@ def refuse_gone(row: Row, graph_id: str) -> None:
         raise Refused(f"graph {graph_id} is being deleted; choose another id, or leave the id out", "deleted")
     if state == GraphState.DELETED:
         why = "was deleted, and messages about it may still be on their way; choose another id, or leave the id out"
-        raise Refused(
-            f"graph {graph_id} {why}: this one is given again when a sweep has come by after {when}", "deleted"
-        )
+        again = f"this one is given again when a sweep has come by after {when}"
+        raise Refused(f"graph {graph_id} {why}: {again}", "deleted")
     if state == GraphState.RESTORING:
         raise Refused(f"graph {graph_id} is being restored from an archive; choose another id", "restoring")
 
 
 def _same_content(row: Row, graph_id: str, digest: str) -> None:
     if row.columns.get("digest") not in (digest, _BY_KEY + digest):
-        raise Refused(
-            f"graph {graph_id} exists, with different content; choose another id, or leave the id out",
-            "different-content",
-        )
+        what = f"graph {graph_id} exists, with different content; choose another id, or leave the id out"
+        raise Refused(what, "different-content")
 
 
 def _graph_row(

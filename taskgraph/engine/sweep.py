@@ -232,7 +232,6 @@ async def _skips(look: _Look) -> None:
 
 
 async def _open_tasks(look: _Look) -> None:
-    """Look at every task that is ready or runs."""
     unresolved = Range(
         "task:",
         "task;",
@@ -285,7 +284,7 @@ def _is_to_change(look: _Look, row: Row, run: int) -> bool:
 
 
 async def _ready(look: _Look, row: Row, run: int) -> None:
-    """Whether a task that is ready is to be sent again, and how."""
+    """Find out whether a ready task is sent again, and how."""
     handlers, now, task_id = look.handlers, look.now, reference_of(row.key)
     if is_held(row.columns.get("held")):
         return  # the command that lets it go sends it

@@ -141,10 +141,9 @@ _HANDLING: ContextVar[Handling | None] = ContextVar("taskgraph_handling", defaul
 def note(outcome: str, message_id: str | None = None) -> None:
     """Set the outcome of a message of the batch that is being handled here, of all for None."""
     handling = _HANDLING.get()
-    if handling is not None:
-        for origin in handling.origins:
-            if message_id is None or origin.id == message_id:
-                origin.outcome = outcome
+    for origin in handling.origins if handling is not None else ():
+        if message_id is None or origin.id == message_id:
+            origin.outcome = outcome
 
 
 def handed_on() -> None:
