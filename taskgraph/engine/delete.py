@@ -39,7 +39,6 @@ from taskgraph.storage.tables import Change, Delete, Merge, Range, Replace, Row,
 log = logging.getLogger("taskgraph.retention")
 
 _ORDER: Final = (Range("task:", "task;", select=("state",)), Range(select=("state",)))
-ENDS: Final = ("finished", "cancelled", "restored")  # an old graph that is put back is kept for as long again
 
 
 @dataclass(frozen=True, slots=True)

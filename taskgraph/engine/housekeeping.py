@@ -1,12 +1,13 @@
 """End tombstones and graphs for their age, a portion at each look."""
 
+import contextlib
 from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from taskgraph.engine import clock_trust
-from taskgraph.engine.delete import ENDS, delete, graph_row, remove_once, sweep_beside
+from taskgraph.engine.delete import delete, graph_row, remove_once, sweep_beside
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.live_index import insert_once, leave_live
 from taskgraph.model import limits
@@ -105,10 +106,8 @@ async def _end_graphs(handlers: Handlers, logs: StoredLogs, days: float, kept: K
     if place is None and after:
         await insert_once(tables, KEEPING, _KEY_OF_PLACE, {"after": after})
     elif place is not None and place.columns.get("after") != after:
-        try:
+        with contextlib.suppress(Conflict, Unclear):  # another process goes through the list, too
             await tables.commit(KEEPING, [Merge(place.key, place.etag, {"after": after})])
-        except (Conflict, Unclear):
-            return  # another process goes through the list, too
 
 
 async def ended_before(
@@ -133,7 +132,8 @@ async def _graphs(handlers: Handlers, listed: Sequence[Row]) -> list[tuple[str, 
 def ended_at(columns: Columns) -> datetime | None:
     if columns.get("state") not in GRAPH_ENDED:
         return None
-    found = [end for name in ENDS if (end := time_of(columns, name)) is not None]
+    ends = ("finished", "cancelled", "restored")  # an old graph that is put back is kept for as long again
+    found = [end for name in ends if (end := time_of(columns, name)) is not None]
     if found:
         return max(found)
     created = time_of(columns, "created")  # all that is left of a submission that was given up

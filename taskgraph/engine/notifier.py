@@ -28,6 +28,7 @@ from taskgraph.model.states import GRAPH_ENDED, GRAPH_GONE
 from taskgraph.protocol import notices
 from taskgraph.protocol.decide import event_key
 from taskgraph.protocol.notices import Channel, Notice, Registration
+from taskgraph.queries.rows import records_of
 from taskgraph.storage.tables import Change, Delete, Merge, Range, Row, Tables, query_all
 
 log = logging.getLogger("taskgraph.notifier")
@@ -113,11 +114,9 @@ async def retry(tables: Tables, graph_id: str, now: datetime) -> int:
     for row in undone:
         if row.columns.get("state") == notices.GIVEN_UP or row.columns.get("failures"):
             columns: Columns = {"state": notices.OPEN, "failures": 0, "nextTry": now}
-            try:
+            with contextlib.suppress(Conflict, Unclear):  # another notifier works on it
                 await tables.commit(graph_id, [Merge(row.key, row.etag, columns)])
-            except (Conflict, Unclear):
-                continue  # another notifier works on it
-            count += 1
+                count += 1
     if undone:  # an earlier retry may have died between the rows and the index
         await enter(tables, graph_id, now)
     return count
@@ -242,17 +241,15 @@ class _Progress:
         """The columns of the tasks in these rows of the journal, by key; none where the channel gets no tasks."""
         if not self._row.columns.get("tasks"):
             return {}
-        spoken = {
-            str(fact["task"]) for row in rows for fact in _facts(row) if notices.task_keys(fact) and "task" in fact
-        }
-        keys = sorted(map(row_key, spoken))
+        facts = [fact for row in rows for fact in records_of(row.columns, "events")]
+        keys = sorted({row_key(str(fact["task"])) for fact in facts if notices.task_keys(fact) and "task" in fact})
         found = await self._notifier.tables.get(self._graph_id, keys) if keys else []
         return {row.key: row.columns for row in found if row is not None}
 
     async def _deliver(self, row: Row, tasks: Mapping[str, Columns], deliveries: Deliveries) -> bool:
         """Deliver one row of the journal; whether the channel took it."""
         sequence = integer(row.columns, "sequence")
-        facts = _facts(row)
+        facts = records_of(row.columns, "events")
         first = self._part if sequence == self._sequence + 1 else 0
         for part in range(first, len(facts)):
             fact = facts[part]
@@ -311,12 +308,3 @@ class _Progress:
             self._row = found
         else:
             self._row = Row(self._row.key, etag, {**self._row.columns, **new})
-
-
-def _facts(row: Row) -> list[dict[str, Any]]:
-    """The facts of a row of the journal; none of a damaged row, which `doctor` names."""
-    try:
-        found = json.loads(str(row.columns.get("events", "[]")))
-    except ValueError:
-        return []
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

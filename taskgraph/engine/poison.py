@@ -175,11 +175,9 @@ class Poison:
                 continue
             if message.state == PoisonState.POISON:
                 await self._drain(self._names.poison(message.queue), message.body)
-            try:
+            with contextlib.suppress(Conflict, Unclear):  # it is gone, or the message has just failed again
                 await self._tables.commit(POISON, [Delete(row.key, row.etag)])
-            except (Conflict, Unclear):
-                continue  # it is gone, or the message has just failed again
-            count += 1
+                count += 1
         return count
 
     async def _drain(self, queue: str, body: str) -> None:

@@ -5,7 +5,6 @@ writes it under its etag with how many rows are in. So the same call goes on whe
 writes nothing into a graph that is whole. A graph that stays `restoring` for a day is deleted by the sweep.
 """
 
-import json
 import logging
 import shutil
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from taskgraph.engine.progress import Progress, no_progress
 from taskgraph.engine.signing import NO_TRUST, Trust
 from taskgraph.engine.transact import back_off
 from taskgraph.model import limits
-from taskgraph.model.columns import Columns, Value, integer
+from taskgraph.model.columns import Columns, Value, integer, time_of
 from taskgraph.model.errors import Conflict, InvalidInput, Refused, Unclear
 from taskgraph.model.ids import GRAPH
 from taskgraph.model.names import ALL, listing_key
@@ -32,6 +31,7 @@ from taskgraph.protocol import notices
 from taskgraph.protocol.at_rest import STATES, Examination, Standing, settled
 from taskgraph.protocol.definitions import SCHEMA
 from taskgraph.protocol.extension_plan import row_bytes
+from taskgraph.queries.rows import object_of
 from taskgraph.storage.logs import StoredLogs
 from taskgraph.storage.tables import Change, Insert, Merge, Replace, Row
 
@@ -254,15 +254,10 @@ async def _put_logs(logs: StoredLogs, file: BinaryIO, source: str, contents: Arc
 
 
 async def _list(handlers: Handlers, graph_id: str, columns: Columns) -> None:
-    created = columns.get("created")
-    if not isinstance(created, datetime):
+    created = time_of(columns, "created")
+    if created is None:
         return  # a row that was edited by hand
-    try:
-        metadata = json.loads(str(columns.get("metadata", "") or "{}"))
-    except ValueError:
-        metadata = {}
-    named = metadata if isinstance(metadata, dict) else {}
-    listed = listing_columns(graph_id, created, named, integer(columns, "tasks"))
+    listed = listing_columns(graph_id, created, object_of(columns, "metadata"), integer(columns, "tasks"))
     key = listing_key(graph_id, created)
     (row,) = await handlers.records.tables.get(ALL, [key])
     # Written again if it is there, so that a deletion that has read it before meets a conflict.

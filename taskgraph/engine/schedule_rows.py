@@ -20,7 +20,6 @@ from taskgraph.protocol.schedule_rules import SCHEDULES, Schedule, head_key
 from taskgraph.storage.tables import Change, Delete, Insert, Merge, Range, Row, Tables, query_all
 
 _PART_CHARS: Final = 8 * limits.PROPERTY_CHARS_MAX
-_NEAR: Final = 3
 
 
 def schedule_in(row: Row) -> Schedule:
@@ -45,7 +44,7 @@ class ScheduleRows:
         (row,) = await self._tables.get(SCHEDULES, [head_key(name)])
         if row is None:
             names = [str(each.columns.get("name", "")) for each in await self.heads()]
-            raise NotFound(f"there is no schedule {name}", difflib.get_close_matches(name, names, _NEAR, 0.5))
+            raise NotFound(f"there is no schedule {name}", difflib.get_close_matches(name, names, 3, 0.5))
         return row, schedule_in(row)
 
     async def write(self, row: Row, before: Schedule, after: Schedule, changes: Sequence[Change] = ()) -> Row:

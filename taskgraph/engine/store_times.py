@@ -5,6 +5,7 @@ and sets them to the latest: a permit or a lead that may still be held stays hel
 to now. No reader waits for that: none of them believes such a time either (`model.foreign_times`).
 """
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -98,10 +99,8 @@ async def repair_store(tables: Tables, hidden: HiddenMessages | None, clock: Clo
         if not right.partition and hidden is not None:
             await hidden.set_right(right.key)
             continue
-        try:
+        with contextlib.suppress(Conflict, Unclear):  # its owner or this call has just written it: the next look shows
             await tables.commit(right.partition, [Merge(right.key, right.etag, right.columns)])
-        except (Conflict, Unclear):
-            continue  # its owner has just written it, or this call has: the next look shows
     left = (await examine_store(tables, hidden, clock.now())).findings
     there = {each.key for each in left}
     return ExaminedStore(left, tuple(each for each in first if each.key not in there))
