@@ -34,8 +34,8 @@ def subject(kind: str, fields: Mapping[str, Any]) -> str:
     return f"task:{fields.get('task', '?')}" if kind.startswith("task-") else GRAPH
 
 
-def told_changes(kind: str, changed: Collection[str]) -> list[str] | None:
-    """What a fact says of the columns that it changed; None for the usual ones. Raises KeyError for an unknown kind."""
+def unusual_changes(kind: str, changed: Collection[str]) -> list[str] | None:
+    """The columns that a fact lists as changed; None for the usual ones. Raises KeyError for an unknown kind."""
     return None if changed == USUAL_SETS[kind] else sorted(changed)
 
 

@@ -183,8 +183,8 @@ def group_of(reference: str) -> str:
     return owner.removeprefix(_GROUP_OWNER) if owner.startswith(_GROUP_OWNER) else ""
 
 
-def told_as(reference: str) -> str:
-    """The name under which a node is counted down by its dependents: a fork speaks for its task or shared join."""
+def edge_name_of(reference: str) -> str:
+    """The name under which dependents count a node down: for a fork that of its task or shared join."""
     return owner_of(reference) if reference.startswith("fork:") else reference
 
 

@@ -212,7 +212,7 @@ class Context:
     def _name_changes(self, event: dict[str, Any], key: str) -> bool:
         """Let an event name the columns that have changed so far on its row; whether it did not say so yet."""
         altered = self.view.altered_anywhere("request:") if key == facts.EVERY_ROW else self.view.altered(key)
-        changed = facts.told_changes(event["event"], altered)
+        changed = facts.unusual_changes(event["event"], altered)
         if changed == event.get("changed"):
             return False
         if changed is None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from taskgraph.documents.results import NO_OUTPUT, OUTPUT
 from taskgraph.model import columns, limits, timing
 from taskgraph.model.errors import IntegrityError
-from taskgraph.model.ids import GRAPH, is_relay, told_as
+from taskgraph.model.ids import GRAPH, edge_name_of, is_relay
 from taskgraph.model.json_strict import compact_json
 from taskgraph.model.priorities import level_of, rank
 from taskgraph.model.states import FailurePolicy, GraphState, TaskState
@@ -151,7 +151,7 @@ def tell_dependents(node: Draft, reference: str, context: Context, news: News = 
     if context.rows_before and context.rows_before + len(dependents) > context.changes_max:
         raise NoRoom
     context.view.require([f"task:{each}" if ":" not in each and each != GRAPH else each for each in dependents])
-    name = told_as(reference)
+    name = edge_name_of(reference)
     for each in dependents:
         count_down(each, name, context, news)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from taskgraph.documents.canonical import node_digest
 from taskgraph.documents.nodes import GraphDocument, TaskNode
 from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH, owner_of, row_key, task_id_of, told_as
+from taskgraph.model.ids import GRAPH, edge_name_of, owner_of, row_key, task_id_of
 from taskgraph.model.schemas import is_date_time
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol.definitions import SCHEMA, gathered, split_text, spread
@@ -116,7 +116,7 @@ def check(requires: Edges, layout: Layout, *, direct: int = GRAPH_DIRECT_MAX, in
     for key, row in rows.items():
         for each in listed(row, "dependents") if "dependents" in row.columns else ():
             if each != GRAPH:
-                assert told_as(key.removeprefix("task:")) in listed(rows[row_key(each)], "requires"), (key, each)
+                assert edge_name_of(key.removeprefix("task:")) in listed(rows[row_key(each)], "requires"), (key, each)
     # dependents before what they require
     position = {row.key: number for number, row in enumerate(layout.rows)}
     for row in layout.rows:

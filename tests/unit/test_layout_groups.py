@@ -14,6 +14,7 @@ from taskgraph.documents.nodes import GraphDocument, GroupNode, TaskNode
 from taskgraph.model import limits
 from taskgraph.model.ids import (
     GRAPH,
+    edge_name_of,
     fork_reference,
     group_key,
     group_of,
@@ -25,7 +26,6 @@ from taskgraph.model.ids import (
     owner_of,
     row_key,
     task_id_of,
-    told_as,
 )
 from taskgraph.protocol import layout
 from taskgraph.protocol.definitions import members_of
@@ -87,7 +87,7 @@ def check(made: GraphDocument, rows: Mapping[str, Insert], *, outside: Sequence[
         assert len(listed(row, "dependents")) <= limits.DEPENDENTS_MAX, key
         for each in listed(row, "dependents"):
             if each != GRAPH:
-                assert told_as(key.removeprefix("task:")) in listed(rows[row_key(each)], "requires"), (key, each)
+                assert edge_name_of(key.removeprefix("task:")) in listed(rows[row_key(each)], "requires"), (key, each)
         for each in listed(row, "requires"):
             assert each in map(id_of, outside) or row_key(each) in rows, (key, each)
 
@@ -224,7 +224,7 @@ def test_references() -> None:
     assert [owner_of(each) for each in (done, piece, later, later_piece, *forks)] == [
         done, done, later, later, done, later,
     ]  # fmt: skip
-    assert [told_as(each) for each in (done, piece, *forks)] == [done, piece, done, later]
+    assert [edge_name_of(each) for each in (done, piece, *forks)] == [done, piece, done, later]
     assert [is_shared(each) for each in (done, later, piece, later_piece, *forks, task)] == [True, True, *[False] * 5]
     assert [is_piece(each) for each in (done, piece, forks[0], task, join_reference(task, "0"))] == [
         False, True, True, False, True,

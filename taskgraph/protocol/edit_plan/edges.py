@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from taskgraph.documents import graph_algorithms
 from taskgraph.documents.edit_document import Update
 from taskgraph.model import limits
-from taskgraph.model.ids import GRAPH, is_piece, is_relay, is_shared, owner_of, row_key, told_as
+from taskgraph.model.ids import GRAPH, edge_name_of, is_piece, is_relay, is_shared, owner_of, row_key
 from taskgraph.protocol.edit_plan.names import Names, RefusedError
 
 
@@ -134,7 +134,7 @@ class EdgeChanges:
 
     def _forks_and_leaves(self) -> None:
         """Forks without dependents go; a task without dependents is a leaf, for which the graph waits."""
-        names = dict.fromkeys(told_as(teller) for teller, _ in self.cut)
+        names = dict.fromkeys(edge_name_of(teller) for teller, _ in self.cut)
         for name in names:
             forks = dict.fromkeys(self.snapshot.forks.get(name, ()))
             left = {

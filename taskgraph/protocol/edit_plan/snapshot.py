@@ -5,7 +5,7 @@ The rows come by pages and are no snapshot: states may be old, edges hold for th
 
 from dataclasses import dataclass, field
 
-from taskgraph.model.ids import group_of, is_piece, owner_of, told_as
+from taskgraph.model.ids import edge_name_of, group_of, is_piece, owner_of
 from taskgraph.protocol.rows import Draft
 from taskgraph.storage.tables import Row
 
@@ -23,7 +23,7 @@ class Snapshot:
     def __post_init__(self) -> None:
         for reference in self.rows:
             if reference.startswith("fork:"):
-                self.forks.setdefault(told_as(reference), []).append(reference)
+                self.forks.setdefault(edge_name_of(reference), []).append(reference)
             elif is_piece(reference):
                 self.pieces.setdefault(owner_of(reference), []).append(reference)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from taskgraph.model import limits
 from taskgraph.model.columns import Value
-from taskgraph.model.ids import GRAPH, ids_text, is_piece, is_relay, owner_of, row_key, told_as
+from taskgraph.model.ids import GRAPH, edge_name_of, ids_text, is_piece, is_relay, owner_of, row_key
 from taskgraph.model.states import GraphState, TaskState
 from taskgraph.protocol.invariants.findings import Finding
 from taskgraph.protocol.invariants.snapshot import Node, Snapshot
@@ -36,7 +36,7 @@ def _edges_of(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
             yield _untold(snapshot, node, snapshot.nodes[name])
     for told in node.dependents or ():
         dependent = snapshot.nodes.get(told)
-        name = told_as(own)
+        name = edge_name_of(own)
         if dependent is None or dependent.requires is None or name in dependent.requires:
             continue
         if snapshot.is_open(own) or snapshot.is_open(told) or (told == GRAPH and node.resolved):
@@ -73,7 +73,7 @@ def _untold(snapshot: Snapshot, node: Node, required: Node) -> Finding:
 
 
 def _unrequired(snapshot: Snapshot, node: Node, dependent: Node) -> Finding:
-    name = told_as(node.reference)
+    name = edge_name_of(node.reference)
     requires, left = dependent.requires or [], dependent.left
     waits = dependent.state in (
         (GraphState.RUNNING, GraphState.BLOCKED) if dependent.reference == GRAPH else (TaskState.UNSCHEDULED,)

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeGuard
 from taskgraph.model.columns import Value, integer, is_cancelled
 from taskgraph.model.ids import (
     GRAPH,
+    edge_name_of,
     group_key,
     group_of,
     is_piece,
@@ -17,7 +18,6 @@ from taskgraph.model.ids import (
     owner_of,
     reference_of,
     row_key,
-    told_as,
 )
 from taskgraph.model.states import FailurePolicy, TaskState
 from taskgraph.protocol.definitions import SCHEMA, gathered
@@ -113,13 +113,13 @@ class Snapshot:
                 node = _node(row, texts, goes_on=self.goes_on)
                 self.nodes[node.reference] = node
                 if key.startswith("fork:"):
-                    self.forks.setdefault(told_as(key), []).append(key)
+                    self.forks.setdefault(edge_name_of(key), []).append(key)
                 # A fork that is named and not there may be younger than the scan: nothing is said of what it tells.
                 if node.dependents is None or any(
                     each.startswith("fork:") and each not in rows for each in node.dependents
                 ):
-                    self.unreadable.add(told_as(node.reference))
-                name, alone = told_as(node.reference), (node,)
+                    self.unreadable.add(edge_name_of(node.reference))
+                name, alone = edge_name_of(node.reference), (node,)
                 name = texts.setdefault(name, name)
                 for told in node.dependents or ():
                     tellers = self._tellers.setdefault(told, {})
