@@ -30,7 +30,6 @@ def node_digest(node: TaskNode) -> str:
 
 
 def node_digests(document: GraphDocument) -> dict[str, str]:
-    """Label -> node_digest, of every task."""
     return {label: node_digest(node) for label, node in document.tasks.items()}
 
 

@@ -98,7 +98,6 @@ def check_notify(notify: Any, path: Path, report: Report) -> set[str]:
 
 
 def check_labels(tasks: Mapping[str, Any], report: Report, *, groups: bool = False) -> None:
-    """Report labels (or names of groups) of a wrong form."""
     word, one = ("name of the group", "The name of a group") if groups else ("label", "A label")
     for label in tasks:
         if is_label(label):
@@ -128,7 +127,6 @@ class Form:
         self._wrong = 0
 
     def check(self, value: Any, path: Path) -> None:
-        """Report what is wrong with the form of one."""
         if self._schema.is_valid(value):
             return
         self._wrong += 1

@@ -69,7 +69,6 @@ class EditDocument:
 
     @property
     def text(self) -> str:
-        """The JSON text by which it is kept."""
         return canonical_json(self.said)
 
     @property
@@ -138,7 +137,6 @@ def _checked(obj: Any, report: Report, given: Given) -> EditDocument:
 
 
 def _check_once(obj: Mapping[str, Any], asked: Mapping[str, Any], report: Report) -> None:
-    """A label is updated or deleted, once."""
     for key in ("delete", "deleteGroups"):
         listed = obj.get(key)
         if not isinstance(listed, list):
@@ -201,7 +199,6 @@ def _updates(asked: Mapping[str, Any], report: Report, given: Given) -> dict[str
 
 
 def _add_problems(invalid: InvalidGraph, asked: Mapping[str, Any], report: Report) -> None:
-    """Problems of the tasks as problems of the edit."""
     for problem in invalid.problems:
         path = list(_path(problem.pointer, {"tasks": asked}))
         if path[:1] == ["tasks"]:

@@ -25,7 +25,6 @@ def in_order(requirements: Mapping[str, Sequence[str]]) -> bool:
 
 
 def is_acyclic(requirements: Mapping[str, Sequence[str]]) -> bool:
-    """Whether no label requires itself, be it by way of others."""
     if in_order(requirements):
         return True
     if any(label in requires for label, requires in requirements.items()):

@@ -24,24 +24,19 @@ class Grouped(Protocol):
     """What is looked at of a group: names of what is in it, and of what it requires."""
 
     @property
-    def tasks(self) -> Sequence[str]:
-        """Labels and names of groups."""
+    def tasks(self) -> Sequence[str]: ...
 
     @property
-    def requires(self) -> Sequence[str]:
-        """Labels and names of groups."""
+    def requires(self) -> Sequence[str]: ...
 
 
 class Requiring(Protocol):
-    """What is looked at of a task."""
-
     @property
     def optional(self) -> AbstractSet[str]:
         """Those of its requirements that need not succeed."""
 
     @property
-    def requires(self) -> Sequence[str]:
-        """Labels and names of groups."""
+    def requires(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +54,10 @@ class Wiring:
 
     @property
     def edges(self) -> int:
-        """How many requirements are kept."""
         return sum(map(len, self.requires.values())) + sum(map(len, self.ends.values()))
 
 
 def is_end(node: str) -> bool:
-    """Whether a node is an end of a group, and no task."""
     return node.startswith((DONE, START))
 
 
@@ -223,8 +216,7 @@ def given(groups: Mapping[str, Grouped]) -> frozenset[str]:
     )
 
 
-class TooManyPairs(ValueError):
-    """Written out from task to task, the requirements are too many."""
+class TooManyPairs(ValueError): ...
 
 
 def logical(wiring: Wiring, *, pairs_max: int | None = None) -> dict[str, Sequence[str]]:

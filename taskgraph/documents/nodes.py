@@ -71,7 +71,6 @@ class GraphDocument:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values of the parameters by name."""
         return {name: declared["default"] for name, declared in self.params.items() if "default" in declared}
 
     @property

@@ -89,7 +89,6 @@ class Values:
         self._chars: dict[str, int] = {}
 
     def chars(self, name: str) -> int:
-        """Characters of the value as JSON."""
         if name not in self._chars:
             self._chars[name] = len(canonical_json(self.known[name]))
         return self._chars[name]
@@ -169,7 +168,6 @@ _NOTHING: Final = object()
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a value can be written. A number that is none has been reported where it was read."""
     try:
         canonical_json(value)
     except (TypeError, ValueError):
@@ -236,7 +234,6 @@ def _is_a(value: Any, kind: str) -> bool:
 
 
 def names_in(definitions: Iterable[Any]) -> frozenset[str]:
-    """Names that `$param` objects inside these values mention."""
     return frozenset(
         here[PARAM] for each in definitions for here in objects_with(PARAM, each) if isinstance(here[PARAM], str)
     )

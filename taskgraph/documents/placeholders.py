@@ -58,7 +58,6 @@ def replaced(task: dict[str, Any], key: str, found: Found, *, path: Path = (), p
 
 
 def is_command(task: Mapping[str, Any]) -> bool:
-    """Whether a definition is one for the executor `command`."""
     payload = task.get("payload")
     if not isinstance(payload, dict):
         return False

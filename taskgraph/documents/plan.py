@@ -38,7 +38,6 @@ class PlanRow:
 
     @property
     def conditional(self) -> bool:
-        """Whether it waits for something else than that all it requires has completed."""
         return self.when != When.ALL_COMPLETED or self.optional > 0
 
     @property
@@ -162,7 +161,6 @@ def plan(document: GraphDocument, *, seconds: Callable[[TaskNode], float] | None
 
 
 def _inner(document: GraphDocument) -> dict[str, Sequence[str]]:
-    """The requirements between tasks of the document itself."""
     tasks = document.tasks
     try:
         required = grouping.logical(grouping.wire(tasks, document.groups), pairs_max=limits.PLANNED_PAIRS_MAX)

@@ -49,7 +49,6 @@ class Report:
             self._codes[code] += 1
 
     def more(self, count: int) -> None:
-        """Count problems that are not listed."""
         self.count += count
 
     def near(self, word: str, names: Collection[str]) -> str:
@@ -61,7 +60,6 @@ class Report:
         return f" Did you mean {' or '.join(show(name) for name in found)}?" if found else ""
 
     def raise_if_any(self) -> None:
-        """Raise InvalidGraph if there was a problem."""
         if self.count:
             raise self.error()
 

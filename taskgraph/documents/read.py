@@ -187,7 +187,6 @@ def _parse(text: bytes | str, report: Report) -> Any:
 
 
 def _syntax_remedy(error: json.JSONDecodeError) -> str:
-    """What people mostly meant when they wrote this."""
     here = error.doc[error.pos : error.pos + 2]
     before = error.doc[: error.pos].rstrip()[-1:]
     match here[:1], before:

@@ -86,7 +86,6 @@ class Recurrence:
             window *= 2
 
     def words(self) -> str:
-        """For people."""
         if self.at is not None:
             return f"at {_written(self.at)}"
         if self.every and self.anchor is not None:

@@ -79,7 +79,6 @@ def without_requirement(
 
 
 def references(node: TaskNode) -> frozenset[str]:
-    """Labels that the payload of a task refers to by `$subs` or `$result`."""
     return frozenset(
         named_by.removeprefix(SUBS_PREFIX) if key == SUBS else named_by
         for _, here in reference_objects(node.task.get("payload"))

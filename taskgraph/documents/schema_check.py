@@ -136,7 +136,6 @@ def _explain_name(error: "ValidationError", path: Path, report: Report) -> None:
 
 
 def _words(error: "ValidationError", path: Path, name: str, report: Report) -> tuple[str, str, str]:
-    """Code, message and remedy for a finding about one value."""
     value: Any = error.instance
     bound: Any = error.validator_value
     match error.validator:

@@ -62,7 +62,6 @@ def warnings(document: GraphDocument) -> list[Problem]:
 
 
 def _warning(code: str, subject: str, label: str, count: int) -> tuple[str, str]:
-    """Message and remedy."""
     others = f" and {count - 1:,} other{'s' if count > 2 else ''}" if count > 1 else ""
     who = f"{show(label)}{others}"
     match code:

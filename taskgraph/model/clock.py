@@ -22,32 +22,24 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Let others go on for so long."""
 
-    def new_id(self) -> str:
-        """A fresh slugid."""
+    def new_id(self) -> str: ...
 
     def jitter(self) -> float:
         """A random number in [0, 1)."""
 
 
 class SystemClock:
-    """The machine's own clock and entropy."""
-
     def now(self) -> datetime:
-        """See Clock."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """See Clock."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """See Clock."""
         await asyncio.sleep(seconds)
 
     def new_id(self) -> str:
-        """See Clock."""
         return slugid_from(secrets.token_bytes(16))
 
     def jitter(self) -> float:
-        """See Clock."""
         return random.random()

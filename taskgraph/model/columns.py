@@ -20,13 +20,11 @@ _NOBODY: Final = (None, "", "[]")
 
 
 def integer(columns: Columns, name: str) -> int:
-    """A whole number, 0 where there is none."""
     value = columns.get(name, 0)
     return value if isinstance(value, int) else 0
 
 
 def time_of(columns: Columns, name: str) -> datetime | None:
-    """A time, None where there is none."""
     value = columns.get(name)
     return value if isinstance(value, datetime) else None
 
@@ -41,7 +39,6 @@ def listed(columns: Columns, name: str) -> list[Any]:
 
 
 def texts(columns: Columns, name: str) -> list[str]:
-    """A list of texts that is written as JSON, empty where there is none."""
     return [str(each) for each in listed(columns, name)]
 
 

@@ -40,7 +40,6 @@ def unusual_changes(kind: str, changed: Collection[str]) -> list[str] | None:
 
 
 def changes_of(kind: str, fields: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the columns that a fact changed."""
     own = fields.get("changed")
     return tuple(map(str, own)) if isinstance(own, list | tuple) else USUAL.get(kind, ())
 
@@ -86,7 +85,6 @@ def agrees(kind: str, sequence: int, fields: Mapping[str, Any], where: Mapping[s
 
 
 def _texts(name: str, kind: str, sequence: int, fields: Mapping[str, Any]) -> Iterator[str]:
-    """What a fact has under a name, as texts."""
     if name == "changed":
         yield from changes_of(kind, fields)
     elif name == "event":

@@ -36,7 +36,6 @@ def by_target(name: str) -> str:
 
 
 def held_target(holder: str) -> str:
-    """The target that holds a task back, "" for another holder."""
     return holder.removeprefix(_TARGET) if holder.startswith(_TARGET) else ""
 
 
@@ -75,12 +74,10 @@ def task_id_of(graph_id: str, label: str) -> str:
 
 
 def is_graph_id(text: str) -> bool:
-    """Whether text may be a taskGraphId."""
     return _GRAPH_ID.fullmatch(text) is not None
 
 
 def is_task_id(text: str) -> bool:
-    """Whether text has the shape of a taskId."""
     return _SLUGID.fullmatch(text) is not None
 
 
@@ -125,7 +122,6 @@ def row_key(reference: str) -> str:
 
 
 def reference_of(key: str) -> str:
-    """The reference of a task, relay or graph row."""
     return key.removeprefix("task:")
 
 
@@ -135,7 +131,6 @@ def join_reference(owner: str, number: str) -> str:
 
 
 def group_owner(group_id: str) -> str:
-    """A group as the owner of relays."""
     return f"{_GROUP_OWNER}{group_id}"
 
 

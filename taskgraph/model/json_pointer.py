@@ -76,7 +76,6 @@ def what_is(value: Any, names_max: int = 8) -> str:
 
 
 def line_of(text: str, offset: int) -> int:
-    """Line of an offset, counted from 1."""
     return text.count("\n", 0, offset) + 1
 
 

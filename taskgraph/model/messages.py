@@ -183,8 +183,6 @@ class TaskCompleted:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
-    """Runs that did not succeed: 1..32 tasks of one graph."""
-
     graph: str
     tasks: tuple[TaskResult, ...]
 
@@ -237,7 +235,6 @@ Message = (
 
 
 def type_of(message: Message) -> str:
-    """The type of a message, as its JSON names it."""
     return _TYPES[type(message)]
 
 
@@ -245,7 +242,6 @@ def type_of(message: Message) -> str:
 
 
 def to_object(message: Message) -> dict[str, Any]:
-    """The JSON form of a message."""
     own = type_of(message)
     made: dict[str, Any] = {"version": VERSION, "type": own, "graph": message.graph}
     for key in MESSAGE_TYPES[own].keys:
@@ -528,7 +524,6 @@ def _routing(obj: Mapping[str, Any], name: str) -> str:
 
 
 def _temporary(obj: Mapping[str, Any], name: str) -> tuple[bool, float | None]:
-    """Whether a run failed for the moment, and how many seconds it asks for."""
     temporary, seconds = obj.get("temporary", False), obj.get("retryAfter")
     if type(temporary) is not bool:
         raise InvalidMessage(f"`temporary` of {_lower(name)} is {show(temporary)}, and must be true or false.")

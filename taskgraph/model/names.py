@@ -43,7 +43,6 @@ class QueueNames:
         return (self.events, *own)
 
     def of(self, message: Message) -> str:
-        """The queue that an event is sent to."""
         return f"{self.prefix}-{type_of(message)}" if self.per_operation else self.events
 
     def work(self, target: str, level: str = NORMAL) -> str:
@@ -55,7 +54,6 @@ class QueueNames:
         return f"{self.prefix}-{_LEVEL_WORDS.get(level, 'work')}-{target}"
 
     def poison(self, queue: str) -> str:
-        """Where messages of a queue go that cannot be handled."""
         return f"{queue}-poison"
 
 

@@ -41,17 +41,14 @@ def host_target(host: str) -> str:
 
 
 def is_host(text: Any) -> bool:
-    """Whether text may be the name of a host."""
     return isinstance(text, str) and _HOST.fullmatch(text) is not None
 
 
 def is_worker_label(text: Any) -> bool:
-    """Whether text may be a label of a worker."""
     return isinstance(text, str) and _LABEL.fullmatch(text) is not None
 
 
 def labels_of(task: Mapping[str, Any]) -> tuple[str, ...]:
-    """The labels that a worker must have to take a task, by its definition."""
     found = task.get("workerLabels", ())
     return tuple(str(each) for each in found) if isinstance(found, list | tuple) else ()
 

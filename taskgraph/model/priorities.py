@@ -25,7 +25,6 @@ _TURNS: Final = 4  # of so many turns, one begins a level further down
 
 
 def is_level(found: object) -> bool:
-    """Whether this is the word for a level."""
     return type(found) is str and found in _RANKS
 
 
@@ -35,7 +34,6 @@ def rank(level: str) -> int:
 
 
 def level_of(columns: Callable[[str], Any]) -> str:
-    """The level of a task, by its columns."""
     found = columns(COLUMN)
     return found if is_level(found) else NORMAL
 

@@ -168,7 +168,6 @@ class Validator:
         return _dialect()(self._contents, registry=_registry(), format_checker=checker)
 
     def is_valid(self, instance: Any) -> bool:
-        """Whether the value obeys the schema."""
         try:
             return bool(self._fast.is_valid(instance))
         except ValueError:  # half a surrogate pair, which is no text to it

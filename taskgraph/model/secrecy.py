@@ -80,7 +80,6 @@ class Environment:
         self._open: dict[bytes, bytes] = {}
 
     def copy(self) -> dict[bytes, bytes]:
-        """A copy of what there is now."""
         found = getattr(os.environ, _INHERITED, None)
         current = found if isinstance(found, dict) else dict(os.environb)
         if current != self._seen:

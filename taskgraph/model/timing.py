@@ -204,5 +204,4 @@ def overdue(columns: Columns, now: datetime) -> tuple[str, str] | None:
 
 
 def clock_text(moment: datetime | None) -> str:
-    """A time, for people."""
     return moment.strftime("%Y-%m-%d %H:%M:%SZ") if moment else "an unknown time"

@@ -54,7 +54,6 @@ class Causes:
     queued: dict[str, int] = field(default_factory=dict)
 
     async def reason(self, row: Row, depth: int) -> Reason:
-        """The cause that a task is."""
         status = status_of_task(row)
         if not is_known(row):
             return Reason(status.label, status.task_id, status.state, depth, newer_words(row), True, NEWER)
@@ -171,7 +170,6 @@ class Causes:
 
 
 def _not_yet(status: TaskStatus) -> str:
-    """Why a task that waits for nothing but its time does not run."""
     text = f"is to run not before {clock_text(status.not_before)}"
     last = status.runs[-1] if status.runs else {}
     if last.get("outcome") == "temporary":

@@ -70,7 +70,6 @@ class Edges:
         return list(found)
 
     async def _load(self, relays: Iterable[str]) -> list[Row]:
-        """The rows of relays, those that exist."""
         wanted = [row_key(each) for each in relays]
         missing = [key for key in wanted if key not in self._relays]
         if len(missing) > limits.READ_ALONE_MAX:

@@ -41,8 +41,6 @@ def agrees(event: Event, where: Mapping[str, Sequence[str]]) -> bool:
 
 
 class JournalQueries(Lookup):
-    """Questions about what has happened."""
-
     async def events(
         self,
         graph_id: str,

@@ -37,8 +37,6 @@ from taskgraph.storage.tables import Range, Row
 
 
 class TaskQueries(GraphQueries):
-    """Questions about tasks."""
-
     async def tasks(self, graph_id: str, *, state: str = "", match: str = "", limit: int = 1000) -> list[TaskStatus]:
         """Tasks of a graph, by state and by a part of the label, sorted by label.
 
@@ -142,7 +140,6 @@ class TaskQueries(GraphQueries):
         return True
 
     async def _paused(self) -> Collection[str]:
-        """The targets that are paused, for all graphs."""
         return await gates.closed(self._tables)
 
     async def task(self, graph_id: str, label_or_id: str, *, edges: int | None = None) -> TaskDetail:

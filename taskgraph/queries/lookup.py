@@ -83,7 +83,6 @@ class Lookup:
         return GraphState(state)
 
     async def params(self, graph_id: str) -> dict[str, Any]:
-        """The values of a graph's parameters by name: one read."""
         return object_of((await self.graph_row(graph_id)).columns, "params")
 
     async def find_task(self, graph_id: str, label_or_id: str) -> Row:
@@ -131,11 +130,9 @@ class Lookup:
                 yield row
 
     async def partition(self, graph_id: str) -> list[Row]:
-        """Every row of a graph, all at once."""
         return [row async for row in self.rows(graph_id)]
 
     async def _pages(self, partition: str, rows: Range, limit: int = limits.PAGE_ROWS_MAX) -> AsyncGenerator[Row]:
-        """The rows of a range, a page at a time."""
         continuation: str | None = None
         while True:
             page = await self._tables.query(partition, rows, limit=limit, continuation=continuation)

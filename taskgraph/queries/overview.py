@@ -100,8 +100,6 @@ class Snapshot:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was seen of a graph at the look before."""
-
     sequence: int = 1
     completed: int = -1
     at: float = 0.0
@@ -121,8 +119,6 @@ class _Open:
 
 
 class Overview:
-    """Looks at an installation, time and again."""
-
     def __init__(self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames) -> None:
         self._tables = tables
         self._queues = queues
@@ -132,7 +128,6 @@ class Overview:
         self._requests = 0
 
     async def look(self, *, graphs_max: int = GRAPHS_MAX) -> Snapshot:
-        """Look once. Raises StorageUnavailable."""
         began, now = self._clock.monotonic(), self._clock.now()
         self._requests = 0
         live = await query_all(self._tables, LIVE, Range())

@@ -27,7 +27,6 @@ def is_known(row: Row) -> bool:
 
 
 def newer_words(row: Row) -> str:
-    """Why this version does not judge a row."""
     return f"the row has schema {row.columns['schema']}, and this version knows {SCHEMA_MAX}: it is left to a newer one"
 
 
@@ -64,7 +63,6 @@ def records_of(columns: Mapping[str, Value], name: str) -> list[Mapping[str, Any
 
 
 def groups_of(columns: Mapping[str, Value]) -> list[str]:
-    """The groups that a task or group is in; the graph row has their number under the same name."""
     return texts(columns, "groups")
 
 
@@ -113,7 +111,6 @@ def status_of_task(row: Row, paused: Collection[str] = ()) -> TaskStatus:
 
 
 def channel_status(row: Row) -> ChannelStatus:
-    """A channel by its row."""
     columns = row.columns
     try:
         name = notices.channel_of(object_of(columns, "channel")).display

@@ -33,8 +33,6 @@ _ENDS_KEPT_MAX: Final = 1_000
 
 
 class GraphQueries(Lookup):
-    """Questions about graphs as a whole."""
-
     def __init__(self, tables: Tables, queues: Queues, clock: Clock, names: QueueNames) -> None:
         super().__init__(tables, queues, clock, names)
         self._last_events: dict[str, int] = {}

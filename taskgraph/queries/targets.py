@@ -31,15 +31,12 @@ _SCHEMA: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A target that is paused."""
-
     target: str
     since: datetime | None
     reason: str
 
 
 def closed_in(rows: Iterable[Row]) -> dict[str, Gate]:
-    """The targets that are paused, out of the rows of the partition."""
     found: dict[str, Gate] = {}
     for row in rows:
         if row.key.startswith(PAUSED):
@@ -87,7 +84,6 @@ async def use_level(tables: Tables, target: str, level: str, now: datetime) -> N
 
 
 async def closed(tables: Tables) -> dict[str, Gate]:
-    """The targets that are paused, by name."""
     return closed_in(await query_all(tables, GATES, Range(PAUSED, "target;")))
 
 
@@ -231,7 +227,6 @@ def limits_in(rows: Sequence[Row], now: datetime) -> dict[str, TargetLimit]:
 
 
 def permit_of(row: Row) -> Permit:
-    """The permit that a row of the index is."""
     _, target, number = row.key.split(":", 2)
     columns = row.columns
     return Permit(
@@ -244,7 +239,6 @@ def permit_of(row: Row) -> Permit:
 
 
 async def limited(tables: Tables, now: datetime) -> dict[str, TargetLimit]:
-    """The limited targets of a store, with who holds permits."""
     return limits_in(await query_all(tables, GATES, Range()), now)
 
 

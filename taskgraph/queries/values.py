@@ -136,7 +136,6 @@ class TaskStatus:
 
     @property
     def held_back(self) -> bool:
-        """Whether a run of it would begin, but for what holds it back."""
         return bool(self.held) and self.state in TO_BEGIN
 
 
@@ -220,7 +219,6 @@ class Explanation:
 
     @property
     def omitted(self) -> int:
-        """How many are not listed."""
         return self.causes + self.waiting - len(self.reasons)
 
 
@@ -245,7 +243,6 @@ class Event:
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """Names of columns."""
         return facts.changes_of(self.kind, self.fields)
 
 
@@ -281,5 +278,4 @@ STATES: Final = frozenset(GraphState)
 
 
 def tasks(number: int) -> str:
-    """So many, in words."""
     return f"{number} task{'s' if number != 1 else ''}"

@@ -41,7 +41,6 @@ class _Below:
         self._groups: dict[str, tuple[str, int]] = {}  # groupId -> its name, and how many tasks are in it
 
     async def left(self, row: Row) -> list[str]:
-        """TaskIds that a task still waits for."""
         text = str(row.columns.get("requiresLeft", ""))
         if text in self._left:
             return self._left[text]
@@ -81,7 +80,6 @@ class _Below:
         return self._groups[group_id]
 
     async def get(self, keys: Sequence[str]) -> list[Row]:
-        """The rows of tasks, those that exist."""
         if self._tasks is None and len(keys) > self._alone - self._edges.reads:
             await self._read_pages()
         known = self._tasks or {}
@@ -128,8 +126,6 @@ def _skipped(row: Row, depth: int) -> tuple[Reason, str] | None:
 
 
 class WhyQueries(GraphQueries):
-    """The question why."""
-
     async def why(self, graph_id: str, label_or_id: str) -> list[Reason]:
         """What a task waits for, down to the first causes: the reasons of `explain`."""
         return (await self.explain(graph_id, label_or_id)).reasons

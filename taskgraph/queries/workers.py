@@ -32,7 +32,6 @@ _KEY_CHARS_MAX: Final = 200
 
 
 def key_of(name: str) -> str:
-    """The row key of a worker."""
     return _NOT_IN_KEYS.sub("-", name)[:_KEY_CHARS_MAX] or "-"
 
 
@@ -66,7 +65,6 @@ class WorkerStatus:
 
     @property
     def claims(self) -> bool:
-        """Whether it takes new work."""
         return self.state == "active"
 
 
@@ -203,7 +201,6 @@ class Crew:
 
 
 def offer_of(one: WorkerStatus) -> Offer:
-    """What a registered worker brings."""
     return Offer(frozenset(one.labels), one.host)
 
 

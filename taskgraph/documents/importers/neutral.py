@@ -13,7 +13,6 @@ _TASK_KEYS: Final = frozenset({"requires", "runtimeSeconds", "command"})
 
 
 def convert(obj: Any, *, source: str = "document") -> Imported:
-    """The graph of a parsed file. Raises InvalidGraph."""
     reader = Reader(source)
     whole = reader.mapping(obj, (), "The document")
     if whole and "tasks" not in whole:

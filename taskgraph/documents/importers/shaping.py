@@ -72,14 +72,12 @@ class Reader:
         self._notes: dict[str, None] = {}
 
     def problem(self, path: Path, code: str, message: str, remedy: str) -> None:
-        """Note something that keeps the file from being imported."""
         if self._report.takes(code):
             self._report.add(path, code, message, remedy)
         else:
             self._report.more(1)
 
     def note(self, sentence: str) -> None:
-        """Say what was left out or changed."""
         self._notes[sentence] = None
 
     def note_count(self, count: int, one: str, many: str) -> None:
@@ -88,21 +86,18 @@ class Reader:
             self.note(one if count == 1 else many.format(f"{count:,}"))
 
     def mapping(self, value: Any, path: Path, what: str) -> dict[str, Any]:
-        """An object; {} and a problem for anything else."""
         if isinstance(value, dict):
             return value
         self._wrong_type(value, path, what, "an object")
         return {}
 
     def array(self, value: Any, path: Path, what: str) -> list[Any]:
-        """An array; [] and a problem for anything else."""
         if isinstance(value, list):
             return value
         self._wrong_type(value, path, what, "an array")
         return []
 
     def text(self, value: Any, path: Path, what: str) -> str:
-        """A string; "" and a problem for anything else."""
         if isinstance(value, str):
             return value
         self._wrong_type(value, path, what, "a string")
@@ -152,7 +147,6 @@ class Reader:
         }
 
     def tags(self, texts: Mapping[str, Any]) -> dict[str, str]:
-        """Tags of the graph from whatever of it is text, cut to what fits."""
         return {
             key: self._cut(value, _TAG_CHARS_MAX, f"the tag {key}")
             for key, value in texts.items()
@@ -197,7 +191,6 @@ class Reader:
 def _moved(
     problems: tuple[Problem, ...], places: Mapping[str, Path], inner: Callable[[Path], Path] | None
 ) -> list[Problem]:
-    """The problems of a converted document, at the places of the file that it came from."""
     by_token = {pointer((label,)): place for label, place in places.items()}
     moved = []
     for problem in problems:

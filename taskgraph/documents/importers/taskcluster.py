@@ -65,8 +65,6 @@ class Options:
 
 @dataclass(slots=True)
 class _Counts:
-    """What the notes at the end say."""
-
     external: int = 0
     soft: int = 0
     conditional: int = 0
@@ -78,7 +76,6 @@ class _Counts:
 
 
 def convert(obj: Any, *, source: str = "document", options: Options | None = None) -> Imported:
-    """The graph of a parsed file. Raises InvalidGraph."""
     options = options or Options()
     reader = Reader(source)
     nodes = {
@@ -196,7 +193,6 @@ class _Definition:
         self._counts = counts
 
     def convert(self, node: Mapping[str, Any]) -> dict[str, Any]:
-        """Our definition of the task."""
         place = (*self._place, "task")
         foreign = self._reader.mapping(node.get("task", {}), place, "`task`")
         payload = self._reader.mapping(foreign.get("payload", {}), (*place, "payload"), "`task.payload`")
@@ -275,7 +271,6 @@ class _Definition:
 
 
 def _moment(text: str, now: datetime) -> str | None:
-    """The date-time that lies so far from now, None for a text that is no span of time."""
     seconds = 0
     position = 0
     while position < len(text):
@@ -297,7 +292,6 @@ def _later(now: datetime, seconds: int) -> str | None:
 
 
 def _tell(counts: _Counts, options: Options, reader: Reader) -> None:
-    """The notes."""
     if options.executor == "noop":
         reader.note("The tasks are noops: their payloads are kept, and nothing executes them.")
     reader.note_count(

@@ -15,7 +15,6 @@ from taskgraph.model.json_strict import Path, show
 
 
 def convert(obj: Any, *, source: str = "document") -> Imported:
-    """The graph of a parsed file. Raises InvalidGraph."""
     reader = Reader(source)
     whole = reader.mapping(obj, (), "The document")
     workflow = reader.mapping(whole.get("workflow", {}), ("workflow",), "`workflow`")
@@ -53,7 +52,6 @@ def convert(obj: Any, *, source: str = "document") -> Imported:
 
 
 def _listed(workflow: Mapping[str, Any], reader: Reader) -> tuple[list[Any], Path]:
-    """The tasks with their shape, and where they stand."""
     if "specification" in workflow:
         specification = reader.mapping(
             workflow["specification"], ("workflow", "specification"), "`workflow.specification`"
@@ -87,7 +85,6 @@ def _measured(workflow: Mapping[str, Any], reader: Reader) -> dict[Any, tuple[di
 
 
 def _labels(tasks: Mapping[int, Mapping[str, Any]], place: Path, reader: Reader) -> dict[int, str]:
-    """A label for each task."""
     names = Counter(task.get("name") for task in tasks.values() if isinstance(task.get("name"), str))
     by_name = len(names) == len(tasks) and "" not in names
     labels: dict[int, str] = {}
