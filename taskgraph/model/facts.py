@@ -75,8 +75,8 @@ def listed(name: str, entries: Sequence[Any], units_max: int) -> dict[str, Any]:
 def agrees(kind: str, sequence: int, fields: Mapping[str, Any], where: Mapping[str, Sequence[str]]) -> bool:
     """Whether a fact has, for each field that is named, one of the values; `*` and `?` stand for any text.
 
-    The fields are those of its JSON, and `event` (its kind), `sequence`, and `changed`, of which one column is enough.
-    A field of a task is sought in what the fact says in lists too (NESTED).
+    The fields are those of its JSON, `event` (its kind), `sequence`, and `changed`, of which one column is enough.
+    A field of a task is looked for in the lists of a fact too (NESTED).
     """
     return all(
         any(fnmatch.fnmatchcase(text, pattern) for text in _texts(name, kind, sequence, fields) for pattern in patterns)

@@ -1,4 +1,4 @@
-"""Frozen values: states, identifiers, references, documents."""
+"""Identifiers of graphs and tasks, references between rows, and what holds tasks back."""
 
 import base64
 import hashlib
@@ -35,10 +35,6 @@ def by_target(name: str) -> str:
     return _TARGET + name
 
 
-def held_target(holder: str) -> str:
-    return holder.removeprefix(_TARGET) if holder.startswith(_TARGET) else ""
-
-
 def holders_in_words(held: Iterable[str], *, of: int = 1) -> str:
     """What holds a task back, or several (of) alike, for people."""
     return ", ".join(_holder_in_words(holder, of) for holder in held)
@@ -49,8 +45,9 @@ def _holder_in_words(holder: str, of: int) -> str:
         return "the graph is paused"
     if holder == INACTIVE:
         return "it is not active" if of == 1 else "they are not active"
-    target = held_target(holder)
-    return f"the target {target} is paused" if target else f"the group “{held_group(holder)}” is paused"
+    if holder.startswith(_TARGET):
+        return f"the target {holder.removeprefix(_TARGET)} is paused"
+    return f"the group “{held_group(holder)}” is paused"
 
 
 _GRAPH_ID = re.compile(limits.GRAPH_ID_PATTERN)
@@ -215,6 +212,3 @@ def ids_text(references: Iterable[str]) -> str:
     if text.isascii() and text.isprintable() and "\\" not in text and text.count('"') == 2 * len(listed):
         return text
     return _IDS_JSON(listed)
-
-
-# --- documents -------------------------------------------------------------------------------------------------

@@ -75,10 +75,6 @@ def what_is(value: Any, names_max: int = 8) -> str:
             return show(value)
 
 
-def line_of(text: str, offset: int) -> int:
-    return text.count("\n", 0, offset) + 1
-
-
 _LINE: Final = object()  # a key that no JSON member can have
 
 

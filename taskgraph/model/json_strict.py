@@ -138,36 +138,22 @@ def faults(value: Any) -> Iterator[Fault]:
     while stack:
         path, here = stack.pop()
         match here:
-            case str():
-                if has_surrogate(here):
-                    yield Fault(path, "surrogate", *_surrogate_text("The text"))
-            case bool() | None:
+            case str() if has_surrogate(here):
+                yield Fault(path, "surrogate", *_surrogate_text("The text"))
+            case int() if not INTEGER_MIN <= here <= INTEGER_MAX:
+                remedy = "Write it as a string; other programs would read another number."
+                yield Fault(path, "number", "The integer does not fit into 64 bits.", remedy)
+            case float() if not math.isfinite(here):
+                remedy = "Leave it out, or write null, a finite number or a string."
+                yield Fault(path, "number", f"{json.dumps(here)} is no JSON number.", remedy)
+            case str() | int() | float() | None:
                 pass
-            case int():
-                if not INTEGER_MIN <= here <= INTEGER_MAX:
-                    yield Fault(
-                        path,
-                        "number",
-                        "The integer does not fit into 64 bits.",
-                        "Write it as a string; other programs would read another number.",
-                    )
-            case float():
-                if not math.isfinite(here):
-                    yield Fault(
-                        path,
-                        "number",
-                        f"{_constant_name(here)} is no JSON number.",
-                        "Leave it out, or write null, a finite number or a string.",
-                    )
             case dict():
                 if isinstance(here, Repeated):
                     for key in here.keys_repeated:
-                        yield Fault(
-                            (*path, key),
-                            "duplicate-key",
-                            f"The key {show(key)} stands more than once in one object.",
-                            "Keep one of them; readers differ in which one they would take.",
-                        )
+                        message = f"The key {show(key)} stands more than once in one object."
+                        remedy = "Keep one of them; readers differ in which one they would take."
+                        yield Fault((*path, key), "duplicate-key", message, remedy)
                 for key, member in reversed(here.items()):
                     if has_surrogate(key):
                         yield Fault((*path, key), "surrogate", *_surrogate_text("The key"))
@@ -186,10 +172,6 @@ def _surrogate_text(what: str) -> tuple[str, str]:
     )
 
 
-def _constant_name(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
 _CANONICAL_SLOW: Final = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
 ).encode
@@ -198,9 +180,9 @@ _SAMPLE: Final = {"b": [1.5, "\u00e9\n"], "a": {"d": None, "c": True}}
 
 
 def _encoder(slow: Callable[[Any], str], *arguments: Any) -> Callable[[Any, int], Iterable[str]] | None:
-    """The encoder behind json.dumps, made once: json.dumps makes one for each call, which takes longer than a value.
+    """The encoder behind json.dumps, made once: making one for each call takes longer than encoding a value.
 
-    It is no public part of Python: None where it is missing, is made otherwise, or writes something else than `slow`.
+    It is no public part of Python: None where it is missing, takes other arguments, or writes other text than `slow`.
     """
     try:
         made: Callable[[Any, int], Iterable[str]] = json.encoder.c_make_encoder(*arguments)  # type: ignore[attr-defined]
@@ -219,10 +201,7 @@ _COMPACT: Final = _encoder(
 
 
 def compact_json(value: Any) -> str:
-    """What `json.dumps` writes with blanks left out and characters as they are.
-
-    Raises TypeError for what JSON cannot hold.
-    """
+    """What `json.dumps` writes without blanks and escapes. Raises TypeError for what JSON cannot hold."""
     if _COMPACT is None:
         return _COMPACT_SLOW.encode(value)
     try:
@@ -245,7 +224,7 @@ def canonical_json(value: Any) -> str:
 
 
 def show(value: object, chars_max: int = 80) -> str:
-    """A value as a person may read it in a sentence: quoted, cut, and without anything that steers a terminal."""
+    """A value for a sentence: quoted, cut, and without anything that steers a terminal."""
     if isinstance(value, str):
         text = json.dumps(value[: chars_max + 1], ensure_ascii=False)
     elif isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:

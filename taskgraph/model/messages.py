@@ -350,8 +350,8 @@ def parse(body: str | bytes) -> Message:
 
     Raises InvalidMessage, with a sentence that says why, and UnknownVersion for a message of a higher version.
     """
-    obj = _object(_strict(_plain(body)), "The body")
-    version = _whole_number(obj, "version", "The message", 1, limits.INT_MAX)
+    obj = _object(_strict(_plain(body)), "the body")
+    version = _whole_number(obj, "version", "the message", 1, limits.INT_MAX)
     if version > VERSION:
         raise UnknownVersion(f"The message has version {version}; this program reads version {VERSION}.")
     kind = obj.get("type")
@@ -361,7 +361,11 @@ def parse(body: str | bytes) -> Message:
     if not isinstance(graph, str) or not is_graph_id(graph):
         raise InvalidMessage(f"`graph` of the {kind} message is {show(graph)}, which is no taskGraphId.")
     own = MESSAGE_TYPES[kind]
-    return (own.make or own.of)(graph, *[key.read(obj, key.name) for key in own.keys])
+    said = [key.read(obj, key.name) for key in own.keys]
+    if own.of is RunTasks:
+        target, (runs, seen, routing), level = said
+        return RunTasks(graph, target, runs, seen, level, routing)
+    return own.of(graph, *said)
 
 
 def _plain(body: str | bytes) -> str:
@@ -401,7 +405,7 @@ def _strict(text: str) -> Any:
 
 def _object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidMessage(f"{name} is {show(value)}, and must be an object.")
+        raise InvalidMessage(f"{name[:1].upper()}{name[1:]} is {show(value)}, and must be an object.")
     return value
 
 
@@ -410,29 +414,21 @@ def _whole_number(obj: Mapping[str, Any], key: str, name: str, least: int, most:
     if type(value) is float and value.is_integer():
         value = int(value)
     if type(value) is not int or not least <= value <= most:
-        raise InvalidMessage(
-            f"`{key}` of {_lower(name)} is {show(value)}, and no whole number from {least} to {most:,}."
-        )
+        raise InvalidMessage(f"`{key}` of {name} is {show(value)}, and no whole number from {least} to {most:,}.")
     return value
-
-
-def _lower(name: str) -> str:
-    return name[:1].lower() + name[1:]
 
 
 def _text(obj: Mapping[str, Any], key: str, name: str, least: int, most: int, default: str | None = None) -> str:
     value = obj.get(key, default)
     if not isinstance(value, str) or not least <= len(value) <= most:
-        raise InvalidMessage(
-            f"`{key}` of {_lower(name)} is {show(value)}, and no text of {least} to {most:,} characters."
-        )
+        raise InvalidMessage(f"`{key}` of {name} is {show(value)}, and no text of {least} to {most:,} characters.")
     return value
 
 
 def _task_id(obj: Mapping[str, Any], name: str, key: str = "task") -> str:
     value = obj.get(key)
     if not isinstance(value, str) or not is_task_id(value):
-        raise InvalidMessage(f"`{key}` of {_lower(name)} is {show(value)}, which is no taskId.")
+        raise InvalidMessage(f"`{key}` of {name} is {show(value)}, which is no taskId.")
     return value
 
 
@@ -443,11 +439,11 @@ def _entries(obj: Mapping[str, Any]) -> list[Any]:
     return tasks
 
 
-def _request(obj: Mapping[str, Any], key: str) -> str:
-    request = obj.get(key)
-    if not isinstance(request, str) or _IS_REQUEST.fullmatch(request) is None:
-        raise InvalidMessage(f"`request` of the message is {show(request)}, which names no request.")
-    return request
+def _name(form: re.Pattern[str], obj: Mapping[str, Any], key: str) -> str:
+    found = obj.get(key)
+    if not isinstance(found, str) or form.fullmatch(found) is None:
+        raise InvalidMessage(f"`{key}` of the message is {show(found)}, which names no {key}.")
+    return found
 
 
 def _flag(obj: Mapping[str, Any], key: str, default: bool | None = None) -> bool:
@@ -463,32 +459,32 @@ def _held(obj: Mapping[str, Any], key: str) -> tuple[str, ...]:
     listed = obj[key]
     if not isinstance(listed, list) or not 1 <= len(listed) <= limits.BUNDLE_TASKS_MAX:
         raise InvalidMessage(f"`tasks` of the message must list 1 to {limits.BUNDLE_TASKS_MAX} taskIds.")
-    tasks = tuple(_task_id({"task": each}, "An entry of `tasks`") for each in listed)
+    tasks = tuple(_task_id({"task": each}, "an entry of `tasks`") for each in listed)
     if obj.get("group"):
         raise InvalidMessage("The message names `tasks` and a `group`: it is about one of them.")
     return tasks
 
 
 def _named(obj: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    return tuple(_task_id({"task": each}, "An entry of `tasks`") for each in _entries(obj))
+    return tuple(_task_id({"task": each}, "an entry of `tasks`") for each in _entries(obj))
 
 
 def _asked(obj: Mapping[str, Any], key: str) -> str:
-    asked = _text(obj, key, "The message", 1, _ASKED_CHARS_MAX)
+    asked = _text(obj, key, "the message", 1, _ASKED_CHARS_MAX)
     if _IS_UTC.fullmatch(asked) is None:
         raise InvalidMessage(f"`asked` of the message is {show(asked)}, and must be a time in UTC.")
     return asked
 
 
 def _cancelled(obj: Mapping[str, Any], key: str) -> tuple[tuple[str, int], ...]:
-    name = "An entry of `tasks`"
+    name = "an entry of `tasks`"
     entries = [_object(entry, name) for entry in _entries(obj)] if key in obj else []
     return tuple((_task_id(one, name), _whole_number(one, "reruns", name, 0, RUN_MAX)) for one in entries)
 
 
 def _result(entry: Any, *, failed: bool) -> TaskResult:
     """One entry. What is plainly good is seen here, because there are many; whatever else is there has a rule above."""
-    name = "An entry of `tasks`"
+    name = "an entry of `tasks`"
     obj = _object(entry, name)
     get = obj.get
     task, run, claim, ended, etag = _task_id(obj, name), get("run"), get("claim"), get("ended"), get("etag", "")
@@ -526,7 +522,7 @@ def _routing(obj: Mapping[str, Any], name: str) -> str:
 def _temporary(obj: Mapping[str, Any], name: str) -> tuple[bool, float | None]:
     temporary, seconds = obj.get("temporary", False), obj.get("retryAfter")
     if type(temporary) is not bool:
-        raise InvalidMessage(f"`temporary` of {_lower(name)} is {show(temporary)}, and must be true or false.")
+        raise InvalidMessage(f"`temporary` of {name} is {show(temporary)}, and must be true or false.")
     if "retryAfter" not in obj:
         return temporary, None
     if (
@@ -535,12 +531,12 @@ def _temporary(obj: Mapping[str, Any], name: str) -> tuple[bool, float | None]:
         or not 0 <= seconds <= limits.DELAY_SECONDS_MAX
     ):
         most = f"{limits.DELAY_SECONDS_MAX:,}"
-        raise InvalidMessage(f"`retryAfter` of {_lower(name)} is {show(seconds)}, and no number from 0 to {most}.")
+        raise InvalidMessage(f"`retryAfter` of {name} is {show(seconds)}, and no number from 0 to {most}.")
     return temporary, float(seconds)
 
 
 def _resolution(value: Any, failed: bool) -> dict[str, Any]:
-    name = "A resolution"
+    name = "a resolution"
     resolution = _object(value, name)
     if resolution.get("failed") is not failed:
         found = show(resolution.get("failed"))
@@ -564,18 +560,11 @@ def _seen(one: Mapping[str, Any], name: str) -> Seen:
     )
 
 
-def _target(obj: Mapping[str, Any], key: str) -> str:
-    target = obj.get(key)
-    if not isinstance(target, str) or _IS_TARGET.fullmatch(target) is None:
-        raise InvalidMessage(f"`target` of the message is {show(target)}, which names no target.")
-    return target
-
-
 def _runs(obj: Mapping[str, Any], _: str) -> _Runs:
     wanted = []
     seen: dict[str, Seen] = {}
     routing: dict[str, str] = {}
-    name = "An entry of `tasks`"
+    name = "an entry of `tasks`"
     for entry in _entries(obj):
         one = _object(entry, name)
         task = _task_id(one, name)
@@ -596,10 +585,6 @@ def _level(obj: Mapping[str, Any], key: str) -> str:
     return level
 
 
-def _work(graph: str, target: str, runs: _Runs, level: str) -> RunTasks:
-    return RunTasks(graph, target, runs[0], runs[1], level, runs[2])
-
-
 # --- the table -------------------------------------------------------------------------------------------------
 
 
@@ -618,23 +603,21 @@ class Key:
 class MessageType:
     """One type of message. keys: in the order in which they are written, and its class takes them.
 
-    event: for handlers. asked_as: the span of who asks for it, "" for what only handlers and workers send. make: from
-    the graph and what the keys say, if it is not the class.
+    event: for handlers. asked_as: the span of a request for it, "" for what only handlers and workers send.
     """
 
     of: type[Message]
     keys: tuple[Key, ...]
     asked_as: str = ""
     event: bool = True
-    make: Callable[..., Message] | None = None
 
 
 def _said(name: str, most: int) -> Key:
-    return Key(name, lambda obj, key: _text(obj, key, "The message", 0, most, ""), optional=True)
+    return Key(name, lambda obj, key: _text(obj, key, "the message", 0, most, ""), optional=True)
 
 
 def _number(name: str, most: int, field: str = "") -> Key:
-    return Key(name, lambda obj, key: _whole_number(obj, key, "The message", 0, most), field=field)
+    return Key(name, lambda obj, key: _whole_number(obj, key, "the message", 0, most), field=field)
 
 
 def _results(*, failed: bool) -> Key:
@@ -642,7 +625,7 @@ def _results(*, failed: bool) -> Key:
     return Key("tasks", lambda obj, _: tuple(map(read, _entries(obj))), lambda said, _: [*map(_result_object, said)])
 
 
-_REQUEST: Final = Key("request", _request)
+_REQUEST: Final = Key("request", partial(_name, _IS_REQUEST))
 _ASKED: Final = Key("asked", _asked)
 _GROUP: Final = _said("group", limits.LABEL_CHARS_MAX)
 _REASON: Final = _said("reason", limits.REASON_CHARS_MAX)
@@ -652,9 +635,10 @@ _HELD: Final = Key("tasks", _held, lambda said, _: list(said), optional=True)
 _NAMED: Final = Key("tasks", _named, lambda said, _: list(said))
 _TO_LEVEL: Final = Key("level", lambda obj, key: _level({key: None, **obj}, key))
 _MAX: Final = _number("max", limits.IN_FLIGHT_MAX, "most")
-_TASK: Final = Key("task", lambda obj, key: _task_id(obj, "The message", key))
-_AFTER: Final = Key("after", lambda obj, key: _task_id(obj, "The message", key) if key in obj else "", optional=True)
-_WORK: Final = (Key("target", _target), Key("tasks", _runs, _run_objects), Key("level", _level, optional=True))
+_TASK: Final = Key("task", lambda obj, key: _task_id(obj, "the message", key))
+_AFTER: Final = Key("after", lambda obj, key: _task_id(obj, "the message", key) if key in obj else "", optional=True)
+_TARGET: Final = Key("target", partial(_name, _IS_TARGET))
+_WORK: Final = (_TARGET, Key("tasks", _runs, _run_objects), Key("level", _level, optional=True))
 
 MESSAGE_TYPES: Final = {
     "add-tasks": MessageType(AddTasks, (_REQUEST,), "extend"),
@@ -667,7 +651,7 @@ MESSAGE_TYPES: Final = {
     "send-ready": MessageType(SendReady, (_AFTER,)),
     "task-completed": MessageType(TaskCompleted, (_results(failed=False), _said("worker", WORKER_CHARS_MAX))),
     "task-failed": MessageType(TaskFailed, (_results(failed=True),)),
-    "run-tasks": MessageType(RunTasks, _WORK, event=False, make=_work),
+    "run-tasks": MessageType(RunTasks, _WORK, event=False),
 }
 """By the names that JSON gives them. Queues, telemetry, the Functions host and deploy/infra follow this table."""
 

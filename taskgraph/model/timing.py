@@ -54,10 +54,6 @@ RETRY_DEFAULT: Final = Retry()
 # --- documents -------------------------------------------------------------------------------------------------
 
 
-def _is_number(number: Any) -> bool:
-    return type(number) is int or type(number) is float
-
-
 def of_node(node: Mapping[str, Any]) -> dict[str, Any]:
     """What a node says of time, in the order of NODE_KEYS; empty for most."""
     return {key: node[key] for key in NODE_KEYS if key in node}
@@ -65,9 +61,7 @@ def of_node(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def for_worker(timing: Mapping[str, Any]) -> dict[str, Any]:
     """What of it a worker has to know: it goes into the definition, under the same keys."""
-    made: dict[str, Any] = {}
-    if "maxRunTime" in timing:
-        made["maxRunTime"] = timing["maxRunTime"]
+    made: dict[str, Any] = {"maxRunTime": timing["maxRunTime"]} if "maxRunTime" in timing else {}
     if "exitCodes" in timing.get("retry", ()):
         made["retry"] = {"exitCodes": timing["retry"]["exitCodes"]}
     return made
@@ -110,7 +104,7 @@ def retry_of(text: str) -> Retry:
     if not isinstance(found, dict):
         raise ValueError("the column is no JSON object")
     numbers = {key: found[key] for key in ("limit", "delay", "max") if key in found}
-    if not all(_is_number(number) for number in numbers.values()):
+    if not all(type(number) in (int, float) for number in numbers.values()):
         raise ValueError("the column holds what is no number")
     return Retry(
         int(numbers.get("limit", RETRY_DEFAULT.limit)),
