@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from taskgraph.documents.nodes import TaskNode
 from taskgraph.documents.problems import PROBLEMS_MAX, Report
-from taskgraph.documents.read import NOTHING_GIVEN, Given, canonical_json, document_from_object, read_json
+from taskgraph.documents.read import NOTHING_GIVEN, Given, document_from_object, read_json
 from taskgraph.documents.schema_check import explain
 from taskgraph.model import schemas
 from taskgraph.model.errors import InvalidGraph
 from taskgraph.model.ids import slugid_from
-from taskgraph.model.json_strict import Path, show
+from taskgraph.model.json_strict import Path, canonical_json, show
 
 KEYS: Final = (
     "task",

@@ -16,60 +16,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from taskgraph.documents import checks, parameters
 from taskgraph.documents import groups as grouping
-from taskgraph.documents import parameters
-from taskgraph.documents.canonical import content_hash, document_object, node_digest, node_digests
-from taskgraph.documents.checks import (
-    Form,
-    check_condition,
-    check_cycles,
-    check_definition,
-    check_envelope,
-    check_groups,
-    check_labels,
-    check_limits,
-    check_nesting,
-    check_notify,
-    check_requires,
-    check_results,
-)
-from taskgraph.documents.key_checks import check_keys
 from taskgraph.documents.nodes import GraphDocument, GroupNode, Kind, TaskNode
-from taskgraph.documents.problems import PROBLEMS_MAX, Report, nearest
-from taskgraph.documents.references import (
-    BUILT_IN_EXECUTORS,
-    external_labels,
-    references,
-    substitute,
-)
+from taskgraph.documents.problems import Report
 from taskgraph.documents.schema_check import named
-from taskgraph.documents.warnings import warnings
-from taskgraph.model import json_pointer, json_strict, limits, priorities, timing
+from taskgraph.documents.warnings import check_keys
+from taskgraph.model import json_strict, limits, priorities, timing
 from taskgraph.model.errors import InvalidGraph
-from taskgraph.model.json_strict import Path, canonical_json
-from taskgraph.model.placement import DEFAULT_TARGET
+from taskgraph.model.json_strict import Path
 from taskgraph.model.states import FailurePolicy, When
-
-__all__ = [
-    "BUILT_IN_EXECUTORS",
-    "DEFAULT_TARGET",
-    "PROBLEMS_MAX",
-    "Kind",
-    "canonical_json",
-    "collector_paused",
-    "content_hash",
-    "document_from_object",
-    "document_object",
-    "external_labels",
-    "nearest",
-    "node_digest",
-    "node_digests",
-    "read_document",
-    "read_json",
-    "references",
-    "substitute",
-    "warnings",
-]
 
 
 @contextlib.contextmanager
@@ -104,6 +60,12 @@ class Given:
 
 
 NOTHING_GIVEN: Final = Given()
+
+_TOO_DEEP: Final = (
+    "depth",
+    f"Arrays and objects are nested more than {limits.DOCUMENT_DEPTH_MAX} deep.",
+    "Flatten the value, or pass it as a string.",
+)
 
 
 def read_document(
@@ -157,23 +119,15 @@ def _parse(text: bytes | str, report: Report) -> Any:
         try:
             text = text.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise fatal(
-                "encoding",
-                f"Byte {error.start:,} is not UTF-8.",
-                "Save the document as UTF-8.",
-                error.object.count(b"\n", 0, error.start) + 1,
-            ) from error
+            line = error.object.count(b"\n", 0, error.start) + 1
+            message = f"Byte {error.start:,} is not UTF-8."
+            raise fatal("encoding", message, "Save the document as UTF-8.", line) from error
     text = text.removeprefix("\ufeff")
     if not text.strip(" \t\r\n"):
         raise fatal("syntax", "The document is empty.", 'The smallest graph is {"tasks": {"a": {}}}.')
     offset = json_strict.too_deep_at(text, limits.DOCUMENT_DEPTH_MAX)
     if offset is not None:
-        raise fatal(
-            "depth",
-            f"Arrays and objects are nested more than {limits.DOCUMENT_DEPTH_MAX} deep.",
-            "Flatten the value, or pass it as a string.",
-            json_pointer.line_of(text, offset),
-        )
+        raise fatal(*_TOO_DEEP, text.count("\n", 0, offset) + 1)
     try:
         parsed = json_strict.parse(text)
     except json.JSONDecodeError as error:
@@ -223,12 +177,7 @@ def _copy(obj: object, report: Report, path: Path = ()) -> Any:
         case float():
             return float(obj)
         case Mapping() | list() | tuple() if len(path) >= limits.DOCUMENT_DEPTH_MAX:
-            report.add(
-                path,
-                "depth",
-                f"Arrays and objects are nested more than {limits.DOCUMENT_DEPTH_MAX} deep.",
-                "Flatten the value, or pass it as a string.",
-            )
+            report.add(path, *_TOO_DEEP)
         case Mapping():
             copied = {}
             for key, member in obj.items():
@@ -240,12 +189,9 @@ def _copy(obj: object, report: Report, path: Path = ()) -> Any:
         case list() | tuple():
             return [_copy(member, report, (*path, index)) for index, member in enumerate(obj)]
         case _:
-            report.add(
-                path,
-                "not-json",
-                f"The value is {_article(type(obj).__name__)}, which JSON does not have.",
-                "Pass text, numbers, booleans, None, mappings, lists or tuples; a time as RFC 3339 text.",
-            )
+            message = f"The value is {_article(type(obj).__name__)}, which JSON does not have."
+            remedy = "Pass text, numbers, booleans, None, mappings, lists or tuples; a time as RFC 3339 text."
+            report.add(path, "not-json", message, remedy)
     return None
 
 
@@ -263,7 +209,7 @@ def _document(
 
     mentions: whether there may be `$param` objects in it.
     """
-    check_envelope(obj, kind, report)
+    checks.check_envelope(obj, kind, report)
     tasks = obj.get("tasks") if isinstance(obj, dict) else None
     nodes: dict[str, TaskNode] = {}
     declared: dict[str, dict[str, Any]] = {}
@@ -307,33 +253,33 @@ def _tasks_and_groups(
     groups: dict[str, GroupNode] = {}
     labels = names = frozenset(tasks)
     once = dict(zip(labels, labels, strict=True))  # the parser makes a text of its own for each mention of a label
-    check_labels(tasks, report)
+    checks.check_labels(tasks, report)
     handed: AbstractSet[str] = frozenset()
     if grouped := obj.get("groups"):
-        groups = check_groups(grouped, labels, kind, report)
-        check_nesting(labels, groups, report)
-        check_limits(labels, groups, report, whole="maxInFlight" in obj)
+        groups = checks.check_groups(grouped, labels, kind, report)
+        checks.check_nesting(labels, groups, report)
+        checks.check_limits(labels, groups, report, whole="maxInFlight" in obj)
         names = labels.union(groups)
         once.update(zip(groups, groups, strict=True))
         handed = grouping.given(groups)
     requirements: dict[str, Sequence[str]] = {}
     policy = obj.get("failurePolicy", FailurePolicy.BLOCK) if kind == "graph" else FailurePolicy.CONTINUE
     results: list[tuple[str, list[tuple[Path, str]]]] = []  # tasks that take outputs, with places and labels
-    form = Form("task", kind, report)
-    channels = check_notify(obj.get("notify"), ("notify",), report) if kind == "graph" else set()
+    form = checks.Form("task", kind, report)
+    channels = checks.check_notify(obj.get("notify"), ("notify",), report) if kind == "graph" else set()
     for label, node in tasks.items():
         form.check(node if label not in unread else {**node, "task": {}}, ("tasks", label))
         if not isinstance(node, dict):
             continue
         wanted, optional = named(node.get("requires", ()))
-        requirements[label] = check_requires(("tasks", label), wanted, names, kind, report)
+        requirements[label] = checks.check_requires(("tasks", label), wanted, names, kind, report)
         if "when" in node or optional:
-            check_condition(label, node, optional, policy, report, handed=label in handed)
+            checks.check_condition(label, node, optional, policy, report, handed=label in handed)
         if "notify" in node:
-            channels |= check_notify(node["notify"], ("tasks", label, "notify"), report)
+            channels |= checks.check_notify(node["notify"], ("tasks", label, "notify"), report)
         if _has_definition(node) and label not in unread:
             check_keys(label, node["task"], report)
-            taken = check_definition(label, node["task"], labels, kind, report)
+            taken = checks.check_definition(label, node["task"], labels, kind, report)
             if taken:
                 results.append((label, taken))
             if not report.count:
@@ -342,17 +288,14 @@ def _tasks_and_groups(
                 requirements[label] = requires
                 tasks[label] = None  # the node takes its place: a large document is not kept twice
     if len(channels) > limits.CHANNELS_MAX:
-        report.add(
-            ("notify",) if obj.get("notify") else ("tasks",),
-            "too-many",
-            f"Notices go to {len(channels):,} different channels; {limits.CHANNELS_MAX} are allowed in a graph.",
-            "Send them to one queue or webhook, which shares them out.",
-        )
+        place: Path = ("notify",) if obj.get("notify") else ("tasks",)
+        message = f"Notices go to {len(channels):,} different channels; {limits.CHANNELS_MAX} are allowed in a graph."
+        report.add(place, "too-many", message, "Send them to one queue or webhook, which shares them out.")
     if groups:
         requirements = grouping.circles(requirements, groups)
-    check_cycles(obj, nodes, requirements, report)
+    checks.check_cycles(obj, nodes, requirements, report)
     if results:
-        check_results(results, requirements, labels, kind, report)
+        checks.check_results(results, requirements, labels, kind, report)
     form.close()
     return nodes, groups
 

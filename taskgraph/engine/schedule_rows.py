@@ -6,11 +6,12 @@ from typing import Final
 
 from taskgraph.documents.canonical import document_object
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.documents.read import NOTHING_GIVEN, Given, canonical_json, read_document, read_json
+from taskgraph.documents.read import NOTHING_GIVEN, Given, read_document, read_json
 from taskgraph.model import limits
 from taskgraph.model.clock import Clock
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import Conflict, IntegrityError, NotFound, TooLarge, Unclear
+from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.utf16 import utf16_units
 from taskgraph.protocol import schedule_rules
 from taskgraph.protocol.definitions import SCHEMA, gathered, split_text, spread

@@ -20,7 +20,7 @@ from typing import Final
 from taskgraph.documents.canonical import content_hash, document_object, node_digests
 from taskgraph.documents.edit_document import EditDocument
 from taskgraph.documents.nodes import GraphDocument
-from taskgraph.documents.read import canonical_json, collector_paused
+from taskgraph.documents.read import collector_paused
 from taskgraph.engine.handlers import Handlers
 from taskgraph.engine.live_index import enter_live, insert_once, listing_columns
 from taskgraph.engine.notifier import enter, register
@@ -31,6 +31,7 @@ from taskgraph.model import limits, priorities
 from taskgraph.model.columns import Columns, Value
 from taskgraph.model.errors import Conflict, NotFound, Refused, StorageUnavailable, Unclear
 from taskgraph.model.ids import GRAPH, WRITERS, fence_key, ids_text, limit_scope, row_key, slugid_from
+from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.messages import AddTasks, Edit, SendReady
 from taskgraph.model.names import ALL, listing_key
 from taskgraph.model.priorities import NORMAL, rank

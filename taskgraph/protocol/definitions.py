@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from taskgraph.documents.nodes import TaskNode
-from taskgraph.documents.read import canonical_json
 from taskgraph.documents.references import substitute
 from taskgraph.model import limits, timing
 from taskgraph.model.columns import Value
 from taskgraph.model.errors import IntegrityError
 from taskgraph.model.facts import ROUTING_KEY, task_routing
+from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.placement import target_of
 from taskgraph.model.states import FailurePolicy
 from taskgraph.model.utf16 import utf16_units

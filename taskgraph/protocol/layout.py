@@ -19,10 +19,10 @@ from taskgraph.documents.canonical import node_digest
 from taskgraph.documents.graph_algorithms import is_acyclic
 from taskgraph.documents.groups import DONE, Wiring, is_end, wire
 from taskgraph.documents.nodes import GroupNode, TaskNode
-from taskgraph.documents.read import canonical_json
 from taskgraph.model import limits, priorities, timing
 from taskgraph.model.columns import Value
 from taskgraph.model.ids import group_key, ids_text, limit_key, limit_scope, row_key, task_id_of
+from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.placement import target_of
 from taskgraph.model.states import INACTIVE, TaskState, When, by_group
 from taskgraph.model.utf16 import utf16_units

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.plan import plan
-from taskgraph.documents.read import PROBLEMS_MAX, read_document
+from taskgraph.documents.problems import PROBLEMS_MAX
+from taskgraph.documents.read import read_document
 from taskgraph.documents.warnings import warnings
 from taskgraph.engine.commit import Records
 from taskgraph.engine.consumer import Consumer

@@ -17,7 +17,6 @@ import pytest
 
 from taskgraph.documents.canonical import content_hash, document_object
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.documents.read import canonical_json
 from taskgraph.engine.clock_trust import CLOCKS
 from taskgraph.engine.delete import delete
 from taskgraph.engine.handlers import Handlers
@@ -28,6 +27,7 @@ from taskgraph.engine.sweep import sweep
 from taskgraph.model import limits
 from taskgraph.model.errors import Conflict, NotFound, Refused, StaleDelivery
 from taskgraph.model.ids import GRAPH, row_key, slugid_from, task_id_of
+from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.messages import RunTasks, parse
 from taskgraph.model.names import ALL, LIVE, POISON, TOMBSTONES
 from taskgraph.protocol.extension_plan import request_rows

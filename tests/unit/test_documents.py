@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskgraph.documents.canonical import content_hash, document_object, node_digest
-from taskgraph.documents.key_checks import is_one_edit
 from taskgraph.documents.nodes import GraphDocument, TaskNode
-from taskgraph.documents.read import canonical_json, document_from_object, nearest, read_document
+from taskgraph.documents.problems import nearest
+from taskgraph.documents.read import document_from_object, read_document
 from taskgraph.documents.references import external_labels, references, substitute
-from taskgraph.documents.warnings import warnings
+from taskgraph.documents.warnings import is_one_edit, warnings
 from taskgraph.model import json_strict, limits
 from taskgraph.model.errors import InvalidGraph, InvalidInput, Problem
+from taskgraph.model.json_strict import canonical_json
 
 NOOP = {"executor": "noop"}
 

@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from taskgraph.documents.edit_document import Update
-from taskgraph.documents.read import canonical_json
 from taskgraph.documents.references import references
 from taskgraph.model import facts, priorities, timing
 from taskgraph.model.columns import Value, integer
 from taskgraph.model.ids import GRAPH, row_key, task_id_of
+from taskgraph.model.json_strict import canonical_json
 from taskgraph.model.states import INACTIVE, When
 from taskgraph.protocol.definitions import (
     DEFINED_COLUMNS,
