@@ -8,7 +8,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from taskgraph.documents.nodes import GraphDocument
 from taskgraph.documents.problems import Report
@@ -22,6 +22,8 @@ _CHUNK_BYTES: Final = 1 << 20
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _TEXT_LIMITS: Final = {"name": 255, "description": 30_000, "owner": 255, "source": 4_096}
 _TAG_CHARS_MAX: Final = 4_096
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +70,9 @@ class Reader:
 
     def __init__(self, source: str) -> None:
         self._report = Report(source)
+        self.problem = self._report.add
         self._source = source
         self._notes: dict[str, None] = {}
-
-    def problem(self, path: Path, code: str, message: str, remedy: str) -> None:
-        if self._report.takes(code):
-            self._report.add(path, code, message, remedy)
-        else:
-            self._report.more(1)
 
     def note(self, sentence: str) -> None:
         self._notes[sentence] = None
@@ -85,42 +82,33 @@ class Reader:
         if count:
             self.note(one if count == 1 else many.format(f"{count:,}"))
 
-    def mapping(self, value: Any, path: Path, what: str) -> dict[str, Any]:
-        if isinstance(value, dict):
+    def _of_type(self, kind: type[_T], noun: str, value: Any, path: Path, what: str) -> _T:
+        """The value if it is of this kind; an empty one and a problem for anything else."""
+        if isinstance(value, kind):
             return value
-        self._wrong_type(value, path, what, "an object")
-        return {}
+        self.problem(path, "wrong-type", f"{what} is {show(value)}, and must be {noun}.", f"Write {noun}.")
+        return kind()
+
+    def mapping(self, value: Any, path: Path, what: str) -> dict[str, Any]:
+        return self._of_type(dict, "an object", value, path, what)
 
     def array(self, value: Any, path: Path, what: str) -> list[Any]:
-        if isinstance(value, list):
-            return value
-        self._wrong_type(value, path, what, "an array")
-        return []
+        return self._of_type(list, "an array", value, path, what)
 
     def text(self, value: Any, path: Path, what: str) -> str:
-        if isinstance(value, str):
-            return value
-        self._wrong_type(value, path, what, "a string")
-        return ""
+        return self._of_type(str, "a string", value, path, what)
 
     def optional_text(self, value: Any, path: Path, what: str) -> str | None:
         """A string, or None for null; None and a problem for anything else."""
-        if value is None or isinstance(value, str):
-            return value
-        self._wrong_type(value, path, what, "a string or null")
-        return None
+        return None if value is None else self._of_type(str, "a string or null", value, path, what) or None
 
     def seconds(self, value: Any, path: Path, what: str) -> float | None:
         """A number of seconds, not negative, or None for null; None and a problem for anything else."""
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or not math.isfinite(value):
-            self.problem(
-                path,
-                "out-of-range",
-                f"{what} is {show(value)}, and must be a number of seconds or null.",
-                "Write a number that is not negative.",
-            )
+            message = f"{what} is {show(value)}, and must be a number of seconds or null."
+            self.problem(path, "out-of-range", message, "Write a number that is not negative.")
             return None
         return value
 
@@ -135,23 +123,12 @@ class Reader:
                 self.text(item, (*path, index), f"Item {index} of {what}")
         return found
 
-    def _wrong_type(self, value: Any, path: Path, what: str, noun: str) -> None:
-        self.problem(path, "wrong-type", f"{what} is {show(value)}, and must be {noun}.", f"Write {noun}.")
-
     def metadata(self, **texts: Any) -> dict[str, str]:
         """Metadata of the graph from whatever of it is text, cut to what fits."""
-        return {
-            key: self._cut(value, _TEXT_LIMITS[key], f"metadata.{key}")
-            for key, value in texts.items()
-            if isinstance(value, str) and value
-        }
+        return {key: self._cut(text, _TEXT_LIMITS[key], f"metadata.{key}") for key, text in _texts_of(texts)}
 
     def tags(self, texts: Mapping[str, Any]) -> dict[str, str]:
-        return {
-            key: self._cut(value, _TAG_CHARS_MAX, f"the tag {key}")
-            for key, value in texts.items()
-            if isinstance(value, str) and value
-        }
+        return {key: self._cut(text, _TAG_CHARS_MAX, f"the tag {key}") for key, text in _texts_of(texts)}
 
     def _cut(self, text: str, chars_max: int, what: str) -> str:
         if len(text) <= chars_max:
@@ -188,6 +165,10 @@ class Reader:
         return Imported(document, tuple(self._notes))
 
 
+def _texts_of(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(key, value) for key, value in values.items() if isinstance(value, str) and value]
+
+
 def _moved(
     problems: tuple[Problem, ...], places: Mapping[str, Path], inner: Callable[[Path], Path] | None
 ) -> list[Problem]:
@@ -203,11 +184,11 @@ def _moved(
     return moved
 
 
-def stand_in(seconds: float | None, command: str | None, **more: Any) -> dict[str, Any]:
+def stand_in(seconds: float | None, command: str | None) -> dict[str, Any]:
     """The definition of a foreign task: a sleep of its known runtime, else a noop; its command is information only."""
     payload: dict[str, Any] = {}
     if seconds is not None:
         payload["seconds"] = seconds
     if command:
         payload["commandLine"] = command
-    return {"executor": "noop" if seconds is None else "sleep", "payload": payload, **more}
+    return {"executor": "noop" if seconds is None else "sleep", "payload": payload}

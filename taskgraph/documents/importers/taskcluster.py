@@ -27,27 +27,16 @@ from taskgraph.model.schemas import is_date_time
 
 _DUPLICATES_MAX: Final = 1_000
 _UNIT_SECONDS: Final = {
-    "second": 1,
-    "minute": 60,
-    "hour": 3_600,
-    "day": 86_400,
-    "week": 7 * 86_400,
-    "month": 30 * 86_400,
-    "year": 365 * 86_400,
+    **dict.fromkeys(("second", "sec", "s"), 1),
+    **dict.fromkeys(("minute", "min", "m"), 60),
+    **dict.fromkeys(("hour", "h"), 3_600),
+    **dict.fromkeys(("day", "d"), 86_400),
+    **dict.fromkeys(("week", "w"), 7 * 86_400),
+    **dict.fromkeys(("month", "mo"), 30 * 86_400),
+    **dict.fromkeys(("year", "y"), 365 * 86_400),
 }
 # The quantifiers are possessive: nothing but spaces, a page of them, must not be divided in every possible way.
 _DATESTAMP_PART = re.compile(r"\s*+((?:[+-]\s*+)?\d{1,9})\s*+(second|minute|hour|day|week|month|year)s?\b", re.ASCII)
-_SHORT_UNITS: Final = {
-    "s": "second",
-    "sec": "second",
-    "m": "minute",
-    "min": "minute",
-    "h": "hour",
-    "d": "day",
-    "w": "week",
-    "mo": "month",
-    "y": "year",
-}
 _SHORT_PART = re.compile(r"\s*+((?:[+-]\s*+)?\d{1,9})\s*+(sec|min|mo|s|m|h|d|w|y)\b", re.ASCII)
 _REFERENCE = re.compile(r"<([^<>]*)>|<<>")
 _KEPT_APART: Final = frozenset({"payload", "metadata", "deadline"})
@@ -63,16 +52,32 @@ class Options:
     graph_id: str | None = None
 
 
-@dataclass(slots=True)
-class _Counts:
-    external: int = 0
-    soft: int = 0
-    conditional: int = 0
-    optimizable: int = 0
-    any_resolution: int = 0
-    copies: int = 0
-    references_kept: int = 0
-    dates_kept: int = 0
+# What is counted on the way -> the note about one, and about several.
+_NOTES: Final[Mapping[str, tuple[str, str]]] = {
+    "external": (
+        "One dependency on a task outside the file counts as satisfied.",
+        "{} dependencies on tasks outside the file count as satisfied.",
+    ),
+    "soft": ("One soft dependency was left out.", "{} soft dependencies were left out."),
+    "conditional": (
+        "One task would be dropped if none of its if_dependencies remained; it was kept.",
+        "{} tasks would be dropped if none of their if_dependencies remained; they were kept.",
+    ),
+    "optimizable": (
+        "One task could have been optimized away; it was kept.",
+        "{} tasks could have been optimized away; they were kept.",
+    ),
+    "any-resolution": (
+        "One task would also run after failed dependencies (all-resolved); here it requires their success.",
+        "{} tasks would also run after failed dependencies (all-resolved); here they require their success.",
+    ),
+    "copies": ("One copy was made of a task.", "{} copies were made of tasks."),
+    "references": (
+        "One reference inside a payload was kept as it is.",
+        "{} references inside payloads were kept as they are.",
+    ),
+    "dates": ("One relative date was kept as it is.", "{} relative dates were kept as they are."),
+}
 
 
 def convert(obj: Any, *, source: str = "document", options: Options | None = None) -> Imported:
@@ -82,7 +87,7 @@ def convert(obj: Any, *, source: str = "document", options: Options | None = Non
         key: reader.mapping(node, (key,), f"The task {show(key)}")
         for key, node in reader.mapping(obj, (), "The document").items()
     }
-    counts = _Counts()
+    counts: Counter[str] = Counter()
     labels = _labels(nodes, reader)
     keys = {label: key for key, label in labels.items()}
     tasks: dict[str, Any] = {}
@@ -96,12 +101,14 @@ def convert(obj: Any, *, source: str = "document", options: Options | None = Non
         for copy in range(2, _duplicates(node, place, reader) + 1):
             name = f"{label} (copy {copy})"
             if name in keys or name in tasks:
-                reader.problem(
-                    place, "duplicate-label", f"There is a task {show(name)} already.", "Rename one of the tasks."
-                )
+                message = f"There is a task {show(name)} already."
+                reader.problem(place, "duplicate-label", message, "Rename one of the tasks.")
             tasks[name], places[name] = made, place
-            counts.copies += 1
-    _tell(counts, options, reader)
+            counts["copies"] += 1
+    if options.executor == "noop":
+        reader.note("The tasks are noops: their payloads are kept, and nothing executes them.")
+    for key, (one, many) in _NOTES.items():
+        reader.note_count(counts[key], one, many)
     return reader.document(tasks, places, metadata={})
 
 
@@ -129,7 +136,7 @@ def _dependencies(
     labels: Mapping[str, str],
     options: Options,
     reader: Reader,
-    counts: _Counts,
+    counts: Counter[str],
 ) -> dict[str, str]:
     """Edge name -> label that it leads to, for the tasks of this file."""
     task = node.get("task")
@@ -149,19 +156,16 @@ def _dependencies(
             found[edge] = name
         elif options.external == "reject":
             what = "taskId" if is_task_id(name) else "label"
-            reader.problem(
-                (*path, edge),
-                "external",
-                f"The dependency {show(edge)} leads to the {what} {show(name)}, which the file does not hold.",
-                "Add the task, or count such dependencies as satisfied.",
-            )
+            message = f"The dependency {show(edge)} leads to the {what} {show(name)}, which the file does not hold."
+            remedy = "Add the task, or count such dependencies as satisfied."
+            reader.problem((*path, edge), "external", message, remedy)
         else:
-            counts.external += 1
+            counts["external"] += 1
     soft = node.get("soft_dependencies")
-    counts.soft += len(soft) if isinstance(soft, list) else 0
-    counts.conditional += bool(node.get("if_dependencies"))
-    counts.optimizable += bool(node.get("optimization"))
-    counts.any_resolution += isinstance(task, dict) and task.get("requires") == "all-resolved"
+    counts["soft"] += len(soft) if isinstance(soft, list) else 0
+    counts["conditional"] += bool(node.get("if_dependencies"))
+    counts["optimizable"] += bool(node.get("optimization"))
+    counts["any-resolution"] += isinstance(task, dict) and task.get("requires") == "all-resolved"
     return found
 
 
@@ -170,12 +174,9 @@ def _duplicates(node: Mapping[str, Any], place: Path, reader: Reader) -> int:
     number = attributes.get("task_duplicates", 1) if isinstance(attributes, dict) else 1
     if type(number) is int and 1 <= number <= _DUPLICATES_MAX:
         return number
-    reader.problem(
-        (*place, "attributes", "task_duplicates"),
-        "out-of-range",
-        f"`task_duplicates` is {show(number)}.",
-        f"Write a whole number from 1 to {_DUPLICATES_MAX:,}.",
-    )
+    path = (*place, "attributes", "task_duplicates")
+    remedy = f"Write a whole number from 1 to {_DUPLICATES_MAX:,}."
+    reader.problem(path, "out-of-range", f"`task_duplicates` is {show(number)}.", remedy)
     return 1
 
 
@@ -183,7 +184,7 @@ class _Definition:
     """Converts the definition of one task. edges: edge name -> label."""
 
     def __init__(
-        self, label: str, place: Path, edges: Mapping[str, str], options: Options, reader: Reader, counts: _Counts
+        self, label: str, place: Path, edges: Mapping[str, str], options: Options, reader: Reader, counts: Counter[str]
     ) -> None:
         self._label = label
         self._place = place
@@ -220,7 +221,7 @@ class _Definition:
                 moment = _moment(span, now) if now is not None and isinstance(span, str) else None
                 if moment is not None:
                     return moment
-                self._counts.dates_kept += 1
+                self._counts["dates"] += 1
                 return value
             case {"task-reference": inner} if len(value) == 1:
                 only = _REFERENCE.fullmatch(inner) if isinstance(inner, str) else None
@@ -230,10 +231,10 @@ class _Definition:
                 try:
                     return self._filled(inner)
                 except LookupError:
-                    self._counts.references_kept += 1
+                    self._counts["references"] += 1
                     return value
             case {"artifact-reference": _} if len(value) == 1:
-                self._counts.references_kept += 1
+                self._counts["references"] += 1
                 return value
             case dict():
                 return {key: self._value(member, in_payload=in_payload) for key, member in value.items()}
@@ -277,8 +278,7 @@ def _moment(text: str, now: datetime) -> str | None:
         match = _DATESTAMP_PART.match(text, position) or _SHORT_PART.match(text, position)
         if match is None:
             return None if text[position:].strip() else _later(now, seconds) if position else None
-        unit = _SHORT_UNITS.get(match.group(2), match.group(2))
-        seconds += int("".join(match.group(1).split())) * _UNIT_SECONDS[unit]
+        seconds += int("".join(match.group(1).split())) * _UNIT_SECONDS[match.group(2)]
         position = match.end()
     return _later(now, seconds) if position else None
 
@@ -289,38 +289,3 @@ def _later(now: datetime, seconds: int) -> str | None:
     except OverflowError:
         return None
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _tell(counts: _Counts, options: Options, reader: Reader) -> None:
-    if options.executor == "noop":
-        reader.note("The tasks are noops: their payloads are kept, and nothing executes them.")
-    reader.note_count(
-        counts.external,
-        "One dependency on a task outside the file counts as satisfied.",
-        "{} dependencies on tasks outside the file count as satisfied.",
-    )
-    reader.note_count(counts.soft, "One soft dependency was left out.", "{} soft dependencies were left out.")
-    reader.note_count(
-        counts.conditional,
-        "One task would be dropped if none of its if_dependencies remained; it was kept.",
-        "{} tasks would be dropped if none of their if_dependencies remained; they were kept.",
-    )
-    reader.note_count(
-        counts.optimizable,
-        "One task could have been optimized away; it was kept.",
-        "{} tasks could have been optimized away; they were kept.",
-    )
-    reader.note_count(
-        counts.any_resolution,
-        "One task would also run after failed dependencies (all-resolved); here it requires their success.",
-        "{} tasks would also run after failed dependencies (all-resolved); here they require their success.",
-    )
-    reader.note_count(counts.copies, "One copy was made of a task.", "{} copies were made of tasks.")
-    reader.note_count(
-        counts.references_kept,
-        "One reference inside a payload was kept as it is.",
-        "{} references inside payloads were kept as they are.",
-    )
-    reader.note_count(
-        counts.dates_kept, "One relative date was kept as it is.", "{} relative dates were kept as they are."
-    )

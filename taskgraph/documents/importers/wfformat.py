@@ -53,20 +53,16 @@ def convert(obj: Any, *, source: str = "document") -> Imported:
 
 def _listed(workflow: Mapping[str, Any], reader: Reader) -> tuple[list[Any], Path]:
     if "specification" in workflow:
-        specification = reader.mapping(
-            workflow["specification"], ("workflow", "specification"), "`workflow.specification`"
-        )
-        place: Path = ("workflow", "specification", "tasks")
+        above: Path = ("workflow", "specification")
+        specification = reader.mapping(workflow["specification"], above, "`workflow.specification`")
+        place: Path = (*above, "tasks")
         return reader.array(specification.get("tasks", []), place, "`specification.tasks`"), place
     key = "jobs" if "jobs" in workflow and "tasks" not in workflow else "tasks"
     place = ("workflow", key)
     if key not in workflow:
-        reader.problem(
-            ("workflow",),
-            "missing",
-            "`workflow` has neither `specification.tasks` (1.5) nor `tasks` (1.4).",
-            "Check that the file is WfFormat of one of these versions.",
-        )
+        message = "`workflow` has neither `specification.tasks` (1.5) nor `tasks` (1.4)."
+        remedy = "Check that the file is WfFormat of one of these versions."
+        reader.problem(("workflow",), "missing", message, remedy)
     return reader.array(workflow.get(key, []), place, f"`workflow.{key}`"), place
 
 
@@ -96,12 +92,8 @@ def _labels(tasks: Mapping[int, Mapping[str, Any]], place: Path, reader: Reader)
             key = "id" if "id" in task else "name"
             label = reader.text(task.get(key), (*place, index, key), f"`{key}` of task {index}")
         if label in seen:
-            reader.problem(
-                (*place, index),
-                "duplicate-label",
-                f"Two tasks are called {show(label)}.",
-                "Give each task an id of its own.",
-            )
+            message = f"Two tasks are called {show(label)}."
+            reader.problem((*place, index), "duplicate-label", message, "Give each task an id of its own.")
         seen.add(label)
         labels[index] = label
     return labels
@@ -113,9 +105,7 @@ def _resolver(tasks: Mapping[int, Mapping[str, Any]], labels: Mapping[int, str])
     for index, task in tasks.items():
         if isinstance(task.get("name"), str):
             found.setdefault(task["name"], index)
-    for index, task in tasks.items():
-        if isinstance(task.get("id"), str):
-            found[task["id"]] = index
+    found |= {task["id"]: index for index, task in tasks.items() if isinstance(task.get("id"), str)}
     for index, label in labels.items():
         found.setdefault(label, index)
     return found
@@ -139,12 +129,9 @@ def _edges(
                 other = resolve.get(name)
                 if other is None:
                     near = "".join(f" Did you mean {show(one)}?" for one in nearest(name, resolve, 1))
-                    reader.problem(
-                        (*path, position),
-                        "unknown-label",
-                        f"{show(labels[index])} names {show(name)} among its {key}, which is not a task.{near}",
-                        "Correct the name, or add the task.",
-                    )
+                    who = f"{show(labels[index])} names {show(name)} among its {key}"
+                    message = f"{who}, which is not a task.{near}"
+                    reader.problem((*path, position), "unknown-label", message, "Correct the name, or add the task.")
                     continue
                 pair = (other, index) if key == "parents" else (index, other)
                 repeated += pair in pairs
